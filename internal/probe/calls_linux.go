@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// pread reads a file of the kernel by a raw call, without notice to Go's scheduler: what it does at
-// each call, and its monitor meanwhile, cost as much as a source.
+// pread reads a file of the kernel by a raw call, bypassing Go's scheduler, whose work at each call, and its
+// monitor's, would cost as much as a source.
 func pread(fd int, b []byte, offset int64) (int, error) {
-	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset is two words, in an order of its own
+	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset is two words, in a specific order
 		return unix.Pread(fd, b, offset)
 	}
 
@@ -32,7 +32,7 @@ func pread(fd int, b []byte, offset int64) (int, error) {
 	return int(n), nil
 }
 
-// dumpSocket is a kept netlink socket with its request and buffer.
+// dumpSocket is a persistent netlink socket with its request and buffer.
 type dumpSocket struct {
 	fd      int
 	what    string
@@ -43,8 +43,8 @@ type dumpSocket struct {
 // answerPatience bounds the wait for the kernel, which answers at once.
 const answerPatience = time.Second
 
-// openDump opens a socket that asks for a dump: kind is the message's type, size that of the family's
-// header after netlink's own.
+// openDump opens a socket that requests a dump: kind is the message's type, size that of the family's header
+// after netlink's own.
 func openDump(family int, kind uint16, size int, what string) (*dumpSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
 	if err != nil {
@@ -64,18 +64,18 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	return &dumpSocket{fd, what, r, make([]byte, minDatagram)}, nil
 }
 
-// The kernel allocates each datagram of a dump as large as the largest buffer that has asked for one, 32 KiB
-// at most (net/netlink/af_netlink.c, netlink_dump): a small one is cheaper for a few devices, a large one
-// for thousands of connections.
+// The kernel allocates each datagram of a dump as large as the largest receive buffer used so far, up to 32
+// KiB (net/netlink/af_netlink.c, netlink_dump): a small one is cheaper for a few devices, a large one for
+// thousands of connections.
 const (
 	minDatagram   = 8 << 10
 	maxDatagram   = 32 << 10
 	manyDatagrams = 4
 )
 
-// dump asks, and calls take with each message of the answer until that ends or take returns io.EOF. Each dump
-// has a sequence number of its own, so that the late end of one that was given up is not taken for the next
-// one's.
+// dump requests a dump, and calls take with each message of the answer until that ends or take returns
+// io.EOF. Each dump has its own sequence number, so that the late end of an abandoned one is not mistaken for
+// the next one's.
 func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)
@@ -113,7 +113,7 @@ func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	}
 }
 
-// receive takes a datagram that is there already, as is usual, by a raw call.
+// receive receives a datagram that is already there, as usual, by a raw call.
 func (s *dumpSocket) receive() (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&s.buf[0])),
 		uintptr(len(s.buf)), unix.MSG_DONTWAIT, 0, 0)
@@ -130,7 +130,7 @@ func (s *dumpSocket) Close() error {
 	return unix.Close(s.fd)
 }
 
-// of has a dump of classes be that of one device.
+// of limits a dump of classes to one device.
 func (s *dumpSocket) of(device int32) {
 	binary.NativeEndian.PutUint32(s.request[kernel.NetlinkHeader+4:], uint32(device))
 }
@@ -138,7 +138,7 @@ func (s *dumpSocket) of(device int32) {
 // kmsg is an open /dev/kmsg. Each read returns one record.
 type kmsg int
 
-// openKernelLog starts at the end of the log: what was before is not ours.
+// openKernelLog starts at the end of the log: earlier messages are not ours.
 func openKernelLog(path string) (Sampler, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
@@ -174,7 +174,7 @@ func (k kmsg) next(buf []byte) (int, error) {
 		case errno == 0 || errno == unix.EAGAIN:
 			return 0, errNoRecord
 		case errno == unix.EPIPE || errno == unix.EINTR:
-			continue // overwritten before it was read: the sequence shows how many
+			continue // overwritten before it was read: the sequence number shows how many
 		}
 		return 0, fmt.Errorf("read kernel log: %w", errno)
 	}
@@ -182,7 +182,7 @@ func (k kmsg) next(buf []byte) (int, error) {
 
 func (k kmsg) Close() error { return unix.Close(int(k)) }
 
-// allowedCores are the cores that the calling thread may run on.
+// allowedCores returns the cores on which the calling thread may run.
 func allowedCores() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -199,8 +199,8 @@ func allowedCores() ([]int, error) {
 	return cores, nil
 }
 
-// onCore does something on one core; a core that has gone offline does nothing. The thread may run where it
-// might before, afterwards.
+// onCore runs do on one core; for a core that has gone offline it does nothing. Afterwards the thread may run
+// where it might before.
 func onCore(core int, do func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// clock times a fixed piece of work, which tells how fast a CPU really is where no frequency is known, as
-// in a virtual machine, and how much of it is taken away unseen, as by a quota on the host.
+// clock times a fixed piece of work, which shows how fast a CPU really is if no frequency is known, as in a
+// virtual machine, and how much of it is taken away unseen, as by a quota on the host.
 func clock(root Root) Probe {
 	return Probe{
 		Name:  "clock",
@@ -40,11 +40,11 @@ type clockSampler struct {
 	rounds int
 	cores  []int
 	turn   int
-	result uint64 // kept, so that the work has to be done
+	result uint64 // kept, so that the compiler cannot skip the work
 }
 
 func openClock(root Root) (Sampler, error) {
-	// A machine is known by its CPUs: without /proc this is no node's.
+	// /proc identifies the machine's CPUs: without it there is none to time.
 	if _, err := os.Stat(root.proc("stat")); errors.Is(err, fs.ErrNotExist) {
 		return nil, absent("%v: %s", err, noStat)
 	} else if err != nil {
@@ -88,7 +88,7 @@ func (s *clockSampler) run() int64 {
 	return max(host.Monotonic()-start, 1)
 }
 
-// Sample measures one core, the next one in turn; it leaves the thread where it may run.
+// Sample measures one core, the next one each time; it leaves the thread's affinity unchanged.
 func (s *clockSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	i := s.turn % len(s.cores)

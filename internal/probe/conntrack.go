@@ -8,8 +8,8 @@ import (
 )
 
 // conntrackNames are files of /proc/sys/net/netfilter and columns of /proc/net/stat/nf_conntrack
-// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show), by the kernel's own spelling; conntrackStems
-// are ours.
+// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show), in the kernel's spelling; conntrackStems are
+// ours.
 var (
 	conntrackNames = []string{"nf_conntrack_count", "nf_conntrack_max", "clashres", "found", "invalid",
 		"insert_failed", "drop", "early_drop", "icmp_error", "search_restart", "chainlength"}
@@ -19,7 +19,7 @@ var (
 
 var errPerCPU = errors.New("parse counters of /proc/net/stat: want a heading and rows of hexadecimal numbers")
 
-// parsePerCPU adds up the rows of the CPUs in a file of /proc/net/stat. Kernels name and order the columns
+// parsePerCPU sums the rows of the CPUs in a file of /proc/net/stat. Kernels name and order the columns
 // differently, so the heading decides.
 func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 	head, b := line(b)
@@ -61,7 +61,7 @@ func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-// parseOne reads a file that holds one number as the name.
+// parseOne returns a parser for a file that contains one number for the name.
 func parseOne(name string) func(b []byte, want map[string]int, dst []float64) error {
 	return func(b []byte, want map[string]int, dst []float64) error {
 		w, _ := word(b)

@@ -13,7 +13,7 @@ import (
 // (include/asm-generic/param.h).
 const nsPerTick = 1e9 / 100
 
-// cpuStates are the columns of a cpu line in the kernel's order (fs/proc/stat.c, show_stat; proc_stat(5)).
+// cpuStates lists the columns of a cpu line in the kernel's order (fs/proc/stat.c, show_stat; proc_stat(5)).
 // Kernels before 2.6.33 lack the last ones.
 var cpuStates = [...]string{"user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns",
 	"irq_ns", "softirq_ns", "steal_ns", "guest_ns", "guest_nice_ns"}
@@ -24,18 +24,18 @@ const (
 	cpuSteal  = 7
 )
 
-// statTotals are the kernel's names of single numbers, and ours.
+// statTotals maps the kernel's names of single numbers to ours.
 var statTotals = [...]struct{ key, stem string }{{"intr", "interrupts"}, {"ctxt", "context_switches"},
 	{"processes", "processes"}, {"procs_running", "procs_running"}, {"procs_blocked", "procs_blocked"}}
 
 // cpuLine is one "cpu…" line; id -1 is the machine's total.
 type cpuLine struct {
 	id    int
-	n     int // states present
+	n     int // number of states present
 	ticks [len(cpuStates)]uint64
 }
 
-// statText is /proc/stat; totals are NaN where the kernel does not say.
+// statText is a parsed /proc/stat; totals are NaN if the kernel does not report them.
 type statText struct {
 	cpus   []cpuLine
 	totals [len(statTotals)]float64
@@ -43,7 +43,7 @@ type statText struct {
 
 var errStat = errors.New("parse /proc/stat: no cpu lines as in proc_stat(5)")
 
-// parseStat reads /proc/stat into the reused slice.
+// parseStat parses /proc/stat into the reused slice.
 func parseStat(b []byte, reuse statText) (statText, error) {
 	t := statText{cpus: reuse.cpus[:0], totals: [...]float64{nan, nan, nan, nan, nan}}
 	for l := range bytes.Lines(b) {
@@ -151,7 +151,7 @@ func (s *cpuSampler) describe() {
 	}
 }
 
-// cpuLabel is "cpu3", or "cpu" for the sum over all cores.
+// cpuLabel returns "cpu3", or "cpu" for the sum over all cores.
 func cpuLabel(id int) string {
 	if id < 0 {
 		return "cpu"
@@ -205,7 +205,7 @@ func (s *cpuSampler) Cores(dst []float64) []float64 {
 func busyShare(a, b *cpuLine) float64 {
 	var all, idle float64
 	for i := range cpuSteal + 1 {
-		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // one that steps back counts nothing
+		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // one that steps back counts as zero
 		all += d
 		if i == cpuIdle || i == cpuIowait {
 			idle += d

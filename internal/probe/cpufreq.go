@@ -15,7 +15,7 @@ type freqTime struct {
 	ticks     uint64
 }
 
-// parseTimeInState reads stats/time_in_state of a cpufreq policy: kHz and time in 10 ms units
+// parseTimeInState parses stats/time_in_state of a cpufreq policy: kHz and time in 10 ms units
 // (drivers/cpufreq/cpufreq_stats.c).
 func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 	times := reuse[:0]

@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb counts into a histogram
-// that the kernel keeps by itself (Documentation/trace/histogram.rst), so a drop costs one lookup and a
-// sample one read. That is a setting of the whole machine: it is made only where the watch says that it
-// may, in a tracing instance of its own, which is removed with the watch.
+// drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb feeds a histogram that
+// the kernel maintains by itself (Documentation/trace/histogram.rst), so a drop costs one lookup and a sample
+// one read. That is a setting of the whole machine: it is made only if the watch permits it, in its own
+// tracing instance, which is removed with the watch.
 func drops(root Root) Probe {
 	return Probe{
 		Name:  "drops",
@@ -47,8 +47,8 @@ type dropReason struct {
 var errDropFormat = errors.New("parse the format of tracepoint kfree_skb: want __print_symbolic of " +
 	"its reason")
 
-// parseDropFormat reads the reasons' names from events/skb/kfree_skb/format:
-// "…__print_symbolic(REC->reason, { 2, "NOT_SPECIFIED" }, …)".
+// parseDropFormat parses the reasons' names in events/skb/kfree_skb/format: "…__print_symbolic(REC->reason, {
+// 2, "NOT_SPECIFIED" }, …)".
 func parseDropFormat(b []byte) ([]dropReason, error) {
 	_, rest, ok := bytes.Cut(b, []byte("__print_symbolic(REC->reason"))
 	if !ok {
@@ -81,7 +81,7 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 	return out, nil
 }
 
-// parseDropHist reads a histogram "{ reason: 2 } hitcount: 7" into dst, by the reasons' places, and returns
+// parseDropHist adds up a histogram "{ reason: 2 } hitcount: 7" in dst, by the reasons' columns, and returns
 // the sum over all reasons.
 func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
 	for l := range bytes.Lines(b) {
@@ -109,8 +109,8 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 	return total, nil
 }
 
-// dropsSampler has a tracing instance (Documentation/trace/ftrace.rst): settings that go with its directory,
-// whatever else is traced on the machine.
+// dropsSampler has a tracing instance (Documentation/trace/ftrace.rst): its settings vanish with its
+// directory, whatever else is traced on the machine.
 type dropsSampler struct {
 	columns
 	dir  string // of the instance, or ""
@@ -158,8 +158,7 @@ func openDrops(tracing string) (Sampler, error) {
 
 const instanceName = "chokepoint."
 
-// instantiate makes an instance that is named after this process, and removes those of processes that were
-// killed.
+// instantiate makes an instance named after this process, and removes those of killed processes.
 func (s *dropsSampler) instantiate(all string) (err error) {
 	for _, left := range matches(filepath.Join(all, instanceName+"*")) {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(left), instanceName), ".")
@@ -177,7 +176,7 @@ func (s *dropsSampler) instantiate(all string) (err error) {
 		return fmt.Errorf("make tracing instance: %w", err)
 	}
 
-	return s.write("/buffer_size_kb", "4") // nothing is recorded in its buffer, which need not take room
+	return s.write("/buffer_size_kb", "4") // its buffer records nothing, and may be small
 }
 
 // write sets a file of the instance.
@@ -191,7 +190,7 @@ func (s *dropsSampler) write(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Sample reads the histogram. A reason that it does not list has not come up.
+// Sample reads the histogram. A reason that it does not list has not occurred.
 func (s *dropsSampler) Sample(dst []float64) error {
 	b, err := s.hist.read()
 	if err != nil {
@@ -203,7 +202,7 @@ func (s *dropsSampler) Sample(dst []float64) error {
 	return err
 }
 
-// Close removes the instance with everything that is set in it.
+// Close removes the instance with all its settings.
 func (s *dropsSampler) Close() error {
 	if s.dir == "" {
 		return nil

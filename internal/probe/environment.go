@@ -46,8 +46,8 @@ func ServeEnvironment(root Root) host.Handler {
 	})
 }
 
-// Fingerprint reads the environment of this process' machine and namespace; Node is left empty. Facts never
-// hold host names, serial numbers, boot identifiers or hardware addresses.
+// Fingerprint reads the environment of this process's machine and namespace; Node is left empty. Facts never
+// contain host names, serial numbers, boot identifiers or hardware addresses.
 func Fingerprint(root Root) record.Environment {
 	f := facts{
 		root:    root,
@@ -68,13 +68,13 @@ func Fingerprint(root Root) record.Environment {
 	return e
 }
 
-// facts gathers what is known and why the rest is not.
+// facts collects known facts, and why others are missing.
 type facts struct {
 	root           Root
 	known, missing map[string]string
 }
 
-// set takes a fact, or notes why it is missing when it is empty.
+// set records a fact or, if it is empty, why it is missing.
 func (f *facts) set(name, value, why string) {
 	if value == "" {
 		f.missing[name] = why
@@ -84,19 +84,19 @@ func (f *facts) set(name, value, why string) {
 	f.known[name] = value
 }
 
-// word takes the first line of a file as a fact.
+// word records the first line of a file as a fact.
 func (f *facts) word(name, path, why string) {
 	f.set(name, readWord(path), fmt.Sprintf("%s cannot be read: %s", path, why))
 }
 
-// optional takes a fact if there is one.
+// optional records a fact unless it is empty.
 func (f *facts) optional(name, value string) {
 	if value != "" {
 		f.known[name] = value
 	}
 }
 
-// KernelRelease returns what uname -r prints, "" if nothing.
+// KernelRelease returns the output of uname -r, "" if there is none.
 func KernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -105,14 +105,14 @@ func KernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// file takes the first line of a file as a fact, if there is one.
+// file records the first line of a file as a fact, if there is one.
 func (f *facts) file(name, path string) { f.optional(name, readWord(path)) }
 
 const notLinux = "not told by this kernel"
 
-// kernel: version, timer, and the boot choices that change speed.
+// kernel records version, timer, and the boot parameters that affect speed.
 func (f *facts) kernel() {
-	text, _ := os.ReadFile("/etc/os-release") // what is not there says nothing
+	text, _ := os.ReadFile("/etc/os-release") // a missing file adds nothing
 	more, _ := os.ReadFile("/etc/openwrt_release")
 	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // whose commands change its settings
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
@@ -137,15 +137,15 @@ func (f *facts) kernel() {
 	}
 }
 
-// bootChoices are the boot parameters that change how fast packets move; the rest of the command line may
-// identify the machine.
+// bootChoices lists the boot parameters that affect how fast packets are processed; the rest of the command
+// line may identify the machine.
 var bootChoices = strings.Fields(`
 	mitigations isolcpus nohz_full nohz rcu_nocbs preempt threadirqs nosmt intel_pstate amd_pstate
 	cpufreq.default_governor processor.max_cstate intel_idle.max_cstate idle clocksource irqaffinity psi
 	retbleed spectre_v2
 `)
 
-// configFacts are the build choices of the kernel that matter.
+// configFacts maps relevant build options of the kernel to facts.
 var configFacts = map[string]string{
 	"CONFIG_HZ": "timer_hz", "CONFIG_IRQ_TIME_ACCOUNTING": "irq_time_accounting",
 	"CONFIG_PREEMPT_DYNAMIC": "preempt_dynamic", "CONFIG_PREEMPT_RT": "preempt_rt",
@@ -153,7 +153,7 @@ var configFacts = map[string]string{
 	"CONFIG_MITIGATION_RETPOLINE": "retpoline",
 }
 
-// maxConfig bounds the reading of a kernel's configuration.
+// maxConfig bounds the size of a kernel's configuration, in bytes.
 const maxConfig = 1 << 20
 
 func (f *facts) kernelConfig(release string) {
@@ -195,7 +195,7 @@ func (f *facts) configText(release string) (string, error) {
 	return "", errors.New("neither /proc/config.gz nor /boot has the kernel's configuration")
 }
 
-// cpu: model, cores, clock, and the instructions that ciphers use.
+// cpu records model, cores, clock, and the instructions that ciphers use.
 func (f *facts) cpu() {
 	b, err := os.ReadFile(f.root.proc("cpuinfo"))
 	if err != nil {
@@ -240,13 +240,13 @@ func (f *facts) frequency() {
 	f.file("idle_governor", f.root.sys("devices/system/cpu/cpuidle/current_governor"))
 }
 
-// distinct joins the different words of a list.
+// distinct joins the distinct words of a list.
 func distinct(words []string) string {
 	slices.Sort(words)
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// cpuInfo holds what we take of /proc/cpuinfo.
+// cpuInfo holds the used parts of /proc/cpuinfo.
 type cpuInfo struct {
 	model, microcode string
 	threads, cores   int
@@ -254,14 +254,14 @@ type cpuInfo struct {
 	virtual          bool
 }
 
-// cpuFlags are the instructions that ciphers and checksums are built on, by the spelling of x86, arm and
-// mips kernels.
+// cpuFlags lists the instructions used by ciphers and checksums, in the spelling of x86, arm and mips
+// kernels.
 var cpuFlags = strings.Fields(`
 	aes pclmulqdq ssse3 sse4_2 avx avx2 avx512f vaes vpclmulqdq sha_ni bmi2 adx asimd neon pmull sha1 sha2
 	sha512 crc32 atomics sve vfpv4 dsp mips16
 `)
 
-// parseCPUInfo reads /proc/cpuinfo, whose keys differ by architecture (arch/*/kernel: show_cpuinfo, c_show).
+// parseCPUInfo parses /proc/cpuinfo, whose keys differ by architecture (arch/*/kernel: show_cpuinfo, c_show).
 func parseCPUInfo(text string) cpuInfo {
 	var c cpuInfo
 	cores := map[string]bool{}
@@ -311,7 +311,7 @@ func chooseFlags(value string) (flags []string, virtual bool) {
 	return flags, virtual
 }
 
-// machine: memory and product, without anything that tells two of a kind apart.
+// machine records memory and product, without anything that distinguishes two of a kind.
 func (f *facts) machine() {
 	want := map[string]int{"MemTotal": 0, "SwapTotal": 1}
 	sizes := []float64{nan, nan}
@@ -333,7 +333,7 @@ func (f *facts) machine() {
 	f.file("numa_nodes", f.root.sys("devices/system/node/online"))
 }
 
-// settingNames are the sysctls that change how packets move.
+// settingNames lists the sysctls that affect how packets are processed.
 var settingNames = strings.Fields(`
 	net.core.rmem_default net.core.rmem_max net.core.wmem_default net.core.wmem_max net.core.optmem_max
 	net.core.netdev_budget net.core.netdev_budget_usecs net.core.netdev_max_backlog net.core.dev_weight
@@ -351,8 +351,7 @@ var settingNames = strings.Fields(`
 	vm.swappiness
 `)
 
-// settings reads them in the process' own network namespace: a sysctl that is not there is missing with its
-// reason.
+// settings reads them in the process's own network namespace: an absent sysctl is missing with its reason.
 func (f *facts) settings() {
 	for _, name := range settingNames {
 		path := f.root.proc("sys/" + strings.ReplaceAll(name, ".", "/"))
@@ -368,10 +367,10 @@ func (f *facts) settings() {
 	}
 }
 
-// devices: what each network device of the namespace is and does. lo is not on any path.
+// devices records the properties of each network device of the namespace. lo is not on any path.
 func (f *facts) devices() {
 	if f.root.Proc != "" {
-		return // not this process' namespace
+		return // not this process's namespace
 	}
 
 	list, err := net.Interfaces()
@@ -394,7 +393,7 @@ func (f *facts) device(dev net.Interface) {
 	if dir != "" {
 		f.file(name+"tx_queue_len", filepath.Join(dir, "tx_queue_len"))
 		f.file(name+"duplex", filepath.Join(dir, "duplex"))
-		// A device without a speed of its own says -1, or refuses to answer.
+		// A device without a speed reports -1, or refuses to answer.
 		speed := readWord(filepath.Join(dir, "speed"))
 		if speed != "" && speed[0] != '-' {
 			f.known[name+"speed_mbps"] = speed
@@ -415,7 +414,7 @@ func (f *facts) device(dev net.Interface) {
 	f.offloads(name, dev.Name)
 }
 
-// pcie: what the card's link is and could be, "8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4".
+// pcie records the card's present and possible link, "8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4".
 func (f *facts) pcie(name, dir string) {
 	state := func(which string) string {
 		return readWord(filepath.Join(dir, which+"_link_speed")) + " x" +

@@ -10,14 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ways of frames.
+// Directions of frames.
 const (
 	rx = iota
 	tx
 )
 
-// pauseNames are the drivers' names of the pause frames (IEEE 802.3x) that they received or sent; a driver
-// has those of one line.
+// pauseNames are the drivers' names for received or sent pause frames (IEEE 802.3x); a driver uses those of
+// one line.
 var pauseNames = map[string]int{
 	"rx_flow_control_xon": rx, "rx_flow_control_xoff": rx, // igb, ixgbe, e1000e
 	"tx_flow_control_xon": tx, "tx_flow_control_xoff": tx,
@@ -30,15 +30,15 @@ var pauseNames = map[string]int{
 	"RxPause": rx, "TxPause": tx,
 }
 
-// driverWords choose among a driver's counters, which may be thousands: what was lost, refused or
-// late, and how packets are spread over queues.
+// driverWords select among a driver's counters, which may be thousands: what was lost, refused or late, and
+// how packets are spread over queues.
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}
 
-// driverCounters bounds the columns of a device.
+// driverCounters bounds the columns per device.
 const driverCounters = 256
 
-// pauseStems are the sums over a driver's own names.
+// pauseStems are the sums over the drivers' own names.
 var pauseStems = [...]string{rx: "rx_pause_frames_total", tx: "tx_pause_frames_total"}
 
 func ethtool(Root) Probe {
@@ -55,21 +55,21 @@ func ethtool(Root) Probe {
 	}
 }
 
-// ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", beside the
+// ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", in addition to the
 // declared sums.
 type ethtoolSampler struct {
 	columns
 	reader *kernel.NICStats
 	known  []driver
-	stems  []string // of the drivers' own names
+	stems  []string // the drivers' own names
 }
 
-// driver is a device whose driver has counters; each column is the sum of those of some names.
+// driver is a device whose driver has counters; each column is the sum over some names.
 type driver struct {
 	device  string
 	columns [][]string
 	all     []string // the driver's names
-	at      [][]int  // where among them each column's are
+	at      [][]int  // per column, the indexes of its names
 }
 
 func openEthtool(Options) (Sampler, error) {
@@ -160,7 +160,7 @@ func (s *ethtoolSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// find looks for the columns among a driver's names, which are hardly ever others than before.
+// find locates the columns among a driver's names, which hardly ever change.
 func (d *driver) find(names []string) {
 	if slices.Equal(names, d.all) {
 		return
@@ -190,7 +190,7 @@ func sum(values []uint64, at []int) float64 {
 	return total
 }
 
-// Declared adds the drivers' own names, which no list could hold, to the declared metrics.
+// Declared adds the drivers' own names, which no fixed list could contain, to the declared metrics.
 func (s *ethtoolSampler) Declared() []record.Metric {
 	return scoped(record.ScopeNode, counters("count", "the driver's own counter, as ethtool -S shows it",
 		s.stems...))

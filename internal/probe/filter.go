@@ -20,8 +20,8 @@ const (
 	familyBoth, familyIPv4, familyIPv6 = 1, 2, 10 // NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6
 )
 
-// filterRules counts the rules of the packet filter. A list of thousands takes long to read, so that it is
-// read again only when the kernel says that it has changed.
+// filterRules counts the rules of the packet filter. Reading thousands takes long, so it reads them again
+// only when the kernel reports a change.
 func filterRules(root Root) Probe {
 	return Probe{
 		Name:  "filter",
@@ -58,7 +58,7 @@ func filterRules(root Root) Probe {
 type filterSampler struct {
 	columns
 	list, change *dumpSocket
-	generation   uint32 // of the rules that were counted
+	generation   uint32 // of the counted rules
 	rules        float64
 }
 
@@ -66,7 +66,7 @@ func (s *filterSampler) Sample(dst []float64) error {
 	var now uint32
 	err := s.change.dump(func(kind uint16, body []byte) (err error) {
 		if now, err = generation(kind, body); err == nil {
-			err = io.EOF // the answer is no dump, and has no end
+			err = io.EOF // the answer is not a dump, and has no end
 		}
 		return err
 	})
@@ -83,7 +83,7 @@ func (s *filterSampler) Sample(dst []float64) error {
 
 func (s *filterSampler) Close() error { return errors.Join(s.list.Close(), s.change.Close()) }
 
-// generation reads how often the rules were changed.
+// generation returns how often the rules were changed.
 func generation(kind uint16, body []byte) (uint32, error) {
 	if kind != newGeneration {
 		return 0, kernel.ErrNetlink
@@ -91,7 +91,7 @@ func generation(kind uint16, body []byte) (uint32, error) {
 	return nfNumber(body, generationID)
 }
 
-// ruleCount counts rules by the packets that they are compared with.
+// ruleCount counts rules by the kind of packets that they apply to.
 type ruleCount struct{ ipv4, ipv6, both int }
 
 // take counts the rule of a message.

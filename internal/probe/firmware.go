@@ -2,8 +2,8 @@ package probe
 
 import "strings"
 
-// Firmware describes a machine's system by its facts, in one line: the distribution with its version, and
-// the kernel. It is what levels of the factor firmware are looked for in; "" where nothing is known.
+// Firmware describes a machine's system in one line, from its facts: the distribution with its version, and
+// the kernel. Levels of the factor firmware are looked up in it; "" if nothing is known.
 func Firmware(facts map[string]string) string {
 	var parts []string
 	var words []string
@@ -25,9 +25,8 @@ func Firmware(facts map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// SystemFacts reads the files of a Linux system's release, /etc/os-release (os-release(5)) and, of
-// OpenWrt and what is made of it, /etc/openwrt_release: the distribution and its version. The latter knows
-// the exact one.
+// SystemFacts parses the release files of a Linux system, /etc/os-release (os-release(5)) and, on OpenWrt and
+// derived systems, /etc/openwrt_release: the distribution and its version. The latter has the exact one.
 func SystemFacts(text string) map[string]string {
 	names := map[string]string{"ID": "distribution", "VERSION_ID": "distribution_version",
 		"DISTRIB_RELEASE": "distribution_release", "DISTRIB_REVISION": "distribution_revision",

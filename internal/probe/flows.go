@@ -46,7 +46,7 @@ func (n *flowCount) take(kind uint16, body []byte) error {
 	return err
 }
 
-// nfNumber returns the 32 bits of an attribute of a message of netfilter, 0 where it is not there.
+// nfNumber returns the 32 bits of an attribute of a netfilter message, 0 if it is missing.
 func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 	whole := len(body) >= nfHeader && kernel.EachAttribute(body[nfHeader:], func(kind uint16, v []byte) bool {
 		if kind == attribute && len(v) >= 4 {
@@ -60,8 +60,8 @@ func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 	return number, nil
 }
 
-// flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
-// they end, so that only a sample during the traffic tells.
+// flows counts the connections presently marked as offloaded: a flow table drops its flows soon after they
+// end, so that only a sample during the traffic shows them.
 func flows(root Root) Probe {
 	return Probe{
 		Name:  "flows",
@@ -78,7 +78,7 @@ func flows(root Root) Probe {
 				"(HW_OFFLOAD)"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// Asking loads connection tracking, so it is asked only where it is loaded.
+			// A query would load connection tracking, so query only if it is loaded.
 			count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
 				"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
 			if err != nil {
@@ -102,13 +102,13 @@ func flows(root Root) Probe {
 
 type flowsSampler struct {
 	columns
-	count  *file // entries, which bound the cost
+	count  *file // number of entries, which bounds the cost
 	socket *dumpSocket
 	none   bool // no connection can be offloaded
 }
 
-// noFlowTables means that the kernel was built without them: Linux 5.14 and later have a setting of theirs
-// beside those of connection tracking (net/netfilter/nf_conntrack_standalone.c).
+// noFlowTables reports whether the kernel was built without them: Linux 5.14 and later have a flow table
+// setting among those of connection tracking (net/netfilter/nf_conntrack_standalone.c).
 func noFlowTables(root Root) bool {
 	var major, minor int
 	release := readWord(root.proc("sys/kernel/osrelease"))

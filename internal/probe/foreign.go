@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pidStat holds what we keep of /proc/<pid>/stat. ticks is the process' own time, childTicks that of the
+// pidStat holds the used parts of /proc/<pid>/stat. ticks is the process's own time, childTicks that of the
 // children it has waited for.
 type pidStat struct {
 	pid, parent int
@@ -30,7 +30,7 @@ const kthreadFlag = 0x00200000
 
 var errPidStat = errors.New("parse process statistics: want the fields of proc_pid_stat(5)")
 
-// parsePidStat reads /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The name in parentheses may hold
+// parsePidStat parses /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The name in parentheses may contain
 // anything.
 func parsePidStat(b []byte) (pidStat, error) {
 	open := bytes.IndexByte(b, '(')
@@ -75,8 +75,8 @@ func parsePidStat(b []byte) (pidStat, error) {
 	return p, nil
 }
 
-// readPidStat reads the statistics of a process or of a thread. It makes no file of package os, which would
-// offer each of them to the runtime's poller.
+// readPidStat reads the statistics of a process or thread. It avoids package os, which would register each
+// file with the runtime's poller.
 func readPidStat(path string, buf []byte) (pidStat, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func readPidStat(path string, buf []byte) (pidStat, error) {
 	return parsePidStat(buf[:n])
 }
 
-// processes lists the numbers of all processes in a folder such as /proc.
+// processes lists the numbers of all processes in a directory such as /proc.
 func processes(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -119,7 +119,7 @@ func foreign(root Root) Probe {
 }
 
 // foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,
-// or descends from one of them; it stays so when it loses its parent.
+// or a descendant of one of them, even after it has lost its parent.
 type foreignSampler struct {
 	columns
 	dir     string
@@ -131,8 +131,8 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is the pace at which a kernel thread is read again, in rounds: its number might have been
-// given to another process.
+// kernelRounds is after how many rounds a kernel thread is read again: another process might have received
+// its number.
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
@@ -209,11 +209,12 @@ func (s *foreignSampler) skip(pid int) bool {
 
 func (s *foreignSampler) Close() error { return nil }
 
-// process describes one that the walk has seen. The growths are those since the walk before, not yet booked.
+// process describes a process seen by the walk. The growths are those since the previous walk, not yet
+// booked.
 type process struct {
 	pidStat
 	lab               bool
-	round             uint64 // last seen in
+	round             uint64 // number of the last walk that saw it
 	grown, childGrown uint64
 }
 
@@ -223,7 +224,7 @@ type processTime struct {
 	live  int
 }
 
-// see takes note of a process. One that is new since the walk before has grown from nothing.
+// see records a process. One that is new since the previous walk has grown from zero.
 func (s *foreignSampler) see(now pidStat) {
 	p := s.known[now.pid]
 	if p == nil || p.start != now.start {
@@ -237,8 +238,8 @@ func (s *foreignSampler) see(now pidStat) {
 	p.round = s.round
 }
 
-// settle ends a walk: it books the growth of every process to its group. The first walk only notes where
-// everything starts.
+// settle ends a walk: it books the growth of every process to its group. The first walk only records the
+// initial values.
 func (s *foreignSampler) settle(first bool) {
 	for pid, p := range s.known {
 		if p.round != s.round && !p.kernel {
@@ -267,9 +268,9 @@ func (s *foreignSampler) settle(first bool) {
 	}
 }
 
-// discount takes what a dead process had been booked for from the growth of the child time of whoever has
-// waited for it: its parent, or an ancestor that it was handed to. What remains there is the time of
-// processes, or of a last moment, that no walk has seen. So short-lived ones count as well.
+// discount subtracts what was booked for a dead process from the growth of the child time of the process that
+// waited for it: its parent, or an ancestor that inherited it. What remains is the time of processes, or of a
+// last moment, that no walk has seen. So short-lived processes count as well.
 func (s *foreignSampler) discount(dead *process) {
 	booked := dead.ticks + dead.childTicks
 	p := s.known[dead.parent]
@@ -284,8 +285,8 @@ func (s *foreignSampler) discount(dead *process) {
 	}
 }
 
-// maxDepth bounds the walk up to the first process: numbers are given again, so that a stale parent could
-// make a ring.
+// maxDepth bounds the walk up to the first process: numbers are reused, so that a stale parent could close a
+// loop.
 const maxDepth = 100
 
 func (s *foreignSampler) ofLab(pid, depth int) bool {

@@ -9,11 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// gauge is one small file that holds one number.
+// gauge is a small file that contains one number.
 type gauge struct {
 	f     *file
 	scale float64
-	wrap  float64 // the raw number starts again at 0 after this one; 0 = never
+	wrap  float64 // value after which the raw number restarts at 0; 0 = never
 	raw   float64 // last raw number, for wrap
 	turns float64
 }
@@ -31,14 +31,14 @@ func (g *gauge) value() float64 {
 	return v * g.scale
 }
 
-// gauges samples the files that exist and can be read.
+// gauges samples the files that exist and are readable.
 type gauges struct {
 	columns
 	list   []gauge
-	denied string // a file that exists and may not be read
+	denied string // a file that exists but is not readable
 }
 
-// add takes a file of a number as a column; it reports whether it could.
+// add adds a file with a number as a column; it reports whether it could.
 func (g *gauges) add(column, path string, scale float64) bool {
 	f, err := openFile(path, "")
 	if err != nil {
@@ -58,13 +58,13 @@ func (g *gauges) add(column, path string, scale float64) bool {
 	return true
 }
 
-// gaugeFile is a file of a folder that holds one number, and the stem of its column.
+// gaugeFile is a file in a directory that contains one number, and the stem of its column.
 type gaugeFile struct {
 	stem, name string
 	scale      float64
 }
 
-// addFolder takes files of a folder as columns of a label.
+// addFolder adds files of a directory as columns with a label.
 func (g *gauges) addFolder(label, dir string, files ...gaugeFile) {
 	for _, f := range files {
 		g.add(label+"/"+f.stem, filepath.Join(dir, f.name), f.scale)
@@ -96,12 +96,12 @@ func (g *gauges) Close() error {
 
 // matches lists the paths of a pattern in numerical order: "zone2" before "zone10".
 func matches(pattern string) []string {
-	paths, _ := filepath.Glob(pattern) // its only error is that of a pattern
+	paths, _ := filepath.Glob(pattern) // only an invalid pattern is an error
 	sortNatural(paths)
 	return paths
 }
 
-// labelled joins parts to a column's label: no blanks, no slash.
+// labelled joins parts to a column's label, without blanks and slashes.
 func labelled(parts ...string) string {
 	return strings.NewReplacer("/", "_", " ", "_").Replace(strings.Join(parts, "."))
 }

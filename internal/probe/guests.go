@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// guests reads the CPU time of the threads of the lab's virtual machines: what a guest cost its host. A
-// guest's own accounting cannot know that under emulation.
+// guests reads the CPU time of the threads of the lab's virtual machines: the cost of a guest on its host.
+// Under emulation a guest's own accounting cannot show that.
 func guests(root Root) Probe {
 	return Probe{
 		Name:  "guests",
@@ -34,18 +34,18 @@ func guests(root Root) Probe {
 type guestThread struct {
 	label string     // "router/vcpu0"
 	path  string     // of its statistics
-	start uint64     // when it began, so that a number that is given again is told apart
-	quota *throttles // how long its quota held it back; nil if there is none
+	start uint64     // start time, to recognise a reused number
+	quota *throttles // how long its quota held it back; nil if it has none
 }
 
 func (t guestThread) is(other guestThread) bool {
 	return t.label == other.label && t.path == other.path && t.start == other.start
 }
 
-// throttles adds up what the cgroups count in which a thread is one after the other: each begins anew.
+// throttles sums the counts of a thread's successive cgroups: each starts at zero.
 type throttles struct {
-	file       func() string // of the present one
-	past, last float64       // ns: of those before, and of the present one when it was last read
+	file       func() string // of the present cgroup
+	past, last float64       // ns: of previous ones, and of the present one at the last reading
 }
 
 func (t *throttles) read() float64 {
@@ -68,7 +68,7 @@ type guestsSampler struct {
 	dir     string
 	own     []int
 	threads []guestThread
-	most    int // threads that there were at any time
+	most    int // maximum number of threads so far
 	buf     []byte
 }
 
@@ -89,8 +89,8 @@ func openGuests(root Root, own []int) (Sampler, error) {
 
 func (s *guestsSampler) Close() error { return nil }
 
-// Sample reads the threads' times. Threads of a guest that has ended, and of one that was booted in its
-// place, change the columns; while a guest is gone, its successor is looked for.
+// Sample reads the threads' times. Threads of a guest that has ended, and of one booted in its place, change
+// the columns; while a guest is gone, Sample looks for its successor.
 func (s *guestsSampler) Sample(dst []float64) error {
 	if len(s.threads) < s.most && s.changed() {
 		return ErrColumns
@@ -121,7 +121,7 @@ func (s *guestsSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// changed finds the threads anew and tells whether they are others.
+// changed finds the threads again and reports whether they differ.
 func (s *guestsSampler) changed() bool {
 	now := s.find()
 	if slices.EqualFunc(now, s.threads, guestThread.is) {
@@ -210,7 +210,7 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 		if label != "" {
 			t := guestThread{label: guest + "/" + label, path: path, start: p.start}
 			if label != "main" && s.root.Proc == "" {
-				// A trial's quota moves the thread into another cgroup, while the watch goes on.
+				// A trial's quota moves the thread to another cgroup while the watch continues.
 				now := func() string { return kernel.ThrottleFile(pid, p.pid) }
 				if now() != "" {
 					t.quota = &throttles{file: now}
@@ -224,8 +224,7 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 	return out
 }
 
-// throttledNs reads cpu.stat, which tells nanoseconds in cgroups of version 1 and microseconds in those of
-// version 2.
+// throttledNs reads cpu.stat, which has nanoseconds in cgroups of version 1 and microseconds in version 2.
 func throttledNs(path string) float64 {
 	b, err := os.ReadFile(path)
 	times := []float64{nan, nan}
@@ -240,7 +239,7 @@ func throttledNs(path string) float64 {
 	return times[1] * 1000
 }
 
-// threadLabel names a vCPU by its thread's name, "CPU 0/TCG" or "CPU 0/KVM"; "" for QEMU's other threads.
+// threadLabel labels a vCPU by its thread's name, "CPU 0/TCG" or "CPU 0/KVM"; "" for QEMU's other threads.
 func threadLabel(comm string) string {
 	rest, ok := strings.CutPrefix(comm, "CPU ")
 	number, _, found := strings.Cut(rest, "/")

@@ -12,24 +12,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds of an inventory; what exceeds them is counted.
+// Bounds on an inventory; it counts what exceeds them.
 const (
 	maxDevices = 64
-	maxQueues  = 128 // and filters, of one device
-	maxChains  = 64  // at hooks, and flow tables
+	maxQueues  = 128 // also bounds filters, per device
+	maxChains  = 64  // at hooks; also bounds flow tables
 	maxTaps    = 32
 )
 
 func plainNumber(text string) float64 {
-	v, _ := strconv.ParseFloat(text, 64) // what is no number is none
+	v, _ := strconv.ParseFloat(text, 64) // 0 if it is not a number
 	return v
 }
 
-// ProcTexts are files below /proc: net/packet, net/netfilter/nfnetlink_queue, and settings. An empty text
-// was not read, and has its reason in the inventory already.
+// ProcTexts holds files below /proc: net/packet, net/netfilter/nfnetlink_queue, and settings. An empty text
+// was not read, and its reason is already in the inventory.
 type ProcTexts struct{ Taps, NFQueues, Max, Count, BridgeFilter string }
 
-// AddProc adds to an inventory what the texts say. nameOf names a device by its index.
+// AddProc adds the contents of the texts to an inventory. nameOf returns the name of a device by its index.
 func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	var more int
 	if v.Taps, more = parseTaps(t.Taps, nameOf); more > 0 {
@@ -68,7 +68,7 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	}
 }
 
-// parseTaps counts the sockets of /proc/net/packet by what they listen to, and those beyond maxTaps kinds.
+// parseTaps counts the sockets in /proc/net/packet by what they listen to, and those beyond maxTaps kinds.
 func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, more int) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)                         // sk, RefCnt, Type, Proto, Iface, R, …
@@ -96,8 +96,8 @@ func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, m
 	return taps, more
 }
 
-// DeviceQueues records the disciplines and filters of a device, parents before what is below them. Classes
-// that a kind has by itself, such as those of a tbf, are left out.
+// DeviceQueues records the disciplines and filters of a device, parents before what is below them. It omits
+// classes that a kind has by itself, such as those of a tbf.
 func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficFilter) record.NetDevice {
 	d := record.NetDevice{Name: dev}
 	slices.SortStableFunc(all, func(a, b kernel.Discipline) int {

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// inventory reads what this process' network namespace has in the path of packets.
+// inventory reads what this process's network namespace has on the path of packets.
 func inventory(root Root) *record.Inventory {
 	v := &record.Inventory{Missing: map[string]string{}}
 	known := func(part string, err error) bool {
@@ -98,7 +98,7 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 			}
 		}
 
-		if dir != "" { // a device without a speed of its own says -1, or refuses to answer
+		if dir != "" { // a device without a speed reports -1, or refuses to answer
 			d.SpeedMbps = max(0, plainNumber(readWord(filepath.Join(dir, "speed"))))
 		}
 
@@ -112,7 +112,7 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 	return out
 }
 
-// legacyEntries counts what iptables-legacy has in its tables. Where the kernel lacks it there are none.
+// legacyEntries counts the entries in the tables of iptables-legacy. If the kernel lacks it there are none.
 func legacyEntries(root Root) (map[string]int, error) {
 	out := map[string]int{}
 	for prefix, file := range map[string]string{"": "net/ip_tables_names", "ip6 ": "net/ip6_tables_names"} {

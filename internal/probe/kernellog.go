@@ -12,14 +12,14 @@ import (
 type kmsgRecord struct {
 	severity, facility int
 	sequence           uint64
-	at                 int64 // ns of the kernel's log clock
+	at                 int64 // ns, by the kernel's log clock
 	text               string
 }
 
 var errKmsg = errors.New("parse kernel log record: want \"prefix,sequence,time,flags;text\"")
 
-// parseKmsg reads one record: "priority,sequence,microseconds,flags[,…];text" and continuation lines
-// (Documentation/ABI/testing/dev-kmsg). Control characters come escaped.
+// parseKmsg parses one record: "priority,sequence,microseconds,flags[,…];text" and continuation lines
+// (Documentation/ABI/testing/dev-kmsg). Control characters are escaped.
 func parseKmsg(b []byte) (kmsgRecord, error) {
 	head, text, ok := bytes.Cut(b, []byte(";"))
 	fields := bytes.Split(head, []byte(","))
@@ -39,7 +39,7 @@ func parseKmsg(b []byte) (kmsgRecord, error) {
 		string(text)}, nil
 }
 
-// redactLog hides hardware addresses, which identify a machine: a report is made to be published.
+// redactLog hides hardware addresses, which identify a machine, because reports may be published.
 func redactLog(text string) string {
 	const hidden = "xx:xx:xx:xx:xx:xx"
 	var b strings.Builder
@@ -72,8 +72,8 @@ func hardwareAddress(text string) bool {
 
 func wordByte(c byte) bool { return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// Bounds of what is kept: a kernel in trouble can log thousands of lines per second, and the first ones say
-// what is wrong.
+// Bounds on what is kept: a kernel in trouble can log thousands of lines per second, and the first ones show
+// the cause.
 const (
 	logLinesPerSample = 50
 	logLinesKept      = 1000
@@ -102,19 +102,19 @@ func kernellog(root Root) Probe {
 	}
 }
 
-// kernelLogSampler reads records as they come. now is the clock that lines are dated by: the kernel dates
-// them by another one, which drifts from CLOCK_MONOTONIC, so a line's time is held between the samples
+// kernelLogSampler reads records as they come. now is the clock for dating lines: the kernel uses another
+// one, which drifts from CLOCK_MONOTONIC, so a line's time is limited to the interval between the samples
 // around it.
 type kernelLogSampler struct {
 	log interface {
-		next(buf []byte) (n int, err error) // errNoRecord at the end
+		next(buf []byte) (n int, err error) // returns errNoRecord at the end
 		Close() error
 	}
 	now      func() int64
 	buf      []byte
 	since    int64
 	sequence uint64
-	counts   [4]float64 // as the metrics
+	counts   [4]float64 // in the order of the metrics
 	lines    []record.LogLine
 }
 
@@ -178,7 +178,7 @@ func (s *kernelLogSampler) take(r kmsgRecord, now int64, taken int) bool {
 	return true
 }
 
-// Lines hands over the lines kept since the last call.
+// Lines returns the lines kept since its previous call.
 func (s *kernelLogSampler) Lines() []record.LogLine {
 	lines := s.lines
 	s.lines = nil

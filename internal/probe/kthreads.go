@@ -10,16 +10,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// workers begins the name of a worker, which changes with what it works on.
+// workers is the prefix of a worker's name, which changes with its work.
 const workers = "kworker/"
 
-// unnamed is the name of a thread that has just been made (kernel/kthread.c).
+// unnamed is the name of a newly created thread (kernel/kthread.c).
 const unnamed = "kthreadd"
 
-// kthreadKinds are the kernel's threads that move or encrypt packets, by their names.
+// kthreadKinds lists the kernel's threads that process or encrypt packets, by name.
 var kthreadKinds = []string{"softirqs", "napi", "wg-crypt", "irq"}
 
-// kthreads reads the CPU time of the kernel's threads that work on packets, by kind.
+// kthreads reads the CPU time of the kernel's threads that process packets, by kind.
 func kthreads(root Root) Probe {
 	return Probe{
 		Name:  "kthreads",
@@ -53,8 +53,8 @@ func kthreads(root Root) Probe {
 	}
 }
 
-// kthreadsSampler walks the kernel's threads. A worker works for whoever needs one: its time counts for the
-// kind that its name has when it is read.
+// kthreadsSampler walks the kernel's threads. A worker serves whoever needs one: its time counts for the kind
+// in its name when it is read.
 type kthreadsSampler struct {
 	columns
 	dir  string
@@ -84,7 +84,7 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 		old := s.seen[pid]
 		name := nameOf(s.buf)
 		i := slices.Index(kthreadKinds, kthreadKind(name))
-		// Of no kind, no worker, and named by now, it is not looked at again.
+		// A named thread that is of no kind and no worker is not read again.
 		p.kernel = p.kernel && (i >= 0 || strings.HasPrefix(name, workers) || name == unnamed)
 		s.seen[pid] = p
 		if p.kernel && i >= 0 && !first && (old.start == 0 || old.start == p.start) {
@@ -98,7 +98,8 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 
 func (*kthreadsSampler) Close() error { return nil }
 
-// nameOf is the second field of /proc/<pid>/stat, in parentheses, which may hold some (proc_pid_stat(5)).
+// nameOf returns the second field of /proc/<pid>/stat, in parentheses, which may itself contain some
+// (proc_pid_stat(5)).
 func nameOf(stat []byte) string {
 	open := bytes.IndexByte(stat, '(')
 	end := bytes.Index(stat[max(open, 0):], []byte(") "))
@@ -109,7 +110,7 @@ func nameOf(stat []byte) string {
 	return string(stat[open+1 : open+end])
 }
 
-// kthreadKind is the kind of a kernel thread by its name; a worker's holds what it works on:
+// kthreadKind returns the kind of a kernel thread by its name; a worker's contains its work:
 // "kworker/1:2-wg-crypt-wg0" (kernel/workqueue.c, wq_worker_comm).
 func kthreadKind(name string) string {
 	switch {

@@ -34,20 +34,20 @@ func link(root Root) Probe {
 	}
 }
 
-// linkSampler reads sysfs' files of each device that it shows; one that comes or goes is noticed by
-// /proc/net/dev, one that is made anew under its name by its files, which have no value any more.
+// linkSampler reads sysfs files of each device. It notices a device that comes or goes in /proc/net/dev, and
+// one recreated under its name by files that no longer have a value.
 type linkSampler struct {
 	columns
 	devices
 	root Root
-	list []linkFile // of each column
+	list []linkFile // one per column
 }
 
-// linkFile is a file of a device's folder.
+// linkFile is a file in a device's directory.
 type linkFile struct {
 	*file
 	read   func(*file) float64
-	valued bool // it has had a value since it was described
+	valued bool // it has had a value since it was opened
 }
 
 func (s *linkSampler) describe() {
@@ -55,7 +55,7 @@ func (s *linkSampler) describe() {
 	s.columns, s.list = nil, nil
 	for _, name := range s.names {
 		dir := s.root.device(name)
-		if dir == "" || name == "lo" { // which has no carrier
+		if dir == "" || name == "lo" { // lo has no carrier
 			continue
 		}
 
@@ -93,7 +93,7 @@ func (s *linkSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// readLinks reports whether a column lost the value that it had before.
+// readLinks reports whether a column lost its previous value.
 func (s *linkSampler) readLinks(dst []float64) (lost bool) {
 	for i := range s.list {
 		f := &s.list[i]
@@ -115,7 +115,7 @@ func (s *linkSampler) Close() error {
 	return s.devices.Close()
 }
 
-// up reads an operstate (RFC 2863): "unknown" means that the driver does not tell.
+// up reads an operstate (RFC 2863): "unknown" means that the driver does not report it.
 func (f *file) up() float64 {
 	b, err := f.read()
 	if err != nil {
@@ -132,8 +132,8 @@ func (f *file) up() float64 {
 	return 0
 }
 
-// device returns the sysfs folder of a device of this process' network namespace, or "". A sysfs mounted by
-// another namespace shows that one's devices, perhaps with the same names: index and address must agree.
+// device returns the sysfs directory of a device of this process's network namespace, or "". A sysfs mounted
+// by another namespace shows that one's devices, perhaps with the same names: index and address must match.
 func (r Root) device(name string) string {
 	dir := filepath.Join(r.sys("class/net"), name)
 	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))
@@ -157,7 +157,8 @@ func (r Root) device(name string) string {
 	return dir
 }
 
-// lowerDevices lists the devices that name is stacked on, such as the parent of a VLAN, in sysfs' order.
+// lowerDevices lists the devices on which name is stacked, such as the parent of a VLAN, in the order of
+// sysfs.
 func (r Root) lowerDevices(name string) []string {
 	dir := r.device(name)
 	if dir == "" {

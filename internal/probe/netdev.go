@@ -25,7 +25,7 @@ type netdevLine struct {
 	values [netdevValues]uint64
 }
 
-// parseNetdev reads /proc/net/dev, appending to reuse. Old kernels print no blank between the colon and the
+// parseNetdev parses /proc/net/dev, appending to reuse. Old kernels print no blank between the colon and the
 // first number.
 func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 	lines := reuse[:0]
@@ -54,7 +54,7 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 	return lines, nil
 }
 
-// DeviceCounters reads /proc/net/dev: each device's counters by the names of the probe's columns.
+// DeviceCounters parses /proc/net/dev: each device's counters by the names of the probe's columns.
 func DeviceCounters(text []byte) (map[string]map[string]uint64, error) {
 	lines, err := parseNetdev(text, nil)
 	all := map[string]map[string]uint64{}
@@ -84,7 +84,7 @@ func netdev(root Root) Probe {
 	}
 }
 
-// devices is /proc/net/dev kept open, and the names that it held when they were last asked for.
+// devices is an open /proc/net/dev, with the names that it contained at the last reading.
 type devices struct {
 	text[[]netdevLine]
 	names []string
@@ -95,7 +95,7 @@ func openDevices(root Root) (devices, error) {
 	return devices{text: t}, err
 }
 
-// renew reads all devices anew and tells whether they are others than before.
+// renew reads all devices again and reports whether they have changed.
 func (d *devices) renew() (changed bool, err error) {
 	if err := d.update(); err != nil || slices.EqualFunc(d.now, d.names,
 		func(l netdevLine, name string) bool { return string(l.name) == name }) {

@@ -18,10 +18,9 @@ func power(root Root) Probe {
 			level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// What there is of Documentation/power/powercap/powercap.rst (microjoules that start again after
-			// max_energy_range_uj; readable by root only since 5.10) and
-			// Documentation/hwmon/sysfs-interface.rst
-			// (microwatts and microjoules).
+			// The available ones of Documentation/power/powercap/powercap.rst (microjoules that restart after
+			// max_energy_range_uj; readable only by root since 5.10) and
+			// Documentation/hwmon/sysfs-interface.rst (microwatts and microjoules).
 			var g gauges
 			for _, dir := range matches(root.sys("class/powercap/*:*")) {
 				label := labelled(filepath.Base(dir), readWord(filepath.Join(dir, "name")))

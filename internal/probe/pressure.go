@@ -10,9 +10,9 @@ import (
 
 var errPressure = errors.New("parse pressure: want \"some avg10=… total=…\"")
 
-// parsePressure reads a file of /proc/pressure (kernel/sched/psi.c, psi_show;
-// Documentation/accounting/psi.rst): the microseconds in which some, and in which all, runnable tasks
-// waited; NaN where a line is missing (cpu has no "full" before 5.13).
+// parsePressure parses a file of /proc/pressure (kernel/sched/psi.c, psi_show;
+// Documentation/accounting/psi.rst): the microseconds in which some, and in which all, runnable tasks waited;
+// NaN if a line is missing (cpu has no "full" before 5.13).
 func parsePressure(b []byte) (some, full float64, err error) {
 	some, full = nan, nan
 	for l := range bytes.Lines(b) {

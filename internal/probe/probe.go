@@ -1,5 +1,5 @@
-// Package probe watches a node while traffic flows: one file per telemetry source, each a thin reader over
-// a pure parser. It draws no conclusion.
+// Package probe watches a node while traffic flows: one file per telemetry source, each a thin reader over a
+// pure parser. It draws no conclusion.
 package probe
 
 import (
@@ -27,13 +27,13 @@ func All(root Root) []Probe {
 // Probe is a telemetry source.
 type Probe struct {
 	Name  string
-	Scope string // of its metrics: record.ScopeHost or record.ScopeNode
-	Slow  bool   // to read or to change; the others are sampled at 10 Hz
-	Rare  bool   // slow, costs much and reports what is asked of it at the edges of a window
-	Empty string // why it may have no column for the time being
+	Scope string // scope of its metrics: record.ScopeHost or record.ScopeNode
+	Slow  bool   // slow to read or to change; the others are sampled at 10 Hz
+	Rare  bool   // slow and expensive; its readings at the edges of a window suffice
+	Empty string // why it may temporarily have no column
 	Stems []record.Metric
 	// Source opens it. An absent source is an error with the reason, never a zero; it is host.ErrUnsupported
-	// where that is conclusive. A sampler beside an error is closed.
+	// if that is conclusive. A sampler returned with an error is closed.
 	Source func(o Options) (Sampler, error)
 }
 
@@ -47,35 +47,35 @@ type Sampler interface {
 	Close() error
 }
 
-// Sample returns ErrColumns when the set of things it reads has changed (a device appeared, a core
-// went offline). The sampler has already taken note: Columns is new, and the next Sample fills it.
+// Sample returns ErrColumns when the set of things that it reads has changed (a device appeared, a core went
+// offline). The sampler has already adapted: Columns is new, and the next Sample fills it.
 var ErrColumns = errors.New("columns changed")
 
-// Options describes to the probes the machine that they read.
+// Options describes, for the probes, the machine that they read.
 type Options struct {
-	// Own are processes of the node's machine that, with all that descends from them, belong to the lab:
-	// what "foreign" leaves out.
+	// Own lists processes of the node's machine that, with all their descendants, belong to the lab:
+	// "foreign" excludes them.
 	Own []int `json:"own,omitempty"`
-	// Trace means that tracepoints of the node's machine may be switched on for as long as the watch lasts:
-	// it is the lab's alone, and bears it.
+	// Trace permits switching on tracepoints of the node's machine for the length of the watch: it belongs to
+	// the lab alone, and can take it.
 	Trace bool `json:"trace,omitempty"`
-	// NoLog means that the kernel's log is not to be read: it is of a machine that is not the lab's.
+	// NoLog forbids reading the kernel's log: it belongs to a machine outside the lab.
 	NoLog bool `json:"no_log,omitempty"`
 }
 
-// Liner is implemented by samplers that also gather log lines; Lines hands over those since the last call.
+// Liner is implemented by samplers that also collect log lines; Lines returns those since its previous call.
 // Times are the node's CLOCK_MONOTONIC.
 type Liner interface{ Lines() []record.LogLine }
 
 // Cored is implemented by samplers that know each core's load. Cores appends the busy share (0…1) of each
-// core since the last call of Cores.
+// core since its previous call.
 type Cored interface{ Cores(dst []float64) []float64 }
 
 // Declarer is implemented by samplers whose columns have stems that only the machine knows, such as a
 // driver's counters.
 type Declarer interface{ Declared() []record.Metric }
 
-// ByScope keeps the probes whose metrics have the scope: record.ScopeHost for what one machine has once,
+// ByScope returns the probes whose metrics have the scope: record.ScopeHost for what one machine has once,
 // record.ScopeNode for what each namespace has.
 func ByScope(list []Probe, scope string) []Probe {
 	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.Scope != scope })
@@ -93,7 +93,7 @@ func Names(list []Probe) []string {
 // Metrics declares the stems of the sampler's columns.
 func (p Probe) Metrics() []record.Metric { return scoped(p.Scope, p.Stems) }
 
-// scoped gives metrics their scope.
+// scoped sets the scope of metrics.
 func scoped(scope string, metrics []record.Metric) []record.Metric {
 	metrics = slices.Clone(metrics)
 	for i := range metrics {
@@ -102,7 +102,7 @@ func scoped(scope string, metrics []record.Metric) []record.Metric {
 	return metrics
 }
 
-// Check answers by opening whether this machine has the source.
+// Check finds out, by opening the source, whether this machine has it.
 func (p Probe) Check() check.Answer {
 	s, err := p.Open(Options{})
 	switch {
@@ -116,7 +116,7 @@ func (p Probe) Check() check.Answer {
 	return check.OK()
 }
 
-// Open opens the source. A sampler that has no column yet learns them by its first reading.
+// Open opens the source. A sampler without columns learns them by its first reading.
 func (p Probe) Open(o Options) (Sampler, error) {
 	s, err := p.Source(o)
 	if err == nil && len(s.Columns()) == 0 {
@@ -144,7 +144,7 @@ func level(name, unit, doc string) record.Metric {
 	return record.Metric{Name: name, Unit: unit, Doc: doc}
 }
 
-// counters are some that share unit and meaning.
+// counters declares counters with the same unit and meaning.
 func counters(unit, doc string, names ...string) []record.Metric {
 	var metrics []record.Metric
 	for _, name := range names {
@@ -153,13 +153,13 @@ func counters(unit, doc string, names ...string) []record.Metric {
 	return metrics
 }
 
-// columns are the names of what a sampler fills.
+// columns lists the columns that a sampler fills.
 type columns []string
 
-// Columns names them.
+// Columns returns them.
 func (c columns) Columns() []string { return c }
 
-// add has a column of a label for each of the metrics.
+// add adds a column with a label for each of the metrics.
 func (c *columns) add(label string, metrics []record.Metric) {
 	for _, m := range metrics {
 		*c = append(*c, label+"/"+m.Name)

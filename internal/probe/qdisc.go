@@ -29,7 +29,7 @@ type qdiscLine struct {
 	values         [len(qdiscStems)]float64
 }
 
-// values are a queue's counters in the order of qdiscStems.
+// qdiscValues returns a queue's counters in the order of qdiscStems.
 func qdiscValues(q *kernel.Qdisc) [len(qdiscStems)]float64 {
 	return [...]float64{float64(q.Bytes), float64(q.Packets), float64(q.Drops), float64(q.Overlimits),
 		float64(q.Requeues), float64(q.Backlog), float64(q.Queue)}
@@ -46,11 +46,12 @@ const (
 	getClass = 42
 )
 
-// qdiscKinds lists the kinds that the probe tells apart: what a queue's drops mean depends on its kind.
+// qdiscKinds lists the kinds that the probe distinguishes: the meaning of a queue's drops depends on its
+// kind.
 var qdiscKinds = [...]string{noqueue, "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
 	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
 
-// qdiscKind is a kind's name, "other" of any else: one string for all samples.
+// qdiscKind returns a kind's name, "other" for unlisted ones: one string for all samples.
 func qdiscKind(name []byte) string {
 	for _, kind := range qdiscKinds {
 		if string(name) == kind {
@@ -60,7 +61,7 @@ func qdiscKind(name []byte) string {
 	return "other"
 }
 
-// label is the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
+// label returns the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
 func (q qdiscLine) label(device string) string {
 	switch q.parent {
 	case qdisc.HandleRoot:
@@ -93,10 +94,10 @@ func qdiscs(Root) Probe {
 
 const qdiscDump = "queueing disciplines"
 
-// noqueue counts nothing, so its zeros are no measurements.
+// noqueue counts nothing, so its zeros are not measurements.
 const noqueue = "noqueue"
 
-// qdiscSampler leaves out what is noqueue.
+// qdiscSampler skips noqueue.
 type qdiscSampler struct {
 	columns
 	socket *dumpSocket
@@ -139,7 +140,7 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// Declared declares the columns that name each queue's kind.
+// Declared declares the columns for each queue's kind.
 func (s *qdiscSampler) Declared() []record.Metric {
 	var out []record.Metric
 	for _, kind := range append(qdiscKinds[:len(qdiscKinds):len(qdiscKinds)], "other") {
@@ -148,7 +149,7 @@ func (s *qdiscSampler) Declared() []record.Metric {
 	return scoped(record.ScopeNode, out)
 }
 
-// take reads one message of the dump of all queueing disciplines of this network namespace.
+// take parses one message of the dump of all queueing disciplines of this network namespace.
 func (s *qdiscSampler) take(kind uint16, body []byte) error {
 	if kind != newQdisc {
 		return nil

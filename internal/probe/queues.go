@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// queuesMetrics are the columns of probe queues; those of the same names as the probe qdisc's mean the same,
-// of a class or of a tin.
+// queuesMetrics are the columns of probe queues; those with the same names as in probe qdisc have the same
+// meaning, for a class or a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times an htb class sent at its own rate"),
 	counter("borrows", "count", "times an htb class sent at its parent's rate"),
@@ -79,7 +79,7 @@ func (s *queuesSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// read dumps the queueing disciplines, and the classes where there are some.
+// read dumps the queueing disciplines, and the classes if there are any.
 func (s *queuesSampler) read() error {
 	s.now, s.shaped = s.now[:0], s.shaped[:0]
 	err := s.qdiscs.dump(s.take)
@@ -118,12 +118,12 @@ func (s *queuesSampler) Close() error { return errors.Join(s.qdiscs.Close(), s.c
 
 const cakeTins = 10 // TCA_CAKE_STATS_TIN_STATS of linux/pkt_sched.h
 
-// queueKey names one number of a queueing discipline or class. tin is one of CAKE's, counted from 1, or 0
-// for the whole.
+// queueKey identifies one number of a queueing discipline or class. tin is one of CAKE's, counted from 1, or
+// 0 for the whole.
 type queueKey struct {
 	index  int32
 	class  bool
-	id     uint32 // a class' own, a queueing discipline's parent
+	id     uint32 // a class's own, a queueing discipline's parent
 	tin    int
 	metric int // in queuesMetrics
 }
@@ -133,14 +133,14 @@ type queueValue struct {
 	value float64
 }
 
-// queueField locates a number: as attribute of CAKE, or as byte in the structure of the others.
+// queueField locates a number: as an attribute of CAKE, or by its offset in the structure of the others.
 type queueField struct {
 	at     int
 	metric int // in queuesMetrics
 	scale  float64
 }
 
-// queueFields makes them of names by place. Those of CAKE's delays count microseconds.
+// queueFields converts names by position. Those of CAKE's delays count microseconds.
 func queueFields(names map[int]string) (fields []queueField) {
 	for _, at := range slices.Sorted(maps.Keys(names)) {
 		f := queueField{at, queueMetric(names[at]), 1}
@@ -164,7 +164,7 @@ var fqCodelFields = queueFields(map[int]string{8: "overlimit_drops", 12: "ecn_ma
 // htbFields locates the fields of struct tc_htb_xstats.
 var htbFields = queueFields(map[int]string{0: "lends", 4: "borrows", 8: "giants"})
 
-// cakeFields are some of the attributes TCA_CAKE_STATS_*, cakeTinFields of TCA_CAKE_TIN_STATS_*.
+// cakeFields lists some of the attributes TCA_CAKE_STATS_*, cakeTinFields of TCA_CAKE_TIN_STATS_*.
 var (
 	cakeFields    = queueFields(map[int]string{4: "memory_bytes"})
 	cakeTinFields = queueFields(map[int]string{2: "packets", 3: "bytes", 4: "drops", 6: "ack_drops",
@@ -172,7 +172,7 @@ var (
 		21: "flows_new", 22: "flows_old", 23: "flows_unresponsive"})
 )
 
-// take reads one message of a dump of queueing disciplines or of classes.
+// take parses one message of a dump of queueing disciplines or of classes.
 func (s *queuesSampler) take(kind uint16, body []byte) error {
 	if kind != newQdisc && kind != newClass {
 		return nil
@@ -210,7 +210,7 @@ func (s *queuesSampler) add(k queueKey, metric int, v float64) {
 	s.now = append(s.now, queueValue{k, v})
 }
 
-// fields reads numbers of 32 bits out of a structure; old kernels' are shorter.
+// fields parses 32-bit numbers of a structure; old kernels' are shorter.
 func (s *queuesSampler) fields(k queueKey, b []byte, fields []queueField) {
 	for _, f := range fields {
 		if f.at+4 <= len(b) {

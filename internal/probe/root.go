@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Root names the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev; tests put
-// a tree of their own there.
+// Root holds the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev; tests use
+// their own tree.
 type Root struct{ Proc, Sys, Dev string }
 
 func (r Root) proc(name string) string { return filepath.Join(cmp.Or(r.Proc, "/proc"), name) }
@@ -31,15 +31,15 @@ func (e *absentError) Is(target error) bool { return target == host.ErrUnsupport
 
 func absent(format string, args ...any) error { return &absentError{fmt.Sprintf(format, args...)} }
 
-// file is a kept descriptor that is read from the start each time; keeping it saves 13–22 % of a read. The
-// buffer grows to the file and is reused.
+// file is a persistent descriptor that is read from the start each time, which saves 13–22 % of a read. The
+// buffer grows to the size of the file and is reused.
 type file struct {
 	f   *os.File
 	fd  int // its descriptor
 	buf []byte
 }
 
-// openFile opens a kernel file; why is the reason to give when it does not exist.
+// openFile opens a kernel file; why is the reason if it does not exist.
 func openFile(path, why string) (*file, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,15 +53,15 @@ func openFile(path, why string) (*file, error) {
 	return &file{f: f, fd: int(f.Fd()), buf: make([]byte, 1024)}, nil
 }
 
-// shortRead: the kernel hands out files in pages of at least 4 KiB, record by record, and stops short of what
-// was asked for only where the next record has no room in the page (fs/seq_file.c, seq_read_iter). None of
-// ours has 2 KiB, so a shorter answer ends the file, and asking once more would cost a call.
+// shortRead: the kernel returns files in pages of at least 4 KiB, record by record, and returns less than
+// requested only if the next record does not fit into the page (fs/seq_file.c, seq_read_iter). None of ours
+// has 2 KiB, so a shorter answer ends the file, and another call would be wasted.
 const shortRead = 2048
 
 // read returns the file's content, valid until the next read.
 func (f *file) read() ([]byte, error) {
 	for have := 0; ; {
-		if have == len(f.buf) { // begin anew: two reads are of two moments
+		if have == len(f.buf) { // start over: two reads are of two moments
 			f.buf = make([]byte, 2*len(f.buf))
 			have = 0
 		}
@@ -88,7 +88,7 @@ func (f *file) Close() error {
 	return f.f.Close()
 }
 
-// text is a file that is parsed at each reading, into what the one before was parsed into.
+// text is a file that is parsed at each reading, into the previous result.
 type text[T any] struct {
 	*file
 	parse func(b []byte, reuse T) (T, error)
@@ -100,7 +100,7 @@ func openText[T any](path, why string, parse func([]byte, T) (T, error)) (text[T
 	return text[T]{file: f, parse: parse}, err
 }
 
-// update reads the file anew.
+// update reads the file again.
 func (t *text[T]) update() error {
 	b, err := t.read()
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *text[T]) update() error {
 	return err
 }
 
-// number reads a file that holds one whole number; NaN if it cannot.
+// number reads a file that contains one integer; NaN if it cannot.
 func (f *file) number() float64 {
 	if b, err := f.read(); err == nil {
 		w, _ := word(b)

@@ -2,12 +2,12 @@ package probe
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// routecacheNames are columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show), as lnstat(8)
-// names them; the others have been zero since Linux 3.6 took the cache away.
+// routecacheNames are columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show), in the names of
+// lnstat(8); the others have been zero since Linux 3.6 removed the cache.
 var routecacheNames = []string{"in_slow_tot", "in_slow_mc", "in_no_route", "in_brd", "in_martian_dst",
 	"in_martian_src", "out_slow_tot", "out_slow_mc"}
 
-// routecache counts the lookups of IPv4 routes, and what they refused.
+// routecache counts the lookups of IPv4 routes, and their refusals.
 func routecache(root Root) Probe {
 	var metrics []record.Metric
 	for i, doc := range []string{

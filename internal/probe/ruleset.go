@@ -18,14 +18,15 @@ type Ruleset struct {
 	Flowtables []record.FoundFlowtable
 }
 
-// FoundRule is a rule of the packet filter. Who reads it calls its methods in the order of its statements.
+// FoundRule is a rule of the packet filter. Its reader calls its methods in the order of the rule's
+// statements.
 type FoundRule struct {
 	record.FilterRule
-	Jump       string // chain to which it leads packets
+	Jump       string // chain to which it sends packets
 	Goto       bool   // without return
-	Map        bool   // it leads packets by a map to chains that are not known
-	Conditions int    // beside the state of the connection
-	States     uint32 // of connections, bits as nftables has them; 0 = any
+	Map        bool   // it sends packets through a map to unknown chains
+	Conditions int    // besides the state of the connection
+	States     uint32 // states of connections, bits as in nftables; 0 = any
 	Verdict    string
 }
 
@@ -38,14 +39,14 @@ const (
 	StateUntracked = 64
 )
 
-// connectionStates are all, as nft(8) names and orders them.
+// connectionStates lists all states, in the names and order of nft(8).
 var connectionStates = [...]struct {
 	name string
 	bit  uint32
 }{{"invalid", StateInvalid}, {"established", StateEstablished}, {"related", StateRelated}, {"new", StateNew},
 	{"untracked", StateUntracked}}
 
-// StateOf returns the bit of a state by its name, 0 of another word.
+// StateOf returns the bit of a state by its name, 0 for any other word.
 func StateOf(name string) uint32 {
 	for _, s := range connectionStates {
 		if s.name == name {
@@ -58,7 +59,7 @@ func StateOf(name string) uint32 {
 // maxRuleText bounds the text of a rule.
 const maxRuleText = 120
 
-// Do adds a statement of a kind of record.FilterRule, "" for none of them.
+// Do adds a statement of a kind in record.FilterRule, "" for others.
 func (r *FoundRule) Do(kind, text string) {
 	if kind != "" && !slices.Contains(r.Kinds, kind) {
 		r.Kinds = append(r.Kinds, kind)
@@ -69,7 +70,7 @@ func (r *FoundRule) Do(kind, text string) {
 	}
 }
 
-// InStates is "ct state …".
+// InStates records "ct state …".
 func (r *FoundRule) InStates(states uint32) {
 	r.States = states
 	var names []string
@@ -88,10 +89,10 @@ func (r *FoundRule) InStates(states uint32) {
 	r.Do(kind, "ct state "+strings.Join(names, ","))
 }
 
-// Count is a counter.
+// Count records a counter.
 func (r *FoundRule) Count(packets, bytes int64) { r.Packets, r.Bytes = &packets, &bytes }
 
-// LimitTo is "limit rate …": of so many packets or bytes in so many seconds.
+// LimitTo records "limit rate …": so many packets or bytes in so many seconds.
 func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, over bool) {
 	if seconds == 0 {
 		return
@@ -122,12 +123,12 @@ func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, ove
 	r.Do(record.RuleLimit, text)
 }
 
-// Quota is "quota …".
+// Quota records "quota …".
 func (r *FoundRule) Quota(bytes uint64, over bool) {
 	r.Do(record.RuleLimit, "quota "+overText(over)+bytesText(bytes))
 }
 
-// Connections is "ct count …".
+// Connections records "ct count …".
 func (r *FoundRule) Connections(n uint64, over bool) {
 	r.Do(record.RuleLimit, "ct count "+overText(over)+fmt.Sprint(n))
 }
@@ -139,7 +140,7 @@ func overText(over bool) string {
 	return ""
 }
 
-// bytesText is a number of bytes in the units of nft(8).
+// bytesText formats a number of bytes in the units of nft(8).
 func bytesText(v uint64) string {
 	switch {
 	case v >= 1<<20 && v%(1<<20) == 0:
@@ -150,7 +151,7 @@ func bytesText(v uint64) string {
 	return fmt.Sprintf("%d bytes", v)
 }
 
-// Decide is a verdict: "accept", "drop", "return", "continue", "jump", "goto" or "queue".
+// Decide records a verdict: "accept", "drop", "return", "continue", "jump", "goto" or "queue".
 func (r *FoundRule) Decide(verdict, chain string) {
 	if r.Verdict = verdict; verdict == "jump" || verdict == "goto" {
 		r.Jump = chain
@@ -162,7 +163,7 @@ func (r *FoundRule) Decide(verdict, chain string) {
 	r.Do(kind, verdict)
 }
 
-// Each is a statement with others in it that are done for each element of a set.
+// Each records a statement whose inner statements apply to each element of a set.
 func (r *FoundRule) Each(set string, inner FoundRule) {
 	kind := ""
 	switch {
@@ -176,7 +177,7 @@ func (r *FoundRule) Each(set string, inner FoundRule) {
 	r.Do(kind, set+" { "+inner.Text+" }")
 }
 
-// Refer is the use of an object with a name: "counter", "quota", "limit" or "ct count".
+// Refer records the use of a named object: "counter", "quota", "limit" or "ct count".
 func (r *FoundRule) Refer(object, name string) {
 	kind := record.RuleLimit
 	switch object {
@@ -189,7 +190,7 @@ func (r *FoundRule) Refer(object, name string) {
 	r.Do(kind, object+" name "+name)
 }
 
-// Extend is a match or target of iptables in nftables, by its name there.
+// Extend records a match or target of iptables in nftables, by its name there.
 func (r *FoundRule) Extend(target bool, name string) {
 	kind := map[string]string{"limit": record.RuleLimit, "hashlimit": record.RuleFlowMeter,
 		"connlimit": record.RuleLimit, "quota": record.RuleLimit, "statistic": record.RuleRandom,
@@ -207,7 +208,7 @@ func (r *FoundRule) Extend(target bool, name string) {
 	}
 }
 
-// End is called behind the last statement.
+// End is called after the last statement.
 func (r *FoundRule) End() {
 	r.Own = ours(r.Table)
 	if r.Packets != nil && r.Verdict == "" && !r.Map && len(r.Kinds) == 0 {
@@ -215,7 +216,7 @@ func (r *FoundRule) End() {
 	}
 }
 
-// ByState is "ct state vmap { … }": a verdict for each state.
+// ByState records "ct state vmap { … }": a verdict for each state.
 func (r *FoundRule) ByState(verdicts map[string]string) {
 	var parts []string
 	kind := ""
@@ -240,7 +241,7 @@ func (r *FoundRule) ByState(verdicts map[string]string) {
 	r.Do(kind, "ct state vmap { "+strings.Join(parts, ", ")+" }")
 }
 
-// takes reports whether the rule is about packets of established connections, and about all of these.
+// takes reports whether the rule applies to packets of established connections, and to all of them.
 func (r *FoundRule) takes() (some, all bool) {
 	some = r.States == 0 || r.States&StateEstablished != 0
 	part := slices.ContainsFunc(r.Kinds, func(kind string) bool {
@@ -249,13 +250,13 @@ func (r *FoundRule) takes() (some, all bool) {
 	return some, some && r.Conditions == 0 && !part
 }
 
-// chainWalk follows packets from the chain at one hook, those of established connections apart from the
+// chainWalk follows packets from the chain at a hook, separately for those of established connections and
 // others.
 type chainWalk struct {
 	rules  []FoundRule
 	chains map[string][]int    // rules by chain, see chainKey
 	jumped map[string][]string // chains without a hook by table
-	known  []bool              // of each rule: packets of established connections match it
+	known  []bool              // per rule: packets of established connections match it
 	seen   map[int]bool        // rules that packets reach
 	done   map[walked]bool
 }
@@ -267,8 +268,8 @@ type walked struct {
 
 func chainKey(family, table, chain string) string { return family + " " + table + " " + chain }
 
-// follow walks through a chain that packets of established connections reach or not, and reports whether they
-// leave it at its end.
+// follow walks through a chain that packets, of established connections or others, reach, and reports whether
+// they leave it at its end.
 func (w *chainWalk) follow(chain string, established bool) bool {
 	at := walked{chain, established}
 	out, again := w.done[at]
@@ -276,7 +277,7 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 		return out
 	}
 
-	w.done[at] = established // of a loop, which the kernel refuses
+	w.done[at] = established // guards against a loop, which the kernel refuses
 	here, back := established, false
 	for _, i := range w.chains[chain] {
 		r := &w.rules[i]
@@ -315,7 +316,7 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 	return here || back
 }
 
-// PacketFilter describes the rules: whose packets reach them, and those that do more than accept.
+// PacketFilter describes the rules: which packets reach them, and those that do more than accept.
 func (s Ruleset) PacketFilter() *record.PacketFilter {
 	f := &record.PacketFilter{Flowtables: s.Flowtables[:min(len(s.Flowtables), maxChains)]}
 	slices.SortStableFunc(s.Chains, func(a, b record.FilterChain) int {

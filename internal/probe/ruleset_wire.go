@@ -42,7 +42,7 @@ func (w wire) inner(at uint16) wire { return wireOf(w[at]) }
 // families of the packet filter by number (linux/netfilter.h, NFPROTO_*).
 var families = map[uint8]string{1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}
 
-// hookOf is the name of a hook of a family by its number.
+// hookOf returns the name of a family's hook by its number.
 func hookOf(family string, number uint64) string {
 	names := []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
 	switch family {
@@ -62,10 +62,10 @@ func hookOf(family string, number uint64) string {
 // maxStateSets bounds how many sets of states of connections are read.
 const maxStateSets = 16
 
-// setReader gives the elements of a set of the packet filter.
+// setReader returns the elements of a set of the packet filter.
 type setReader func(family uint8, table, set string) ([][]byte, error)
 
-// ReadRuleset reads a dump of the packet filter. elements is asked only for sets of states of connections.
+// ReadRuleset parses a dump of the packet filter. It calls elements only for sets of connection states.
 func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 	var s Ruleset
 	for _, m := range d.Chains {
@@ -118,7 +118,7 @@ func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 					return nil
 				}
 
-				all, _ := elements(m[0], w.text(table), set) // what cannot be read is a map that is not known
+				all, _ := elements(m[0], w.text(table), set) // an unreadable map counts as unknown
 				return all
 			},
 		}
@@ -149,7 +149,7 @@ func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 	return s
 }
 
-// bodyOf reads what is behind a struct nfgenmsg; the family is "" of one that is not known.
+// bodyOf parses what follows a struct nfgenmsg; the family is "" if unknown.
 func bodyOf(m []byte) (family string, w wire) {
 	if len(m) < nfHeader {
 		return "", nil
@@ -157,12 +157,12 @@ func bodyOf(m []byte) (family string, w wire) {
 	return families[m[0]], wireOf(m[nfHeader:])
 }
 
-// ruleReader reads the expressions of one rule.
+// ruleReader parses the expressions of one rule.
 type ruleReader struct {
 	FoundRule
 	set   func(set string) [][]byte
 	state bool   // the register holds the state of the connection
-	mask  uint32 // of which these bits are compared
+	mask  uint32 // bits to compare
 }
 
 func (r *ruleReader) read(list []byte) {
@@ -174,7 +174,7 @@ func (r *ruleReader) read(list []byte) {
 	})
 }
 
-// expression reads one expression; what only loads or changes a register is no condition.
+// expression parses one expression; one that only loads or changes a register is no condition.
 func (r *ruleReader) expression(name string, w wire) {
 	switch name {
 	case "ct":
@@ -209,7 +209,7 @@ func (r *ruleReader) expression(name string, w wire) {
 	}
 }
 
-// lookup is a look-up in a set, or a map of verdicts.
+// lookup parses a look-up in a set, or in a map of verdicts.
 func (r *ruleReader) lookup(w wire) {
 	const set, result, flags = 1, 3, 5
 	_, mapped := w[result]
@@ -243,7 +243,7 @@ func (r *ruleReader) lookup(w wire) {
 	}
 
 	switch {
-	case states == 0: // not read
+	case states == 0: // unreadable
 		r.Map = mapped
 		r.Conditions++
 	case mapped:
@@ -253,7 +253,7 @@ func (r *ruleReader) lookup(w wire) {
 	}
 }
 
-// verdictOf is a verdict in the words of nft(8), "" of one that is not known.
+// verdictOf returns a verdict in the words of nft(8), "" if unknown.
 func verdictOf(w wire) string {
 	const code, chain = 1, 2
 	word := map[int32]string{0: "drop", 1: "accept", 3: "queue", -1: "continue", -2: "break", -3: "jump",
@@ -275,7 +275,7 @@ func (r *ruleReader) immediate(w wire) {
 	r.Decide(word, chain)
 }
 
-// bounded reads expressions that only some packets pass.
+// bounded parses expressions that only some packets pass.
 func (r *ruleReader) bounded(name string, w wire) {
 	const inverted = 1
 	switch name {
@@ -307,7 +307,7 @@ var tcpOptions = map[uint64]string{2: "maxseg", 3: "window", 4: "sack-perm", 5: 
 // Names of expressions.
 const exprQueue, exprNAT = "queue", "nat"
 
-// statement reads expressions that do something with the packet.
+// statement parses expressions that do something with the packet.
 func (r *ruleReader) statement(name string, w wire) {
 	switch name {
 	case "counter":
@@ -353,7 +353,7 @@ func (r *ruleReader) statement(name string, w wire) {
 	}
 }
 
-// extension is a match or target of iptables. That of states is read as nftables' own.
+// extension parses a match or target of iptables. The one for states is treated like nftables' own.
 func (r *ruleReader) extension(target bool, w wire) {
 	const nameAt, revision, info = 1, 2, 3
 	name := w.text(nameAt)

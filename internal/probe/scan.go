@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The parsers walk the text in place: the fast ones may not allocate.
+// The parsers walk the text in place: the fast ones must not allocate.
 
 // line splits off the first line, without its newline.
 func line(b []byte) (head, rest []byte) {

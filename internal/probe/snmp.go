@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// snmpNames are the protocol counters that say something about a path, its limits or its losses, by
-// nstat(8)'s names. Kernels have those of their generation; the others are no column.
+// snmpNames lists the protocol counters that reveal something about a path, its limits or its losses, by
+// nstat(8)'s names. Kernels have those of their generation; the others get no column.
 var snmpNames = strings.Fields(`
 	IpInReceives IpInHdrErrors IpInAddrErrors IpForwDatagrams IpInUnknownProtos IpInDiscards IpInDelivers
 	IpOutRequests IpOutDiscards IpOutNoRoutes IpReasmTimeout IpReasmReqds IpReasmOKs IpReasmFails IpFragOKs
@@ -45,9 +45,9 @@ var snmpNames = strings.Fields(`
 
 var errSnmp = errors.New("parse protocol counters: want pairs of a heading and a line of numbers")
 
-// parseSnmp reads the format of /proc/net/snmp and /proc/net/netstat: for each protocol a line "Proto:
-// Name…" and a line "Proto: value…" (net/ipv4/proc.c). It sets dst[want[Proto+Name]], which is nstat(8)'s
-// name. On an error nothing is to be taken from dst.
+// parseSnmp parses the format of /proc/net/snmp and /proc/net/netstat: for each protocol a line "Proto:
+// Name…" and a line "Proto: value…" (net/ipv4/proc.c). It sets dst[want[Proto+Name]], in nstat(8)'s names. On
+// an error dst is invalid.
 func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	var scratch [64]byte
 	for len(b) > 0 {
@@ -86,7 +86,7 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-// parsePairs reads lines of "name value …", such as /proc/net/snmp6, /proc/vmstat and /proc/meminfo (whose
+// parsePairs parses lines of "name value …", such as /proc/net/snmp6, /proc/vmstat and /proc/meminfo (whose
 // names end in a colon).
 func parsePairs(b []byte, want map[string]int, dst []float64) error {
 	for l := range bytes.Lines(b) {
@@ -117,7 +117,7 @@ func snmp(root Root) Probe {
 	})
 }
 
-// namedProbe reads the wanted names, those of the metrics in the kernel's spelling, out of some files.
+// namedProbe reads the wanted names, those of the metrics in the kernel's spelling, from some files.
 func namedProbe(name, scope string, metrics []record.Metric, names []string, parts []namedFile) Probe {
 	var stems []string
 	for _, m := range metrics {
@@ -140,7 +140,7 @@ type namedFile struct {
 	scale float64
 }
 
-// namedSampler reads the wanted names out of some files; a name that no file has is no column.
+// namedSampler reads the wanted names from some files; a name in no file gets no column.
 type namedSampler struct {
 	columns
 	files []*file

@@ -9,16 +9,16 @@ import (
 )
 
 // softirqRows lists the rows that we keep, in the kernel's order (include/linux/interrupt.h, softirq_to_name;
-// fs/proc/softirqs.c). Kernels before 4.5 have BLOCK_IOPOLL instead of IRQ_POLL; neither says anything
-// about a network.
+// fs/proc/softirqs.c). Kernels before 4.5 have BLOCK_IOPOLL instead of IRQ_POLL; neither concerns the
+// network.
 var (
 	softirqRows    = [...]string{"TIMER:", "NET_TX:", "NET_RX:", "TASKLET:", "SCHED:", "HRTIMER:", "RCU:"}
 	softirqMetrics = counters("count", "softirqs of this kind run on the core, from /proc/softirqs",
 		"timer", "net_tx", "net_rx", "tasklet", "sched", "hrtimer", "rcu")
 )
 
-// softirqText is /proc/softirqs: cpus holds the ids of the header, and counts one value per kind and cpu,
-// -1 where a row is missing.
+// softirqText is a parsed /proc/softirqs: cpus holds the ids in the header, and counts one value per kind and
+// cpu, -1 if a row is missing.
 type softirqText struct {
 	cpus   []int
 	counts []float64 // [cpu*len(softirqRows)+kind]
@@ -26,7 +26,7 @@ type softirqText struct {
 
 var errSoftirqs = errors.New("parse /proc/softirqs: no header of CPU names")
 
-// parseSoftirqs reads /proc/softirqs into the reused slices.
+// parseSoftirqs parses /proc/softirqs into the reused slices.
 func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 	t := softirqText{cpus: reuse.cpus[:0], counts: reuse.counts[:0]}
 	head, b := line(b)
@@ -92,7 +92,7 @@ func softirq(root Root) Probe {
 	}
 }
 
-// softirqSampler skips cores that never ran one: the file lists all possible cores, also those that the
+// softirqSampler skips cores that never ran one: the file lists all possible cores, including those that the
 // machine does not have.
 type softirqSampler struct {
 	columns
@@ -100,7 +100,7 @@ type softirqSampler struct {
 	ids []int
 }
 
-// of are the counts of the core at c, and whether it ran any.
+// of returns the counts of the core at c, and whether it ran any.
 func (t *softirqText) of(c int) (counts []float64, active bool) {
 	counts = t.counts[c*len(softirqRows) : (c+1)*len(softirqRows)]
 	return counts, slices.Max(counts) > 0

@@ -8,10 +8,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// softnetStems name the columns of /proc/net/softnet_stat that we keep, with their position
-// (net/core/net-procfs.c, softnet_seq_show). The file has 9 columns before 2.6.35, 10 with received_rps, 11
-// with flow_limit (3.11), 13 with backlog and the core's number (5.10), 15 with the two parts of the
-// backlog (6.10).
+// softnetStems names the used columns of /proc/net/softnet_stat, with their position (net/core/net-procfs.c,
+// softnet_seq_show). The file has 9 columns before 2.6.35, 10 with received_rps, 11 with flow_limit (3.11),
+// 13 with backlog and the core's number (5.10), 15 with the two parts of the backlog (6.10).
 var softnetStems = [...]struct {
 	stem  string
 	index int
@@ -41,8 +40,8 @@ type softnetRow struct {
 
 var errSoftnet = errors.New("parse /proc/net/softnet_stat: want rows of 9 or more hexadecimal columns")
 
-// parseSoftnet reads /proc/net/softnet_stat, appending to reuse. Kernels that do not print the core's
-// number have one row per online core: the row's index stands for it.
+// parseSoftnet parses /proc/net/softnet_stat, appending to reuse. Kernels that do not print the core's number
+// have one row per online core: then the row's index is used.
 func parseSoftnet(b []byte, reuse []softnetRow) ([]softnetRow, error) {
 	rows := reuse[:0]
 	for l := range bytes.Lines(b) {

@@ -29,7 +29,7 @@ func thermal(root Root) Probe {
 				"time for which its package was slowed for heat (package_throttle_total_time_ms)"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// What there is of Documentation/driver-api/thermal/sysfs-api.rst,
+			// The available ones of Documentation/driver-api/thermal/sysfs-api.rst,
 			// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c.
 			var g gauges
 			for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {
@@ -65,7 +65,7 @@ func thermal(root Root) Probe {
 	}
 }
 
-// sensorLabel names a hwmon file by chip and input: "hwmon0.coretemp.temp1".
+// sensorLabel labels a hwmon file by chip and input: "hwmon0.coretemp.temp1".
 func sensorLabel(path string) string {
 	dir, name := filepath.Split(path)
 	input, _, _ := strings.Cut(name, "_")

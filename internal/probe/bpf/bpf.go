@@ -1,6 +1,6 @@
-// Package bpf holds the kernel-side programs of the small-packet engine and loads them: frames that the
+// Package bpf contains the kernel-side programs of the small-packet engine and loads them: frames that the
 // kernel's test run sends (BPF_PROG_TEST_RUN, Linux 5.18) and that are counted in the driver where they
-// arrive. Whatever it makes hangs on descriptors of this process and ends with it.
+// arrive. Everything that it makes is tied to descriptors of this process and ends with it.
 package bpf
 
 import (
@@ -13,14 +13,14 @@ import (
 
 //go:generate sh generate.sh
 
-// ErrUnsupported means conclusively impossible on this kernel, or with this device.
+// ErrUnsupported means that something is conclusively impossible on this kernel, or with this device.
 var ErrUnsupported = errors.New("not supported by this kernel")
 
-// Bounds of a load.
+// Bounds on a load.
 const (
 	MaxFlows = 1024 // in each direction
 	Header   = 18   // bytes of UDP payload that every frame needs: see frame
-	MaxSizes = 16   // that frames have in turn
+	MaxSizes = 16   // that frames use in turn
 )
 
 // Phases of a load. A frame's number counts within its phase and flow.
@@ -37,48 +37,48 @@ type Tuple struct{ From, To netip.AddrPort }
 // Load describes what one end sends and receives. All flows share both addresses.
 type Load struct {
 	IP         int    // 4 or 6
-	Tag        uint32 // tells the load's frames from strays
-	PacketSize int    // IP length, the largest where there are several
-	// Sizes are the IP lengths that a flow's frames have in turn, by number: flow n begins with the n-th. nil
-	// = PacketSize alone.
+	Tag        uint32 // distinguishes the load's frames from strays
+	PacketSize int    // IP length, the largest if there are several
+	// Sizes are the IP lengths that a flow's frames use in turn, by number: flow n begins with the n-th. nil
+	// = only PacketSize.
 	Sizes   []int
 	DSCP    int
 	Send    []Tuple
 	Receive []Tuple
-	Base    int              // the first of Send, as the receiver numbers them
-	Source  net.HardwareAddr // of frames sent
-	Next    net.HardwareAddr // where they go first
-	PPS     float64          // of all flows sent; 0 = flat out
+	Base    int              // index of the first of Send, as numbered by the receiver
+	Source  net.HardwareAddr // of sent frames
+	Next    net.HardwareAddr // their first hop
+	PPS     float64          // over all sent flows; 0 = full rate
 	Shared  bool             // the device has several receive queues
 }
 
 // Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent from Begin, of the window from
-// Start to End, of the cool-down until Stop. With a Slack, a sender that has its turn only after Begin
-// moves all by that, but by no more than Slack, and there is no cool-down.
+// Start to End, of the cool-down until Stop. With a Slack, a sender that gets to run only after Begin delays
+// everything by that, but by no more than Slack, and there is no cool-down.
 type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
-// Sent counts what was handed to the device so far.
+// Sent counts what was given to the device so far.
 type Sent struct {
-	Flows [][phases]uint32 // numbers used; they count modulo 2^32
+	Flows [][phases]uint32 // used numbers, modulo 2^32
 	Began [phases + 1]int64
-	Late  int64 // ns, the most that a burst of the window was, of a paced load
+	Late  int64 // ns, maximum lateness of a burst in the window of a paced load
 }
 
-// Arrived counts what has arrived of a flow so far. The counts from Received to Strange are of the window.
+// Arrived counts what has arrived of a flow so far. The counts from Received to Strange cover the window.
 type Arrived struct {
 	Next                                  uint64 // highest number seen + 1
 	Received, Lost, Duplicates, Reordered int64
-	Ancient                               int64 // too old to be told from a duplicate
+	Ancient                               int64 // too old to recognise a duplicate
 	Strange                               int64 // damaged numbers
 	Wrong                                 int64 // of another length, in all phases
-	All                                   int64 // of all phases
-	First, Last                           int64 // ns, when frames that have a time arrived
-	Contended                             int64 // not counted, because two queues brought one flow
-	Bytes                                 int64 // of payload, of those received
+	All                                   int64 // in all phases
+	First, Last                           int64 // ns, when frames with a time arrived
+	Contended                             int64 // not counted, because two queues received one flow
+	Bytes                                 int64 // payload of those received
 }
 
-// A frame: Ethernet, IP, UDP, then the tag (4 bytes), the number (4), the time it was sent or zero (8), the
-// phase (2 bits) and the flow (14 bits); then a pattern. All in the order of the wire.
+// A frame: Ethernet, IP, UDP, then the tag (4 bytes), the number (4), the send time or zero (8), the phase (2
+// bits) and the flow (14 bits); then a pattern. All in wire order.
 const (
 	ethernet = 14
 	udp      = 8
@@ -91,10 +91,10 @@ func (l Load) headers() int {
 	return ethernet + 20 + udp
 }
 
-// overhead are the headers of IP and UDP.
+// overhead returns the length of the headers of IP and UDP.
 func (l Load) overhead() int { return l.headers() - ethernet }
 
-// SizeOf is the IP length of a flow's frame of that number in its phase.
+// SizeOf returns the IP length of a flow's frame with that number in its phase.
 func (l Load) SizeOf(flow int, seq uint32) int {
 	if len(l.Sizes) == 0 {
 		return l.PacketSize
@@ -103,7 +103,7 @@ func (l Load) SizeOf(flow int, seq uint32) int {
 }
 
 // variant describes the frames of one size: the headers, and what the size adds to the constant part of the
-// check sum, which is that of the largest.
+// checksum, which is that of the largest.
 type variant struct {
 	size int
 	head []byte
@@ -111,7 +111,7 @@ type variant struct {
 }
 
 func (l Load) variants() []variant {
-	var of Tuple // only addresses and ports hang on it
+	var of Tuple // depends only on addresses and ports
 	switch {
 	case len(l.Send) > 0:
 		of = l.Send[0]
@@ -137,7 +137,7 @@ func (l Load) variants() []variant {
 	return out
 }
 
-// frame is the first frame of a flow, without its check sum of UDP.
+// frame returns the first frame of a flow, without its UDP checksum.
 func (l Load) frame(t Tuple) []byte {
 	b := make([]byte, ethernet+l.PacketSize)
 	copy(b, l.Next)
@@ -171,8 +171,8 @@ func (l Load) frame(t Tuple) []byte {
 	return b
 }
 
-// constant is the part of a frame's UDP check sum that does not change, in the machine's byte order, which
-// does not matter to the sum (RFC 1071).
+// constant returns the constant part of a frame's UDP checksum, in the machine's byte order, which does not
+// matter for the sum (RFC 1071).
 func (l Load) constant(frame []byte) uint32 {
 	addresses := frame[ethernet+12 : ethernet+20]
 	if l.IP == 6 {
@@ -205,10 +205,10 @@ func fold(s uint64) uint16 {
 	return uint16(s)
 }
 
-// Delays are counted in buckets of 1/32 of an octave; the first 64 are of one nanosecond.
+// Delays are counted in buckets of 1/32 of an octave; the first 64 are one nanosecond wide.
 const delayBuckets = 1184
 
-// DelayBucket is the least delay, in ns, of the i-th bucket.
+// DelayBucket returns the smallest delay, in ns, of the i-th bucket.
 func DelayBucket(i int) int64 {
 	if i < 64 {
 		return int64(i)
@@ -218,17 +218,17 @@ func DelayBucket(i int) int64 {
 	return int64(i-octave*32) << octave
 }
 
-// A burst is what is sent without reading the clock.
+// A burst is sent without reading the clock.
 const (
-	maxBurst   = 8       // of a paced load: so short a burst no router notices
-	burstRate  = 100_000 // per second: below, each frame is due by itself
-	stampEvery = 61      // a prime, so that every place in a burst and every flow has its turn
-	stampRate  = 100_000 // below, every frame has its time
+	maxBurst   = 8       // for a paced load: no router notices so short a burst
+	burstRate  = 100_000 // per second: below, each frame is due separately
+	stampEvery = 61      // a prime, so that every position in a burst and every flow gets one
+	stampRate  = 100_000 // below, every frame has a time
 	maxDebt    = 15_000_000
 	flatBatch  = 64
 )
 
-// pace is a rate as the program counts it.
+// pace is a rate in the program's form.
 type pace struct {
 	gap, debt    uint64 // ns
 	part         uint32 // of a nanosecond
@@ -254,8 +254,8 @@ func paceOf(pps float64) pace {
 	return p
 }
 
-// BurstOf returns how many frames of a load of that rate, of one thread, follow each other without reading
-// the clock, and every how many have a time.
+// BurstOf returns how many frames of a load with that rate, on one thread, are sent without reading the
+// clock, and the distance of frames with a time.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

@@ -62,10 +62,10 @@ type arrivals struct {
 	Bytes                                 int64
 }
 
-// once bounds how often one test run makes a frame: until a signal comes.
+// once bounds how often one test run makes a frame: effectively until a signal comes.
 const once = 1 << 30
 
-// Frames is a loaded load.
+// Frames is a load in the kernel.
 type Frames struct {
 	load   Load
 	pace   pace
@@ -75,7 +75,7 @@ type Frames struct {
 	link   link.Link
 
 	stop   atomic.Bool
-	thread atomic.Int64 // that sends; 0 = none
+	thread atomic.Int64 // sending thread; 0 = none
 }
 
 // objects holds the parts of frames.c that a load needs.
@@ -105,7 +105,7 @@ func specification() (*ebpf.CollectionSpec, error) {
 	return ebpf.LoadCollectionSpecFromReader(bytes.NewReader(b))
 }
 
-// Open loads the programs for a load. Frames leave by the device of that index in the caller's network
+// Open loads the programs for a load. Frames leave by the device with that index in the caller's network
 // namespace.
 func Open(l Load, device int) (*Frames, error) {
 	if l.Base+len(l.Send) > MaxFlows || len(l.Receive) > MaxFlows {
@@ -191,7 +191,7 @@ func (f *Frames) config() config {
 	return c
 }
 
-// start is the state before the first frame: none is due, ever.
+// start is the state before the first frame: none is ever due.
 func (f *Frames) start() {
 	s := &f.state
 	s.Begin = 1<<63 - 1
@@ -202,7 +202,7 @@ func (f *Frames) start() {
 			copy(s.Head[:], b)
 		}
 
-		at := f.load.headers() - udp - 2 // where a word begins that ends with, or holds, the ports
+		at := f.load.headers() - udp - 2 // offset of the word that ends with, or contains, the ports
 		if f.load.IP == 6 {
 			at = 48
 			copy(s.Flows[i].Tail[:], b[56:])
@@ -213,13 +213,14 @@ func (f *Frames) start() {
 	}
 }
 
-// Attach lets the device's driver run the program: frames that arrive are counted there, all else passes.
+// Attach makes the device's driver run the program: it counts arriving frames there, and passes everything
+// else.
 func (f *Frames) Attach(device int) (err error) {
 	f.link, err = attach(f.loaded.Program, device)
 	return err
 }
 
-// attach gives a device a program in its driver, for as long as the returned link is open.
+// attach attaches a program to a device's driver, for as long as the returned link is open.
 func attach(p *ebpf.Program, device int) (link.Link, error) {
 	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: device, Flags: link.XDPDriverMode})
 	if err != nil {
@@ -228,7 +229,7 @@ func attach(p *ebpf.Program, device int) (link.Link, error) {
 	return l, nil
 }
 
-// Schedule sets the timeline, by which Send makes frames. It must be set before Begin, and once.
+// Schedule sets the timeline for Send. Call it once, before Begin.
 func (f *Frames) Schedule(t Timeline) error {
 	s := &f.state
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
@@ -242,11 +243,11 @@ func (f *Frames) Schedule(t Timeline) error {
 
 func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) }
 
-// Send makes frames until Stop is called: none until the timeline is set, which may be later, and none
-// after it. It keeps its thread busy throughout, which must be the caller's own.
+// Send makes frames until Stop is called: none until the timeline is set, which may be later, and none after
+// it. It keeps its thread busy throughout; the caller must dedicate the thread to it.
 //
-// It takes the kernel a while to begin, because a test run that sends has the XDP dispatcher changed, which
-// waits for all cores to have left what they do (bpf_dispatcher_change_prog of kernel/bpf/dispatcher.c,
+// The kernel takes a while to begin, because a sending test run changes the XDP dispatcher, which waits until
+// all cores have left their present work (bpf_dispatcher_change_prog of kernel/bpf/dispatcher.c,
 // synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 beside a thread that sends already. See Runs.
 func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
@@ -260,14 +261,14 @@ func (f *Frames) Send() error {
 	return nil
 }
 
-// Runs reports whether Send has begun, and would make frames if any were due. It may be asked until Begin.
+// Runs reports whether Send has begun, and would make frames if any were due. It may be called until Begin.
 func (f *Frames) Runs() (bool, error) {
 	s, err := f.read()
 	return err == nil && s.Runs > 0, err
 }
 
-// Stop ends Send. Its thread is in the kernel, which only a signal ends; one that Go uses for itself does
-// no harm.
+// Stop ends Send. Its thread is in the kernel, which only a signal ends; using one of Go's own signals is
+// harmless.
 func (f *Frames) Stop() {
 	f.stop.Store(true)
 	for {
@@ -289,14 +290,14 @@ func (f *Frames) read() (*sending, error) {
 	return s, nil
 }
 
-// testRun has the kernel send what a program makes of a frame, and make it again: it ends after so many
-// times, or with EINTR by a signal. That is why it is not the library's Program.Run, which would go on.
+// testRun makes the kernel repeatedly run a program on a frame and send the result, up to times times, or
+// until a signal ends it with EINTR. The library's Program.Run would continue after a signal.
 func testRun(p *ebpf.Program, frame []byte, times, batch uint32) error {
-	var pins runtime.Pinner // an address in an attribute is a number to Go, which moves stacks
+	var pins runtime.Pinner // Go treats an address in an attribute as a number, and moves stacks
 	defer pins.Unpin()
 	data := unsafe.SliceData(frame)
 	pins.Pin(data)
-	attr := struct { // of BPF_PROG_TEST_RUN, include/uapi/linux/bpf.h
+	attr := struct { // for BPF_PROG_TEST_RUN, include/uapi/linux/bpf.h
 		program, result, sizeIn, sizeOut uint32
 		in, out                          uint64
 		repeat, duration, ctxIn, ctxOut  uint32
@@ -335,7 +336,7 @@ func (f *Frames) Sent() (Sent, error) {
 	return out, nil
 }
 
-// Arrived reads what was counted so far of each flow received.
+// Arrived reads the counts so far of each received flow.
 func (f *Frames) Arrived() ([]Arrived, error) {
 	var out []Arrived
 	for i := range f.load.Receive {
@@ -367,8 +368,8 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	return out, nil
 }
 
-// Delays reads how long the frames that have a time were under way, by bucket (see DelayBucket), and how
-// many came before they were sent: with two clocks that is possible.
+// Delays reads how long frames with a time were under way, by bucket (see DelayBucket), and how many arrived
+// before they were sent, which is possible with two clocks.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	buckets = make([]int64, delayBuckets+1)
 	if err := f.loaded.Delays.Lookup(uint32(0), buckets); err != nil {
@@ -377,10 +378,10 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst returns how many frames follow each other without reading the clock, and every how many have a time.
+// Burst returns how many frames are sent without reading the clock, and the distance of frames with a time.
 func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
 
-// Close takes the program from its device and gives everything back.
+// Close detaches the program from its device and releases everything.
 func (f *Frames) Close() error {
 	var errs []error
 	if f.link != nil {
@@ -391,9 +392,9 @@ func (f *Frames) Close() error {
 		f.loaded.Arrived.Close(), f.loaded.Delays.Close())...)
 }
 
-// Pass gives a device a program that lets everything pass, for as long as the returned link is open: the
-// other end of a virtual link then takes frames (veth has its receive queues only where a program or GRO
-// wants them).
+// Pass attaches a program to a device that passes everything, for as long as the returned link is open: the
+// other end of a virtual link then accepts frames (veth has its receive queues only if a program or GRO needs
+// them).
 func Pass(device int) (link.Link, error) {
 	spec, err := specification()
 	if err != nil {
@@ -408,7 +409,7 @@ func Pass(device int) (link.Link, error) {
 	return attach(p, device)
 }
 
-// Probe tries whether programs can be loaded (err) and whether this kernel sends a test run's frames (live).
+// Probe checks whether programs can be loaded (err) and whether this kernel sends a test run's frames (live).
 func Probe() (live, err error) {
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 	f, err := Open(Load{IP: 4, PacketSize: 46, Send: []Tuple{{at, at}}}, 0)

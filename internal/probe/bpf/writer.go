@@ -2,19 +2,20 @@ package bpf
 
 import "encoding/binary"
 
-// StampEvery is every how many frames carry the time, of a load that sends so many per second (0 = flat out).
+// StampEvery returns the distance of frames with a time, for a load that sends so many per second (0 = full
+// rate).
 func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
 
-// Writer makes a load's frames for those who send them by a socket: the same that the kernel's program makes.
+// Writer makes a load's frames for sending by a socket: the same ones that the kernel's program makes.
 type Writer struct {
 	whole []byte // the first frame of the first flow
-	udp   int    // where the header of UDP begins
+	udp   int    // offset of the UDP header
 	ports [][4]byte
-	sums  []uint32 // of each flow, in the machine's byte order
+	sums  []uint32 // per flow, in the machine's byte order
 	sizes []variant
 }
 
-// NewWriter makes a writer for some of the flows that a load sends.
+// NewWriter returns a writer for some of a load's sent flows.
 func NewWriter(l Load) *Writer {
 	w := &Writer{udp: l.headers() - udp, sizes: l.variants()}
 	for i, t := range l.Send {
@@ -29,14 +30,14 @@ func NewWriter(l Load) *Writer {
 	return w
 }
 
-// Size is the length of the largest frame.
+// Size returns the length of the largest frame.
 func (w *Writer) Size() int { return len(w.whole) }
 
 // Begin writes what is the same in all frames.
 func (w *Writer) Begin(b []byte) { copy(b, w.whole) }
 
-// Put makes of a frame that was begun, or put before, one of a flow: with its number in a phase, and the
-// time, ns of CLOCK_MONOTONIC, or zero. It returns the frame's length.
+// Put turns a frame prepared by Begin, or an earlier Put, into one of a flow: with its number in a phase, and
+// the time, ns of CLOCK_MONOTONIC, or zero. It returns the frame's length.
 func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
 	size := &w.sizes[(seq+uint32(flow))%uint32(len(w.sizes))]
 	if len(w.sizes) > 1 {
@@ -58,7 +59,7 @@ func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
 	return ethernet + size.size
 }
 
-// ports are the first bytes of UDP's header.
+// ports returns the first bytes of the UDP header.
 func ports(t Tuple) (b [4]byte) {
 	binary.BigEndian.PutUint16(b[:], t.From.Port())
 	binary.BigEndian.PutUint16(b[2:], t.To.Port())
@@ -72,7 +73,7 @@ type Datagram struct {
 	Stamp       int64
 }
 
-// ReadDatagram reads the payload of a frame of the load with that tag.
+// ReadDatagram parses the payload of a frame of the load with that tag.
 func ReadDatagram(payload []byte, tag uint32) (d Datagram, ok bool) {
 	if len(payload) < Header || binary.BigEndian.Uint32(payload) != tag {
 		return Datagram{}, false
