@@ -1,6 +1,6 @@
 package record
 
-// OfCell says whether the row measures a cell, not a path.
+// OfCell reports whether the row measures a cell, not a path.
 func (a Assignment) OfCell() bool { return a.Kind == RowLoad || a.Kind == RowCipher }
 
 // Cipher is the speed of a cipher, hash or key on a node.
@@ -15,7 +15,7 @@ type Cipher struct {
 	Block     int    `json:"block_bytes,omitempty"` // 0: not applicable
 	Threads   int    `json:"threads"`
 	CPUs      int    `json:"cpus"` // of the node
-	// bytes per second of all threads, or operations where there is no block
+	// bytes per second over all threads, or operations without a block
 	Rate float64 `json:"rate"`
 	// cycles per round of the loop of probe clock; 0 = unknown
 	LoopCycles float64 `json:"loop_cycles,omitempty"`

@@ -2,8 +2,8 @@ package record
 
 import "slices"
 
-// Experiment holds what a plan of steps puts to the test: that one resource holds the traffic back. A factor
-// takes steps of the resource away, or adds some, between untouched windows.
+// Experiment is what a plan of steps tests: that one resource holds the traffic back. A factor takes steps of
+// the resource away, or adds some, between untouched windows.
 type Experiment struct {
 	Run    string `json:"run,omitempty"` // run with the finding
 	Class  string `json:"class"`         // class of the finding, such as "shaper"
@@ -22,7 +22,7 @@ type SweepStep struct {
 	Resource float64 `json:"resource"`
 }
 
-// Untouched says that a cell of the experiment has none of its steps, nor what takes the limit away.
+// Untouched reports whether a cell of the experiment has none of its steps, nor the fix.
 func (e *Experiment) Untouched(c Factors) bool {
 	level := c[e.Factor]
 	return (e.Fix == "" || level != e.Fix) &&

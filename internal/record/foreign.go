@@ -1,6 +1,6 @@
 package record
 
-// LabImported is the kind of lab of a run that was not made here: its trials were measured by other programs.
+// LabImported is the kind of lab of a run that was not made here: other programs measured its trials.
 const LabImported = "imported"
 
 // Foreign marks a trial that another program measured, and holds what that program reported beside traffic

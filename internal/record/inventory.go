@@ -24,10 +24,10 @@ type Inventory struct {
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-// NoInventory returns an inventory that knows nothing.
+// NoInventory returns an empty inventory.
 func NoInventory(why string) *Inventory { return &Inventory{Missing: map[string]string{"all": why}} }
 
-// Lacks returns why a part is not known, "" if it is.
+// Lacks returns why a part is unknown, "" if it is known.
 func (v *Inventory) Lacks(part string) string {
 	if v == nil {
 		return "it was not read"
@@ -42,7 +42,7 @@ func (v *Inventory) Lacks(part string) string {
 // Kinds of network devices; others have the kernel's own name.
 const (
 	DevicePhysical = "physical"
-	DeviceVirtual  = "virtual" // of a kind that could not be read
+	DeviceVirtual  = "virtual" // for a kind that could not be read
 )
 
 // NetDevice describes one network device with its queueing disciplines, classes and filters.
@@ -56,7 +56,7 @@ type NetDevice struct {
 	SpeedMbps float64       `json:"speed_mbps,omitempty"`
 	Queues    []QueueFacts  `json:"queues"`
 	Filters   []QueueFilter `json:"filters,omitempty"`
-	Missing   string        `json:"missing,omitempty"` // why the lists are not complete
+	Missing   string        `json:"missing,omitempty"` // why the lists are incomplete
 }
 
 // Tap counts packet sockets (AF_PACKET) of one kind; each gets a copy of every matching packet.
@@ -113,21 +113,21 @@ type FilterChain struct {
 	Hook     string `json:"hook"` // "forward", "prerouting" …
 	Priority int    `json:"priority"`
 	Policy   string `json:"policy,omitempty"`
-	Device   string `json:"device,omitempty"` // of family netdev
+	Device   string `json:"device,omitempty"` // for family netdev
 	Rules    int    `json:"rules"`
 	Own      bool   `json:"own,omitempty"` // made by chokepoint
 }
 
-// What rules do, in FilterRule.Kinds.
+// Effects of rules, in FilterRule.Kinds.
 const (
 	RuleLimit     = "limit"      // by rate, quota or number of connections
 	RuleFlowMeter = "flow-meter" // limits each flow or address
 	RuleDrop      = "drop"
 	RuleReject    = "reject"
-	RuleInvalid   = "invalid" // about packets that fit no connection
-	RuleQueue     = "queue"   // gives packets to a program
+	RuleInvalid   = "invalid" // for packets that fit no connection
+	RuleQueue     = "queue"   // passes packets to a program
 	RuleLog       = "log"
-	RuleCount     = "count"      // has a counter and no verdict, or a counter with a name
+	RuleCount     = "count"      // has a counter and no verdict, or a named counter
 	RuleTCPOption = "tcp-option" // changes or removes an option, such as the MSS
 	RuleOffload   = "offload"    // adds connections to a flowtable
 	RuleNoTrack   = "notrack"
@@ -171,9 +171,9 @@ type FoundFlowtable struct {
 	Own     bool     `json:"own,omitempty"`   // made by chokepoint
 }
 
-// SkippedBy returns the first rule, beyond those of ours, whose work ends for connections in a flowtable:
-// at the forward hook, reached by packets of established connections, and there to limit, drop, give away,
-// log or count them.
+// SkippedBy returns the first rule, other than ours, that no longer affects connections in a flowtable: at
+// the forward hook, reached by packets of established connections, in order to limit, drop, redirect, log or
+// count them.
 func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	i := slices.IndexFunc(f.Rules, func(r FilterRule) bool {
 		acts := slices.ContainsFunc(r.Kinds, func(kind string) bool {
@@ -189,7 +189,7 @@ func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	return f.Rules[i], true
 }
 
-// PacketsOf returns the counter of a rule that another reading found, 0 if it is not there, or has none.
+// PacketsOf returns the counter of a rule found by another reading, 0 if the rule is missing, or has none.
 func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	if v == nil || v.Filter == nil {
 		return 0
@@ -205,7 +205,7 @@ func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	return 0
 }
 
-// QueueFacts describes one queueing discipline or class. Handle and Parent are those of tc(8).
+// QueueFacts describes one queueing discipline or class. Handle and Parent are in the form of tc(8).
 type QueueFacts struct {
 	Class        bool    `json:"class,omitempty"` // class of Parent, which queues no packets itself
 	Kind         string  `json:"kind"`
@@ -221,8 +221,8 @@ type QueueFacts struct {
 	Missing      string  `json:"missing,omitempty"`       // why its parameters are not completely known
 }
 
-// Words describes the discipline or class as the factor queue does, or by its kind and rates where its
-// parameters are not known in full.
+// Words describes the discipline or class as the factor queue does, or by its kind and rates if its
+// parameters are not completely known.
 func (q QueueFacts) Words() string {
 	text := cmp.Or(q.Level, q.Kind)
 	for _, r := range []struct {
@@ -236,7 +236,7 @@ func (q QueueFacts) Words() string {
 	return text
 }
 
-// Words describes the filter by its kind, its action, and where to or at which rate that is.
+// Words describes the filter by its kind, its action, and the target or rate.
 func (f QueueFilter) Words() string {
 	text := f.Kind + " " + f.Action
 	if f.To != "" {
@@ -256,7 +256,7 @@ type QueueFilter struct {
 	Kind    string  `json:"kind"`               // "u32", "matchall", "flower" …
 	Action  string  `json:"action"`             // "redirect", "mirror", "police", "drop", "class" …
 	To      string  `json:"to,omitempty"`       // device of a redirect, or class
-	RateBps float64 `json:"rate_bps,omitempty"` // of a policer
+	RateBps float64 `json:"rate_bps,omitempty"` // for a policer
 }
 
 // Device returns the device of a port of the topology, else the one of that name; nil if it was not read.
@@ -277,15 +277,15 @@ func (v *Inventory) Device(port string) *NetDevice {
 	return nil
 }
 
-// egressFilters is the parent of a clsact's filters of what leaves a device.
+// egressFilters is the parent of a clsact's filters for packets that leave a device.
 const egressFilters = "ffff:fff3"
 
 func (d *NetDevice) clsact() bool {
 	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
 }
 
-// filters returns those of an action at what leaves the device, or at what arrives. A queueing discipline
-// "ingress" sees what arrives alone.
+// filters returns those with an action on packets that leave the device, or on those that arrive. A queueing
+// discipline "ingress" sees only those that arrive.
 func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	if d == nil {
 		return nil
@@ -300,8 +300,8 @@ func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	return out
 }
 
-// RedirectsTo lists the devices, such as an ifb, to which filters redirect what leaves the device, or what
-// arrives.
+// RedirectsTo lists the devices, such as an ifb, to which filters redirect packets that leave the device, or
+// that arrive.
 func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 	for _, f := range d.filters("redirect", egress) {
 		if f.To != "" && !slices.Contains(out, f.To) {
@@ -311,12 +311,12 @@ func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 	return out
 }
 
-// FiltersLeaving reports whether filters look at what leaves the device before it is queued.
+// FiltersLeaving reports whether filters inspect packets that leave the device before they are queued.
 func (d *NetDevice) FiltersLeaving() bool {
 	return d != nil && (d.Polices(true) || d.clsact())
 }
 
-// Polices reports whether a filter polices what leaves the device, or what arrives.
+// Polices reports whether a filter polices packets that leave the device, or that arrive.
 func (d *NetDevice) Polices(egress bool) bool { return len(d.filters("police", egress)) > 0 }
 
 // Root returns the queueing discipline through which everything leaves the device.
@@ -339,8 +339,8 @@ func (d *NetDevice) Below(handle string) []QueueFacts {
 	return out
 }
 
-// Leaves returns the classes below which no other class is. Their own queue, where it is not the kernel's
-// default, is below them.
+// Leaves returns the classes without classes below them. Their own queue, if it is not the kernel's default,
+// is below them.
 func (d *NetDevice) Leaves() []QueueFacts {
 	var out []QueueFacts
 	for _, q := range d.Queues {
@@ -351,15 +351,15 @@ func (d *NetDevice) Leaves() []QueueFacts {
 	return out
 }
 
-// Rated reports whether something on the device holds traffic to a rate, whichever queueing discipline does.
+// Rated reports whether any queueing discipline of the device limits traffic to a rate.
 func (d *NetDevice) Rated() bool {
 	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool {
 		return q.RateBps > 0 || q.CeilBps > 0 || q.FlowRateBps > 0
 	})
 }
 
-// maxRate returns the rate to which a class, or a queue in place of one, holds its traffic. One of HTB
-// borrows up to its ceiling from the classes above it; the topmost borrows from none, and its own rate holds
+// maxRate returns the rate to which a class, or a queue in place of one, limits its traffic. A class of HTB
+// borrows up to its ceiling from the classes above it; the topmost borrows from none, so its own rate counts
 // (tc-htb(8)).
 func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	most := max(c.CeilBps, c.RateBps)
@@ -382,8 +382,8 @@ func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	return most
 }
 
-// RateBps returns the rate to which the device holds everything that leaves it; 0 where it holds nothing, or
-// where classes of different rates do.
+// RateBps returns the rate to which the device limits everything that leaves it; 0 if there is no limit, or
+// if classes with different rates do.
 func (d *NetDevice) RateBps() float64 {
 	root, _ := d.Root()
 	if root.RateBps > 0 {
@@ -392,7 +392,7 @@ func (d *NetDevice) RateBps() float64 {
 
 	rate := 0.0
 	leaves := d.Leaves()
-	if len(leaves) == 0 { // such as prio, whose bands are no classes of their own
+	if len(leaves) == 0 { // such as prio, whose bands are not classes
 		leaves = slices.DeleteFunc(slices.Clone(d.Queues), func(q QueueFacts) bool {
 			return q.Parent == "root" || !strings.HasPrefix(q.Parent, root.Handle)
 		})

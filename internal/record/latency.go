@@ -8,8 +8,8 @@ const (
 	Exponential = "exponential"
 )
 
-// Latency holds the samples of a probe of one path. RTT holds one entry per probe sent in the window, in
-// order: nanoseconds, or -1 for a lost one.
+// Latency holds the samples of a probe on one path. RTT has one entry per probe sent in the window, in order:
+// nanoseconds, or -1 for a lost one.
 type Latency struct {
 	Probe      string `json:"probe,omitempty"` // "echo" (UDP, also if absent) or "icmp"
 	IntervalNs int64  `json:"interval_ns"`     // mean

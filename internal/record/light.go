@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Light returns the trial without what grows with its length: series, raw output, and of probes all but their
-// round trips. The trial itself keeps them.
+// Light returns the trial without what grows with its length: series, raw output, and everything about probes
+// except their round trips. The trial itself keeps them.
 func (t Trial) Light() Trial {
 	t.Nodes = nil
 	t = t.Apart()
@@ -35,8 +35,8 @@ func (t Trial) Light() Trial {
 	return t
 }
 
-// Apart returns the trial with copies of all that holds series or raw output, so that these can be taken out
-// of it.
+// Apart returns the trial with copies of everything that holds series or raw output, so that these can be
+// removed from it.
 func (t Trial) Apart() Trial {
 	t.Meter = copyOf(t.Meter)
 	t.Foreign = copyOf(t.Foreign)
@@ -74,7 +74,7 @@ func copyOf[T any](p *T) *T {
 	return new(*p)
 }
 
-// Tables names every place of a trial for a table, as docs/reference/store.md does.
+// Tables names every place for a table in a trial, as docs/reference/store.md does.
 func (t *Trial) Tables() map[string]**Table {
 	slots := map[string]**Table{}
 	if t.Traffic != nil {

@@ -17,7 +17,7 @@ type Load struct {
 	// UDP, instead of packet_size: IP lengths that each flow repeats in this order, the n-th flow starting
 	// with the n-th
 	Sizes []int `json:"packet_sizes,omitempty"`
-	// all streams together, payload bits, in equal shares; 0 = flat out
+	// over all streams, payload bits, in equal shares; 0 = full rate
 	RateBps float64 `json:"rate_bps,omitempty"`
 	// of each stream; several joined by "+" are assigned in turn
 	Congestion string `json:"congestion,omitempty"`
@@ -40,9 +40,9 @@ type Load struct {
 	// of probes: Isochronous (also if empty) or Exponential; of flows: Exponential (also if empty) or
 	// Isochronous
 	Spacing string `json:"spacing,omitempty"`
-	Tag     string `json:"tag"` // random text that tells this trial's packets apart
+	Tag     string `json:"tag"` // random text that identifies this trial's packets
 
-	// Of the engines flows and requests.
+	// For the engines flows and requests.
 	FlowSize string `json:"flow_size,omitempty"` // as the factor flow_size
 	// new connections per second, spaced by Spacing; 0 = each starts when the previous one has ended
 	ConnectionRate float64 `json:"connection_rate_hz,omitempty"`
@@ -71,26 +71,26 @@ func (l Load) Limits(side string) EndLimits {
 	return l.Near
 }
 
-// Ways to count UDP, and whether batches of datagrams are sent by UDP GSO.
+// Modes of counting UDP, and whether batches of datagrams are sent by UDP GSO.
 const (
 	UDPExact = factor.UDPExact // each datagram by its number and time
 	UDPCount = factor.UDPCount // by length: several may be sent and received as one
 	GSOOff   = "off"
 )
 
-// Ways in which the engine xdp sends frames and counts them, best first.
+// Modes in which the engine xdp sends and counts frames, best first.
 const (
 	FramesLive   = "live"      // the kernel's test run of a BPF program makes them
-	FramesPacket = "af_packet" // a socket of AF_PACKET, past the queueing discipline
+	FramesPacket = "af_packet" // a socket of AF_PACKET, bypassing the queueing discipline
 	SinkDriver   = "driver"    // an XDP program
 	SinkSockets  = "sockets"
 )
 
-// SendersMargin prolongs a load at its senders beyond the window, so that a receiver that is
-// late to read its count at the window's end has not seen silence in between.
+// SendersMargin extends a load at its senders beyond the window, so that a receiver that reads its count late
+// at the window's end has not seen silence in between.
 const SendersMargin = 20 * time.Millisecond
 
-// PacketSizes are the IP lengths of the load's packets, which each flow repeats in this order.
+// PacketSizes returns the IP lengths of the load's packets, which each flow repeats in this order.
 func (l Load) PacketSizes() []int {
 	if len(l.Sizes) > 0 {
 		return l.Sizes
@@ -98,7 +98,7 @@ func (l Load) PacketSizes() []int {
 	return []int{l.PacketSize}
 }
 
-// MeanSize is the mean of packet sizes; 0 of none.
+// MeanSize returns the mean of packet sizes; 0 if there are none.
 func MeanSize(sizes []int) float64 {
 	sum := 0
 	for _, n := range sizes {
@@ -107,8 +107,8 @@ func MeanSize(sizes []int) float64 {
 	return float64(sum) / float64(max(len(sizes), 1))
 }
 
-// Goodput returns the payload per second of the window that arrived in each direction, in bit/s; err says
-// what is missing in it.
+// Goodput returns the payload per second of the window that arrived in each direction, in bit/s; err reports
+// what is missing for it.
 func (t *Traffic) Goodput() (up, down float64, err error) {
 	if len(t.Flows) == 0 {
 		err = errors.New("the engine reported no flow")

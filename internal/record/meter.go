@@ -17,7 +17,7 @@ type Meter struct {
 // TypedIn reports whether a human read it.
 func (m Meter) TypedIn() bool { return m.IdleW > 0 || m.LoadedW > 0 }
 
-// Metered is the node whose power the run's meter tells.
+// Metered returns the node that the run's meter measures.
 func (r *Run) Metered() string {
 	switch {
 	case r.Meter != nil && r.Meter.Node != "":

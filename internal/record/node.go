@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// HostNode is the node that stands for the machine which carries a lab.
+// HostNode stands for the machine which carries a lab.
 const HostNode = "host"
 
-// Kinds of lab, as Run.Lab has them; that of virtual routers of another architecture is "vm:ARCH". Nobody
-// but this file asks for them: what matters of a node are its facts.
+// Kinds of lab, as in Run.Lab; the one with virtual routers of another architecture is "vm:ARCH". Only this
+// file compares them: what matters about a node are its facts.
 const (
 	LabLocal = "local"
 	LabVM    = "vm"
@@ -17,39 +17,39 @@ const (
 	LabSSH   = "ssh" // real machines
 )
 
-// GuestArch is the architecture of a lab's virtual routers by its kind, "" for the machine's own; ok is
+// GuestArch returns the architecture of a lab's virtual routers by its kind, "" for the machine's own; ok is
 // false for a kind without guests.
 func GuestArch(lab string) (arch string, ok bool) {
 	kind, arch, _ := strings.Cut(lab, ":")
 	return arch, kind == LabVM
 }
 
-// InNamespaces reports whether a kind of lab is made of namespaces of this machine, without guests.
+// InNamespaces reports whether a kind of lab consists of namespaces of this machine, without guests.
 func InNamespaces(lab string) bool { return lab == LabLocal }
 
-// WithPeer reports whether a kind of lab has a far end that somebody started for one run: the lab cannot be
-// made again to resume it.
+// WithPeer reports whether a kind of lab has a far end that somebody started for one run: such a lab cannot
+// be made again to resume it.
 func WithPeer(lab string) bool { return lab == LabPair }
 
-// Whose a node's CPUs are. Only what is counted on shared ones is not the node's alone.
+// Owners of a node's CPUs. Counts on shared CPUs do not belong to the node alone.
 const (
-	CPUsShared   = "shared"   // of the machine that carries the lab, beside all else there
-	CPUsVirtual  = "virtual"  // of a guest: that machine's, lent by its hypervisor
-	CPUsEmulated = "emulated" // of a guest: computed by that machine
-	CPUsOwn      = "own"      // of a machine of its own
+	CPUsShared   = "shared"   // of the machine that carries the lab, with everything else there
+	CPUsVirtual  = "virtual"  // of a guest: lent by that machine's hypervisor
+	CPUsEmulated = "emulated" // of a guest: emulated by that machine
+	CPUsOwn      = "own"      // of a real machine
 )
 
 // How a node's CLOCK_MONOTONIC relates to the controller's.
 const (
 	ClockSame    = "same"
-	ClockRelated = "related" // by asking before and after each trial
+	ClockRelated = "related" // by exchanges before and after each trial
 )
 
 // DrivenByAgent is the value of NodeFacts.Driven for a node with an agent.
 const DrivenByAgent = "agent"
 
-// NodeFacts holds what a node of a run's labs is and can, so that nobody who reads the run need know of what
-// kind its lab was.
+// NodeFacts describes what a node of a run's labs is and can do, so that readers of the run need not know the
+// kind of its lab.
 type NodeFacts struct {
 	Name string `json:"name"`
 	// Driven names what configures and observes the node: DrivenByAgent, the name of a driver, or "" for
@@ -65,17 +65,17 @@ type NodeFacts struct {
 	Kernel string `json:"kernel,omitempty"`
 }
 
-// Guest reports whether the node is a virtual machine of the one that carries the lab.
+// Guest reports whether the node is a virtual machine on the one that carries the lab.
 func (n NodeFacts) Guest() bool { return n.CPUs == CPUsVirtual || n.CPUs == CPUsEmulated }
 
-// OwnCPUs reports whether what the node's CPUs count is the node's alone.
+// OwnCPUs reports whether counts on the node's CPUs belong to the node alone.
 func (n NodeFacts) OwnCPUs() bool { return n.CPUs != CPUsShared }
 
-// OwnMachine reports whether the node is a machine of its own, on which other things may run too.
+// OwnMachine reports whether the node is a real machine, on which other programs may run, too.
 func (n NodeFacts) OwnMachine() bool { return n.CPUs == CPUsOwn }
 
-// KernelOf returns the nodes that share a kernel with a machine, and so its cores, that node among them; none
-// where it has its own.
+// KernelOf returns the nodes that share a kernel, and therefore cores, with a machine, including itself; none
+// if it has its own.
 func (r *Run) KernelOf(node string) (sharing []string) {
 	kernel := r.Node(node).Kernel
 	for _, n := range r.Nodes {
@@ -86,8 +86,8 @@ func (r *Run) KernelOf(node string) (sharing []string) {
 	return sharing
 }
 
-// NearShares reports whether the near end has its cores with others: those of the machine that carries the
-// lab, or, by one kernel, those of the device under test.
+// NearShares reports whether the near end shares its cores: those of the machine that carries the lab or,
+// through a common kernel, those of the device under test.
 func (r *Run) NearShares() bool {
 	near := r.Near()
 	return near.CPUs == CPUsShared || near.Kernel != "" && near.Kernel == r.Tested().Kernel
@@ -103,7 +103,7 @@ func (r *Run) Node(name string) NodeFacts {
 	return NodeFacts{Name: name}
 }
 
-// Facts returns the facts of the environment of a node, nil where it has none.
+// Facts returns the facts of a node's environment, nil if it has none.
 func (r *Run) Facts(node string) map[string]string {
 	for _, e := range r.Environments {
 		if e.Node == node {
@@ -113,7 +113,7 @@ func (r *Run) Facts(node string) map[string]string {
 	return nil
 }
 
-// Tested returns the facts of the device under test: the first router, or the near end where the run's
+// Tested returns the facts of the device under test: the first router, or the near end if the run's
 // topologies have none.
 func (r *Run) Tested() NodeFacts {
 	for _, t := range r.Topologies {
@@ -142,6 +142,6 @@ func (r *Run) Near() NodeFacts {
 // virtualDrivers drive cards that a hypervisor emulates.
 var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "ena", "gve"}
 
-// VirtualDriver reports whether a network device's driver is one of a card that a hypervisor plays: what it
-// says of its speed is nominal.
+// VirtualDriver reports whether a network device's driver belongs to a card emulated by a hypervisor, whose
+// reported speed is nominal.
 func VirtualDriver(name string) bool { return slices.Contains(virtualDrivers[:], name) }

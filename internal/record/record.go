@@ -1,9 +1,9 @@
-// Package record holds what a run leaves behind: the design, its rows and trials, samples and the words that
-// several stages speak. It touches no machine, its methods return only what follows from their own value, and
-// no type in it can hold a secret.
+// Package record holds what a run leaves behind: the design, its rows and trials, samples and the vocabulary
+// common to several stages. It touches no machine, its methods return only what follows from their own value,
+// and no type in it can contain a secret.
 //
-// Times inside a trial are nanoseconds of the controller's monotonic clock (CLOCK_MONOTONIC); Trial.Origin
-// is the zero to subtract and Trial.Started relates it to wall time.
+// Times inside a trial are nanoseconds of the controller's monotonic clock (CLOCK_MONOTONIC); Trial.Origin is
+// the zero to subtract and Trial.Started relates it to wall time.
 package record
 
 import (
@@ -79,7 +79,7 @@ type Step struct {
 	Prompt string `json:"prompt"`
 }
 
-// Procedure says how the cells of a plan are measured.
+// Procedure describes how the cells of a plan are measured.
 type Procedure struct {
 	Method  Method   `json:"method"`
 	Measure Measure  `json:"measure"`
@@ -105,16 +105,16 @@ type Design struct {
 	Cells []Factors `json:"cells,omitempty"`
 	// the plan's labels: factor → level → label
 	Labels       map[string]map[string]string `json:"labels,omitempty"`
-	Hard         []string                     `json:"hard,omitempty"` // factors that are hard to change, outermost first
-	Baseline     Factors                      `json:"baseline"`       // the named baseline: factors that identify it
+	Hard         []string                     `json:"hard,omitempty"` // hard-to-change factors, outermost first
+	Baseline     Factors                      `json:"baseline"`       // the factors that identify the baseline
 	Requirements []Requirement                `json:"require,omitempty"`
 	Conditions   map[string]string            `json:"conditions,omitempty"` // typed-in facts
 	Steps        []Step                       `json:"steps,omitempty"`
 	Skipped      []Skipped                    `json:"skipped,omitempty"` // by the plan's own rules
 	Experiment   *Experiment                  `json:"experiment,omitempty"`
 
-	// Catalogue says what the factors' names mean. It is not stored: who reads a run gives that of this
-	// program. nil has the factors of every plan.
+	// Catalogue explains the factors' names. It is not stored: readers of a run add that of this program. nil
+	// has the factors of every plan.
 	Catalogue *factor.Catalogue `json:"-"`
 }
 
@@ -147,7 +147,7 @@ const (
 	RowLoad   = "load"   // traffic of a cell
 	RowIdle   = "idle"   // latency of an idle path, once per block
 	RowVerify = "verify" // short trial that checks every byte
-	RowCipher = "cipher" // the speed of a node's cipher; nothing is sent
+	RowCipher = "cipher" // speed of a node's cipher; nothing is sent
 )
 
 // Row is one line of the ordered list that a plan expands to.
@@ -156,7 +156,7 @@ type Row struct {
 	Assignment
 }
 
-// Assignment says what a row measures, and when in the run.
+// Assignment determines what a row measures, and when in the run.
 type Assignment struct {
 	Block   int     `json:"block"` // from 1
 	Index   int     `json:"index"` // position in the run, from 1
@@ -164,7 +164,7 @@ type Assignment struct {
 	Factors Factors `json:"factors"`
 }
 
-// Cell is the identity under which the row's trials are summarised.
+// Cell returns the identity under which the row's trials are summarised.
 func (a Assignment) Cell() string { return a.Factors.Key() }
 
 // Setting is one factor that a knob applies, at a place.
@@ -221,7 +221,7 @@ const (
 	TrialFailed = "failed"
 )
 
-// TrialHead identifies a trial and says how it went.
+// TrialHead identifies a trial and its outcome.
 type TrialHead struct {
 	ID       string            `json:"id"` // "<row>.<attempt>"
 	Started  time.Time         `json:"started"`
@@ -274,7 +274,7 @@ const (
 	PhaseCollect = "collect"
 )
 
-// Phase is one stretch of a trial.
+// Phase is one part of a trial.
 type Phase struct {
 	Name  string `json:"name"`
 	Start int64  `json:"start_ns"`
@@ -290,7 +290,7 @@ type Window struct {
 	Stop  int64 `json:"stop_ns"`
 }
 
-// Seconds is the length of the measured window.
+// Seconds returns the length of the measured window.
 func (w Window) Seconds() float64 { return float64(w.End-w.Start) / 1e9 }
 
 // Holds reports whether a time is in the window, its edges included.
@@ -309,8 +309,8 @@ type PathEvidence struct {
 	Details     map[string]string `json:"details,omitempty"`
 }
 
-// Counters of a tunnel, in a CounterDelta; each tunnel of several side by side has its own, in the order in
-// which streams take them.
+// Counters of a tunnel, in a CounterDelta; each of several tunnels side by side has its own, in the order in
+// which streams use them.
 const (
 	TunnelSent     = "tunnel_sent_bytes"
 	TunnelReceived = "tunnel_received_bytes"
@@ -521,9 +521,9 @@ type Ceiling struct {
 	TrafficKind
 }
 
-// Link decides on the packets of a link; the zero value leaves a link as it is.
+// Link determines the packets of a link; the zero value leaves a link as it is.
 type Link struct {
-	Offload string `json:"offload,omitempty"`  // as the factor
+	Offload string `json:"offload,omitempty"`  // as in the factor
 	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
 }
 
@@ -537,18 +537,18 @@ type TrafficKind struct {
 	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP only
 	// packets of the mix imix, instead of packet_size
 	IMIX         bool   `json:"imix,omitempty"`
-	FlowSize     string `json:"flow_size,omitempty"`     // as the factor, engine flows only
+	FlowSize     string `json:"flow_size,omitempty"`     // as in the factor, engine flows only
 	RequestSize  int    `json:"request_size,omitempty"`  // engine requests only
-	ResponseSize int    `json:"response_size,omitempty"` // likewise
+	ResponseSize int    `json:"response_size,omitempty"` // engine requests only
 }
 
-// WattsCondition names the condition that holds a mean power under load, read by hand.
+// WattsCondition names the condition with a mean power under load, read by hand.
 const WattsCondition = "watts"
 
 // LinkCondition names the condition that states the rate of the link under test, such as "1G".
 const LinkCondition = "link"
 
-// Watts is the power in watts that was typed in as a condition, such as "6.1" or "6.1 W"; 0 if none was.
+// Watts returns the power in watts typed in as a condition, such as "6.1" or "6.1 W"; 0 if there is none.
 func (d *Design) Watts() (float64, error) {
 	text, ok := d.Conditions[WattsCondition]
 	if !ok {
@@ -591,7 +591,7 @@ type ShortFlows struct {
 type FlowClass struct {
 	FromBytes int64       `json:"from_bytes"` // up to the next class
 	Started   int64       `json:"started"`
-	Times     []TimeCount `json:"times"` // of those completed
+	Times     []TimeCount `json:"times"` // of completed ones
 }
 
 // TimeCount counts the flows that took at least FromNs, and less than a sixty-fourth (or 64 ns) more.

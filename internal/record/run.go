@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Run states. Running is what a run without an end record has; killed is one of those whose program is gone,
-// which is never stored.
+// Run states. Running is that of a run without an end record; killed is that of such a run whose program is
+// gone, and is never stored.
 const (
 	RunRunning     = "running"
 	RunKilled      = "killed"
@@ -33,7 +33,7 @@ type RunHead struct {
 	Started    time.Time `json:"started"`
 	Ended      time.Time `json:"ended,omitzero"`
 	Status     string    `json:"status"`
-	Reason     string    `json:"reason,omitempty"`      // of an interruption or failure
+	Reason     string    `json:"reason,omitempty"`      // for an interruption or failure
 	Lab        string    `json:"lab"`                   // "local", …
 	LabNote    string    `json:"lab_note,omitempty"`    // e.g. what is unavailable to an ordinary user
 	Meter      *Meter    `json:"meter,omitempty"`       // external power meter
@@ -76,7 +76,7 @@ type Run struct {
 	Topologies   []Topology    `json:"topologies"`
 	Nodes        []NodeFacts   `json:"nodes,omitempty"` // properties of each node, see Run.Node
 	Environments []Environment `json:"environments"`
-	Ceilings     []Ceiling     `json:"ceilings"`          // the tester's own
+	Ceilings     []Ceiling     `json:"ceilings"`          // of the tester alone
 	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
 	Imports      []Import      `json:"imports,omitempty"` // the last one of a node counts
@@ -86,8 +86,8 @@ type Run struct {
 	Experiments []string  `json:"experiments,omitempty"` // runs that test its findings
 }
 
-// Import holds what a node that nothing of the run reached saw by itself while the run went on, added to the
-// run afterwards.
+// Import holds what a node that the run did not reach recorded by itself during the run, added to the run
+// afterwards.
 type Import struct {
 	Node string `json:"node"`
 	File string `json:"file"` // its name

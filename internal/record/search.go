@@ -38,7 +38,7 @@ type Goal struct {
 	DurationSum     time.Duration `json:"duration_sum_ns"`
 	LossRatio       float64       `json:"loss_ratio"`
 	ExceedRatio     float64       `json:"exceed_ratio"`
-	Width           float64       `json:"width"` // (upper - lower) ÷ upper bound, at most
+	Width           float64       `json:"width"` // maximum (upper - lower) ÷ upper bound
 	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
 	// MaxDelay also makes a trial high-loss if the load adds more delay; 0 = no bound.
 	MaxDelay time.Duration `json:"max_added_delay_ns,omitempty"`
@@ -49,7 +49,7 @@ type Goal struct {
 	Expansion int `json:"expansion"`
 }
 
-// TrialInput holds the load and the duration that a search asks of its next trial.
+// TrialInput holds the load and the duration that a search requests for its next trial.
 type TrialInput struct {
 	Load     float64       `json:"load"`             // intended, of one interface, per second
 	Duration time.Duration `json:"duration_ns"`      // intended, of the traffic that counts
@@ -62,7 +62,7 @@ type Test struct {
 	Repeats  int           `json:"repeats"`
 }
 
-// Tests that a trial of a search can be part of.
+// Tests to which a trial of a search can belong.
 const (
 	TestThroughput = "throughput"
 	TestLatency    = "latency"
@@ -70,7 +70,7 @@ const (
 	TestBackToBack = "back-to-back"
 )
 
-// SearchLimits holds the loads of one interface between which a search looks.
+// SearchLimits bounds the loads of one interface in a search.
 type SearchLimits struct {
 	Unit string  `json:"unit"` // of loads: "pps", "bit/s" of TCP payload, or "flows/s"
 	Min  float64 `json:"min"`
@@ -95,7 +95,7 @@ const (
 	UnitFlows   = "flows/s" // new connections
 )
 
-// SearchUnit returns the unit of the loads with which a cell is searched.
+// SearchUnit returns the unit of loads for searching a cell.
 func SearchUnit(f Factors) string {
 	switch {
 	case factor.Engine.Is(f, "flows"):
@@ -106,8 +106,8 @@ func SearchUnit(f Factors) string {
 	return UnitPackets
 }
 
-// Searches reports whether a row's rate is looked for. One that is a share of what is found is offered as
-// it is.
+// Searches reports whether a row's rate is searched for. A share of a rate to be found is offered without a
+// search.
 func (d Design) Searches(a Assignment) bool {
 	_, share := factor.FoundOf(a.Factors)
 	return d.Method.Search != nil && a.Kind == RowLoad && !share

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Split separates the series of a trial from the rest and encodes them, as docs/reference/store.md describes.
-// The trial itself keeps them.
+// Split separates the series of a trial from the rest and encodes them, as described in
+// docs/reference/store.md. The trial itself keeps them.
 func (t Trial) Split() (bare Trial, series []byte, err error) {
 	bare = t.Apart()
 	tables := bare.Tables()
@@ -43,7 +43,7 @@ func (t Trial) Split() (bare Trial, series []byte, err error) {
 	return bare, series, nil
 }
 
-// Join puts back what Split encoded. A series without a place in the trial is an error.
+// Join restores what Split encoded. A series without a place in the trial is an error.
 func (t *Trial) Join(series []byte) error {
 	tables := t.Tables()
 	latencies := t.latencies()
@@ -73,8 +73,8 @@ func (t *Trial) Join(series []byte) error {
 	return nil
 }
 
-// array is one series of a latency measurement. Where base has as many values, what is above them is stored,
-// which is less.
+// array is one series of a latency measurement. If base has as many values, the difference is stored, which
+// takes less space.
 type array struct {
 	values, base *[]int64
 }
@@ -114,10 +114,10 @@ var errSeries = errors.New("damaged series")
 // Forms of a column.
 const (
 	columnDoubles = iota
-	columnWhole   // whole numbers, where gap stands for NaN
+	columnWhole   // integers, where gap stands for NaN
 )
 
-// gap is no whole number that a double holds exactly.
+// gap is not an integer that a double holds exactly.
 const gap = math.MinInt64
 
 // AppendBinary encodes the table.
@@ -156,7 +156,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// appendWhole encodes the number of values, and the difference of each to the one before.
+// appendWhole encodes the number of values, and the difference of each from the previous one.
 func appendWhole(b []byte, values []int64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(values)))
 	last := int64(0)
@@ -181,7 +181,7 @@ func appendColumn(b []byte, column []float64) []byte {
 	return b
 }
 
-// wholeNumbers converts a column, if every bit of it comes back.
+// wholeNumbers converts a column, if that preserves every bit.
 func wholeNumbers(column []float64) (values []int64, ok bool) {
 	values = make([]int64, len(column))
 	for i, v := range column {
@@ -198,7 +198,7 @@ func wholeNumbers(column []float64) (values []int64, ok bool) {
 	return values, true
 }
 
-// reader takes values off encoded series. After the first that is missing it returns none.
+// reader decodes values of encoded series. After the first missing one it returns none.
 type reader struct {
 	rest   []byte
 	failed bool
@@ -219,7 +219,7 @@ func (r *reader) take(n int) []byte {
 	return b
 }
 
-// count reads a number of things that take a byte or more each, so that a damaged one exhausts no memory.
+// count decodes a number of things that take at least a byte each, so that a damaged one exhausts no memory.
 func (r *reader) count() int {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > uint64(len(r.rest)-n) {

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Table is a set of series over one time axis. V[i] is the column named Names[i] and has one value per
-// entry of T; NaN is "no value here". A column's name is a metric's stem or "<label>/<stem>", such as
+// Table is a set of series over one time axis. V[i] is the column named Names[i] and has one value per entry
+// of T; NaN means "no value here". A column's name is a metric's stem or "<label>/<stem>", such as
 // "cpu0/softirq_ns" or "wan/rx_packets".
 type Table struct {
 	Names []string
@@ -45,7 +45,7 @@ func (t *Table) Column(name string) []float64 {
 	return nil
 }
 
-// Shift adds d to every time, to move the table to another clock.
+// Shift adds d to every time, to convert the table to another clock.
 func (t *Table) Shift(d int64) {
 	if t == nil {
 		return
@@ -76,7 +76,7 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 		return err
 	}
 
-	for i, n := range t.Names { // they may be a node's, which base64 has carried past whoever reads text
+	for i, n := range t.Names { // they may come from a node, hidden from text filters by base64
 		t.Names[i] = check.Plain(n)
 	}
 

@@ -14,13 +14,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Keeper stores the trials of one run as they end. A store that another program has locked costs no trial:
+// Keeper stores the trials of one run as they end. If another program has locked the store no trial is lost:
 // it waits in memory until it can be stored. Stored trials stay in memory, too, up to keptBytes, so that
-// there is a result even if the store is lost under the run.
+// there is a result even if the store is lost during the run.
 type Keeper struct {
 	Store *Store
 	Run   string
-	// Waits is told how many trials wait in memory, and why, when that changes.
+	// Waits is called with the number of trials that wait in memory, and the reason, when that changes.
 	Waits func(n int, why error)
 
 	trials  []*packed // in the order in which they ended
@@ -28,10 +28,10 @@ type Keeper struct {
 	waiting int
 }
 
-// keptBytes holds a hundred short trials: with many more a run would grow for minutes.
+// keptBytes is enough for a hundred short trials: with many more a run would grow for minutes.
 const keptBytes = 1 << 20
 
-// AppendTrial stores a trial and those that wait. That the store is locked is no error.
+// AppendTrial stores a trial and those that wait. A locked store is no error.
 func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	p, err := k.Store.pack(t)
 	if err != nil {
@@ -56,7 +56,7 @@ func roomHint(err error, hint string) error {
 	return check.WithHint(err, hint)
 }
 
-// roomToRun: to delete takes some room itself, so a disk without any needs more than that.
+// roomToRun: deleting takes some space itself, so that a full disk needs more than that.
 const roomToRun = "make some room on that file system, after which chokepoint delete --keep 50 removes old " +
 	"runs; then resume the run"
 
@@ -86,7 +86,7 @@ func repeat(ctx context.Context, patience, pause time.Duration, f func() error) 
 	}
 }
 
-// flush stores what waits, up to the first that cannot be stored.
+// flush stores waiting trials, up to the first that cannot be stored.
 func (k *Keeper) flush(ctx context.Context) error {
 	n := 0
 	err := error(nil)
@@ -113,15 +113,15 @@ func (k *Keeper) flush(ctx context.Context) error {
 	k.waiting = n
 	for len(k.trials) > 0 && k.bytes > keptBytes && k.trials[0].stored {
 		k.bytes -= len(k.trials[0].body) + len(k.trials[0].series)
-		k.trials[0] = nil // which the slice's array would keep
+		k.trials[0] = nil // otherwise the slice's array would keep it
 		k.trials = k.trials[1:]
 	}
 
 	return err
 }
 
-// Settle stores what waits, trying for so long and as long as ctx is not cancelled, and then makes sure that
-// the store has every trial.
+// Settle stores waiting trials, retrying for so long unless ctx is cancelled, and then verifies that the
+// store has every trial.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	waiting := ctx
 	ctx = context.WithoutCancel(ctx)
@@ -158,15 +158,15 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Release frees the trials in memory, once the store has all: what follows needs the room.
+// Release frees the trials in memory, once the store has all: what follows needs the memory.
 func (k *Keeper) Release() {
 	k.trials = nil
 	k.bytes = 0
 }
 
-// Count counts the trials of the run that Trials yields, from before a resume too.
+// Count returns the number of the run's trials that Trials yields, including those from before a resume.
 func (k *Keeper) Count(ctx context.Context) int {
-	has, _ := k.stored(ctx) // of a store that is lost what is in memory counts
+	has, _ := k.stored(ctx) // if the store is lost, trials in memory count
 	for _, t := range k.trials {
 		has[t.ID] = true
 	}
@@ -184,8 +184,8 @@ func (k *Keeper) stored(ctx context.Context) (map[string]bool, error) {
 	return has, err
 }
 
-// Trials yields the trials of the run, from the store or else from memory. An error stands for one that both
-// have lost.
+// Trials yields the trials of the run, from the store or else from memory. An error stands for a trial that
+// both have lost.
 func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 	return func(yield func(record.Trial, error) bool) {
 		mine := map[string]*packed{}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Remove deletes a run with all that belongs to it. Its room in the file is used by later runs; Compact gives
-// it back to the file system. Its id is never used again.
+// Remove deletes a run with everything that belongs to it. Later runs use its space in the file; Compact
+// returns it to the file system. Its id is never used again.
 func (s *Store) Remove(ctx context.Context, runID string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO removed VALUES (?, ?) ON CONFLICT DO NOTHING`, runID,
@@ -38,9 +38,9 @@ func (s *Store) Removed(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Compact gives the room of deleted runs back to the file system. It needs as much free space as the store
-// has content twice: for a copy where SQLite keeps temporary files, and beside the store for the log that the
-// copy goes through.
+// Compact returns the space of deleted runs to the file system. It needs as much free space as the store's
+// content twice: for a copy in SQLite's temporary directory, and beside the store for the log through which
+// the copy passes.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	before, err = s.size()
 	for _, statement := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `VACUUM`,

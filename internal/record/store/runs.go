@@ -38,8 +38,8 @@ type Line struct {
 	Varied []record.FactorLevels `json:"varied,omitempty"` // factors of the plan with several levels
 }
 
-// Note adds to a run after its head was stored. Reading a run adds its notes to the head,
-// in the order in which they were written.
+// Note adds to a run after its head was stored. Reading a run adds its notes to the head, in the order in
+// which they were written.
 type Note struct {
 	Caveats      []record.Caveat      `json:"caveats,omitempty"`
 	Skipped      []record.Skipped     `json:"skipped,omitempty"`
@@ -55,7 +55,7 @@ type Note struct {
 	ForgetFacts   string `json:"forget_facts,omitempty"`
 }
 
-// addTo adds the note to a head that has own environments of the run's itself.
+// addTo adds the note to a head that has own environments stored with the run itself.
 func (n Note) addTo(run *record.Run, own int) {
 	if n.ForgetSamples != "" {
 		of := func(im record.Import) bool { return im.Node == n.ForgetSamples }
@@ -94,7 +94,7 @@ func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
 
-// stored returns the time by which runs are in order: an imported one may have been measured long before.
+// stored returns the time by which runs are sorted: an imported one may have been measured long before.
 func stored(run *record.Run) time.Time {
 	if !run.ImportedAt.IsZero() {
 		return run.ImportedAt
@@ -169,7 +169,7 @@ func (s *Store) added(res sql.Result, err error, what string) error {
 	return nil
 }
 
-// AddNote appends what was learnt about a run.
+// AddNote appends what has become known about a run.
 func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 	body, err := s.packJSON(note)
 	if err != nil {
@@ -245,7 +245,7 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 
 	own := len(run.Environments)
 	_, err = query(ctx, s, func(r *sql.Rows) (none struct{}, err error) {
-		var n Note // an import is large: one after the other
+		var n Note // an import is large: read one after the other
 		if err := r.Scan(&body); err != nil {
 			return none, err
 		}
@@ -286,7 +286,7 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	return run, nil
 }
 
-// query collects what scan reads of each row; with an error, of those before it.
+// query collects the results of scan for each row; with an error, of those before it.
 func query[T any](ctx context.Context, s *Store, scan func(*sql.Rows) (T, error), text string,
 	args ...any) (list []T, err error) {
 	rows, err := s.db.QueryContext(ctx, text, args...)

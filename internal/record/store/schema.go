@@ -97,7 +97,7 @@ func (e *VersionError) Error() string {
 		schemaVersion)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *VersionError) Hint() string {
 	if e.Has < schemaVersion {
 		return "move that file away and measure again, or choose another data directory with XDG_DATA_HOME"

@@ -1,4 +1,4 @@
-// Package store keeps runs and their finished trials in one SQLite file. It answers what was recorded,
+// Package store keeps runs and their finished trials in one SQLite file. It returns what was recorded,
 // exactly as it was received, and refuses to change anything: rows are only ever added, until a whole run is
 // removed, and triggers in the file hold everyone else to the same rule. Of what is derived a run's headline
 // alone is kept here, because a list of a thousand runs cannot derive it.
@@ -38,8 +38,8 @@ type Store struct {
 	dec  *zstd.Decoder
 }
 
-// Open opens the store at path for writing, creates it (and its directories, mode 0700) where it is
-// missing. Another schema is a *VersionError, and the file is left alone.
+// Open opens the store at path for writing, and creates it (and its directories, mode 0700) if it is missing.
+// Another schema is a *VersionError, and the file is left alone.
 func Open(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -50,9 +50,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("create directory of store %s: %w", path, err)
 	}
 
-	// SQLite would create the file readable by everyone; the files that it puts beside it take the mode of
-	// this one. A file that is there is left to SQLite: closing it here would drop the locks that this
-	// process holds on it (sqlite.org/howtocorrupt.html §2.2).
+	// SQLite would create the file readable by everyone; its auxiliary files get the mode of this one. An
+	// existing file is left to SQLite: closing it here would drop the locks that this process holds on it
+	// (sqlite.org/howtocorrupt.html §2.2).
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		err = f.Close()
@@ -71,8 +71,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, err
 }
 
-// OpenReadOnly opens an existing store for reading, also where nothing can be written. A store that does not
-// exist, or that no run was ever written to, is ErrNone.
+// OpenReadOnly opens an existing store for reading, even if nothing can be written. A store that does not
+// exist, or to which no run was ever written, is ErrNone.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -92,8 +92,8 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 		return s, err
 	}
 
-	// SQLite wants to write beside a file in write-ahead mode even to read it. Where that is not possible,
-	// nobody writes to it: without a log it is all there is, else a copy is read.
+	// To read a file in write-ahead mode SQLite must write beside it. If that is impossible, nobody writes to
+	// it: without a log the file is complete, otherwise a copy is read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
 		return open(ctx, path, modeFrozen)
@@ -117,7 +117,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// openCopy reads a copy that has no name any more.
+// openCopy opens a copy that is already unlinked.
 func openCopy(ctx context.Context, path string) (s *Store, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-store-")
 	if err != nil {
@@ -187,8 +187,8 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	return s, nil
 }
 
-// ping connects. SQLite's own patience does not cover the change to WAL: of several that open a new file at
-// once, all but one are told at once that it is busy.
+// ping connects. SQLite's own timeout does not cover the change to WAL: if several programs open a new file
+// at once, all but one are refused at once as busy.
 func ping(ctx context.Context, db *sql.DB) error {
 	return repeat(ctx, patience, 5*time.Millisecond, func() error { return db.PingContext(ctx) })
 }
@@ -196,13 +196,13 @@ func ping(ctx context.Context, db *sql.DB) error {
 // patience bounds the wait for others that lock the file.
 const patience = 5 * time.Second
 
-// maxBlob bounds what one damaged blob can make us allocate.
+// maxBlob bounds the memory for one damaged blob.
 const maxBlob = 1 << 30
 
-// window bounds the memory of the encoder, which holds twice that.
+// window bounds the memory of the encoder, which uses twice as much.
 const window = 1 << 20
 
-// How a file is opened.
+// Modes of opening a file.
 const (
 	modeWrite  = "rwc"
 	modeRead   = "ro"
@@ -251,7 +251,7 @@ func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 }
 
 // Verify reads everything: SQLite's own check of the file's structure and references, then every run and
-// every trial with its series. It is nil only for a store that is whole.
+// every trial with its series. It returns nil only for an intact store.
 func (s *Store) Verify(ctx context.Context) error {
 	var verdict string
 	err := s.db.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict)
