@@ -1,5 +1,5 @@
-// Package cipher declares the ciphers, hashes and keys that VPNs are built on and whose speed is measured: as
-// factors of a plan, and as commands of openssl, whose figures it reads.
+// Package cipher declares the ciphers, hashes and keys used by VPNs and measured for speed: as factors of a
+// plan, and as commands of openssl, whose output it parses.
 package cipher
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Operations. A published "throughput" is that of encrypting or hashing.
+// Operations. A published "throughput" means encrypting or hashing.
 const (
 	Encrypt = "encrypt"
 	Decrypt = "decrypt"
@@ -17,17 +17,17 @@ const (
 	Verify  = "verify"
 )
 
-// Libraries: what did the work. Figures of different ones are never compared with each other.
+// Libraries that do the work. Their figures are never compared with each other.
 const (
 	OpenSSL = "openssl" // the installed program
 	Go      = "go"      // the libraries of the language that this program is written in
 	Kernel  = "kernel"  // the kernel's own crypto, through AF_ALG: a system call for each block
 )
 
-// Modes of an AEAD. What Go and the kernel do is always ModeAEAD.
+// Modes of an AEAD. Go and the kernel always use ModeAEAD.
 const (
 	ModeEVP  = "evp"  // a stream of data, as published tables have it: openssl speed -evp
-	ModeAEAD = "aead" // a packet: a nonce, 13 bytes beside it, and a tag each: openssl speed -aead -evp
+	ModeAEAD = "aead" // a packet: with nonce, 13 bytes beside it, and tag: openssl speed -aead -evp
 )
 
 // Algorithm describes a cipher, hash or signature that can be measured.
@@ -35,13 +35,13 @@ type Algorithm struct {
 	Name       string
 	Operations []string
 	AEAD       bool
-	openssl    string // its name there, where that is another
+	openssl    string // its name there, if it differs
 }
 
-// Blocks reports whether its speed depends on the size of what it works on.
+// Blocks reports whether its speed depends on the size of its input.
 func (a Algorithm) Blocks() bool { return slices.Contains([]string{Encrypt, Hash}, a.Operations[0]) }
 
-// Algorithms are all, in the order shown.
+// Algorithms lists all algorithms, in display order.
 func Algorithms() []Algorithm {
 	both := []string{Encrypt, Decrypt}
 	hash := []string{Hash}
@@ -60,7 +60,7 @@ func Algorithms() []Algorithm {
 	}
 }
 
-// Named is an algorithm by its name.
+// Named returns an algorithm by its name.
 func Named(name string) (Algorithm, bool) {
 	all := Algorithms()
 	i := slices.IndexFunc(all, func(a Algorithm) bool { return a.Name == name })
@@ -71,13 +71,13 @@ func Named(name string) (Algorithm, bool) {
 	return all[i], true
 }
 
-// Cell is one thing whose speed is measured.
+// Cell identifies one speed to measure.
 type Cell struct {
 	Library   string `json:"library"`
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
-	Mode      string `json:"mode,omitempty"`        // of an AEAD
-	Block     int    `json:"block_bytes,omitempty"` // 0: it does not matter
+	Mode      string `json:"mode,omitempty"`        // for an AEAD
+	Block     int    `json:"block_bytes,omitempty"` // 0: irrelevant
 	Threads   int    `json:"threads"`
 }
 
@@ -96,7 +96,7 @@ func (c Cell) Unit() string {
 	return "op/s"
 }
 
-// What ClockFrom says: the clock is told by the kernel, follows from a loop of known cycles, or is unknown.
+// Sources in ClockFrom: the kernel, a loop of known cycles, or unknown.
 const (
 	ClockTold      = "cpufreq"
 	ClockEstimated = "estimated: six cycles for each round of a loop that is timed (probe clock)"

@@ -20,10 +20,10 @@ const (
 	NodeFactor      factor.Name = "node"
 )
 
-// AllThreads is the level of the factor threads that stands for one for each CPU of the node.
+// AllThreads is the level of the factor threads for one thread per CPU of the node.
 const AllThreads = "all"
 
-// Bounds of what is asked for at once.
+// Limits on one measurement.
 const (
 	MaxBlock   = 1 << 20 // bytes
 	MaxThreads = 1024
@@ -32,7 +32,7 @@ const (
 // Libraries lists the libraries that may do the work, the default first.
 func Libraries() []string { return []string{OpenSSL, Go, Kernel} }
 
-// Names lists the algorithms' names, in the order shown.
+// Names lists the algorithms' names, in display order.
 func Names() (names []string) {
 	for _, a := range Algorithms() {
 		names = append(names, a.Name)
@@ -43,7 +43,7 @@ func Names() (names []string) {
 // nodeForm matches a node's name.
 var nodeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// Factors declares what a cell of engine cipher says, in labs of these shapes.
+// Factors declares the factors of a cell of engine cipher, in labs of these shapes.
 func Factors(shapes []factor.Shape) []factor.Declaration {
 	itself := func(level string) string { return level }
 	measured := factor.Beside(factor.Engine, "engine is not cipher",
@@ -160,7 +160,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 	return list
 }
 
-// noNode refuses a node that the lab has not.
+// noNode refuses a node that the lab lacks.
 func noNode(s factor.Shape, c factor.Cell) string {
 	name := NodeFactor.Of(c)
 	has := func(n factor.Node) bool { return n.Name == name }
@@ -171,7 +171,7 @@ func noNode(s factor.Shape, c factor.Cell) string {
 	return fmt.Sprintf("topology %s has no node %s", s.Name, name)
 }
 
-// usualNode is the device under test.
+// usualNode returns the default node, the device under test.
 func usualNode(shapes []factor.Shape, topology string) string {
 	for _, s := range shapes {
 		switch {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Command returns the arguments with which openssl measures a cell for so many seconds. -elapsed has it
-// divide by time instead of its own CPU time, -mr say so for machines.
+// Command returns openssl's arguments for measuring a cell for so many seconds. -elapsed makes it divide by
+// time instead of its own CPU time, -mr makes the output machine-readable.
 func (c Cell) Command(seconds int) []string {
 	args := []string{"speed", "-mr", "-elapsed", "-seconds", strconv.Itoa(seconds)}
 	if c.Threads > 1 {
@@ -37,7 +37,7 @@ func (c Cell) Command(seconds int) []string {
 	return append(args, "-evp", c.Algorithm)
 }
 
-// Together are the operations that openssl measures by the command of a cell.
+// Together returns the operations that openssl measures by the command of a cell.
 func (c Cell) Together() []string {
 	a, _ := Named(c.Algorithm)
 	if c.Block == 0 {
@@ -46,8 +46,8 @@ func (c Cell) Together() []string {
 	return []string{c.Operation}
 }
 
-// Parts counts the measurements, one after the other, that a cell takes: openssl measures signing and
-// verifying by one command.
+// Parts returns how many successive measurements a cell takes: openssl measures signing and verifying by one
+// command.
 func (c Cell) Parts() int {
 	if c.Library == OpenSSL {
 		return len(c.Together())
@@ -55,16 +55,16 @@ func (c Cell) Parts() int {
 	return 1
 }
 
-// Speed holds the output of openssl speed -mr: bytes per second by the size of blocks, and operations per
-// second of what has none.
+// Speed holds the output of openssl speed -mr: bytes per second by block size, and operations per second
+// without one.
 type Speed struct {
 	Bytes map[int]float64
-	Ops   []float64 // of signatures: signing and verifying
+	Ops   []float64 // for signatures: signing and verifying
 }
 
-// ParseSpeed reads the standard output of openssl speed -mr. "+H" has the sizes, "+F" the bytes per second
-// of each, "+F5" the derivations of a key and how long one takes, "+F6" signatures and verifications; with
-// -multi the lines of each process stand before, behind "Got: " (apps/speed.c, 1.1.1 to 3.5).
+// ParseSpeed parses the standard output of openssl speed -mr. "+H" has the sizes, "+F" the bytes per second
+// of each, "+F5" the derivations of a key and the time for one, "+F6" signatures and verifications; with
+// -multi the lines of each process come first, prefixed with "Got: " (apps/speed.c, 1.1.1 to 3.5).
 func ParseSpeed(text []byte) (Speed, error) {
 	s := Speed{Bytes: map[int]float64{}}
 	var sizes []int
@@ -95,7 +95,7 @@ func ParseSpeed(text []byte) (Speed, error) {
 				}
 			}
 		case "+F5", "+F6":
-			behind, rates := 3, 1 // its number and bits, and how long one takes is no rate
+			behind, rates := 3, 1 // its number and bits; the time for one is not a rate
 			if fields[0] == "+F6" {
 				behind, rates = 4, 2 // its name, too
 			}
@@ -129,7 +129,7 @@ func rate(text string) (float64, error) {
 	return v, nil
 }
 
-// Of is the rate of each operation that a cell's command measures.
+// Of returns the rate of each operation that a cell's command measures.
 func (s Speed) Of(c Cell) (map[string]float64, error) {
 	rates := s.Ops
 	if c.Block > 0 {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The factors that this package declares, and those of knobs and engines that other factors' meaning hangs
-// on.
+// The factors declared by this package, and those of knobs and engines on which the meaning of other factors
+// depends.
 const (
 	Topology     Name = "topology"
 	Tunnel       Name = "tunnel"
@@ -54,7 +54,7 @@ const (
 	WAN     Name = "wan"
 )
 
-// Levels that say what a cell is.
+// Levels that other packages compare with.
 const (
 	NoTunnel = "none"
 
@@ -73,7 +73,7 @@ const (
 
 	NATForward = "forward" // ports of the router's outer address lead to the client
 
-	Native = "native" // the engine of our own
+	Native = "native" // our own engine
 
 	CipherEngine = "cipher" // measures ciphers of one node, and sends nothing
 )
@@ -81,7 +81,7 @@ const (
 // Sends reports whether a cell's activity sends traffic over a path.
 func Sends(c Cell) bool { return !Engine.Is(c, CipherEngine) }
 
-// sending is the Applies of what means something of traffic alone.
+// sending is the Applies of factors that concern only traffic.
 func sending(c Cell) (bool, string) {
 	if !Sends(c) {
 		return false, "engine cipher sends nothing"
@@ -89,49 +89,49 @@ func sending(c Cell) (bool, string) {
 	return true, ""
 }
 
-// Header bytes that bound a UDP packet, and what Ethernet adds to it.
+// Header bytes that bound a UDP packet, and Ethernet's overhead.
 const (
 	ipv4Header  = 20
 	ipv6Header  = 40
 	udpHeader   = 8
 	stampHeader = 16 // our sequence number and flags, in each datagram
 
-	// EthernetBytes counts the bytes that a frame adds to its IP packet: 14 of header and 4 of frame check
-	// sequence (IEEE 802.3), without a tag.
+	// EthernetBytes is the number of bytes that a frame adds to its IP packet: 14 of header and 4 of frame
+	// check sequence (IEEE 802.3), without a tag.
 	EthernetBytes = 18
 )
 
-// Bounds of TCP's own settings: the kernel's least segment (TCP_MIN_MSS), what fits an IP packet, the
-// kernel's least receive buffer, and far more than any path holds.
+// Bounds on TCP's own settings: the kernel's minimum segment (TCP_MIN_MSS), the maximum in an IP packet, the
+// kernel's minimum receive buffer, and far more than any path holds.
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
 )
 
-// Bounds of what a virtual router can be given; with less memory, in MB, the image does not boot.
+// Bounds on a virtual router's resources; with less memory, in MB, the image does not boot.
 const (
 	MaxVCPUs  = 64
 	MinMemory = 128
 	MaxMemory = 64 << 10
 )
 
-// maxStreams bounds UDP; an engine states its own bound for TCP.
+// maxStreams bounds UDP; an engine has its own bound for TCP.
 const maxStreams = 10_000
 
-// frameSizes of Ethernet by RFC 2544, section 9.1.
+// frameSizes lists Ethernet's frame sizes from RFC 2544, section 9.1.
 var frameSizes = [...]string{"64", "128", "256", "512", "1024", "1280", "1518"}
 
-// Options names the levels that other packages own.
+// Options provides the levels that other packages define.
 type Options struct {
 	Shapes      []Shape  // the first is the default
-	Tunnels     []string // NoTunnel must be one, and is the default
+	Tunnels     []string // NoTunnel must be among them, and is the default
 	Engines     []string // the first is the default
 	Congestions []string // the first is the default
 	IPs         []string // versions of IP, the default first; nil = 4 and 6
-	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself over a version of IP; nil leaves 80
-	// bytes for the outer headers, as wg-quick(8) does.
+	// TunnelMTU returns the default inner MTU of a kind of tunnel over a version of IP; nil leaves 80 bytes
+	// for the outer headers, as wg-quick(8) does.
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
-	MaxTunnels int // that a lab carries side by side
+	MaxTunnels int // side by side in a lab
 }
 
 // Base returns the factors that are part of every cell, in the order in which their defaults depend on each
@@ -399,7 +399,7 @@ func Base(o Options) []Declaration {
 			Levels:  []string{On, Off},
 			Parse:   Choice(On, Off),
 			Applies: tcp,
-			// The end that opens asks, the other agrees.
+			// The end that opens requests it, the other agrees.
 			Target: BothEnds,
 			Knob:   "sysctl:net.ipv4.tcp_ecn",
 			Value:  func(level string) string { return map[string]string{On: "1", Off: "0"}[level] },
@@ -415,7 +415,7 @@ func Base(o Options) []Declaration {
 
 // Further returns the factors that follow those of the engines.
 func Further() []Declaration {
-	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
+	copies := []string{"a", "b", "c", "d"} // names for identical cells
 	return []Declaration{
 		{
 			Name:   "vcpus",
@@ -494,7 +494,7 @@ func choice(levels []string, d Declaration) Declaration {
 	return d
 }
 
-// Beside makes the Applies of a factor that means something beside some levels of another only.
+// Beside returns the Applies of a factor that has a meaning only with some levels of another.
 func Beside(name Name, why string, ok func(level string) bool) func(Cell) (bool, string) {
 	return func(c Cell) (bool, string) {
 		if ok(name.Of(c)) {
@@ -504,17 +504,17 @@ func Beside(name Name, why string, ok func(level string) bool) func(Cell) (bool,
 	}
 }
 
-// phrase makes words of a level, which stands for the "%".
+// phrase returns a function that describes a level, which replaces the "%".
 func phrase(form string) func(string) string {
 	return func(level string) string { return strings.Replace(form, "%", level, 1) }
 }
 
-// counted makes words of a number of things.
+// counted returns a function that describes a number of things.
 func counted(what string) func(string) string {
 	return insteadOf("1", "1 "+what, phrase("% "+what+"s"))
 }
 
-// insteadOf has words of its own for one level.
+// insteadOf uses other words for one level.
 func insteadOf(level, words string, others func(string) string) func(string) string {
 	return func(l string) string {
 		if l == level {
@@ -535,11 +535,11 @@ func tunnelName(level string) string {
 	return level
 }
 
-// congestionForm matches the names that the kernel takes (TCP_CA_NAME_MAX). The lab finds out whether a
+// congestionForm matches the names that the kernel accepts (TCP_CA_NAME_MAX). The lab finds out whether a
 // kernel has one.
 var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
 
-// severalOf reads levels joined by "+", each once.
+// severalOf parses levels joined by "+", each once.
 func severalOf(parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		var seen []string
@@ -564,7 +564,7 @@ func (o Options) pathMTU(c Cell) int {
 	return PathMTU(o.Shapes[max(i, 0)], c)
 }
 
-// mtuConflict is for an inner MTU that was derived; a written one is checked when it is read.
+// mtuConflict checks a derived inner MTU; an explicit one is checked when parsed.
 func mtuConflict(c Cell) string {
 	if mtu, err := strconv.Atoi(MTU.Of(c)); err == nil && mtu < minIPv4MTU {
 		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu,
@@ -573,7 +573,7 @@ func mtuConflict(c Cell) string {
 	return ""
 }
 
-// outerConflict: IPv6 outside needs links that have room for it.
+// outerConflict: outer IPv6 needs links with room for it.
 func outerConflict(c Cell) string {
 	mtu := UnderlayMTU(c)
 	if OuterIP.Is(c, "6") && mtu < minIPv6MTU {
@@ -583,7 +583,7 @@ func outerConflict(c Cell) string {
 	return ""
 }
 
-// tunnelsConflict: stream n takes tunnel n modulo their number, so that each must have one.
+// tunnelsConflict: stream n takes tunnel n modulo their number, so that each must have a stream.
 func tunnelsConflict(c Cell) string {
 	n := Tunnels.Number(c)
 	streams := Streams.Number(c)
@@ -628,10 +628,10 @@ func natConflict(c Cell) string {
 	return ""
 }
 
-// sizeConflict holds for the cell's packets, however their size was given.
+// sizeConflict checks the cell's packets, however their size was given.
 func (o Options) sizeConflict(c Cell) string {
 	mtu := o.pathMTU(c)
-	if PacketSize.Is(c, IMIX) { // which is why packets of several sizes cannot be sent in turn
+	if PacketSize.Is(c, IMIX) { // therefore packets of several sizes cannot be sent in turn
 		switch largest := slices.Max(c.PacketSizes()); {
 		case !Engine.Is(c, Native, "xdp"):
 			return fmt.Sprintf("engine %s sends packets of one size: imix needs engine: native or xdp",

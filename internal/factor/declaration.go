@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Kind tells which part of a measurement a factor is.
+// Kind is the part of a measurement to which a factor belongs.
 type Kind int
 
-// Kinds. Cells that differ in loads alone share a path: their packets pass the same devices with the same
+// Kinds. Cells that differ only in loads share a path: their packets pass the same devices with the same
 // settings, so that it is verified, and measured idle, once.
 const (
-	Setting  Kind = iota // a node's, made by a knob
+	Setting  Kind = iota // of a node, made by a knob
 	Path                 // what carries the traffic
 	Load                 // what is sent over a path
 	Activity             // who sends it: the load generator
 )
 
-// Places tell where a plan may put a factor.
+// Places determine where a plan may put a factor.
 type Places int
 
 // Placed allows "name@node" and "name@node.port", and OnHost the machine that carries the lab.
@@ -36,95 +36,95 @@ type Target int
 // Targets.
 const (
 	Routers    Target = iota // every device under test
-	EveryNode                // of the lab
-	Carrier                  // the machine that carries the lab, whatever the place
+	EveryNode                // every node of the lab
+	Carrier                  // the machine that carries the lab, for any place
 	FirstOfWAN               // the first device under test, at its WAN port
 	BothEnds                 // the nodes between which traffic runs
 	WANLink                  // both ends of the first device under test's WAN link, then all others
 )
 
-// Without is the level of a factor that stands for "without it", and the words for a comparison with that.
+// Without is the level of a factor that means "without it", and the words for a comparison with that.
 type Without struct{ Level, Words string }
 
-// Declaration is everything that is known of a factor. Only Name, Doc and Parse must be given.
+// Declaration describes a factor. Only Name, Doc and Parse are required.
 type Declaration struct {
 	Name string
-	Unit string // for people: what a level is a number of, or which words it may be
+	Unit string // for people: what a level counts, or which words are possible
 	Doc  string // one sentence: what a level means
 	Kind Kind
 
-	// Default is the level of a cell that does not name the factor. Derive, where it is not nil, computes
-	// it from the other levels instead; both are used only for base factors.
+	// Default is the level of a cell that does not name the factor. Derive, if not nil, computes it from the
+	// other levels instead; both apply only to base factors.
 	Default string
 	Derive  func(Cell) string
 
-	Base bool // present in every cell where it means something
+	Base bool // present in every cell in which it has a meaning
 	Hard bool // hard to change: forms outer blocks
 
-	// Levels are all allowed levels of a closed set, for hints; Parse checks.
+	// Levels lists all levels of a closed set, for hints; Parse checks.
 	Levels []string
-	// Sets are names that a plan may write for several levels.
+	// Sets maps names that a plan may write to several levels.
 	Sets map[string][]string
-	// Parse returns the canonical text of a level, or an error that says what is allowed; an error may have
+	// Parse returns the canonical text of a level, or an error that lists what is allowed; an error may have
 	// a Hint() string.
 	Parse func(text string) (string, error)
 
-	// Applies says whether the factor means something beside the other levels of the cell, or why not: then
-	// it is dropped. nil: always.
+	// Applies reports whether the factor has a meaning with the other levels of the cell, or why not: then it
+	// is dropped. nil: always.
 	Applies func(Cell) (ok bool, why string)
-	// Needs is Applies for what depends on the lab and the place: "node", "node.port", or "" where the plan
-	// names none. A Catalogue makes the Applies of it; only one of the two may be set.
+	// Needs is Applies for what depends on the lab and the place: "node", "node.port", or "" if the plan
+	// names none. A Catalogue derives Applies from it; only one of the two may be set.
 	Needs func(s Shape, place string) (ok bool, why string)
-	// Conflict gives the reason why a complete cell cannot exist, or "". nil: never.
+	// Conflict returns the reason why a complete cell cannot exist, or "". nil: never.
 	Conflict func(Cell) string
 	// Refuses is Conflict for what depends on the lab.
 	Refuses func(Shape, Cell) string
 
 	Placed Places // where a plan may put it
-	// Param makes the factor of a family (a name that ends in a colon) for what follows the colon.
+	// Param returns the member of a family (a name that ends in a colon) for the part after the colon.
 	Param func(param string) (Declaration, bool)
-	// Target selects the nodes where a setting without a place is made, by the knob of the factor's name or
-	// of Knob, with the level or what Value makes of it; a Value of "" is no setting.
+	// Target selects the nodes of a setting without a place, made by the knob with the factor's name or by
+	// Knob, with the level or the result of Value; "" from Value means no setting.
 	Target Target
 	Knob   string
 	Value  func(level string) string
-	// PinsEnds: at an end of the traffic a level says which CPUs the load generator runs on there, and is no
+	// PinsEnds: at an end of the traffic a level selects the CPUs of the load generator there, and is no
 	// setting.
 	PinsEnds bool
-	// OnCarrier: placed at the machine that carries the lab, it is a setting of that, and not of the routers
-	// which it carries.
+	// OnCarrier: placed at the machine that carries the lab, it is a setting of that machine, not of the
+	// routers on it.
 	OnCarrier bool
 
-	// Policy says how much the router is to carry, or is what is put to the test: to take it away tunes
-	// nothing.
-	// Tunable is of what is no setting, and may still be what holds traffic back in a plan that gives it.
+	// Policy marks a factor that sets how much the router must carry, or is itself being tested: removing it
+	// would not be tuning. Tunable marks one that is no setting but may hold traffic back in a plan that
+	// contains it.
 	Policy, Tunable bool
 
-	// Without, where it is not nil, is what other levels are compared with.
+	// Without, if not nil, is the level with which others are compared.
 	Without *Without
-	// Follow are factors whose level follows from this one's: a comparison need not hold them equal.
+	// Follow lists factors whose level follows from this one's: a comparison need not hold them equal.
 	Follow []Name
-	// Dependent factors exist only beside certain levels of others: their presence alone is no news.
+	// Dependent factors exist only with certain levels of others: their presence alone means nothing.
 	Dependent bool
-	// Says is the factor that, where it is given, says the same as this one.
+	// Says names the factor that, if given, implies this one.
 	Says Name
-	// Scales: of more of it, more throughput may be expected (streams, tunnels, CPUs).
+	// Scales: more of it (streams, tunnels, CPUs) may give more throughput.
 	Scales bool
 
-	// Rank is the place among the factors in titles and labels, from 1; those of 0 follow by name. Leading
-	// ones come first in a label.
+	// Rank is the position among the factors in titles and labels, from 1; those with 0 follow by name.
+	// Leading ones come first in a label.
 	Rank    int
 	Leading bool
-	Quiet   bool // not said, though leading, where no factor varies
-	// Short says a level in a label, such as "1 stream", and Long in a sentence, such as "1500-byte
-	// packets". nil: Long is Short, and Short is "name level", with the level as Plain has it: without what
-	// is said by default.
+	Quiet   bool // omitted, though leading, if no factor varies
+	// Short describes a level in a label, such as "1 stream", and Long in a sentence, such as "1500-byte
+	// packets". nil: Long is Short, and Short is "name level", with the level as returned by Plain, which
+	// omits defaults.
 	Short, Long, Plain func(level string) string
 
-	labels map[string]string // of levels, that the plan gives
+	labels map[string]string // for levels, from the plan
 }
 
-// usual are the words that stand for a level that nobody set.
+// usual lists the words for a level that nobody set.
 var usual = [...]string{"", "default", "off", "none"}
 
 // AtBaseline reports whether a level is that of Without.
@@ -132,15 +132,15 @@ func (d Declaration) AtBaseline(level string) bool {
 	return d.Without != nil && Same(level, d.Without.Level)
 }
 
-// Same reports whether a level is the one of a baseline. Where that is "", the words for "nothing set" are
-// alike. Zero is none of them, and of a setting whose level is "default" nor are "off" and "none": those
-// are values.
+// Same reports whether a level equals a baseline. If the baseline is "", all words for "nothing set" are
+// equal to it. Zero is not one of them, nor, for a setting whose level is "default", are "off" and "none":
+// those are values.
 func Same(level, baseline string) bool {
 	return level == baseline || baseline == "default" && level == "" ||
 		baseline == "" && slices.Contains(usual[:], level)
 }
 
-// Label says a level in a label.
+// Label describes a level in a label.
 func (d Declaration) Label(level string) string {
 	switch {
 	case d.labels[level] != "":
@@ -153,7 +153,7 @@ func (d Declaration) Label(level string) string {
 	return d.Name + " " + level
 }
 
-// Words says a level the way people do.
+// Words describes a level in a sentence.
 func (d Declaration) Words(level string) string {
 	if d.Long != nil && d.labels[level] == "" {
 		return d.Long(level)
@@ -161,9 +161,9 @@ func (d Declaration) Words(level string) string {
 	return d.Label(level)
 }
 
-// Catalogue lists the factors that plans may speak of, in the order in which they are shown and in which
-// defaults are filled in. Of two that have the same name the second is the one at a place. A nil Catalogue
-// has the factors that this package declares.
+// Catalogue lists the factors that plans may use, in display order, in which defaults are also filled in. Of
+// two with the same name the second is the one at a place. A nil Catalogue has the factors declared by this
+// package.
 type Catalogue struct {
 	Factors []Declaration
 	Shapes  []Shape // of labs; the first is the default
@@ -171,7 +171,7 @@ type Catalogue struct {
 	labels map[string]map[string]string
 }
 
-// Labelled is the catalogue with the labels that a plan gives to levels: factor → level → label.
+// Labelled returns the catalogue with a plan's labels for levels: factor → level → label.
 func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	if len(labels) == 0 {
 		return c
@@ -185,7 +185,7 @@ func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	return of
 }
 
-// Equal reports whether two catalogues are the same one.
+// Equal reports whether two catalogues are the same object.
 func (c *Catalogue) Equal(other *Catalogue) bool { return c == other }
 
 // Names lists the plain names, families with their colon, each once.
@@ -244,9 +244,9 @@ func (c *Catalogue) Places(topologies ...string) []string {
 
 var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
 
-// Lookup finds a factor by the name written in a plan, which may be placed ("queue@router.wan") or
-// parametrised ("sysctl:net.ipv4.tcp_rmem@client"); the Declaration that it returns carries that whole
-// name. A name with a place that no lab has is unknown, and in the other labs the factor means nothing.
+// Lookup finds a factor by its name in a plan, which may be placed ("queue@router.wan") or parametrised
+// ("sysctl:net.ipv4.tcp_rmem@client"); the Declaration returned carries the whole name. A name with a place
+// that no lab has is unknown; in the other labs the factor has no meaning.
 func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	plain, place := Split(name)
 	placed := plain != name
@@ -278,8 +278,8 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	return d, true
 }
 
-// Check refuses a cell with a factor that is unknown, or with a level that its factor does not have, as one
-// stored by a later version may be.
+// Check refuses a cell with an unknown factor, or with a level that its factor does not have, as a later
+// version may have stored.
 func (c *Catalogue) Check(cell Cell) error {
 	for _, name := range cell.Names() {
 		d, ok := c.Lookup(name)
@@ -294,7 +294,7 @@ func (c *Catalogue) Check(cell Cell) error {
 	return nil
 }
 
-// within narrows where a factor means something to the labs that have the place.
+// within restricts a factor to the labs that have the place.
 func (c *Catalogue) within(place string, d Declaration) func(Cell) (bool, string) {
 	return func(cell Cell) (bool, string) {
 		s, ok := c.Shape(Topology.Of(cell))
@@ -327,8 +327,8 @@ func (c *Catalogue) plain(name string, placed bool) (found Declaration, ok bool)
 	return found, ok
 }
 
-// Of is the declaration of a name that a cell has, whatever its place; one that is not known, such as that
-// of a stored run by a later version, is a setting without any further meaning. Its Name is the whole one.
+// Of returns the declaration for a name in a cell, whatever its place; an unknown one, such as that of a run
+// stored by a later version, is a setting without further meaning. Its Name is the whole one.
 func (c *Catalogue) Of(name string) Declaration {
 	plain, place := Split(name)
 	d, ok := c.plain(plain, place != "")
@@ -349,7 +349,7 @@ func (c *Catalogue) Of(name string) Declaration {
 	return d
 }
 
-// Sort puts names in the order in which people name the settings of a path.
+// Sort sorts names into the order in which people list the settings of a path.
 func (c *Catalogue) Sort(names []string) {
 	rank := map[string]int{}
 	for _, n := range names {
@@ -361,7 +361,7 @@ func (c *Catalogue) Sort(names []string) {
 	})
 }
 
-// Position returns the index of a knob's factor in the catalogue: settings are made in this order.
+// Position returns the index of a knob's factor in the catalogue, which determines the order of settings.
 func (c *Catalogue) Position(knob string) int {
 	family, _, isFamily := strings.Cut(knob, ":")
 	if isFamily {

@@ -1,5 +1,5 @@
 // Package factor declares what a plan may vary: each factor's name, unit and meaning, its levels and their
-// words, where it means something, and what it identifies. Plans, orders, settings, labels, comparisons and
+// words, where it has a meaning, and what it identifies. Plans, orders, settings, labels, comparisons and
 // reports are derived from the declarations. It is pure, and measures, computes and prints nothing.
 //
 // The factors of every plan are declared here. Knobs and engines declare theirs where they are defined; a
@@ -19,10 +19,10 @@ import (
 )
 
 // Cell is one combination of levels: a factor's name → its level in canonical text. Every base factor is
-// present, also where it has its default. Who asks for a level does so by a Name or a Catalogue.
+// present, even at its default. Use a Name or a Catalogue to read a level.
 type Cell map[string]string
 
-// Key is the stable identity of a cell: "name=value" pairs sorted by name.
+// Key returns the stable identity of a cell: "name=value" pairs sorted by name.
 func (c Cell) Key() string {
 	pairs := c.Names()
 	for i, n := range pairs {
@@ -61,7 +61,7 @@ func (c Cell) Clone() Cell {
 	return clone
 }
 
-// PacketSizes are the IP lengths of a cell's UDP packets, which each flow repeats in this order; nil where
+// PacketSizes returns the IP lengths of a cell's UDP packets, which each flow repeats in this order; nil if
 // the cell names none.
 func (c Cell) PacketSizes() []int {
 	if PacketSize.Is(c, IMIX) {
@@ -76,10 +76,10 @@ func (c Cell) PacketSizes() []int {
 	return nil
 }
 
-// Name is the name of a factor, and gives typed access to its level in a cell.
+// Name is the name of a factor, with typed access to its level in a cell.
 type Name string
 
-// Of returns the factor's level, "" where the cell has none.
+// Of returns the factor's level, "" if the cell has none.
 func (n Name) Of(c Cell) string { return c[string(n)] }
 
 // In reports whether the cell has a level of the factor.
@@ -88,36 +88,36 @@ func (n Name) In(c Cell) bool { _, ok := c[string(n)]; return ok }
 // Is reports whether the factor has one of these levels.
 func (n Name) Is(c Cell, levels ...string) bool { return slices.Contains(levels, n.Of(c)) }
 
-// Number returns the level as a whole number, 0 where the cell has none or it is none.
+// Number returns the level as an integer, 0 if the cell has none or it is not an integer.
 func (n Name) Number(c Cell) int {
 	v, _ := strconv.Atoi(n.Of(c))
 	return v
 }
 
-// Bitrate returns the level as a bit rate in bit/s; 0 where the cell has none, or a word or a share.
+// Bitrate returns the level as a bit rate in bit/s; 0 if the cell has none, or a word or a share.
 func (n Name) Bitrate(c Cell) float64 { return Bitrate(n.Of(c)) }
 
-// PacketRate returns the level as a rate of packets or connections per second, 0 where the cell has none.
+// PacketRate returns the level as a rate of packets or connections per second, 0 if the cell has none.
 func (n Name) PacketRate(c Cell) float64 {
 	rate, _ := unit.ParsePacketRate(n.Of(c))
 	return float64(rate)
 }
 
-// Set gives the cell a level of the factor; "" takes it away.
+// Set sets the cell's level of the factor; "" removes it.
 func (n Name) Set(c Cell, level string) {
 	if c[string(n)] = level; level == "" {
 		delete(c, string(n))
 	}
 }
 
-// With returns a copy of the cell with another level of the factor; "" is without.
+// With returns a copy of the cell with another level of the factor; "" removes it.
 func (n Name) With(c Cell, level string) Cell {
 	c = c.Clone()
 	n.Set(c, level)
 	return c
 }
 
-// At is the factor's level at a place, "node.port", "node" or "", as far as the cell names that place.
+// At returns the factor's level at a place, "node.port", "node" or "", as far as the cell names that place.
 func (n Name) At(c Cell, place string) (level string, ok bool) {
 	if place != "" {
 		place = "@" + place
@@ -127,8 +127,8 @@ func (n Name) At(c Cell, place string) (level string, ok bool) {
 	return level, ok
 }
 
-// Each goes over the factor's levels in the cell: that without a place, whose place is "", and those at
-// places, in a stable order.
+// Each iterates over the factor's levels in the cell: first the level without a place, with place "", then
+// those at places, in a stable order.
 func (n Name) Each(c Cell) iter.Seq2[string, string] {
 	return func(yield func(place, level string) bool) {
 		for _, name := range c.Names() {
@@ -140,22 +140,21 @@ func (n Name) Each(c Cell) iter.Seq2[string, string] {
 	}
 }
 
-// Split takes the place off a written name.
+// Split separates the place from a name in a plan.
 func Split(name string) (plain, place string) {
 	plain, place, _ = strings.Cut(name, "@")
 	return plain, place
 }
 
-// Host is the place of the machine that carries the lab, and the name of that node.
+// Host is the place of the machine that carries the lab, and the name of its node.
 const Host = "host"
 
-// IMIX is the level of the factors packet_size and frame_size that stands for packets of several sizes, in
-// turn.
+// IMIX is the level of the factors packet_size and frame_size for packets of several sizes, in turn.
 const IMIX = "imix"
 
-// IMIXSizes is one round of FD.io CSIT's IMIX_v4_1, as IP lengths: of each twelve Ethernet frames seven
-// have 64 bytes, four 570 and one 1518. The small ones of IPv6 have 84, the least that hold our header
-// (CSIT's have 78). Sizes are spread evenly over the round.
+// IMIXSizes returns one round of FD.io CSIT's IMIX_v4_1, as IP lengths: of twelve Ethernet frames seven have
+// 64 bytes, four 570 and one 1518. The small ones of IPv6 have 84, the minimum that fits our header (CSIT's
+// have 78). Sizes are spread evenly over the round.
 func IMIXSizes(ip string) []int {
 	const ethernet, middle, large = 18, 570 - 18, 1518 - 18
 	small := 64 - ethernet

@@ -28,11 +28,11 @@ func (e *LevelError) Hint() string {
 	return fmt.Sprintf("did you mean %s?", e.Near)
 }
 
-// WholeForm leaves out signs, leading zeros, underscores and exponents, which YAML dialects read in
-// different ways.
+// WholeForm excludes signs, leading zeros, underscores and exponents, which YAML dialects parse in different
+// ways.
 var WholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
 
-// ParseWhole reads a whole number, written with digits only.
+// ParseWhole parses an integer, written with digits only.
 func ParseWhole(text string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < low || n > high || !WholeForm.MatchString(text) {
@@ -41,7 +41,7 @@ func ParseWhole(text string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// Whole makes a Declaration.Parse for whole numbers.
+// Whole returns a Declaration.Parse for integers.
 func Whole(low, high int64) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if _, err := ParseWhole(text, low, high); err != nil {
@@ -51,7 +51,7 @@ func Whole(low, high int64) func(string) (string, error) {
 	}
 }
 
-// OrWord makes a Declaration.Parse for what another one reads, or a word.
+// OrWord returns a Declaration.Parse that accepts a word, or what another one accepts.
 func OrWord(word string, parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		level, err := parse(text)
@@ -66,7 +66,7 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 	}
 }
 
-// Formed makes a Declaration.Parse for texts of a form, which want says in words.
+// Formed returns a Declaration.Parse for texts of a form, which want describes.
 func Formed(form *regexp.Regexp, want string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !form.MatchString(text) {
@@ -76,7 +76,7 @@ func Formed(form *regexp.Regexp, want string) func(string) (string, error) {
 	}
 }
 
-// Choice makes a Declaration.Parse for a closed set of levels.
+// Choice returns a Declaration.Parse for a closed set of levels.
 func Choice(levels ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if slices.Contains(levels, text) {
@@ -86,7 +86,7 @@ func Choice(levels ...string) func(string) (string, error) {
 	}
 }
 
-// OneOf says which levels are allowed.
+// OneOf lists the levels that are allowed.
 func OneOf(levels []string) string {
 	if len(levels) <= 2 {
 		return strings.Join(levels, " or ")
@@ -94,7 +94,7 @@ func OneOf(levels []string) string {
 	return "one of " + strings.Join(levels, ", ")
 }
 
-// firmwareForm matches a name or version. What begins with a dash could be taken for an option of the
+// firmwareForm matches a name or version. One that begins with a dash could be mistaken for an option of the
 // command that installs it.
 var firmwareForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
 
@@ -110,8 +110,8 @@ func firmwareLevel(text string) (string, error) {
 	return text, nil
 }
 
-// Tells reports whether a version that a router tells has the words of a level in it, as whole ones: 24.10 is
-// in "openwrt 24.10.2", and neither 4.10 nor 24.1.
+// Tells reports whether a version reported by a router contains the words of a level, as whole words: 24.10
+// is in "openwrt 24.10.2", and neither 4.10 nor 24.1 is.
 func Tells(version, level string) bool {
 	alike := func(b byte) bool {
 		return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
@@ -135,10 +135,10 @@ func Tells(version, level string) bool {
 // MaxRate is far above any link; it keeps later sums finite.
 const MaxRate = 1e14
 
-// Flat is as fast as it goes.
+// Flat means the full rate.
 const Flat = "flat"
 
-// rateOr makes a Declaration.Parse for a rate, a share of one, or a word.
+// rateOr returns a Declaration.Parse for a rate, a share of one, or a word.
 func rateOr(want string, words ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		return shareOf(text, func(text string) (string, error) {
@@ -156,7 +156,7 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 	}
 }
 
-// Bitrate returns a level that is a bit rate in bit/s, 0 if it is none.
+// Bitrate returns a level that is a bit rate in bit/s, 0 if it is not one.
 func Bitrate(level string) float64 {
 	rate, err := unit.ParseBitrate(level)
 	if err != nil || rate < 0 || rate > MaxRate {
@@ -165,7 +165,8 @@ func Bitrate(level string) float64 {
 	return float64(rate)
 }
 
-// RateText is the canonical text of a bit rate: the largest prefix that leaves a number of at least one.
+// RateText returns the canonical text of a bit rate: with the largest prefix that leaves a number of at least
+// one.
 func RateText(v float64) string {
 	for _, s := range []struct {
 		scale float64
@@ -223,10 +224,10 @@ func Kindred(text string, candidates []string) []string {
 	return out[:min(most, len(out))]
 }
 
-// MaxConnectionRate is the highest rate of new connections that can be asked for, per second.
+// MaxConnectionRate is the highest rate of new connections in a plan, per second.
 const MaxConnectionRate = 1e7
 
-// ConnectionRateLevel reads how many connections a second are begun.
+// ConnectionRateLevel parses how many connections begin per second.
 func ConnectionRateLevel(text string) (string, error) {
 	rate, err := unit.ParsePacketRate(text)
 	if err != nil || rate < 1 || rate > MaxConnectionRate {
@@ -239,16 +240,16 @@ func ConnectionRateLevel(text string) (string, error) {
 }
 
 // A rate may be given as a share: "90% of 300M" is another way to write 270M; "90% of found" is a share of
-// what the same cell carries flat out, as found by its trials in the same campaign, or of what its search
+// what the same cell carries at full rate, as found by its trials in the same campaign, or of what its search
 // finds.
 const greatestPart = 200 // per cent
 
-// OfFound ends the level of a rate that is a share of what another cell finds.
+// OfFound is the suffix of a rate's level that is a share of another cell's result.
 const OfFound = "% of found"
 
 var shareForm = regexp.MustCompile(`^([0-9]{1,3}(?:\.[0-9]{1,3})?) ?% ?of (\S.*)$`)
 
-// shareOf reads a level that may be a share of another; of a stated rate it is that part of it.
+// shareOf parses a level that may be a share of another; a share of a stated rate becomes that rate.
 func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	m := shareForm.FindStringSubmatch(text)
 	if m == nil {
@@ -281,19 +282,19 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }
 
-// Found holds what a cell's load is a share of: the rate that the cell Of, which is the same but flat out, is
-// found to carry.
+// Found describes the rate of which a cell's load is a share: the rate that the cell Of, which is the same
+// but at full rate, turns out to carry.
 type Found struct {
 	Share float64 // of 1
 	Of    Cell
 }
 
-// FoundOf reports whether a cell's load is a share of a rate that is to be found: by rate, of UDP, or by
-// pacing, of TCP.
+// FoundOf reports whether a cell's load is a share of a rate to be found: by rate, for UDP, or by pacing, for
+// TCP.
 func FoundOf(cell Cell) (Found, bool) {
 	for _, f := range [...]struct {
 		rate Name
-		full string // the level of one that is not a share
+		full string // level without a share
 	}{{Rate, Flat}, {Pacing, ""}} {
 		text, ok := strings.CutSuffix(f.rate.Of(cell), OfFound)
 		if part, err := strconv.ParseFloat(text, 64); ok && err == nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // Shape describes a lab: nodes and links, with roles by name. Near and Far name the nodes between which
-// traffic runs. It is what a level of the factor topology means.
+// traffic runs. A level of the factor topology refers to a Shape.
 type Shape struct {
 	Name    string    `json:"name"`
 	Nodes   []Node    `json:"nodes"`
@@ -39,7 +39,7 @@ type Port struct {
 // Ends reports whether traffic begins or ends at a node.
 func (s Shape) Ends(node string) bool { return node == s.Near || node == s.Far }
 
-// Forwards reports whether a device under test passes on what others send: all of them, or the one named.
+// Forwards reports whether a device under test forwards others' packets: any, or the one named.
 func (s Shape) Forwards(node string) bool {
 	return slices.ContainsFunc(s.Routers, func(r string) bool {
 		return (node == "" || r == node) && !s.Ends(r)
@@ -70,7 +70,7 @@ func (s Shape) FarPorts(node string) []Port {
 	return out
 }
 
-// has reports whether a place, "node" or "node.port", is one of the lab's.
+// has reports whether the lab has a place, "node" or "node.port".
 func (s Shape) has(place string) bool {
 	if place == Host {
 		return true
@@ -84,8 +84,8 @@ func (s Shape) has(place string) bool {
 	return slices.Contains(s.Ports(node), Port{node, port})
 }
 
-// NeedsRouter is the Needs of a setting of the device under test: where the plan names no place, there must
-// be one.
+// NeedsRouter is the Needs of a setting of the device under test: if the plan names no place, there must be
+// one.
 func NeedsRouter(s Shape, place string) (bool, string) {
 	if (place == "" || place == Host) && len(s.Routers) == 0 {
 		return false, "topology " + s.Name + " has no router"
@@ -93,7 +93,7 @@ func NeedsRouter(s Shape, place string) (bool, string) {
 	return true, ""
 }
 
-// NeedsForwarding is the Needs of a setting that sees only what a router forwards.
+// NeedsForwarding is the Needs of a setting that affects only forwarded packets.
 func NeedsForwarding(s Shape, place string) (bool, string) {
 	ok, why := NeedsRouter(s, place)
 	node, _, _ := strings.Cut(place, ".")
@@ -107,8 +107,8 @@ func NeedsForwarding(s Shape, place string) (bool, string) {
 	return false, node + " forwards nothing in topology " + s.Name
 }
 
-// NeedsDirection is the Needs of a setting of one port, which follows from the direction of what a router
-// forwards unless the plan names it.
+// NeedsDirection is the Needs of a setting of one port, which follows from the direction of forwarding unless
+// the plan names it.
 func NeedsDirection(s Shape, place string) (bool, string) {
 	if place == "" {
 		return NeedsForwarding(s, place)
@@ -123,9 +123,9 @@ const (
 	minIPv6MTU     = 1280  // RFC 8200, section 5
 )
 
-// PathMTU is the largest IP packet in bytes that a cell's path carries whole: the smallest MTU of the
-// shape's links, where the tunnel's inner MTU stands for the link that the tunnel is laid over. A cell
-// without the factor mtu has no tunnel.
+// PathMTU returns the largest IP packet in bytes that a cell's path carries unfragmented: the smallest MTU of
+// the shape's links, with the tunnel's inner MTU replacing that of the link below it. A cell without the
+// factor mtu has no tunnel.
 func PathMTU(s Shape, c Cell) int {
 	least := maxPacket
 	inner, err := strconv.Atoi(MTU.Of(c))
@@ -152,15 +152,15 @@ const (
 	PPPoE     = "pppoe"
 )
 
-// sessionHead counts the bytes that PPPoE adds to a packet on the first router's WAN link (RFC 2516).
+// sessionHead returns the bytes that PPPoE adds to a packet on the first router's WAN link (RFC 2516).
 func sessionHead(c Cell, wan bool) int {
 	if wan && WAN.Is(c, PPPoE) {
-		return 8 // its own head, and the PPP protocol's number
+		return 8 // its own header, and the PPP protocol number
 	}
 	return 0
 }
 
-// NoWAN refuses a provider where there is no place for one.
+// NoWAN refuses a provider if there is no place for one.
 func NoWAN(s Shape, c Cell) string {
 	if WAN.In(c) && !WAN.Is(c, StaticWAN) && (len(s.Routers) == 0 || len(s.FarPorts(s.Routers[0])) == 0) {
 		return "topology " + s.Name + " has no link beyond a router on which to play a provider"
@@ -168,7 +168,7 @@ func NoWAN(s Shape, c Cell) string {
 	return ""
 }
 
-// portMTU is the MTU that the cell sets on a port: the narrowest place wins.
+// portMTU returns the MTU that the cell sets on a port: the narrowest place wins.
 func portMTU(c Cell, p Port) int {
 	for _, place := range []string{p.Node + "." + p.Port, p.Node, ""} {
 		level, _ := LinkMTU.At(c, place)
@@ -179,7 +179,7 @@ func portMTU(c Cell, p Port) int {
 	return defaultLinkMTU
 }
 
-// UnderlayMTU is the smallest MTU that the cell sets on the underlay.
+// UnderlayMTU returns the smallest MTU that the cell sets on the underlay.
 func UnderlayMTU(c Cell) int { return linksMTU(c) - sessionHead(c, Topology.Is(c, "site-to-site")) }
 
 func linksMTU(c Cell) int {
@@ -191,7 +191,7 @@ func linksMTU(c Cell) int {
 	}
 
 	if !LinkMTU.In(c) && (mtu == 0 || mtu > defaultLinkMTU) {
-		return defaultLinkMTU // the links that are not named keep their default
+		return defaultLinkMTU // the other links keep their default
 	}
 
 	return mtu

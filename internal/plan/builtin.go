@@ -8,7 +8,7 @@ import (
 //go:embed plans/*.yaml
 var builtIns embed.FS
 
-// builtInNames lists the built-in plans in the order in which they are shown. The first is the default.
+// builtInNames lists the built-in plans in display order. The first is the default.
 var builtInNames = [...]string{"quick", PathPlan, "blackbox", "wireguard", "queues", "firewall", "forwarding",
 	"openvpn", "site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak", "crypto",
 	"crypto-full"}
@@ -19,8 +19,8 @@ const PathPlan = "path"
 // BuiltInSource is the Design.Source of a built-in plan.
 const BuiltInSource = "built-in"
 
-// Strict returns the changes, as for --set, that give a built-in plan the times of the standard that it
-// follows. ok is false if it follows none.
+// Strict returns the changes, as for --set, that give a built-in plan the times of its standard. ok is false
+// if it follows none.
 func Strict(name string) (sets []string, ok bool) {
 	if name != "rfc2544" {
 		return nil, false

@@ -20,7 +20,7 @@ type expansion struct {
 	seen    map[string]bool
 	cells   []factor.Cell
 	skipped []record.Skipped
-	reasons []string // of dropped factors, in order of appearance
+	reasons []string // why factors were dropped, in order of appearance
 	dropped map[string]int
 
 	exclude  []combination
@@ -105,7 +105,7 @@ func (p *Plan) combinations() []factor.Cell {
 	return all
 }
 
-// checkUse refuses what means nothing in any cell: a place that no cell's topology has, an exclude that
+// checkUse refuses what has no meaning in any cell: a place that no cell's topology has, an exclude that
 // matches nothing, a baseline that is in no cell.
 func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	var failed error
@@ -132,7 +132,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	for i, x := range m.exclude {
 		switch {
 		case e.excluded[i]:
-		case changed: // what is left out of the plan need not be there
+		case changed: // parts removed from the plan need not exist
 			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
 		default:
 			failed = r.note(r.fail(x.at, "chokepoint run --dry-run prints the cells",
@@ -160,7 +160,7 @@ func holds(c, levels factor.Cell) bool {
 	return true
 }
 
-// baseline returns the cell in which the fewest factors differ from their own baseline, of several the first.
+// baseline returns the cell in which the fewest factors differ from their own baseline, the first on a tie.
 func (e *expansion) baseline() factor.Cell {
 	fewest := len(e.cells[0]) + 1
 	best := e.cells[0]
@@ -250,8 +250,8 @@ func (e *expansion) add(given factor.Cell) {
 	e.cells = append(e.cells, cell)
 }
 
-// complete fills in defaults and drops what means nothing. Fixed defaults come first, because whether a
-// factor means something may hang on another's default; computed ones come last, in the vocabulary's order.
+// complete fills in defaults and drops factors without a meaning. Fixed defaults come first, because a
+// factor's meaning may depend on another's default; computed ones come last, in the vocabulary's order.
 func (e *expansion) complete(given factor.Cell) factor.Cell {
 	cell := given.Clone()
 	for _, f := range e.base {

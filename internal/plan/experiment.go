@@ -80,7 +80,7 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 		"%q is no share from 1 %% to 1000000 %%, or it is all", text)
 }
 
-// checkSteps refuses an experiment that has a step, or an untouched cell, which the plan lacks.
+// checkSteps refuses an experiment with a step, or an untouched cell, that the plan lacks.
 func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 	e := p.Design.Experiment
 	if e == nil {
@@ -115,9 +115,9 @@ func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 // that alternate both in random order.
 type Patched struct {
 	Name, Description string
-	Design            record.Design // of the run; how it measures is kept
+	Design            record.Design // of the run, whose method is kept
 	Cells             []factor.Cell // of that run, untouched
-	Patches           []factor.Cell // what is changed: factor → level, "" takes it away
+	Patches           []factor.Cell // changes: factor → level, "" removes it
 	// Copies is the number of untouched copies of each cell in a block, at most 4; Blocks the number of
 	// blocks.
 	Copies, Blocks int
@@ -189,10 +189,10 @@ func (x Patched) Text(v Vocabulary) string {
 	return b.String()
 }
 
-// entry writes a cell with a patch as an entry of include, without what follows by itself.
+// entry writes a cell with a patch as an entry of include, without derived levels.
 func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell, copies []string) {
 	cell = factor.Copy.With(cell, "")
-	for _, name := range v.Names() { // derived levels may follow what the patch changes
+	for _, name := range v.Names() { // derived levels may depend on what the patch changes
 		f, ok := v.Lookup(name)
 		if ok && f.Derive != nil && cell[name] != "" && cell[name] == f.Derive(cell) {
 			delete(cell, name)
@@ -222,14 +222,14 @@ func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell
 	switch {
 	case len(copies) > 0:
 		fmt.Fprintf(b, "  %scopy: [%s]  # untouched\n", lead, strings.Join(copies, ", "))
-	case lead == "- ": // nothing but defaults, such as a patch that takes a level away
+	case lead == "- ": // only defaults, such as a patch that removes a level
 		fmt.Fprintf(b, "  - %s: %s\n", factor.Streams, factor.Streams.Of(cell))
 	}
 }
 
 var plainScalar = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._/+@%-]*$`)
 
-// yamlScalar writes a text such that it is read as that text.
+// yamlScalar writes a text so that YAML parses it as that text.
 func yamlScalar(text string) string {
 	if plainScalar.MatchString(text) && strings.TrimSpace(text) == text {
 		return text
@@ -237,7 +237,7 @@ func yamlScalar(text string) string {
 	return strconv.QuoteToGraphic(text)
 }
 
-// trim prints a number with at most four digits behind the point.
+// trim prints a number with at most four digits after the point.
 func trim(v float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', 4, 64), "0"), ".")
 }

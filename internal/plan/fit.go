@@ -24,7 +24,7 @@ func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 // part counts the first cells of a plan.
 type part struct{ cells, searches, paths int }
 
-// parts gives, for each n, what the first n cells are.
+// parts returns, for each n, the contents of the first n cells.
 func (p *Plan) parts() []part {
 	seen := map[string]bool{}
 	parts := []part{{}}
@@ -89,13 +89,13 @@ func (p *Plan) rowTime(kind string, searches bool, overhead time.Duration) time.
 	return load
 }
 
-// Searches counts the cells that are searched.
+// Searches returns the number of cells with a search.
 func (p *Plan) Searches() int {
 	parts := p.parts()
 	return parts[len(parts)-1].searches
 }
 
-// slow lists what takes so long to show that shorter windows miss it.
+// slow lists effects that take too long to show in shorter windows.
 var slow = [...]struct {
 	takes time.Duration
 	what  string
@@ -104,7 +104,7 @@ var slow = [...]struct {
 	{10 * time.Second, "bursts that a shaper or policer allows for seconds"},
 }
 
-// MinWindow bounds how far Fit shortens windows: TCP has left slow start, and a spike does not decide.
+// MinWindow bounds how far Fit shortens windows: TCP has left slow start, and a spike is not decisive.
 const MinWindow = 3 * time.Second
 
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to

@@ -13,7 +13,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Bounds of a lab file.
+// Bounds on a lab file.
 const (
 	maxMachineText = 1000
 	maxPort        = 1<<16 - 3 // the first of three
@@ -25,7 +25,7 @@ type machineKey struct {
 	into        *string
 }
 
-// machineKeys lists the keys of a machine but at.
+// machineKeys lists the keys of a machine except at.
 func machineKeys(m *record.Machine) []machineKey {
 	return []machineKey{
 		{"address", "client server", &m.Address},
@@ -41,8 +41,8 @@ func machineKeys(m *record.Machine) []machineKey {
 }
 
 // ReadMachines reads a lab file, which describes a lab of real machines. Messages call it file. meter parses
-// the address of a power meter. whole checks the machines and returns the key that is wrong, such as
-// router.lan. An error is an *Error, or several, joined: all that is wrong.
+// the address of a power meter. whole checks the machines and returns the wrong key, such as router.lan. An
+// error is an *Error, or several, joined: everything that is wrong.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
 	root, err := parseTree(file, data)
@@ -131,7 +131,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 	return m, nil
 }
 
-// meter reads which power meter there is: an address, or that and whose power it measures.
+// meter reads a power meter: an address, or an address with the measured node.
 func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) (record.Meter, error)) error {
 	var m record.Meter
 	at := r.scalarOf("meter", func(n *yaml.Node, text string) (err error) {
@@ -159,7 +159,7 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 // maxWords bounds the lists of a lab file.
 const maxWords = 50
 
-// firmware reads how another system is put on the router: a program with its arguments, each a word.
+// firmware reads how another system is installed on the router: a program with its arguments, each a word.
 func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	var command []string
 	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) (err error) {

@@ -37,7 +37,7 @@ type matrix struct {
 const (
 	maxCells  = 10000
 	maxLabel  = 40    // bytes of a level's label
-	maxTrials = 50000 // with the longest times, still less than a time.Duration holds
+	maxTrials = 50000 // with the longest times, still within a time.Duration
 )
 
 func (r *reader) combinations(n *yaml.Node, what string, into *[]combination) error {
@@ -96,7 +96,7 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	return f, r.fail(n, r.placeHint(place), "%s: no lab has a place %q", name, place)
 }
 
-// placeHint names the places of the topologies that the plan speaks of.
+// placeHint lists the places of the topologies in the plan.
 func (r *reader) placeHint(place string) string {
 	var named []string
 	for _, c := range append(contentOf(valueOf(r.root, "include")), valueOf(r.root, "matrix")) {
@@ -133,7 +133,7 @@ func contentOf(n *yaml.Node) []*yaml.Node {
 	return slices.Clone(n.Content)
 }
 
-// namedBaseline reads the levels that cells are compared with.
+// namedBaseline reads the levels with which cells are compared.
 func (r *reader) namedBaseline(n *yaml.Node, d *record.Design) error {
 	r.baseline = n
 	d.Baseline = factor.Cell{}

@@ -17,8 +17,8 @@ import (
 const (
 	OrderBlocks = "blocks" // randomised complete blocks
 	OrderListed = "listed" // as written, block after block
-	// OrderAlternated randomises blocks such that untouched cells, those with a level of copy, lie between
-	// the others.
+	// OrderAlternated randomises blocks so that untouched cells, those with a level of copy, lie between the
+	// others.
 	OrderAlternated = "alternated"
 )
 
@@ -29,7 +29,8 @@ const (
 	IdleOff   = "off"
 )
 
-// What measures latency: UDP probes that a process of ours returns, or ICMP ones that the far kernel returns.
+// How latency is measured: by UDP probes that one of our processes returns, or by ICMP probes that the far
+// kernel returns.
 const (
 	ProbeEcho = "echo"
 	ProbeICMP = "icmp"
@@ -37,7 +38,7 @@ const (
 
 const maxRuns = 1000
 
-// defaultMethod makes six runs, the fewest for a 95 % interval of a median (see docs/method/statistics.md).
+// defaultMethod makes six runs, the minimum for a 95 % interval of a median (see docs/method/statistics.md).
 func defaultMethod() record.Method {
 	return record.Method{
 		Duration: 10 * time.Second,
@@ -61,7 +62,7 @@ func defaultMeasure() record.Measure {
 	}
 }
 
-// Bounds of one trial: the probes keep 20 minutes of it, and the whole load must lie in them.
+// Bounds on one trial: the probes keep 20 minutes of it, and the whole load must lie in them.
 const (
 	maxWindow = 15 * time.Minute
 	maxPhase  = time.Minute
@@ -274,7 +275,7 @@ func (r *reader) word(what string, into *string, words ...string) field {
 	return r.oneOf(what, func(word string) { *into = word }, words...)
 }
 
-// verify reads what of the content is checked: nothing, a short trial of each path, or every load as well.
+// verify reads which content is checked: nothing, a short trial of each path, or every load as well.
 func (r *reader) verify(m *record.Measure) field {
 	return r.oneOf("verify", func(word string) {
 		m.Verify = word != "false"

@@ -10,13 +10,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Block returns the rows of block k, from 1. It depends on the design, its seed and k alone: not on the
-// number of blocks, nor on other blocks.
+// Block returns the rows of block k, from 1. It depends only on the design, its seed and k: not on the number
+// of blocks, nor on other blocks.
 //
-// A block holds every cell once. Cells that share the levels of a hard factor stay together, so that the
-// lab changes as seldom as possible. The idle latency of each path comes before the first load of its
-// group, and in block 1 a verification of each path before that. Cells whose rate is a share of one that
-// others find come last in their group.
+// A block holds every cell once. Cells that share the levels of a hard factor stay together, so that the lab
+// changes as seldom as possible. The idle latency of each path comes before the first load of its group, and
+// in block 1 a verification of each path before that. Cells whose rate is a share of one that others find
+// come last in their group.
 func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
 	groups := cut(d.Cells, d.Hard)
@@ -84,8 +84,8 @@ func (p *Plan) Block(k int) []record.Row {
 }
 
 // Rows returns the rows of all blocks, with adaptive stopping the maximum. Firmware, which the user installs,
-// changes as seldom as possible: all blocks of its cells come before those of the next one, in the order of
-// the plan.
+// changes as seldom as possible: all blocks of its cells come before those of the next one, in the plan's
+// order.
 func (p *Plan) Rows() []record.Row {
 	var rows []record.Row
 	for k := 1; k <= p.Design.Method.Runs; k++ {
@@ -185,8 +185,8 @@ func stream(seed uint64, label string, block int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// findersFirst puts cells whose load is a share of a rate to be found behind the others of their group, so
-// that each block finds before it takes a share.
+// findersFirst puts cells whose load is a share of a rate to be found after the others of their group, so
+// that each block finds the rate before it uses a share.
 func findersFirst(group []factor.Cell) []factor.Cell {
 	var first, last []factor.Cell
 	for _, c := range group {
@@ -199,8 +199,8 @@ func findersFirst(group []factor.Cell) []factor.Cell {
 	return append(first, last...)
 }
 
-// alternated spreads the untouched cells of a shuffled group evenly between the others; a throw decides which
-// kind begins.
+// alternated spreads the untouched cells of a shuffled group evenly between the others; a random choice
+// decides which kind begins.
 func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
 	var kinds [2][]factor.Cell
 	for _, c := range group {
@@ -216,7 +216,7 @@ func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
 	begins := rng.IntN(2)
 	out := make([]factor.Cell, 0, all)
 	for taken := [2]int{}; len(out) < all; {
-		// The kind with the greater share left; if the shares are equal, the one that began.
+		// The kind with the greater remaining share; if the shares are equal, the one that began.
 		left := func(k int) int { return (len(kinds[k]) - taken[k]) * max(len(kinds[1-k]), 1) }
 		kind := begins
 		if left(1-begins) > left(begins) {

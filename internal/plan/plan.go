@@ -1,10 +1,10 @@
-// Package plan answers what is to be compared, and in which order: it reads a strict YAML file and expands
-// it to ordered rows. It is pure. Whether a machine can run a row is not its question; only combinations
-// that no machine can run are left out here, each with its reason.
+// Package plan answers what is to be compared, and in which order: it reads a strict YAML file and expands it
+// to ordered rows. It is pure. It does not decide whether a machine can run a row; it leaves out only
+// combinations that no machine can run, each with its reason.
 //
-// A plan expands in three steps. The matrix and the includes give combinations of levels; each becomes a
-// cell by filling in the defaults and dropping the factors that mean nothing there; cells become rows,
-// block by block, in an order that depends on the seed and the block's number alone.
+// A plan expands in three steps. The matrix and the includes give combinations of levels; each becomes a cell
+// by filling in the defaults and dropping the factors without a meaning there; cells become rows, block by
+// block, in an order that depends on the seed and the block's number alone.
 package plan
 
 import (
@@ -22,7 +22,7 @@ import (
 // plan of it again.
 type Plan struct {
 	Design    record.Design
-	SeedGiven bool // the file or a --set names the seed; else the caller draws one
+	SeedGiven bool // the file or a --set contains the seed; otherwise the caller draws one
 
 	notes []string
 }
@@ -43,11 +43,11 @@ func (p *Plan) Cells() []factor.Cell { return p.Design.Cells }
 // Skipped returns the combinations that no machine can run, with the reasons.
 func (p *Plan) Skipped() []record.Skipped { return p.Design.Skipped }
 
-// Notes explains which factors were dropped from cells because they mean nothing there, such as "mtu: there
-// is no tunnel (4 cells)".
+// Notes explains which factors were dropped from cells because they have no meaning there, such as "mtu:
+// there is no tunnel (4 cells)".
 func (p *Plan) Notes() []string { return p.notes }
 
-// Vocabulary lists the factors that a plan may name, and the full names of the metrics of thresholds.
+// Vocabulary lists the factors that a plan may contain, and the full names of the metrics of thresholds.
 type Vocabulary struct {
 	*factor.Catalogue
 	Metrics []string
@@ -57,11 +57,11 @@ type Vocabulary struct {
 
 // Error describes one thing that is wrong with a plan, and where.
 type Error struct {
-	File   string // file name, or "--set PATH"; empty for a plan as a whole
+	File   string // file name, or "--set PATH"; empty for the whole plan
 	Line   int    // from 1; 0 if the error has no place in a file
 	Column int    // in characters, from 1
 	Text   string
-	// HintText describes the next step, where one is known.
+	// HintText describes the next step, if known.
 	HintText string
 }
 
@@ -95,7 +95,7 @@ func together(errs []error) error {
 // longList is the length of a list above which a hint names only similar words.
 const longList = 40
 
-// choiceHint helps with a misspelled word out of a list.
+// choiceHint helps with a misspelled word from a list.
 func choiceHint(text, noun string, allowed []string) string {
 	near := check.Nearest(text, allowed)
 	if near != "" {

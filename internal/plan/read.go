@@ -14,7 +14,7 @@ import (
 )
 
 // Read reads a plan and expands it to cells. sets are "path=value" texts that replace values of the file.
-// file is only a name, for messages. An error is an *Error, or several, joined: all that is wrong.
+// file is only a name, for messages. An error is an *Error, or several, joined: everything that is wrong.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
 	root, err := parseTree(file, data)
 	if err != nil {
@@ -74,13 +74,13 @@ type reader struct {
 	file     string
 	v        Vocabulary
 	root     *yaml.Node
-	origin   map[*yaml.Node]string // nodes that a --set made
+	origin   map[*yaml.Node]string // nodes from a --set
 	where    []placedRequirement
 	baseline *yaml.Node
 	labels   map[string]map[string]string // of levels, by factor
 
 	errs   []error
-	broken map[string]bool // keys of the plan below which something is wrong
+	broken map[string]bool // keys of the plan with errors below them
 	below  int             // errors below keys
 }
 
@@ -185,7 +185,7 @@ func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
 	return e
 }
 
-// object reads a map whose keys are known. Of fields with the same name all are read.
+// object reads a map with known keys. Of fields with the same name all are read.
 func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 	names := namesOf(fields)
 	return r.pairs(n, what, func(key, value *yaml.Node) error {
@@ -216,7 +216,7 @@ func namesOf(fields []field) (names []string) {
 
 const wholePlan = "the plan"
 
-// keyHint helps with an unknown key; most often it stands one level too high.
+// keyHint helps with an unknown key; most often it is one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
 	if what == wholePlan && check.Nearest(key, names) == "" {
 		if _, ok := r.v.Lookup(key); ok {
@@ -248,7 +248,7 @@ func (r *reader) nestedKeys() (method, measure []string) {
 	return namesOf(r.methodFields(&record.Method{})), namesOf(r.measureFields(&record.Measure{}))
 }
 
-// factorHint helps with an unknown factor: another one, or a key that stands elsewhere.
+// factorHint helps with an unknown factor: another factor, or a key that belongs elsewhere.
 func (r *reader) factorHint(name string) string {
 	names := r.v.Names()
 	switch near := check.Nearest(name, names); {
@@ -334,7 +334,7 @@ func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 	return n.Value, nil
 }
 
-// scalarOf reads a single value, which store takes or finds wrong.
+// scalarOf reads a single value, which store accepts or refuses.
 func (r *reader) scalarOf(what string, store func(n *yaml.Node, text string) error) field {
 	return field{what, func(n *yaml.Node) error {
 		text, err := r.scalar(n, what)
@@ -353,7 +353,7 @@ func (r *reader) text(what string, limit int, into *string) field {
 			return r.fail(n, "give it a value or remove the key", "%s is empty", what)
 		case len(text) > limit:
 			return r.fail(n, "", "%s has %d bytes, at most %d are allowed", what, len(text), limit)
-		case strings.ContainsFunc(text, isControl): // a quoted scalar can spell them with escapes
+		case strings.ContainsFunc(text, isControl): // a quoted scalar can contain them as escapes
 			return r.fail(n, "", "%s holds a control character", what)
 		}
 

@@ -12,7 +12,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// placedRequirement remembers where a threshold is written, until the cells are known.
+// placedRequirement remembers a threshold's position in the file, until the cells are known.
 type placedRequirement struct {
 	at  *yaml.Node
 	req record.Requirement
@@ -103,7 +103,7 @@ func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requi
 
 // metric resolves a short name to the full one.
 func (r *reader) metric(n *yaml.Node, name string) (string, error) {
-	switch name { // not just a full name without its unit
+	switch name { // more than a full name without its unit
 	case "pps":
 		return "packet_rate_pps", nil
 	case "loss":
@@ -136,7 +136,7 @@ func withoutUnit(metric string) string {
 	return metric
 }
 
-// threshold parses the values of metrics whose names have this ending, in the base unit.
+// threshold parses the values of metrics with this suffix, in the base unit.
 type threshold struct {
 	end, hint string
 	parse     func(text string) (float64, bool)
@@ -211,8 +211,8 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	return where, nil
 }
 
-// checkWhere refuses a threshold that no cell can meet. A cell that is skipped counts: its threshold is
-// missed, and that is shown.
+// checkWhere refuses a threshold that no cell can meet. A skipped cell counts: its threshold is missed, which
+// is shown.
 func (r *reader) checkWhere(p *Plan) {
 	for _, w := range r.where {
 		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !c.Has(w.req.Where) })

@@ -12,7 +12,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Defaults of a search. FD.io CSIT has 9001 frames a second as its least load; a slow router behind a
+// Defaults of a search. FD.io CSIT has 9001 frames a second as its minimum load; a slow router behind a
 // tunnel needs less.
 const (
 	defaultMinPPS  = 1000
@@ -73,12 +73,12 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		s.Goals[i].InitialDuration = min(s.Goals[i].InitialDuration, s.Goals[i].FinalDuration)
 	}
 
-	if s.MinHz == 0 { // one connection in each trial, at least
+	if s.MinHz == 0 { // at least one connection in each trial
 		s.MinHz = max(defaultMinHz, 1/s.Goals[0].InitialDuration.Seconds())
 	}
 
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
-		// The highest may be known only on the lab; any will do to check the rest.
+		// The maximum may be known only in the lab; any will do for checking the rest.
 		c := method.Config{Goals: s.Goals, Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
 		if err := c.Check(); err != nil {
 			return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
@@ -190,7 +190,7 @@ func (r *reader) test(what string, into **record.Test) field {
 	}}
 }
 
-// minProbes carry a 99th percentile with a 95 % interval, see docs/method/latency.md.
+// minProbes is enough for a 99th percentile with a 95 % interval, see docs/method/latency.md.
 const minProbes = 368
 
 // checkSearch checks that a search measures the latencies that it needs.
@@ -240,7 +240,7 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	for _, t := range []struct {
 		of    *record.Test
 		each  int     // trials of one repeat
-		share float64 // of the duration that they take in the mean
+		share float64 // of the duration that they take on average
 	}{{s.Latency, len(method.LatencyShares()), 1}, {s.FrameLoss, 8, 1}, {s.BackToBack, 8, 0.2}} {
 		if t.of != nil {
 			total += time.Duration(t.of.Repeats*t.each) * (time.Duration(t.share*float64(t.of.Duration)) +

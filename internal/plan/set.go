@@ -14,7 +14,7 @@ import (
 // command line is checked like one in the file. It records these nodes for error messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) {
 	if root.Kind != yaml.MappingNode {
-		return // the walk says what is wrong
+		return // the walk reports what is wrong
 	}
 
 	for _, set := range sets {
@@ -48,7 +48,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		key, tail, more := strings.Cut(rest, ".")
 		free := isFree(done)
 		if n.Kind == yaml.MappingNode && free {
-			// Names of factors and conditions may hold dots themselves.
+			// Names of factors and conditions may contain dots themselves.
 			key = rest
 			tail = ""
 			more = false
@@ -118,7 +118,7 @@ func containerKind(key, tail string) yaml.Kind {
 	return yaml.MappingNode
 }
 
-// child finds or adds what key names in n.
+// child finds or adds the value of key in n.
 func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, error) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -161,8 +161,8 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 	}
 }
 
-// levelNode returns a scalar, or a list where commas separate levels. A level that holds a comma stands in
-// double quotes.
+// levelNode returns a scalar, or a list if commas separate levels. A level that contains a comma is in double
+// quotes.
 func levelNode(value string, levels bool) *yaml.Node {
 	scalar := func(text string) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}

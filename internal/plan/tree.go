@@ -16,8 +16,8 @@ const (
 	maxDepth = 10 // a plan needs five
 )
 
-// parseTree turns bytes into a tree of plain maps, lists and texts. It refuses YAML's other features, which
-// make a plan mean more than it shows.
+// parseTree parses bytes into a tree of plain maps, lists and texts. It refuses YAML's other features, which
+// give a plan hidden meanings.
 func parseTree(file string, data []byte) (*yaml.Node, error) {
 	if err := checkBytes(file, data); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func checkBytes(file string, data []byte) error {
 	return nil
 }
 
-// isControl leaves the characters that YAML 1.2 allows unescaped.
+// isControl excludes the characters that YAML 1.2 allows unescaped.
 func isControl(c rune) bool {
 	switch c {
 	case '\t', '\n', '\r', 0x85:
@@ -119,7 +119,7 @@ func yamlError(file string, data []byte, err error) error {
 		return &Error{file, at.Mark.Line, at.Mark.Column, aliasText, aliasHint}
 	}
 
-	// Most often the tab stands in the line where the parser gave up, or in the one before.
+	// Most often the tab is in the line where the parser gave up, or in the previous one.
 	lines := strings.Split(string(data), "\n")
 	for n := min(at.Mark.Line, len(lines)); n > 0 && n >= at.Mark.Line-1; n-- {
 		line := lines[n-1]
@@ -138,8 +138,8 @@ const (
 	aliasHint = "write the value out; a text that starts with * needs quotes"
 )
 
-// inspect walks the whole tree once, so that what comes after can rely on its form: plain scalars, lists
-// and maps whose keys are scalars. It returns all that is otherwise.
+// inspect walks the whole tree once, so that later code can rely on its form: plain scalars, lists and maps
+// whose keys are scalars. It returns all deviations.
 func inspect(file string, n *yaml.Node, depth int) (errs []error) {
 	fail := func(at *yaml.Node, hint, format string, args ...any) []error {
 		return []error{&Error{file, at.Line, at.Column, fmt.Sprintf(format, args...), hint}}

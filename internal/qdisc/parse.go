@@ -43,7 +43,7 @@ func Parse(text string) (all []Queue, err error) {
 	return all, nil
 }
 
-// Spell writes the canonical text of a level.
+// Spell returns the canonical text of a level.
 func Spell(all []Queue) string {
 	words := make([]string, len(all))
 	for i, q := range all {
@@ -52,7 +52,7 @@ func Spell(all []Queue) string {
 	return strings.Join(words, ", ")
 }
 
-// parsePlace reads the handle and the class in front of a queue's kind.
+// parsePlace parses the handle and the class before a queue's kind.
 func parsePlace(words []string) (q Queue, left []string, err error) {
 	for len(words) >= 2 {
 		at := map[string]*uint32{"parent": &q.Parent, "handle": &q.Handle}[words[0]]
@@ -124,7 +124,7 @@ func ParseOne(text string) (Queue, error) {
 	return q, nil
 }
 
-// parseParameter reads one parameter from the front of words and says how many words it took.
+// parseParameter parses one parameter at the front of words and returns the remaining words.
 func parseParameter(q Queue, parameters []Parameter, words []string) (int, error) {
 	set := func(name string, v uint64) error {
 		_, twice := q.Values[name]
@@ -181,8 +181,8 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
 }
 
-// fillDefaults names what was left out. A shaper's bucket holds two milliseconds of its rate, and its queue
-// ten, but enough for a few of the 64 KiB packets that segmentation offload makes.
+// fillDefaults adds omitted parameters. A shaper's bucket holds two milliseconds at its rate, and its queue
+// ten, but at least a few of the 64 KiB packets of segmentation offload.
 func fillDefaults(q Queue, parameters []Parameter) {
 	fill := func(name string, v uint64) {
 		_, given := q.Values[name]
@@ -206,7 +206,7 @@ func fillDefaults(q Queue, parameters []Parameter) {
 	}
 }
 
-// Plain returns a level without the parameters that are filled in when they are left out.
+// Plain returns a level without the parameters that fillDefaults would add.
 func Plain(level string) string {
 	q, err := ParseOne(level)
 	if err != nil || strings.Contains(level, ",") {
@@ -230,13 +230,13 @@ func Plain(level string) string {
 	return q.String()
 }
 
-// Bounded rounds up to whole KiB, within what 31 bits can carry.
+// Bounded rounds up to whole KiB, within 31 bits.
 func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
 
 // tick is the unit of the kernel's buffers, in seconds: what passes at the queue's rate in so many of it.
 const tick = 64e-9
 
-// Same compares a queue found with what was asked for: the kernel keeps buffers and times in ticks, and adds
+// Same compares a queue found with the requested one: the kernel keeps buffers and times in ticks, and adds
 // defaults.
 func Same(w, g Queue) bool {
 	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {
@@ -269,7 +269,7 @@ func Same(w, g Queue) bool {
 	return true
 }
 
-// Parse reads the value of a queue's parameter into base units.
+// Parse parses the value of a queue's parameter into base units.
 func (p Parameter) Parse(text string) (uint64, error) {
 	var v uint64
 	var ok bool
@@ -299,8 +299,8 @@ func (p Parameter) Parse(text string) (uint64, error) {
 	return v, nil
 }
 
-// parseRate reads a rate; the kernel keeps whole bytes per second. What ends in bps is refused: tc(8) has
-// bytes per second there, and all else has bits.
+// parseRate parses a rate; the kernel keeps whole bytes per second. It refuses the suffix bps, which means
+// bytes per second in tc(8) and bits everywhere else.
 func (p Parameter) parseRate(text string) (uint64, error) {
 	if text == "unlimited" && !p.Required {
 		return 0, nil

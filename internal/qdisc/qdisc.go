@@ -1,5 +1,5 @@
-// Package qdisc is the language of queueing disciplines: it parses, spells and compares the levels of the
-// factor queue, which are words of tc(8). It is pure; package kernel makes and reads the queues.
+// Package qdisc implements the language of queueing disciplines: it parses, spells and compares the levels of
+// the factor queue, which are words of tc(8). It is pure; package kernel makes and reads the queues.
 package qdisc
 
 import (
@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Queue is a queueing discipline in the terms of tc(8). Values are kept in base units: packets, bytes, bits
-// per second, microseconds, counts, 0 or 1.
+// Queue is a queueing discipline in the terms of tc(8). Values are in base units: packets, bytes, bits per
+// second, microseconds, counts, 0 or 1.
 type Queue struct {
 	Kind   string
 	Values map[string]uint64
 	Handle uint32 // 0: the kernel chooses one
-	Parent uint32 // class whose queue it is; 0: it is the device's root
+	Parent uint32 // class that has this queue; 0: it is the device's root
 }
 
 // Quantity is the unit of a queue's parameter.
@@ -31,8 +31,8 @@ const (
 	Word // index into Parameter.Words
 )
 
-// Parameter is one value of a kind of queue. Default is what is meant when nothing is said; a parameter
-// without one is left to the kernel, or is Required.
+// Parameter is one value of a kind of queue. Default applies if it is omitted; a parameter without one is
+// left to the kernel, or is Required.
 type Parameter struct {
 	Name     string
 	Quantity Quantity
@@ -118,8 +118,8 @@ func kinds() map[string][]Parameter {
 			{Name: "ingress", Quantity: Flag, Attribute: 15},
 			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
 			{Name: "split-gso", Quantity: Flag, Attribute: 17},
-			// What a frame has on the link beside the IP packet, and the least that it counts as: DSL, for
-			// example.
+			// A frame's overhead on the link beside the IP packet, and the minimum that it counts as: DSL,
+			// for example.
 			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
 			{Name: "mpu", Quantity: Count, Attribute: 14},
 			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
@@ -130,10 +130,10 @@ func kinds() map[string][]Parameter {
 // CakeOverhead is the attribute of cake's overhead.
 const CakeOverhead = 6
 
-// RateBps returns the rate that a queue holds the traffic to, in bits per second; 0 where it has none.
+// RateBps returns the rate to which a queue limits the traffic, in bits per second; 0 if it has none.
 func (q Queue) RateBps() float64 { return float64(max(q.Values["rate"], q.Values["bandwidth"])) }
 
-// Word returns the word that a queue has for a parameter of words, "" where it has none.
+// Word returns a queue's word for a parameter of words, "" if it has none.
 func (q Queue) Word(parameter string) string {
 	all, _ := Parameters(q.Kind)
 	for _, p := range all {
@@ -152,12 +152,11 @@ func (q Queue) With(parameter string, value uint64) Queue {
 	return q
 }
 
-// DefaultLeaf is the kind that stands for the queue which the kernel gives a class by itself, and does not
-// list.
+// DefaultLeaf is the kind for the queue that the kernel gives a class by default, and does not list.
 const DefaultLeaf = "default"
 
-// Room returns how much may pass at once and wait in the queue, in bytes, bytes and packets; 0 where the
-// queue does not say.
+// Room returns how much may pass at once and wait in the queue, in bytes, bytes and packets; 0 if the queue
+// does not state it.
 func (q Queue) Room() (burst, limitBytes, limitPackets uint64) {
 	parameters, _ := Parameters(q.Kind)
 	for _, p := range parameters {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Scale is a suffix and what it multiplies by.
+// Scale is a suffix and its factor.
 type Scale struct {
 	Suffix string
 	Factor uint64
@@ -18,13 +18,13 @@ func SizeScales() []Scale { return []Scale{{"m", 1 << 20}, {"k", 1 << 10}} }
 func RateScales() []Scale { return []Scale{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
 func TimeScales() []Scale { return []Scale{{"ms", 1e3}, {"us", 1}, {"s", 1e6}} }
 
-// Handles that are places, of linux/pkt_sched.h.
+// Handles with a special meaning, from linux/pkt_sched.h.
 const (
 	HandleRoot    = 0xffffffff
 	HandleIngress = 0xfffffff1
 )
 
-// HandleText writes a handle or a class as tc(8) does: "8001:", "1:10".
+// HandleText formats a handle or a class like tc(8): "8001:", "1:10".
 func HandleText(h uint32) string {
 	switch h {
 	case HandleRoot:
@@ -39,7 +39,7 @@ func HandleText(h uint32) string {
 	return fmt.Sprintf("%x:%x", h>>16, h&0xffff)
 }
 
-// ParseHandle reads what HandleText writes of a handle or a class.
+// ParseHandle parses what HandleText writes for a handle or a class.
 func ParseHandle(text string) (uint32, bool) {
 	major, minor, ok := strings.Cut(text, ":")
 	a, err := strconv.ParseUint(major, 16, 16)
@@ -56,8 +56,8 @@ func ParseHandle(text string) (uint32, bool) {
 	return uint32(a<<16 | b), true
 }
 
-// String spells a queue in the words of tc(8), its parameters in their canonical order. A handle or a class
-// comes before the kind.
+// String spells a queue in the words of tc(8), its parameters in canonical order. A handle or a class comes
+// before the kind.
 func (q Queue) String() string {
 	var words []string
 	if q.Parent != 0 {
@@ -93,7 +93,7 @@ func (q Queue) String() string {
 }
 
 // TC returns the words that follow "tc qdisc replace dev DEVICE": the place of the queue, and its rate with
-// the unit that tc(8) wants.
+// the unit that tc(8) requires.
 func (q Queue) TC() []string {
 	words := []string{"root"}
 	if q.Parent != 0 {
@@ -114,7 +114,7 @@ func (q Queue) TCOptions() []string {
 	return words
 }
 
-// Spell writes a value with the largest suffix that divides it.
+// Spell formats a value with the largest suffix that divides it.
 func (p Parameter) Spell(v uint64) string {
 	switch p.Quantity {
 	case BitsPerSecond:
@@ -132,7 +132,7 @@ func (p Parameter) Spell(v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
-// SpellScaled writes a number with the first suffix that divides it, or else with that of its base.
+// SpellScaled formats a number with the first suffix that divides it, or else with that of its base.
 func SpellScaled(v uint64, scales []Scale, base string) string {
 	for _, s := range scales {
 		if v != 0 && v%s.Factor == 0 {
