@@ -15,13 +15,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// again runs further plans where a run was made: on the same kind of lab, of the same size, in the same lab
-// of lab up, or with the same peer.
+// again runs further plans in the conditions of an earlier run: on the same kind of lab, of the same size, in
+// the same lab of lab up, or with the same peer.
 type again struct {
 	*App
 	on    record.Run // the run
 	other Peer
-	guard *guard    // of what is tried, nil: none
+	guard *guard    // of the changes being tried, nil: none
 	until time.Time // no run begins that would end later; zero: no bound
 }
 
@@ -71,7 +71,7 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	return pl, err
 }
 
-// head returns the head of a run of a plan in that place.
+// head returns the head of a run of a plan under these conditions.
 func (a again) head(pl *plan.Plan) record.Run {
 	run := a.NewRun(pl)
 	on := a.on

@@ -1,6 +1,6 @@
 // Package app makes runs and reads them: run, resume, prove, tune, watch, compare, import and delete, each as
-// one function. It parses no command line and prints nothing. What is worth knowing meanwhile goes to the
-// App's functions, so that a command line, a test and a server can drive the same run.
+// one function. It parses no command line and prints nothing. It reports progress through the App's
+// functions, so that a command line, a test and a server can drive the same run.
 package app
 
 import (
@@ -44,7 +44,7 @@ type App struct {
 	Hurry <-chan struct{}
 }
 
-// note calls Note, if anybody listens.
+// note calls Note, if it is set.
 func (a *App) note(format string, args ...any) {
 	if a.Note != nil {
 		a.Note(format, args...)

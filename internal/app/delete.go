@@ -78,7 +78,7 @@ func goingOn(id, more string) error {
 	return Hinted("wait for it, or stop it with Ctrl-C", "delete run %s: it is still going on%s", id, more)
 }
 
-// openToChange opens the store for removal; that there is none is an error.
+// openToChange opens the store for removal; it is an error if there is none.
 func (d Dirs) openToChange(ctx context.Context) (*store.Store, error) {
 	st, err := d.OpenStore(ctx)
 	if err != nil {

@@ -23,9 +23,9 @@ import (
 type Dirs struct {
 	Data    string // the store and the reports
 	State   string // the journal of what was changed
-	Cache   string // what can be made again: images of guests
+	Cache   string // what can be rebuilt: images of guests
 	Runtime string // sockets; gone after a reboot
-	Note    string // why they are not where they are expected, or ""
+	Note    string // why they are not in the usual places, or ""
 }
 
 // StoreFile returns the path of the store of all runs.
@@ -40,7 +40,7 @@ func (d Dirs) Journals() string { return filepath.Join(d.State, "journal") }
 // VMCache returns the directory of guest images.
 func (d Dirs) VMCache() string { return filepath.Join(d.Cache, "vm") }
 
-// ReportFile returns the path of a run's report unless its user names another.
+// ReportFile returns the default path of a run's report.
 func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs", run, reportName) }
 
 const reportName = "report.html"
@@ -62,7 +62,8 @@ func (d Dirs) Place(run, file, name string) (path string, create func(string) (*
 func FindDirs(getenv func(string) string, uid int) Dirs {
 	d := Dirs{}
 	given := getenv
-	// sudo may leave the variables of the user who typed it. Root keeps nothing where another can change it.
+	// sudo may leave the variables of the user who called it. Root keeps nothing where another user can
+	// change it.
 	getenv = func(name string) string {
 		dir := given(name)
 		if uid == 0 && filepath.IsAbs(dir) && !rootOwns(dir) {
@@ -104,7 +105,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	note := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
-	d.Note = note // nobody looks for what can be made again
+	d.Note = note // nobody looks for the cache
 	return d
 }
 
@@ -198,7 +199,7 @@ func (d Dirs) ClearRuntime() {
 }
 
 // trusted refuses a directory that another user can change, or one above it, see host.TrustedDir; and one
-// whose name another user has guessed and taken, though he be root.
+// whose name another user has guessed and taken, even for root.
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
 	err := host.TrustedDir(dir)

@@ -8,10 +8,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 )
 
-// Kinds of errors, which errors.Is finds; so is lab.ErrDirty for a lab that could not be put back. A command
-// line gives each an exit code of its own.
+// Kinds of errors, for errors.Is; so is lab.ErrDirty for a lab that could not be restored. A command line
+// maps each to an exit code.
 var (
-	// ErrUsage marks a request that cannot be meant. Nothing was touched.
+	// ErrUsage marks an invalid request. Nothing was touched.
 	ErrUsage = errors.New("wrong request")
 	// ErrFailed marks a run that came to its end with failed trials, or without any number.
 	ErrFailed = errors.New("trials failed")
@@ -36,13 +36,13 @@ func Mark(kind, err error) error {
 	return errors.Join(all...)
 }
 
-// Leaves takes joined errors apart.
+// Leaves splits joined errors.
 func Leaves(err error) []error {
 	if err == nil {
 		return nil
 	}
 
-	// A sentence with several causes is no join of them.
+	// A sentence with several causes is not a join of them.
 	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
 		var all []error
 		for _, e := range j.Unwrap() {
@@ -63,7 +63,7 @@ func Usage(hint, format string, args ...any) error {
 	return Mark(ErrUsage, Hinted(hint, format, args...))
 }
 
-// Dirty adds to an error of a lab that could not be put back what can be done about it.
+// Dirty adds, to an error of a lab that could not be restored, what can be done about it.
 func Dirty(err error) error {
 	if errors.Is(err, lab.ErrDirty) {
 		return check.WithHint(err, "chokepoint lab restore tries again")

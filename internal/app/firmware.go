@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Bounds of the command that installs a firmware: how long it may take, how many lines of its output are
+// Bounds on the command that installs a firmware: how long it may take, how many lines of its output are
 // shown, and how much of each.
 const (
 	installTime  = 30 * time.Minute
@@ -23,7 +23,7 @@ const (
 )
 
 // installer returns the function that installs another firmware on the router: by the command of the lab
-// file, or by hand of whoever sits at the terminal. It returns nil where there is neither.
+// file, or by hand by the user at the terminal. It returns nil if there is neither.
 func (x *execution) installer() func(ctx context.Context, level string) error {
 	m := x.run.Machines
 	if m != nil && m.Firmware != nil {
@@ -59,7 +59,7 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	}
 
 	var lines atomic.Int64
-	var last atomic.Value // on standard error
+	var last atomic.Value // last line of standard error
 	show := func(line string) {
 		line = check.Plain(line)
 		line = line[:min(len(line), maxLineBytes)]
@@ -86,12 +86,12 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	return fmt.Errorf("%s: %w", command[0], err)
 }
 
-// learntAfter stores the inventories behind the last trial.
+// learntAfter stores the inventories after the last trial.
 func (x *execution) learntAfter(ctx context.Context, after map[string]*record.Inventory) error {
 	return x.addNote(ctx, x.run.ID, store.Note{Inventories: after})
 }
 
-// learnt stores skips and caveats that appear during the run.
+// learnt stores skips and caveats that arise during the run.
 func (x *execution) learnt(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error {
 	return x.addNote(ctx, x.run.ID, store.Note{Skipped: skipped, Caveats: caveats})
 }

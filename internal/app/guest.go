@@ -84,8 +84,8 @@ func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 	return d, err
 }
 
-// Guest returns what the routers of a run's lab boot, and builds their image if it is not built yet; nil if
-// the routers are namespaces.
+// Guest returns what the routers of a run's lab boot, building their image if necessary; nil if the routers
+// are namespaces.
 func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	arch, err := GuestArch(run.Lab)
 	if err != nil || arch == "" {
@@ -93,7 +93,7 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	}
 
 	e := vm.CheckEmulator(ctx, arch)
-	if e.State == check.No { // before packages are fetched for it
+	if e.State == check.No { // check before packages are fetched for it
 		return nil, Hinted(e.Hint, "boot a router of lab %s: %s", run.Lab, e.Reason)
 	}
 

@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
-// ReadLabFile reads which machines a lab file names.
+// ReadLabFile reads the machines in a lab file.
 func ReadLabFile(name string) (record.Machines, error) {
 	data, err := host.ReadTrusted(name)
 	if err != nil {
@@ -38,7 +38,7 @@ func ReadLabFile(name string) (record.Machines, error) {
 					*path = os.Getenv("HOME") + (*path)[1:]
 				}
 
-				if !filepath.IsAbs(*path) { // beside it
+				if !filepath.IsAbs(*path) { // relative to the lab file
 					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
 						return "", err
 					}
@@ -83,7 +83,7 @@ const lastPort = 65535 - 2
 // KeyName returns the last part of a key of a lab file.
 func KeyName(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
-// WrongMachines returns what is wrong with m and the key of the lab file; named formats that key.
+// WrongMachines returns an error for m, with the key of the lab file that is wrong; named formats that key.
 func WrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		return key, Usage(hint, format, args...)

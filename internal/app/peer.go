@@ -21,7 +21,7 @@ import (
 // Peer names the other machine of a run. The zero value is none.
 type Peer struct {
 	At       string // HOST[:PORT], or iperf3://HOST[:PORT] for a third-party server
-	CodeFile string // holds the code that the peer shows; "": see App.AskCode
+	CodeFile string // file with the code that the peer shows; "": see App.AskCode
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 	iperf3Port   = 5201
 )
 
-// Check refuses a peer that cannot be meant.
+// Check refuses an invalid peer.
 func (p Peer) Check() error {
 	if p.At == "" {
 		if p.CodeFile != "" {
@@ -68,8 +68,8 @@ func (p Peer) Vocabulary() plan.Vocabulary {
 	return registry.PeerVocabulary(p.ThirdParty(), err == nil && !a.Unmap().Is4())
 }
 
-// limit takes out of a design what cannot be known or had of two machines and what lies between. Address
-// translation there is found out and not set. A third-party server serves less, which the note describes.
+// limit removes from a design what cannot be known or done with two machines and an unknown path. Address
+// translation there is detected and not set. A third-party server supports less, which the note describes.
 func (p Peer) limit(d *record.Design) (note string) {
 	d.DropDefaultNAT(func(record.Factors) bool { return true })
 	if !p.ThirdParty() {
@@ -107,7 +107,7 @@ func (p Peer) address() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// of returns the peer with which a stored run continues: the one that it had, unless p names another.
+// of returns the peer with which a stored run continues: its own, unless p names another.
 func (p Peer) of(run record.Run) (Peer, error) {
 	with := record.WithPeer(run.Lab)
 	switch {
@@ -145,7 +145,7 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 // code takes the peer's code from the file, the environment or the user. No error contains the code.
 func (a *App) code(ctx context.Context, file, address string) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(CodeVariable)
-	if err := os.Unsetenv(CodeVariable); err != nil { // what we start has no use for it
+	if err := os.Unsetenv(CodeVariable); err != nil { // programs that we start do not need it
 		return host.Secret{}, err
 	}
 

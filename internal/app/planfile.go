@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxPlanBytes is one byte more than a plan may have, so that the reader sees an oversize file.
+// maxPlanBytes is one byte more than a plan may have, so that the reader detects an oversize file.
 const maxPlanBytes = 1<<20 + 1
 
 // PlanRequest names a plan and what is changed in it. The zero value is the default plan.
@@ -24,7 +24,7 @@ type PlanRequest struct {
 	Budget time.Duration // for the whole plan; 0: unbounded
 }
 
-// Read reads the plan for what lies between this machine and other, or for a lab without a peer. Every error
+// Read reads the plan for the path between this machine and other, or for a lab without a peer. Every error
 // is an ErrUsage.
 func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	name := r.Name
@@ -64,13 +64,13 @@ func (r PlanRequest) ReadFitting(other Peer) (*plan.Plan, error) {
 	return p, err
 }
 
-// ReadPlan reads the text of a plan, which messages call by name. Every error is an ErrUsage.
+// ReadPlan reads the text of a plan, which messages call name. Every error is an ErrUsage.
 func ReadPlan(name, text string, other Peer, sets ...string) (*plan.Plan, error) {
 	p, err := plan.Read(name, []byte(text), other.Vocabulary(), sets)
 	return seeded(p), Mark(ErrUsage, err)
 }
 
-// seeded draws the seed of a plan that names none. It is short enough to be typed again.
+// seeded draws the seed of a plan without one. It is short enough to be typed.
 func seeded(p *plan.Plan) *plan.Plan {
 	if p == nil || p.SeedGiven {
 		return p

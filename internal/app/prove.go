@@ -19,12 +19,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// What an experiment is made of: so many blocks of three steps, with an untouched window for each.
+// The size of an experiment: so many blocks of three steps, with an untouched window for each.
 const (
 	proveBlocks = 3
 	proveCopies = 3
 	proveWindow = time.Second
-	// maxTests of one finding are made, unless one refutes it before.
+	// maxTests bounds the experiments on one finding, unless one refutes it before.
 	maxTests = 3
 )
 
@@ -32,12 +32,12 @@ const (
 type test struct {
 	of   analysis.Verdict
 	plan *plan.Plan
-	made plan.Patched // what the plan was made of
+	made plan.Patched // source of the plan
 }
 
 // testsOf returns the experiments on the findings of a run: for each verdict those of its first cause, in the
-// cell that was surest of it. With a class it returns those on that class in each cell, found or not. Where
-// there is none it notes why.
+// cell with the highest confidence. With a class it returns those on that class in each cell, found or not.
+// If there is none it notes why.
 func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
@@ -107,7 +107,7 @@ func noFault(class string) bool {
 	return r.Quiet && class != diagnosis.SharedCPU
 }
 
-// namedCause returns the cause that a verdict names and the cell that was surest of it, or nil.
+// namedCause returns the cause named by a verdict, and the cell with the highest confidence in it, or nil.
 func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, record.Factors) {
 	cell := v.Cells[v.Shown]
 	for i := range doc.Cells {
@@ -128,8 +128,8 @@ func asFound(doc *analysis.Document) tuning.Situation {
 	return s
 }
 
-// plansFor returns the plans of a cause's experiments. None undoes what the routers' owner has set. Where no
-// experiment can be made, it reports why.
+// plansFor returns the plans of a cause's experiments. None undoes what the routers' owner has set. If no
+// experiment is possible, it reports why.
 func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.Factors,
 	cause diagnosis.Cause) (tests []test) {
 	var refused []string
@@ -298,7 +298,7 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 	return done.Proof, err
 }
 
-// An Experiment holds a plan that puts a finding to the test.
+// An Experiment holds a plan that tests a finding.
 type Experiment struct {
 	Plan *plan.Plan
 	Text string // the plan as a file
@@ -327,12 +327,12 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 // ProveOptions select the findings to test.
 type ProveOptions struct {
 	Class    string    // test this class of limit in each cell, found or not; "": what was found
-	CodeFile string    // holds the code that the run's peer shows now
+	CodeFile string    // file with the code that the run's peer shows now
 	Until    time.Time // no experiment begins that would end later; zero: no bound
 }
 
-// Prove puts the findings of a stored run to the test where the run was made, each experiment as a run of its
-// own, and returns the run's document with what came out. The document comes with an error, too.
+// Prove tests the findings of a stored run under its conditions, each experiment as a run of its own, and
+// returns the run's document with the results. The document comes with an error, too.
 func (a *App) Prove(ctx context.Context, doc *analysis.Document, o ProveOptions) (*analysis.Document, error) {
 	again, err := a.onceMore(ctx, doc.Run.ID, o.CodeFile)
 	if err != nil {
@@ -349,8 +349,8 @@ func (a *App) Prove(ctx context.Context, doc *analysis.Document, o ProveOptions)
 	return now, err
 }
 
-// ProveResult puts the findings of a run that has just ended to the test, and adds the proofs to its document
-// and its report.
+// ProveResult tests the findings of a run that has just ended, and adds the proofs to its document and its
+// report.
 func (a *App) ProveResult(ctx context.Context, r *Result, o ProveOptions) error {
 	doc, err := a.Prove(ctx, r.Document, o)
 	r.Document = doc

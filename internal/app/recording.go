@@ -19,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ImportRecording adds what chokepoint-agent recorded on a router, the text called name, to the run that is
-// called into, and returns a summary. With clockWrong the traffic alone tells when it was.
+// ImportRecording adds what chokepoint-agent recorded on a router, the text called name, to the run into, and
+// returns a summary. With clockWrong only the traffic determines when it was recorded.
 func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeeker, name string,
 	clockWrong bool) (summary string, err error) {
 	to, err := d.importedTo(ctx, into)
@@ -36,7 +36,7 @@ func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeek
 	return summary, d.addNote(ctx, to.run.ID, note)
 }
 
-// ForgetRecording takes back what was imported into a run, and returns a summary.
+// ForgetRecording removes everything imported into a run, and returns a summary.
 func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string, err error) {
 	to, err := d.importedTo(ctx, into)
 	if err != nil {
@@ -50,7 +50,7 @@ func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string,
 		}
 	}
 
-	if len(to.run.Imports) == 0 && facts < 2 { // the run has told of it itself
+	if len(to.run.Imports) == 0 && facts < 2 { // the run has recorded it itself
 		return "", Usage("chokepoint list shows the runs, --into names one",
 			"import --undo: nothing was imported into run %s", to.run.ID)
 	}
@@ -74,7 +74,7 @@ type imported struct {
 	carriage analysis.Carriage
 }
 
-// importedTo reads the run that is called into, one trial after the other.
+// importedTo reads the run into, trial by trial.
 func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 	to := &imported{}
 	watched := map[string]bool{}
@@ -135,7 +135,7 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 				to.run.ID), nil
 	}
 
-	// A day of samples is too large to keep: first read only those that show when it was.
+	// A day of samples is too large to keep: first read only those that show the time of the recording.
 	printed, err := readPrinted(text, name, func(probe string, _ int64) bool { return probe == "netdev" })
 	if err != nil {
 		return store.Note{}, "", err
@@ -245,7 +245,7 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	return printed, nil
 }
 
-// onOurClock moves an import to the controller's clock, and returns the sources that it has.
+// onOurClock converts an import to the controller's clock, and returns its sources.
 func onOurClock(im *record.Import) (sources []string) {
 	declared := map[string][]record.Metric{}
 	for _, p := range node.Probes() {

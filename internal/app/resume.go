@@ -24,13 +24,13 @@ import (
 
 // ResumeOptions describe how a run continues.
 type ResumeOptions struct {
-	Attach, Report string // see RunOptions; "" as the run had it
+	Attach, Report string // see RunOptions; "" as for the run
 	Force          bool   // continue with another program, kernel or lab, and mark the run
-	AcceptNew      bool   // trust the host key of a machine that is not known
-	Peer           Peer   // the zero value: as the run had it
+	AcceptNew      bool   // trust the host key of an unknown machine
+	Peer           Peer   // the zero value: as for the run
 }
 
-// refusedError reports why a run is not resumed and left as it is.
+// refusedError explains why a run is not resumed and left unchanged.
 type refusedError struct{ text, hint string }
 
 func (e *refusedError) Error() string { return e.text }
@@ -42,8 +42,8 @@ func refuse(run record.Run, hint, format string, args ...any) error {
 
 const compares = "its numbers would not compare with the earlier ones; --force goes on and marks the run"
 
-// Resume runs the trials that a killed or interrupted run has not finished, in the same order. What a killed
-// run has left is put back first. Without a name it resumes the latest run that was cut short.
+// Resume runs the trials that a killed or interrupted run has not finished, in the same order. It first
+// restores what a killed run has left. Without a name it resumes the latest run that was cut short.
 func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result, error) {
 	if name == "" {
 		var err error
@@ -162,8 +162,8 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 	return trials, nil
 }
 
-// lastCutShort returns the newest run that did not come to its end and can be read. It notes which one, and
-// later runs that were killed before anything was stored.
+// lastCutShort returns the newest run that was cut short and can be read. It notes which one, and later runs
+// that were killed before anything was stored.
 func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	runs, err := a.Dirs.Runs(ctx)
 	stored := map[string]bool{}
@@ -196,7 +196,7 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// runIDs matches the journal owners that are runs; other commands that make labs have ids too.
+// runIDs matches the journal owners that are runs; other commands that make labs have ids, too.
 var runIDs = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
 // reportUnstored notes runs after the one with that id that were killed before anything of them was stored.
@@ -211,7 +211,7 @@ func (a *App) reportUnstored(after string, stored map[string]bool) {
 	}
 }
 
-// putBack undoes what the run itself has left when it was killed.
+// putBack undoes what the run itself left when it was killed.
 func (a *App) putBack(ctx context.Context, run record.Run) error {
 	r, err := lab.RestoreOwner(ctx, run.ID, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
 	for _, text := range r.Undone {
@@ -229,7 +229,7 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 	return nil
 }
 
-// changed lists what would make the new trials differ from the old ones and is known at once.
+// changed lists what is known at once to make the new trials differ from the old ones.
 func changed(run record.Run) []string {
 	var out []string
 	h := binaryHash()
@@ -375,7 +375,7 @@ func otherBed(was, is *record.Run) (out []string) {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			before := was.Environments[i].Facts[name]
 			now := e.Facts[name]
-			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // by that connection
+			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // for that connection
 			own := changing && e.Node == is.Tested().Name && !strings.HasPrefix(name, "path_")
 			if standsOn(name) && !untold && !own {
 				differ(name+" of "+e.Node, before, now)
@@ -386,7 +386,7 @@ func otherBed(was, is *record.Run) (out []string) {
 	return out
 }
 
-// ShownID quotes an id that is not plain; that of a damaged run may hold anything.
+// ShownID quotes an id that is not plain; that of a damaged run may contain anything.
 func ShownID(id string) string {
 	q := strconv.Quote(id)
 	if q != `"`+id+`"` {

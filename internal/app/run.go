@@ -36,10 +36,10 @@ const settleTime = 2 * time.Minute
 // undoTime bounds the teardown of a local lab, which takes 20 ms.
 const undoTime = 20 * time.Second
 
-// RunOptions add to the lab of a run's head where and how long the plan runs.
+// RunOptions add, to the lab of a run's head, where and how long the plan runs.
 type RunOptions struct {
 	Attach string    // name of a lab of lab up; "": the run makes its own
-	Peer   Peer      // the other machine, if the lab is two machines and what lies between
+	Peer   Peer      // the other machine, if the lab is two machines and the path between
 	Report string    // file of the HTML report; "": in the run's directory
 	Until  time.Time // when the whole command ends; zero: when it is done
 }
@@ -47,13 +47,13 @@ type RunOptions struct {
 // Result holds the outcome of a run.
 type Result struct {
 	Document *analysis.Document
-	Report   string // the file of the report; "" if it could not be written
+	Report   string // path of the report; "" if it could not be written
 	// Outcome reports failed trials (ErrFailed) and missed thresholds (ErrThreshold), or is nil.
 	Outcome error
 }
 
 // Run runs a plan as the run of head (see NewRun), stores every trial, and writes the report. The first
-// cancellation of ctx, with the cause ErrInterrupted, stops the load; whatever happens, the lab is put back.
+// cancellation of ctx, with the cause ErrInterrupted, stops the load; whatever happens, the lab is restored.
 // A result comes with an error, too, if anything was stored.
 func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*Result, error) {
 	x, err := a.execution(ctx, pl, head, o)
@@ -90,11 +90,11 @@ type execution struct {
 	// connects to the other machine; nil = the lab is made here
 	peer       func(ctx context.Context) (*lab.Lab, error)
 	reportPath string
-	before     *record.Run // as it was stored, of a run that is resumed
-	force      bool        // resume it although what it stands on has changed
+	before     *record.Run // as it was stored, if the run is resumed
+	force      bool        // resume it although its conditions have changed
 	until      time.Time   // when the whole command ends, see endTime; zero: when it is done
 
-	guard *guard // of changes that are tried, nil: none
+	guard *guard // of changes being tried, nil: none
 
 	store    *store.Store
 	keeper   *store.Keeper // of the trials
@@ -107,7 +107,7 @@ type execution struct {
 	result   *Result // once the run has ended
 }
 
-// whole opens everything that could fail late, runs, puts back, and reports.
+// whole opens everything that could fail late, runs, restores, and reports.
 func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 	defer func() { err = errors.Join(err, x.shut()) }()
 	if err := x.open(ctx); err != nil {
@@ -134,7 +134,7 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 	return x.result, err
 }
 
-// end stores how a run ended and shows its result. Nothing of it is cut short by the first signal.
+// end stores how a run ended and shows its result. The first signal cuts none of it short.
 func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	status := record.RunDone
 	reason := ""
@@ -195,7 +195,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
 	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
-		x.result.Outcome = nil // its last trial failed of that
+		x.result.Outcome = nil // its last trial failed because of that
 	}
 
 	return errors.Join(Dirty(undoErr), runErr, lost)
@@ -292,11 +292,11 @@ func (x *execution) open(ctx context.Context) (err error) {
 	return Mark(ErrUsage, x.store.Taken(ctx, x.run.Name))
 }
 
-// refuseLeftovers notes killed runs whose changes were not undone, and refuses to measure in a lab that has
-// them.
+// refuseLeftovers notes killed runs whose changes were not undone, and refuses to measure in a lab with such
+// changes.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(x.Dirs.Journals(), nil)
-	if err != nil && x.attach != "" { // a damaged journal may be of any lab
+	if err != nil && x.attach != "" { // a damaged journal may belong to any lab
 		return Dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
 			err))
 	}
@@ -322,7 +322,7 @@ func (x *execution) refuseLeftovers() error {
 					"changes there", x.attach, owner(s.Owner))
 		}
 
-		end := s.Remove // nothing was changed by it, or all is put back
+		end := s.Remove // it changed nothing, or everything is restored
 		if len(s.Entries) > 0 {
 			x.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
 				unit.Count(len(s.Entries), "change"))
@@ -341,8 +341,8 @@ func (x *execution) refuseLeftovers() error {
 	return nil
 }
 
-// owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
-// its name.
+// owner describes the owner of a journal: a run by its id, or another command that makes labs, whose id
+// begins with its name.
 func owner(id string) string {
 	word, _, _ := strings.Cut(id, "-")
 	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
@@ -490,7 +490,7 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 	return x.Ask(ctx, s)
 }
 
-// undo puts the labs back, on a context of its own: a second Ctrl-C gives up waiting.
+// undo restores the labs, on a context of its own: a second Ctrl-C gives up waiting.
 func (x *execution) undo(ctx context.Context) error {
 	if x.campaign == nil {
 		return nil
@@ -512,11 +512,11 @@ func (x *execution) undo(ctx context.Context) error {
 // present derives the document and writes the report.
 func (x *execution) present(ctx context.Context) error {
 	run, lost := x.store.Find(ctx, x.run.ID)
-	if lost != nil { // what is in memory must do
+	if lost != nil { // what is in memory must suffice
 		run = x.campaign.Run
 	}
 
-	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
+	run.Status, run.Reason = x.run.Status, x.run.Reason // whether stored or not
 	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc, err := Derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
@@ -524,7 +524,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 
 	if lost == nil {
-		lost = proofsOf(ctx, x.store, run, doc) // of a run that was resumed
+		lost = proofsOf(ctx, x.store, run, doc) // for a resumed run
 	}
 
 	if lost == nil {
@@ -577,7 +577,7 @@ func (x *execution) shut() error {
 }
 
 // ShowCommands notes the programs that machines and a power meter make this machine run, and what they
-// reveal, before they do: a lab file is a program.
+// reveal, before they run: a lab file is a program.
 func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 	var uses []string
 	if m.SSHConfig != "" {

@@ -29,8 +29,8 @@ func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, d.StoreFile())
 }
 
-// Runs returns the heads of all runs, the newest first; none where there is no store. An error comes with
-// those that could be read.
+// Runs returns the heads of all runs, the newest first; none without a store. An error comes with those that
+// could be read.
 func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
@@ -196,11 +196,11 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 	return Derive(run, len(entries), st.Each(ctx, run.ID))
 }
 
-// Derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a
-// caveat, unless none can.
+// Derive makes the document of a run of so many trials, one after the other. Unreadable trials are a caveat,
+// unless all are.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
-	debug.SetMemoryLimit(DocumentMemory) // also for what is written of it
-	debug.FreeOSMemory()                 // of what measuring took
+	debug.SetMemoryLimit(DocumentMemory) // also for writing it
+	debug.FreeOSMemory()                 // memory used for measuring
 	d := analysis.Begin(run, n)
 	var unread []error
 	read := 0
@@ -267,7 +267,7 @@ func outcome(d *analysis.Document) error {
 		errs = append(errs, Mark(ErrFailed, err))
 	}
 
-	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is told, with how to go on
+	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is reported
 		err := Hinted("chokepoint show "+d.Run.ID+
 			" lists what was skipped", "nothing was measured: %s", whyNothing(d))
 		errs = append(errs, Mark(ErrFailed, err))

@@ -37,17 +37,17 @@ import (
 type TuneOptions struct {
 	RunOptions // its Report is not used
 
-	Try      []tuning.Change // besides what the findings propose
-	Only     bool            // try nothing but Try
+	Try      []tuning.Change // in addition to those that the findings propose
+	Only     bool            // try only Try
 	MaxDelay time.Duration   // that a load may add, p99
 	MaxLoss  float64         // ratio
-	Keep     bool            // leave what helped in the lab Attach
+	Keep     bool            // leave the changes that helped in the lab Attach
 }
 
 // Tuned holds the result of Tune.
 type Tuned struct {
 	tuning.Result
-	Stays factor.Cell // settings that were left in the lab; nil: none
+	Stays factor.Cell // settings left in the lab; nil: none
 }
 
 // CanTune refuses a plan that tuning cannot repeat, and gives the plan the runs that an interval needs.
@@ -61,12 +61,12 @@ func CanTune(base *plan.Plan) error {
 	return nil
 }
 
-// usualChanges limits for how many changes a plan cut to a budget leaves time, if its windows can be
-// shortened so far.
+// usualChanges is for how many changes a plan cut to a budget leaves time, if its windows can be shortened
+// enough.
 const usualChanges = 6
 
-// FitTune cuts the plan of one block until the budget has time for the router as found, for each of some
-// changes alone and all at once, and for the changes that are kept.
+// FitTune cuts the plan of one block until the budget has time for the router as found, for some changes,
+// each alone and all at once, and for the changes that are kept.
 func FitTune(base *plan.Plan, budget time.Duration) error {
 	const fixed = 3 * (labTime + endTime)
 	runs := time.Duration(base.Design.Method.Runs)
@@ -86,7 +86,7 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 			"is kept take about %s", unit.Seconds(budget), about(takes))
 }
 
-// Tune measures a plan as it is on the lab of head, tries what may help, and stores what helped. The lab is
+// Tune measures a plan unchanged on the lab of head, tries what may help, and stores what helped. The lab is
 // left as found, unless Keep is set. A result comes with an error, too, if anything was measured.
 func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o TuneOptions) (*Tuned, error) {
 	t := a.tuner(base, head, o)
@@ -137,7 +137,7 @@ type tuner struct {
 	again
 	o      TuneOptions
 	base   *plan.Plan
-	idle   []float64 // of each cell, as found
+	idle   []float64 // per cell, as found
 	found  *analysis.Document
 	result Tuned
 	search tuning.Search
@@ -195,7 +195,7 @@ func (t *tuner) measure(ctx context.Context, pl *plan.Plan) (*analysis.Document,
 // blocksAsFound suffice to diagnose the router as found.
 const blocksAsFound = 3
 
-// asFound measures the plan as it is, and chooses changes by the findings.
+// asFound measures the plan unchanged, and chooses changes by the findings.
 func (t *tuner) asFound(ctx context.Context) error {
 	d := t.base.Design
 	d.Method.Runs, d.Measure.LatencyIdle = blocksAsFound, cmp.Or(idleOf(d.Measure), plan.IdleBlock)
@@ -239,8 +239,8 @@ func idleOf(m record.Measure) string {
 	return m.LatencyIdle
 }
 
-// choose adds to what --try names: what an earlier result for the same router keeps, and what the findings
-// and the list of usual changes give.
+// choose adds, to the changes of --try, those that an earlier result for the same router kept, and those from
+// the findings and the list of usual changes.
 func (t *tuner) choose() {
 	v := t.other.Vocabulary()
 	s := t.situation()
@@ -324,7 +324,7 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 			return c, Usage("did you mean "+
 				cmp.Or(check.Nearest(name, v.Names()), "queue")+"? chokepoint help plan",
 				"--try: unknown factor %q", name)
-		case level == "": // taken away
+		case level == "": // removed
 			c.Levels[name] = ""
 			continue
 		}
@@ -375,7 +375,7 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 			switch {
 			case len(pl.Skipped()) > 0:
 				out[i].Why = pl.Skipped()[0].Reason
-			case len(cells) == 0: // it means nothing in this one
+			case len(cells) == 0: // it means nothing in this cell
 				cells = []factor.Cell{cell}
 			}
 
@@ -395,7 +395,7 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 	return out
 }
 
-// rounds tries what the search asks for until it has ended.
+// rounds runs the rounds of the search until it has ended.
 func (t *tuner) rounds(ctx context.Context) error {
 	if err := t.possible(ctx); err != nil {
 		return err
@@ -446,7 +446,7 @@ func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 	return !time.Now().Add(takes + takes*time.Duration(r.Follow)/time.Duration(sets)).After(t.until)
 }
 
-// possible takes out the candidates that the lab or the plan cannot make, with the reasons.
+// possible removes the candidates that the lab or the plan cannot make, with the reasons.
 func (t *tuner) possible(ctx context.Context) error {
 	var sets []tuning.Set
 	for _, c := range t.search.Candidates {
@@ -493,7 +493,7 @@ func (t *tuner) possible(ctx context.Context) error {
 	return nil
 }
 
-// skip takes the cells from each arm that has a skipped one.
+// skip removes the cells from each arm that has a skipped one.
 func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	for i := range arms {
 		for _, s := range skipped {
@@ -559,7 +559,7 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	return tuning.Score(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
 }
 
-// guard ends a change at once with which the traffic stops, or the delay leaves the budget by far.
+// guard ends a change at once if the traffic stops, or the delay far exceeds the budget.
 type guard struct {
 	trial.Store
 	maxDelay time.Duration
@@ -603,7 +603,7 @@ func (t *tuner) settings() factor.Cell {
 	return patch
 }
 
-// keepIt makes settings in the lab of lab up, to stay.
+// keepIt makes settings permanent in the lab of lab up.
 func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 	patch = maps.Clone(patch)
 	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // as the lab was found
@@ -639,7 +639,7 @@ func (t *tuner) store() error {
 	return userfile.Put(userfile.CreateReport, file, append(data, '\n'))
 }
 
-// earlier returns what the latest result for the same plan and lab kept, if it still holds. Otherwise it
+// earlier returns what the latest result for the same plan and lab kept, if it still applies. Otherwise it
 // notes what has changed.
 func (t *tuner) earlier() []tuning.Change {
 	names, err := filepath.Glob(filepath.Join(t.dir(), "*.json"))

@@ -19,7 +19,7 @@ import (
 type WatchOptions struct {
 	Every time.Duration // between two glances
 	For   time.Duration // 0: until ctx ends
-	// Found receives once what stands in the path of packets, if that can be read.
+	// Found receives, once, the devices, queues and rules on the path of packets, if they can be read.
 	Found func(*record.Inventory) error
 	// Show receives each glance.
 	Show func(*analysis.Glance) error
@@ -58,7 +58,7 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 	return trial.Look(looking, l, router, node.Probes(), o.Every, show)
 }
 
-// Reach reaches the machine that a command is about, as the router of a lab of its own.
+// Reach reaches a command's machine, as the router of a lab of its own.
 func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
 	if err := Absolute(PathsOf(m)...); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*l
 	return a.Remote(purpose+"-"+NewID(), *m, nil).Reach(ctx)
 }
 
-// PathsOf returns the paths that a description of machines holds.
+// PathsOf returns the paths in a description of machines.
 func PathsOf(m *record.Machines) []*string {
 	paths := []*string{&m.SSHConfig, &m.Client.Identity, &m.Router.Identity, &m.Server.Identity}
 	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {

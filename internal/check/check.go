@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// State is one of the three answers. The zero value is Unknown, so that an answer nobody filled in is never
-// read as a "no".
+// State is one of the three answers. The zero value is Unknown, so that an answer nobody filled in never
+// counts as a "no".
 type State int
 
 const (
@@ -45,22 +45,22 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("parse check state %q: want yes, no or could not tell", b)
 }
 
-// Answer is a state with its reason and, where one is known, the next step.
+// Answer is a state with its reason and, if known, the next step.
 type Answer struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"` // why; empty only for a plain yes
 	Hint   string `json:"hint,omitempty"`   // what the user can do about it
 }
 
-// OK is a plain yes.
+// OK returns a plain yes.
 func OK() Answer { return Answer{State: Yes} }
 
-// OKBecause is a yes with a remark, such as "userspace implementation".
+// OKBecause returns a yes with a remark, such as "userspace implementation".
 func OKBecause(format string, args ...any) Answer {
 	return Answer{State: Yes, Reason: fmt.Sprintf(format, args...)}
 }
 
-// oneLine is a text of several lines, such as joined errors, as one, in which none stands twice.
+// oneLine joins the lines of a text, such as joined errors, without repetitions.
 func oneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -73,12 +73,12 @@ func oneLine(text string) string {
 	return strings.Join(lines, "; ")
 }
 
-// Not is a conclusive no with its reason.
+// Not returns a conclusive no with its reason.
 func Not(format string, args ...any) Answer {
 	return Answer{State: No, Reason: oneLine(fmt.Sprintf(format, args...))}
 }
 
-// CouldNotTell is the third answer.
+// CouldNotTell returns the third answer.
 func CouldNotTell(format string, args ...any) Answer {
 	return Answer{State: Unknown, Reason: oneLine(fmt.Sprintf(format, args...))}
 }
@@ -98,8 +98,8 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// WithHint adds the next step for the user to an error, if there is one: an inner error's stays. Whoever
-// prints the error finds it by the method Hint.
+// WithHint adds the next step for the user to an error, unless an inner error has one, which stays. Callers
+// that print the error find it by the method Hint.
 func WithHint(err error, hint string) error {
 	if hint == "" {
 		return err
@@ -107,7 +107,7 @@ func WithHint(err error, hint string) error {
 	return &hinted{err, hint}
 }
 
-// HintOf is the next step that an error, or one of those that it wraps, knows of; "" if none does.
+// HintOf returns the next step in an error, or in one that it wraps; "" if there is none.
 func HintOf(err error) string {
 	var h interface{ Hint() string }
 	if errors.As(err, &h) {
@@ -116,8 +116,8 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Underlying returns what the system said of a file: err without the operation and the path, which the caller
-// names in its own words.
+// Underlying returns the system's error about a file: err without the operation and the path, which the
+// caller names itself.
 func Underlying(err error) error {
 	if e, ok := err.(*fs.PathError); ok {
 		return e.Err

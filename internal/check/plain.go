@@ -10,23 +10,23 @@ import (
 	"unicode/utf8"
 )
 
-// Steers says whether a terminal, or a reader's eye, obeys a character instead of showing it: control
-// characters but for the line feed and the tab, those that turn the direction of text (Unicode Bidi_Control),
-// and separators of lines that are none elsewhere.
+// Steers reports whether a terminal, or a reader's eye, obeys a character instead of showing it: control
+// characters except line feed and tab, those that change the direction of text (Unicode Bidi_Control), and
+// unusual line separators.
 func Steers(r rune) bool {
 	return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) ||
 		r == '\u2028' || r == '\u2029'
 }
 
-// Plain is text without what steers, in valid UTF-8. What another machine, a guest or a program of somebody
-// else's says passes it at the border, before it is shown or kept.
+// Plain returns text without steering characters, in valid UTF-8. Text from another machine, a guest or a
+// third-party program passes through it before it is shown or kept.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if Steers(r) {
 			return -1
 		}
 		return r
-	}, text) // which puts U+FFFD for what is no UTF-8
+	}, text) // which replaces invalid UTF-8 by U+FFFD
 }
 
 // PlainJSON is Plain for all strings of a JSON text.
@@ -50,7 +50,7 @@ func PlainJSON(b []byte) []byte {
 	return append(out, b[from:]...)
 }
 
-// JSONOffset is the byte at which an error of reading JSON says that it is wrong, -1 if it does not.
+// JSONOffset returns the byte offset in an error of parsing JSON, -1 if it has none.
 func JSONOffset(err error) int64 {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return e.Offset
@@ -62,8 +62,8 @@ func JSONOffset(err error) int64 {
 	return -1
 }
 
-// JSONWords is an error of reading JSON without Go's types: it names the field, what is wanted there, and
-// what stands there. Another error is returned as it is.
+// JSONWords rewords an error of parsing JSON without Go's types: it names the field, what is wanted, and what
+// is there. It returns other errors unchanged.
 func JSONWords(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -84,7 +84,7 @@ func JSONWords(err error) error {
 	return fmt.Errorf("%swant %s, got %.40s", field, wantedWords(e.Type), got)
 }
 
-// wantedWords names what of JSON a type of Go takes.
+// wantedWords names the JSON type for a Go type.
 func wantedWords(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -103,8 +103,8 @@ func wantedWords(t reflect.Type) string {
 	return "a whole number in its range"
 }
 
-// runeOfJSON is the first character of a part of a JSON text, and its length. White space between values
-// counts as a space, and so does half of what needs two escapes, neither of which steers.
+// runeOfJSON returns the first character of a part of a JSON text, and its length. White space between values
+// counts as a space, and so does half of a character with two escapes; neither steers.
 func runeOfJSON(b []byte) (rune, int) {
 	switch {
 	case b[0] < ' ':

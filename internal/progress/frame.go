@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Columns of the words in front of each line.
+// Columns of the label at the start of each line.
 const margin = 9
 
 // frame draws the view as of now: one entry per line of the terminal, most important first, so that a low
@@ -60,7 +60,7 @@ func (v *view) nowLine(now time.Time, k look) line {
 			return l.add(plain, v.labText)
 		case v.ended != "":
 			return l.add(plain, v.ended)
-		case v.phase != "": // of the run: nothing of a trial is left
+		case v.phase != "": // for the run: nothing remains of a trial
 			return l.add(plain, v.phase+" "+unit.Seconds(since(v.phaseFrom, now)))
 		}
 		return l.add(faint, "between trials")

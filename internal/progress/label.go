@@ -11,15 +11,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// labeller names cells for people. Once it knows the cells of a run it uses the factors that vary; before,
-// all that are not at an ordinary level.
+// labeller names cells for people. Once it knows the cells of a run it uses the factors that vary; before
+// that, all that are not at an ordinary level.
 type labeller struct {
 	factors *factor.Catalogue
-	vary    map[string]bool // nil: the cells are not known
+	vary    map[string]bool // nil: the cells are unknown
 }
 
-// learn reads the cells out of a stored design, the data of run-started and of a phase after which it is
-// another. Data of another shape teaches nothing.
+// learn reads the cells of a stored design, the data of run-started and of a phase that changes it. It
+// ignores data of another form.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
 		Cells  []factor.Cell                `json:"cells"`
@@ -96,8 +96,8 @@ func (l *labeller) cell(f factor.Cell) string {
 	return strings.Join(append(leading, rest...), " ")
 }
 
-// clean makes text fit for one line of a terminal: no control characters, so that nothing a node reports
-// can move the cursor, and no line breaks.
+// clean makes text fit for one line of a terminal: no control characters, so that nothing from a node can
+// move the cursor, and no line breaks.
 func clean(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(check.Plain(text))
 }

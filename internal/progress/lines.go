@@ -24,8 +24,8 @@ func JSON(w io.Writer) Sink {
 	}
 }
 
-// Plain writes one line per trial, and one for each warning, lab event, beginning and end of the run. Log
-// files and pipes get it. factors words the cells.
+// Plain writes one line per trial, and one for each warning, lab event, beginning and end of the run. It is
+// for log files and pipes. factors names the cells.
 func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	v := &view{names: labeller{factors: factors}}
 	return &lineSink{
@@ -50,15 +50,15 @@ func Quiet(w io.Writer) Sink {
 	}
 }
 
-// lineSink writes what line makes of each event, unless that is empty: one write per event, so that a
+// lineSink writes the result of line for each event, unless that is empty: one write per event, so that a
 // reader of a pipe sees whole lines.
 type lineSink struct {
 	w io.Writer
 
 	mu     sync.Mutex
-	line   func(record.Event) (string, error) // under mu
-	err    error                              // under mu: the first that occurred
-	closed bool                               // under mu
+	line   func(record.Event) (string, error) // protected by mu
+	err    error                              // protected by mu: the first that occurred
+	closed bool                               // protected by mu
 }
 
 func (s *lineSink) Event(e record.Event) {
@@ -108,7 +108,7 @@ func plainLine(e record.Event, v *view) string {
 	case Warning:
 		return "warning: " + text
 	case Phase:
-		return text // of what takes long before the first trial
+		return text // for what takes long before the first trial
 	case TrialEnded:
 		r := v.last[len(v.last)-1]
 		where := fmt.Sprint(r.index)

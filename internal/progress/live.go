@@ -61,14 +61,14 @@ type live struct {
 	done chan struct{}
 
 	mu     sync.Mutex
-	view   view   // under mu
-	above  []line // under mu: lines that scroll by and stay
-	closed bool   // under mu
+	view   view   // protected by mu
+	above  []line // protected by mu: lines that scroll by and stay
+	closed bool   // protected by mu
 
 	paintMu sync.Mutex
-	painted []int  // under paintMu: columns of each line of the last picture
-	last    string // under paintMu: the last picture, to skip equal ones
-	err     error  // under paintMu: the first that occurred
+	painted []int  // protected by paintMu: columns of each line of the last picture
+	last    string // protected by paintMu: the last picture, to skip equal ones
+	err     error  // protected by paintMu: the first that occurred
 }
 
 func newLive(w io.Writer, factors *factor.Catalogue, base look, size func() (int, int),
@@ -103,7 +103,7 @@ func (s *live) start(ticks <-chan time.Time, stopTicks func()) {
 func (s *live) Event(e record.Event) {
 	s.take(e)
 	if e.Event == Step {
-		s.paint(dropPicture) // at once: the prompt comes next, and not from here
+		s.paint(dropPicture) // at once: the prompt comes next, from elsewhere
 	}
 }
 
@@ -188,7 +188,7 @@ func (s *live) paint(keep bool) {
 	above := s.above
 	s.above = nil
 	var lines []line
-	// While a human is asked for something the picture is away, because typing would move it.
+	// While a human is asked for something the picture is hidden, because typing would move it.
 	if keep && s.view.step == "" && s.view.run != "" {
 		lines = s.view.frame(s.now(), k)
 	}
@@ -202,7 +202,7 @@ func (s *live) paint(keep bool) {
 		return
 	}
 
-	k.width = 1 << 20 // what stays is written whole, even where it wraps
+	k.width = 1 << 20 // lines that stay are written completely, even if they wrap
 	stays, _ := k.drawAll(above)
 	_, s.err = io.WriteString(s.w, rewind(s.painted, width)+stays+picture+"\x1b[J")
 	s.painted, s.last = columns, picture
@@ -221,8 +221,8 @@ func (k look) drawAll(lines []line) (string, []int) {
 	return b.String(), cols
 }
 
-// rewind moves the cursor to the first line of the last picture. Where the terminal has become narrower
-// since, its lines have been wrapped and take more room.
+// rewind moves the cursor to the first line of the last picture. If the terminal has become narrower since,
+// its lines have wrapped and take more space.
 func rewind(columns []int, width int) string {
 	rows := 0
 	for _, n := range columns {

@@ -1,7 +1,7 @@
 // Package progress shows a run as it happens: it draws a stream of events as a repainted view on a terminal,
 // as plain lines, or as JSON lines. It measures nothing, computes no result and never decides anything.
 //
-// What the renderers read of an event, by kind:
+// The renderers read these fields of an event, by kind:
 //
 //	run-started    Run, Text (plan), Data (the design, for its cells)
 //	lab            Text (what is being set up, checked or undone)

@@ -18,7 +18,7 @@ const (
 	yellow style = "33"
 )
 
-// span is a stretch of text in one style; a line has several.
+// span is a piece of text in one style; a line has several.
 type span struct {
 	text  string
 	style style
@@ -163,7 +163,7 @@ func (k look) bar(share float64, width int) string {
 	return strings.Repeat(on, full) + strings.Repeat(off, width-full)
 }
 
-// separator stands between two facts on a line.
+// separator returns what separates two facts on a line.
 func (k look) separator() string {
 	if k.unicode {
 		return " · "

@@ -17,7 +17,7 @@ const (
 	keepResults = 4   // lines of the list of last results
 )
 
-// view holds the state of a run. It depends on the events alone, so the same events give the same picture.
+// view holds the state of a run. It depends only on the events, so the same events give the same picture.
 type view struct {
 	names     labeller
 	run, plan string
@@ -26,7 +26,7 @@ type view struct {
 	total     int       // rows of the run
 
 	index     int    // of the current row, from 1; 0 before the first
-	block     string // of the current row, "" when its name does not say
+	block     string // of the current row, "" if its name does not contain it
 	label     string // of the current cell
 	cell      string // its identity
 	running   bool   // a trial is under way
@@ -43,7 +43,7 @@ type view struct {
 	leftFor time.Duration
 
 	labText  string
-	step     string // a human is being waited for
+	step     string // what a human is being asked for
 	warnings int
 	warned   string // the last warning
 	last     []result
@@ -59,7 +59,7 @@ type result struct {
 	why       string
 	rate, pps float64
 	rtt       int64
-	cause     string  // what held it back, if one trial can tell
+	cause     string  // what held it back, if one trial can show it
 	sure      float64 // of the cause
 }
 
@@ -87,7 +87,7 @@ func (v *view) take(e record.Event) {
 	case Rate:
 		v.rate = e.Rate
 		v.pps = e.PPS
-		// Runs without bits show packets all along.
+		// Runs without bits show packets throughout.
 		v.rates = appendLast(v.rates, cmp.Or(e.Rate, e.PPS), keepRates)
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)
@@ -104,7 +104,7 @@ func (v *view) take(e record.Event) {
 	}
 }
 
-// general takes what any event may carry.
+// general handles what any event may carry.
 func (v *view) general(e record.Event) {
 	v.at = e.Time
 	if e.Event != Step && e.Event != Rate && e.Event != Latency {
@@ -206,7 +206,7 @@ func appendLast[T any](list []T, x T, keep int) []T {
 	return slices.Delete(list, 0, max(0, len(list)-keep))
 }
 
-// blockOf reads the block from a row's name, "b2-r07".
+// blockOf parses the block in a row's name, "b2-r07".
 func blockOf(row string) string {
 	head, _, ok := strings.Cut(row, "-")
 	n, isBlock := strings.CutPrefix(head, "b")
