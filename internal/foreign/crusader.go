@@ -55,8 +55,8 @@ type crusaderFile struct {
 	} `json:"test_data"`
 }
 
-// The part of a test that crusader leaves out of its rates: a fifth of the load, two seconds at most, at the
-// beginning, and a tenth, half a second at most, at the end (its plot.rs).
+// The parts of a test that crusader excludes from its rates: at the beginning a fifth of the load, two
+// seconds at most, and at the end a tenth, half a second at most (its plot.rs).
 const (
 	crusaderWarmup, maxWarmup = .2, int64(2e9)
 	crusaderTail, maxTail     = .1, int64(5e8)
@@ -218,7 +218,8 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 	return r, nil
 }
 
-// addPings gives a trial the probes of its window, and those before the first load as of the idle path.
+// addPings gives a trial the probes of its window, and those before the first load as probes of the idle
+// path.
 func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 	load := r.Window.Begin
 	for _, g := range f.Groups {

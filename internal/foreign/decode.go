@@ -11,13 +11,13 @@ import (
 // byteOrderMark is U+FEFF in UTF-8. Windows programs write one at the beginning of a file.
 const byteOrderMark = "\ufeff"
 
-// Encoded reports whether the beginning of a file is UTF-16, or UTF-8 behind a byte order mark.
+// Encoded reports whether the beginning of a file is UTF-16, or UTF-8 after a byte order mark.
 func Encoded(head []byte) bool {
 	return bytes.HasPrefix(head, []byte(byteOrderMark)) || utf16Order(head) != nil
 }
 
 // utf16Order returns the byte order of UTF-16, nil for any other text. Windows PowerShell writes a program's
-// output in UTF-16. Where the byte order mark is missing, the zero bytes of ASCII give the order away.
+// output in UTF-16. If the byte order mark is missing, the zero bytes of ASCII reveal the order.
 func utf16Order(head []byte) binary.ByteOrder {
 	head = head[:min(len(head), 512)]
 	switch {
@@ -44,8 +44,7 @@ func utf16Order(head []byte) binary.ByteOrder {
 	return nil
 }
 
-// decoded returns a text in UTF-8 without byte order marks, one of which may begin each part of a file that
-// was put together.
+// decoded returns a text in UTF-8 without byte order marks, which may begin each part of a concatenated file.
 func decoded(text []byte) ([]byte, error) {
 	order := utf16Order(text)
 	if order != nil {
@@ -68,13 +67,13 @@ func decoded(text []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte(byteOrderMark), nil), nil
 }
 
-// notFinite matches a value that is no JSON but is found there: C's printf and Python write "nan", "-nan",
+// notFinite matches a value that is invalid in JSON but occurs: C's printf and Python write "nan", "-nan",
 // "inf" and "Infinity", Windows "-nan(ind)" and "1.#INF".
 var notFinite = regexp.MustCompile(
 	`(?i)^[+-]?(?:nan(?:\([0-9a-z_]*\))?|inf(?:inity)?|[0-9]\.[0-9]*#(?:ind|inf|[qs]nan)[0-9]*)$`)
 
-// nullNotFinite writes null in place of values that are not finite, and over white space beside them, so that
-// places in the text stay the same where there is some.
+// nullNotFinite replaces values that are not finite by null, also overwriting adjacent white space, so that
+// offsets in the text stay the same if there is enough.
 func nullNotFinite(text []byte) []byte {
 	var out []byte
 	from := 0

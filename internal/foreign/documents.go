@@ -15,22 +15,22 @@ import (
 type document struct {
 	from, to int
 	text     []byte // with null in place of values that are not finite
-	joined   bool   // of other documents: its places are none of the file's
+	joined   bool   // assembled from others: its offsets are not those of the file
 }
 
-// opening matches the beginning of an object of JSON. A brace of prose is followed by something else.
+// opening matches the beginning of a JSON object. A brace in prose is followed by something else.
 var opening = regexp.MustCompile(`\{\s*["}]`)
 
-// documents finds the objects of JSON that a text holds one behind the other: what several tests printed into
-// one file, in a list, or pasted with prompts, warnings and fences around. A document that begins its line,
-// or follows another, and is damaged makes an *Error.
+// documents finds the successive JSON objects in a text: what several tests printed into one file, in a list,
+// or pasted with prompts, warnings and fences around. A damaged document that begins its line, or follows
+// another, makes an *Error.
 func documents(text []byte) ([]document, error) {
 	if err := bounded(text); err != nil {
 		return nil, err
 	}
 
 	var out []document
-	braces := 0 // within lines, that open no object
+	braces := 0 // in prose, that open no object
 	for from := 0; ; {
 		found := opening.FindIndex(text[from:])
 		if found == nil {
@@ -71,7 +71,7 @@ func damaged(text []byte, d document) *Error {
 	return place(text, d.from+int(offset), check.JSONWords(err))
 }
 
-// objectEnd returns the byte behind the object that begins at a byte, or the text's end.
+// objectEnd returns the offset after the object that begins at a byte, or the text's end.
 func objectEnd(text []byte, from int) int {
 	depth := 0
 	quoted := false
@@ -101,7 +101,7 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 		return nil, err
 	}
 
-	if len(docs) == 0 { // the reader says what it is
+	if len(docs) == 0 { // the reader reports what it is
 		return read(text)
 	}
 
@@ -111,8 +111,8 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 	})
 }
 
-// resultsOf reads documents of a text. Documents without a result are left out with their reasons; if none
-// has one, the error is that of the first.
+// resultsOf reads documents of a text. Documents without a result are skipped with their reasons; if none has
+// one, the error is that of the first.
 func resultsOf(text []byte, docs []document, read func(document) ([]Result, error)) ([]Result, error) {
 	var out []Result
 	var first error

@@ -48,7 +48,8 @@ type flentFile struct {
 	} `json:"metadata"`
 }
 
-// flentAt is a raw value: one probe if it has a sequence number, a stretch before T if it has a duration.
+// flentAt is a raw value: one probe if it has a sequence number, an interval that ends at T if it has a
+// duration.
 type flentAt struct {
 	T   number  `json:"t"`
 	Val *maybe  `json:"val"`
@@ -56,7 +57,7 @@ type flentAt struct {
 	Seq *number `json:"seq"`
 }
 
-// maybe is a number, or NaN where something else stands.
+// maybe is a number, or NaN for anything else.
 type maybe float64
 
 func (m *maybe) UnmarshalJSON(b []byte) error {
@@ -67,7 +68,7 @@ func (m *maybe) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Names that flent gives its series of round trips, and the prefix of facts that hold a series' unit.
+// Flent's names for series of round trips, and the prefix of facts that contain a series's unit.
 const (
 	flentPing = "Ping (ms)"
 	flentICMP = flentPing + " ICMP"
@@ -146,7 +147,7 @@ func readFlent(text []byte) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// flentTime reads an ISO time; without a zone it is taken for UTC.
+// flentTime parses an ISO time; without a zone it counts as UTC.
 func flentTime(s string) (time.Time, error) {
 	t, err := time.Parse("2006-01-02T15:04:05.999999999", strings.TrimSuffix(s, "Z"))
 	if err != nil || t.Year() < 1971 || t.Year() > 2200 {
@@ -155,7 +156,7 @@ func flentTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-// series keeps all series as they are.
+// series copies all series unchanged.
 func (f *flentFile) series(to *record.Foreign) error {
 	if len(f.X) == 0 {
 		return errors.New("x_values are empty")
@@ -197,7 +198,7 @@ func (f *flentFile) series(to *record.Foreign) error {
 	return nil
 }
 
-// flentSeries returns the name of a series without the number behind "::". ok is false for a series derived
+// flentSeries returns the name of a series without the number after "::". ok is false for a series derived
 // from others.
 func flentSeries(series string) (name string, ok bool) {
 	name, sub, below := strings.Cut(series, "::")
@@ -224,7 +225,7 @@ func (f *flentFile) direction(series string) (direction, protocol string) {
 	return direction, protocol
 }
 
-// addFlows makes flows of the series of rates, in Mbit/s.
+// addFlows turns the series of rates, in Mbit/s, into flows.
 func (f *flentFile) addFlows(r *Result) {
 	zero := float64(r.Began.UnixNano()) / 1e9
 	t := &record.Traffic{Engine: "flent", Version: r.Foreign.Version}
@@ -294,8 +295,8 @@ type byteCount struct {
 	sum   float64
 }
 
-// add adds a rate in Mbit/s that held for some seconds from one time to another, in nanoseconds, if all are
-// plausible.
+// add adds a rate in Mbit/s that applied for some seconds from one time to another, in nanoseconds, if all
+// are plausible.
 func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	if from < 0 || to <= from || !finite(rate*1e6, maxRate) || !finite(float64(to)/1e9, maxSeconds) {
 		return
@@ -312,7 +313,7 @@ func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	}
 }
 
-// bytes sums the rates of a series: raw ones, or those on the common axis, each of the step before it.
+// bytes sums the rates of a series: raw ones, or those on the common axis, each for the step before it.
 func (f *flentFile) bytes(series string, zero float64) *record.Table {
 	c := byteCount{table: record.NewTable("bytes")}
 	for _, p := range f.Raw[series] {

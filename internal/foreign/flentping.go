@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pingSeries lists the series of round trips that are read: those by ICMP, which tests of several hosts have
-// for each of them, or else all.
+// pingSeries lists the series of round trips to read: those by ICMP, which tests of several hosts have for
+// each, or else all.
 func (f *flentFile) pingSeries() []string {
 	var icmp, all []string
 	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
@@ -36,8 +36,8 @@ func (f *flentFile) pingSeries() []string {
 	return all
 }
 
-// addPings gives a trial the round trips of one series. Of several it takes the worst, and a caveat has the
-// numbers of all: one host's, or their mean, would hide what the load does to another.
+// addPings gives a trial the round trips of one series. If there are several it uses the worst, and a caveat
+// lists the numbers of all: one host's, or their mean, would hide what the load does to another.
 func (f *flentFile) addPings(r *Result) {
 	var worst *Result
 	var worstOf string
@@ -80,7 +80,7 @@ func (f *flentFile) addPings(r *Result) {
 	}
 }
 
-// maxPingNotes bounds the series whose numbers a caveat has.
+// maxPingNotes bounds the series listed in a caveat.
 const maxPingNotes = 20
 
 // pings ranks the round trips of a series and describes them.
@@ -89,8 +89,8 @@ type pings struct {
 	text string
 }
 
-// pingsOf ranks a series by what the load adds to its smallest round trip, without a load by its median. One
-// without an answer under load ranks last.
+// pingsOf ranks a series by what the load adds to its smallest round trip, or without a load by its median.
+// One without an answer under load ranks last.
 func pingsOf(r *Result) pings {
 	answered := func(l *record.Latency) (out []float64) {
 		if l == nil {
@@ -128,7 +128,7 @@ func pingsOf(r *Result) pings {
 	return x
 }
 
-// probes returns the probes of a series in order, or means of a step where the file has no single ones.
+// probes returns the probes of a series in order, or the means per step if the file has no single ones.
 func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	zero := float64(r.Began.UnixNano()) / 1e9
 	all := &record.Latency{
@@ -177,7 +177,7 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	return all
 }
 
-// split sorts the probes of a trial: those before the load measure the idle path, those in the window the
+// split divides the probes of a trial: those before the load measure the idle path, those in the window the
 // load, those after it neither.
 func split(r *Result, all *record.Latency) {
 	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {

@@ -16,8 +16,8 @@ type flentRest struct {
 // maxMeta bounds metadata, in bytes.
 const maxMeta = 1 << 20
 
-// flentRaw returns the flentRest of an anonymous text, without secrets. Oversize metadata is left out;
-// missing raw values are written as flent does.
+// flentRaw returns the flentRest of an anonymous text, without secrets. It leaves out oversize metadata, and
+// writes missing raw values as flent does.
 func flentRaw(text []byte) ([]byte, error) {
 	var f flentRest
 	if err := decode(text, &f); err != nil {
@@ -29,7 +29,7 @@ func flentRaw(text []byte) ([]byte, error) {
 	}
 
 	d := json.NewDecoder(bytes.NewReader(f.Meta))
-	d.UseNumber() // digits stay as they are
+	d.UseNumber() // keep the digits
 	var meta map[string]any
 	if len(f.Meta) <= maxMeta && d.Decode(&meta) == nil {
 		conceal(meta)
@@ -37,13 +37,13 @@ func flentRaw(text []byte) ([]byte, error) {
 
 	f.Meta = nil
 	if meta != nil {
-		f.Meta, _ = json.Marshal(meta) // as it was read
+		f.Meta, _ = json.Marshal(meta) // it has just been decoded
 	}
 
 	return json.Marshal(f)
 }
 
-// conceal takes secrets and what identifies somebody out of metadata.
+// conceal removes secrets and personal data from metadata.
 func conceal(v any) {
 	switch v := v.(type) {
 	case []any:

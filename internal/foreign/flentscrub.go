@@ -17,7 +17,7 @@ var (
 	// Names of keys whose values identify a person, a place or a single device.
 	personal = regexp.MustCompile(`(?i)ssid|serial|uuid|imei|imsi|machine_?id|latitude|longitude|^location$|` +
 		`(?:^|_)(?:user|user_?name|login|owner|e?mail)$`)
-	// The same in words: "SSID: home", "serial number=A1".
+	// The same within a text: "SSID: home", "serial number=A1".
 	personalWord = regexp.MustCompile(`(?i)\b((?:[be]?ssid|serial(?:[ _-]?(?:number|no))?|user(?:[ _-]?name)?|` +
 		`login)\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;"']+)`)
 	keyed    = regexp.MustCompile(`("(?:[^"\\]|\\.)*")(\s*:\s*)("(?:[^"\\]|\\.)*")`)
@@ -25,26 +25,26 @@ var (
 	userAt   = regexp.MustCompile(`[0-9A-Za-z_.+-]+@[0-9A-Za-z_.-]*`)
 	quoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	wordOf   = regexp.MustCompile(`[0-9A-Za-z_.:%-]+`)
-	// Addresses within a word: IPv4, and Ethernet with systemd's interface names that hold one.
+	// Addresses within a word: IPv4, Ethernet, and systemd's interface names that contain one.
 	addressIn = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
 		`\b[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2}\b|\b(?:en|wl|ww)x[0-9a-f]{12}\b`)
 	pathIn = regexp.MustCompile(`(^|[\s"'=(,:])((?:~|[A-Za-z]:)?[/\\][A-Za-z_.][^\s"',;:)]*|\\\\[^\s"',;)]+)`)
 	homeOf = regexp.MustCompile(`[/\\](?:home|Users)[/\\]([^/\\"':;]+)`)
-	// Folders of every system, whose files are nobody's own.
+	// System directories, whose files are not personal.
 	systemPath = regexp.MustCompile(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
 )
 
-// aliases replace the addresses, hosts, users and paths of a file. Each has its own, so that series named
-// after them stay apart.
+// aliases replaces the addresses, hosts, users and paths of a file. Each has its own alias, so that series
+// named after them stay distinct.
 type aliases struct {
 	of    map[string]string
-	names []string // words that are replaced wherever they stand alone, the longest first
+	names []string // words replaced wherever they stand alone, the longest first
 }
 
-// maxNames bounds the names that are looked for in every text of a file.
+// maxNames bounds the names that are searched in every text of a file.
 const maxNames = 200
 
-// alias returns what stands for a text, of the kind "address", "host", "name" or "path".
+// alias returns the replacement of a text, of the kind "address", "host", "name" or "path".
 func (a *aliases) alias(kind, text string) string {
 	if a.of[text] == "" {
 		a.of[text] = fmt.Sprintf("(%s %d)", kind, len(a.of)+1)
@@ -81,14 +81,14 @@ func (a *aliases) text(s string) string {
 	s = wordOf.ReplaceAllStringFunc(s, a.word)
 	return userAt.ReplaceAllStringFunc(s, func(m string) string {
 		user, alone := strings.CutSuffix(m, "@")
-		if alone { // whose host has an alias
+		if alone { // its host has an alias
 			return a.alias("name", user) + "@"
 		}
 		return a.alias("name", m)
 	})
 }
 
-// isPath reports whether a text as a whole is a path of somebody's own, which may hold spaces.
+// isPath reports whether a text as a whole is a personal path, which may contain spaces.
 func isPath(s string) bool {
 	m := pathIn.FindStringSubmatchIndex(s)
 	return m != nil && m[4] == 0 && !systemPath.MatchString(s) && !strings.Contains(s, " -") &&
@@ -103,7 +103,7 @@ func (a *aliases) word(word string) string {
 		return alias + word[len(host):]
 	}
 
-	for at := range whole { // behind "label:", but not behind "series::"
+	for at := range whole { // after "label:", but not after "series::"
 		if at == 0 || at > 1 && whole[at-1] == ':' && whole[at-2] != ':' {
 			if _, err := netip.ParseAddr(whole[at:]); err == nil {
 				return word[:at] + a.address(whole[at:]) + word[len(whole):]
@@ -114,7 +114,7 @@ func (a *aliases) word(word string) string {
 	return addressIn.ReplaceAllStringFunc(word, a.address)
 }
 
-// replaceAlone replaces a name where no letter, digit or "_" touches it.
+// replaceAlone replaces a name that has no letter, digit or "_" beside it.
 func replaceAlone(s, name, by string) string {
 	var b strings.Builder
 	for {
@@ -138,7 +138,7 @@ func inWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
 }
 
-// hosts adds the hosts that a file names, and their users.
+// hosts adds the hosts in a file, and their users.
 func (a *aliases) hosts(f *flentFile) {
 	hosts := append(f.Meta.Hosts, f.Meta.Host, f.Meta.Local)
 	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {
@@ -146,7 +146,7 @@ func (a *aliases) hosts(f *flentFile) {
 	}
 
 	for _, host := range hosts {
-		for _, word := range wordOf.FindAllString(string(host), -1) { // that of a user, too
+		for _, word := range wordOf.FindAllString(string(host), -1) { // also a user's name
 			name, _, _ := strings.Cut(strings.TrimRight(word, ".:-%"), ":")
 			if a.text(word) == word && strings.ToUpper(name) != strings.ToLower(name) &&
 				!slices.Contains(nobody[:], name) {
@@ -197,7 +197,7 @@ func (a *aliases) people(text []byte) {
 func (f *flentFile) anonymous(text []byte) []byte {
 	a := &aliases{of: map[string]string{}}
 	test := string(f.Meta.Name)
-	if isPath(test) { // of one's own: its name is in no folder of flent's
+	if isPath(test) { // the user's own: its name is in no directory of flent
 		a.of[test] = path.Base(strings.ReplaceAll(test, `\`, "/"))
 	}
 
@@ -218,7 +218,7 @@ func (f *flentFile) anonymous(text []byte) []byte {
 			var s string
 			seen[string(q)] = bytes.Clone(q)
 			if json.Unmarshal(q, &s) == nil && a.text(s) != s {
-				seen[string(q)], _ = json.Marshal(a.text(s)) // a string can always be
+				seen[string(q)], _ = json.Marshal(a.text(s)) // a string always can
 			}
 		}
 		return seen[string(q)]

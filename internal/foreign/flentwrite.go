@@ -19,11 +19,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ErrNoSeries reports a trial without anything to draw over time.
+// ErrNoSeries means that a trial has nothing to draw over time.
 var ErrNoSeries = errors.New("it has no series of a rate or of round trips")
 
-// flentStep is flent's own step of the common axis in seconds. It grows where there would be more than
-// maxSteps.
+// flentStep is flent's own step of the common axis in seconds. It grows if there would be more than maxSteps.
 const (
 	flentStep = .2
 	maxSteps  = 50_000
@@ -31,12 +30,12 @@ const (
 
 // sheet holds a test in flent's form.
 type sheet struct {
-	name   string // of flent's test, whose plots fit
+	name   string // name of the flent test whose plots fit
 	zero   time.Time
 	step   float64
 	x      []float64
 	series []curve
-	raw    map[string][]rawPoint // single probes, alone
+	raw    map[string][]rawPoint // single probes only
 }
 
 // curve holds a series on the sheet's axis.
@@ -52,10 +51,10 @@ type rawPoint struct {
 	Seq int    `json:"seq"`
 }
 
-// WriteFlent writes a trial as a data file of flent, gzip'ed. One that came from there has the series, raw
-// values and metadata that it came with; else it has version 4, with goodput by direction and the round trips
-// on a common axis, and has raw values of probes alone. The same trial gives the same bytes. ErrNoSeries is
-// for a trial without any series.
+// WriteFlent writes a trial as a data file of flent, gzip'ed. An imported one keeps its series, raw values
+// and metadata; any other is written in version 4, with goodput by direction and the round trips on a common
+// axis, and raw values only for probes. The same trial gives the same bytes. The error is ErrNoSeries for a
+// trial without any series.
 func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	s := ofFlent(t)
 	if s == nil {
@@ -118,7 +117,7 @@ func ofFlent(t *record.Trial) *sheet {
 	return s
 }
 
-// ofTrial returns the sheet of our own series.
+// ofTrial returns the sheet for our own series.
 func ofTrial(t *record.Trial) *sheet {
 	from := t.Window.Start
 	to := max(t.Window.Stop, t.Window.End)
@@ -168,7 +167,7 @@ func ofTrial(t *record.Trial) *sheet {
 	return s
 }
 
-// addRates adds the goodput of each direction, or what was sent where the receiver has no series.
+// addRates adds the goodput of each direction, or what was sent if the receiver has no series.
 func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	protocol := strings.ToUpper(tr.Load.Protocol)
 	s.name = map[string]string{record.Up: "tcp_upload", record.Down: "tcp_download",
@@ -213,8 +212,8 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	}
 }
 
-// addProbes adds round trips under ICMP's name, by which every plot of flent that combines them with rates
-// finds them. The file's note names the real probe.
+// addProbes adds round trips under ICMP's name, by which all of flent's combined plots find them. The file's
+// note names the real probe.
 func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	if n := len(s.series); n == 0 || s.series[n-1].name != flentICMP {
 		s.series = append(s.series, curve{flentICMP, "ms", slices.Repeat([]float64{math.NaN()}, len(s.x))})
@@ -237,7 +236,7 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 		}
 	}
 
-	points := append([]rawPoint{}, s.raw[flentICMP]...) // a list, also if all are lost
+	points := append([]rawPoint{}, s.raw[flentICMP]...) // a list, even if all are lost
 	seq := 0
 	if n := len(points); n > 0 {
 		seq = points[n-1].Seq + 1

@@ -28,7 +28,7 @@ import (
 // MaxText bounds a file's text, decompressed, in bytes.
 const MaxText = 64 << 20
 
-// Bounds of what stands in a text of JSON, each object of which may take a hundred bytes of memory, and each
+// Bounds on the contents of a JSON text, each object of which may take a hundred bytes of memory, and each
 // value eight.
 const (
 	maxObjects = 1 << 20
@@ -39,8 +39,8 @@ const (
 
 // Result is a trial that another program measured. Times are nanoseconds from its beginning.
 type Result struct {
-	Factors      record.Factors // the conditions that the file names
-	Began        time.Time      // the zero time if the file does not tell
+	Factors      record.Factors // the conditions that the file states
+	Began        time.Time      // zero if the file does not state it
 	Traffic      *record.Traffic
 	Idle, Loaded *record.Latency
 	Window       record.Window
@@ -50,7 +50,7 @@ type Result struct {
 	LeftOut string
 }
 
-// newResult returns a result without a number. It lacks what is named, and what every other program lacks.
+// newResult returns a result without a number. It lacks lacks, and what every other program lacks.
 func newResult(version string, lacks ...string) Result {
 	return Result{
 		Factors: record.Factors{},
@@ -65,7 +65,7 @@ func newResult(version string, lacks ...string) Result {
 
 // format is a file format of another program.
 type format struct {
-	name, file string // what it is called, and what writes such a file
+	name, file string // its name, and what writes such a file
 	read       func(text []byte) ([]Result, error)
 }
 
@@ -82,12 +82,12 @@ func formats() []format {
 	}
 }
 
-// each reads texts that hold one JSON document or several.
+// each returns a reader for texts with one or several JSON documents.
 func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
 	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
 }
 
-// known lists the formats that can be read, and the agent's, which is added to a run.
+// known lists the readable formats, and the agent's, which is added to a run.
 func known() string {
 	var files []string
 	for _, f := range formats() {
@@ -96,7 +96,7 @@ func known() string {
 	return strings.Join(files, ", ") + ", and what chokepoint-agent prints"
 }
 
-// Formats lists the names of the formats that are read.
+// Formats lists the names of the readable formats.
 func Formats() (names []string) {
 	for _, f := range formats() {
 		names = append(names, f.name)
@@ -106,7 +106,7 @@ func Formats() (names []string) {
 
 // Error describes what is wrong with a file, and where.
 type Error struct {
-	Line   int   // 0: the file as a whole
+	Line   int   // 0: the whole file
 	Offset int64 // bytes of the decompressed text
 	Err    error
 }
@@ -125,14 +125,15 @@ type failedError struct{ text string }
 
 func (e *failedError) Error() string { return e.text }
 
-// Failed reports whether a file could be read but holds failed tests only.
+// Failed reports whether a file was readable but contains only failed tests.
 func Failed(err error) bool {
 	_, ours := errors.AsType[*failedError](err)
 	_, iperf := errors.AsType[*iperf3.FailedError](err)
 	return ours || iperf
 }
 
-// Read reads the text of a file in a format of Formats, "" for what it looks like. An error is an *Error.
+// Read reads the text of a file in a format of Formats, or for "" in the format that it appears to have. An
+// error is an *Error.
 func Read(text []byte, name string) ([]Result, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, fileError("known are: "+known(), "there is nothing in it")
@@ -169,12 +170,12 @@ func Read(text []byte, name string) ([]Result, error) {
 	return nil, fileError(check.Choice(name, "formats", Formats()), "format %q is not known", name)
 }
 
-// fileError returns the error of a file as a whole.
+// fileError returns an error about the whole file.
 func fileError(hint, format string, args ...any) *Error {
 	return &Error{Err: check.WithHint(fmt.Errorf(format, args...), hint)}
 }
 
-// Text reads a file's text, which gzip or bzip2 may have compressed. An error is an *Error, or the reader's.
+// Text reads a file's text, which may be compressed by gzip or bzip2. An error is an *Error, or the reader's.
 func Text(from io.Reader) ([]byte, error) {
 	buffered := bufio.NewReader(from)
 	head, _ := buffered.Peek(3)
@@ -225,7 +226,7 @@ func detect(text []byte) string {
 		}
 	}
 
-	if err != nil { // it is damaged, perhaps cut: keys below the top may still identify it
+	if err != nil { // it is damaged, perhaps truncated: keys below the top may still identify it
 		for _, m := range append(marks(), mark{"raw_values", "flent"}, mark{"intervals", "iperf3"},
 			mark{"test_start", "iperf3"}) {
 			if bytes.Contains(text, []byte(`"`+m.key+`"`)) {
@@ -265,7 +266,7 @@ func marks() []mark {
 		{"event", "iperf3"}}
 }
 
-// decode reads a text of one JSON value.
+// decode parses a text with one JSON value.
 func decode(text []byte, into any) error {
 	if err := bounded(text); err != nil {
 		return err
@@ -285,7 +286,7 @@ func bounded(text []byte) error {
 	return nil
 }
 
-// at gives an error the place that it names, as far as it does.
+// at adds to an error the place that it names, if any.
 func at(text []byte, err error) error {
 	if err == nil {
 		return nil
@@ -303,8 +304,8 @@ func at(text []byte, err error) error {
 	return &Error{Err: check.JSONWords(err)}
 }
 
-// wrongNumber finds the first non-number in a field of numbers, for which json names the struct fields alone:
-// "results" for "results.TCP upload". It returns the byte behind the value and the full path, or -1 and the
+// wrongNumber finds the first non-number in a field of numbers, for which json names only the struct fields:
+// "results" for "results.TCP upload". It returns the offset after the value and the full path, or -1 and the
 // field.
 func wrongNumber(text []byte, field string) (offset int64, path string) {
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -313,7 +314,7 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 		list, valued bool
 		key          string
 	}
-	var all []open // objects and lists that the value is in
+	var all []open // enclosing objects and lists
 	for {
 		token, err := d.Token()
 		if err != nil {
@@ -372,13 +373,13 @@ func linesOf(text []byte, most int) iter.Seq2[int, string] {
 	}
 }
 
-// place returns an error at a byte of the text.
+// place returns an error at an offset in the text.
 func place(text []byte, offset int, err error) *Error {
 	offset = min(max(offset, 0), len(text))
 	return &Error{Line: 1 + bytes.Count(text[:offset], []byte("\n")), Offset: int64(offset), Err: err}
 }
 
-// number is a number of JSON; null is NaN.
+// number is a JSON number; null is NaN.
 type number float64
 
 func (n *number) UnmarshalJSON(b []byte) error {
@@ -393,7 +394,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 
-	err = json.Unmarshal(b, &v) // which says what it is
+	err = json.Unmarshal(b, &v) // whose error describes it
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		e.Offset = 0 // it is within b
 	}
@@ -408,7 +409,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'g', -1, 64), nil
 }
 
-// words is a text of JSON; any other value becomes its JSON.
+// words is a JSON string; any other value becomes its JSON.
 type words string
 
 func (w *words) UnmarshalJSON(b []byte) error {
@@ -421,7 +422,7 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// name makes a text of a file fit to show: plain, on one line, not long.
+// name makes text from a file presentable: plain, on one line, short.
 func name(s string) string {
 	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*maxName)])), " ")
 	r := []rune(s)
@@ -432,21 +433,21 @@ func name(s string) string {
 	return s
 }
 
-// set gives the result's cell a level, unless that is empty.
+// set sets a level in the result's cell, unless it is empty.
 func (r *Result) set(f factor.Name, level string) {
 	if level = name(level); level != "" {
 		f.Set(r.Factors, level)
 	}
 }
 
-// setNumber gives the result's cell a number as level, unless that is 0.
+// setNumber sets a number as a level in the result's cell, unless it is 0.
 func (r *Result) setNumber(f factor.Name, n int) {
 	if n != 0 {
 		r.set(f, strconv.Itoa(n))
 	}
 }
 
-// setLoad gives the result's cell the levels of a load.
+// setLoad sets the levels of a load in the result's cell.
 func (r *Result) setLoad(l record.Load) {
 	r.set(factor.Protocol, l.Protocol)
 	r.set(factor.Direction, l.Direction)
@@ -459,7 +460,7 @@ func (r *Result) lack(what string) { r.Foreign.Lacks = append(r.Foreign.Lacks, w
 // finite reports whether a number can be a measurement.
 func finite(v, most float64) bool { return v >= 0 && v <= most }
 
-// Greatest values that are believed: bits or bytes per second, and seconds.
+// Largest plausible values: bits or bytes per second, and seconds.
 const (
 	maxRate    = 1e15
 	maxSeconds = 1e7

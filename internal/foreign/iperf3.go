@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// readIperf3 reads what iperf3 prints: by --json one document of each test, by --json-stream (3.17 and later)
+// readIperf3 parses iperf3's output: with --json one document per test, with --json-stream (3.17 and later)
 // lines, each an object with an event and its data, without them tables.
 func readIperf3(text []byte) ([]Result, error) {
 	docs, err := documents(text)
@@ -27,7 +27,7 @@ func readIperf3(text []byte) ([]Result, error) {
 		return nil, err
 	}
 
-	printed := map[int]iperf3.Printed{} // by the byte at which it begins
+	printed := map[int]iperf3.Printed{} // by the offset at which it begins
 	from := 0
 	for _, d := range append(docs, document{from: len(text)}) {
 		for _, p := range iperf3.ReadPrinted(text[from:d.from]) {
@@ -39,7 +39,7 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 
 	if len(tests) == 0 {
-		_, err := iperf3.ReadFile(text) // it says what is wrong
+		_, err := iperf3.ReadFile(text) // its error says what is wrong
 		return nil, at(text, err)
 	}
 
@@ -54,7 +54,7 @@ func readIperf3(text []byte) ([]Result, error) {
 
 		file, err := iperf3.ReadFile(d.text)
 		switch {
-		case err != nil && d.joined: // it names no place in the text
+		case err != nil && d.joined: // it has no offset in the text
 			return nil, &Error{Err: check.JSONWords(err)}
 		case err != nil:
 			return nil, at(d.text, err)
@@ -115,7 +115,7 @@ func iperf3Result(file *iperf3.File) Result {
 // title is the factor for a user's name of a test.
 const title = factor.Name("title")
 
-// What no other program has, and others lack now and then.
+// What all other programs lack, and some.
 const (
 	oneRun   = "repetitions"
 	noWarmup = "a warm-up that is cut off"
@@ -124,8 +124,8 @@ const (
 var unwatched = []string{"telemetry of the nodes", "proof of the path by counters", "verified content",
 	"the tester's own ceiling"}
 
-// unstreamed puts the lines of --json-stream together to the documents that --json writes, which it returns
-// as they are. A test begins with its event "start".
+// unstreamed assembles the lines of --json-stream to the documents that --json writes, and returns those
+// unchanged. A test begins with its event "start".
 func unstreamed(text []byte, docs []document) (tests []document, err error) {
 	var s *iperf3Stream
 	flush := func() {
@@ -135,7 +135,7 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 
 		s = nil
 	}
-	var last json.RawMessage // of what was streamed, its start
+	var last json.RawMessage // start of the last streamed test
 	for _, d := range docs {
 		var line struct {
 			Event *string         `json:"event"`
@@ -150,7 +150,7 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 			flush()
 			n := len(tests) - 1
 			if n >= 0 && tests[n].joined && sameJSON(last, line.Start) {
-				tests = tests[:n] // --json-stream-full-output has the whole at its end
+				tests = tests[:n] // --json-stream-full-output has the complete document at its end
 			}
 
 			tests = append(tests, d)
@@ -200,12 +200,12 @@ type iperf3Stream struct {
 
 // document returns the test as --json writes it.
 func (s *iperf3Stream) document() document {
-	s.parts["intervals"], _ = json.Marshal(s.intervals) // what was read can be written
+	s.parts["intervals"], _ = json.Marshal(s.intervals) // parsed JSON can be written
 	whole, _ := json.Marshal(s.parts)
 	return document{from: s.from, to: s.to, text: whole, joined: true}
 }
 
-// sameJSON reports whether two values differ in white space at most.
+// sameJSON reports whether two values differ at most in white space.
 func sameJSON(a, b json.RawMessage) bool {
 	var one, other bytes.Buffer
 	return json.Compact(&one, a) == nil && json.Compact(&other, b) == nil &&

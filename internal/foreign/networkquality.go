@@ -14,7 +14,7 @@ import (
 
 // qualityFile is the JSON of networkQuality -c of macOS 12 to 27: rates in bit/s, responsiveness in round
 // trips per minute, base_rtt in ms. With -s the directions run one after the other, and each has its own
-// responsiveness. The keys of mach rpm follow (networkquality-rs, cli/src/report.rs).
+// responsiveness. After these come the keys of mach rpm (networkquality-rs, cli/src/report.rs).
 type qualityFile struct {
 	Down     *number `json:"dl_throughput"`
 	Up       *number `json:"ul_throughput"`
@@ -121,11 +121,11 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// qualityTime reads the date of a test in its machine's zone, or in UTC if it names none. It returns the zero
-// time for no date.
+// qualityTime parses the date of a test in its machine's zone, or in UTC if it names none. It returns the
+// zero time if there is no date.
 func qualityTime(text string) time.Time {
 	for _, layout := range []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05",
-		"2006-01-02 15:04:05 -0700"} { // each also with a fraction of a second
+		"2006-01-02 15:04:05 -0700"} { // each also with fractions of a second
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC()
 		}

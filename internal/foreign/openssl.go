@@ -19,19 +19,19 @@ import (
 // opensslLacks lists what every result lacks.
 var opensslLacks = []string{oneRun, "the node that it was", "clock and temperature of the CPU"}
 
-// Factors of what openssl speed measured other than cells of engine cipher do: with EVP in software, per
-// second of elapsed time.
+// Factors for measurements of openssl speed that differ from cells of engine cipher: with EVP in software,
+// per second of elapsed time.
 const (
 	implementation = "implementation"
-	lowLevel       = "low-level" // openssl's interface below EVP, of versions before 3
+	lowLevel       = "low-level" // openssl's interface below EVP, in versions before 3
 	timing         = "timing"
 	cpuTime        = "cpu"
 )
 
 // speedLine is one figure of openssl speed.
 type speedLine struct {
-	algorithm, operation string // as ciphers has them, of what it knows
-	block                int    // 0 = does not matter
+	algorithm, operation string // as in ciphers, if known there
+	block                int    // 0 = irrelevant
 	rate                 float64
 	threads              int
 	lowLevel             bool
@@ -40,13 +40,13 @@ type speedLine struct {
 
 // speedRun is one call of openssl speed, as described by its messages.
 type speedRun struct {
-	engine  string // that it set, "" for none
-	elapsed bool   // it said that elapsed time divides
-	began   bool   // its messages are there from the first measurement on
+	engine  string // as set by the call, "" for none
+	elapsed bool   // it reported dividing by elapsed time
+	began   bool   // its messages are complete from the first measurement on
 	figures bool   // its figures have begun
 }
 
-// read takes a message of a call. Messages behind the figures belong to the next call.
+// read parses a message of a call. Messages after the figures belong to the next call.
 func (r *speedRun) read(l string) {
 	if r.figures {
 		*r = speedRun{}
@@ -66,16 +66,16 @@ const elapsedMessage = "You have chosen to measure elapsed time"
 
 var engineSet = regexp.MustCompile(`^[Ee]ngine "([^"]+)" set\.$`)
 
-// readOpenSSL reads what openssl speed prints, for people or, with -mr, for machines (apps/speed.c, 1.1.1 to
-// 3.5).
+// readOpenSSL parses the output of openssl speed, for people or, with -mr, for machines (apps/speed.c, 1.1.1
+// to 3.5).
 func readOpenSSL(text []byte) ([]Result, error) {
 	var lines []speedLine
 	var leftOut []Result
 	var sizes []int
-	var columns []string // of operations: "sign/s", "verify/s", "op/s"
+	var columns []string // for operations: "sign/s", "verify/s", "op/s"
 	version := ""
-	processes := map[string]int{} // of -multi, by the figure whose sum follows
-	threads, figures := 1, false  // of a text for people; whether figures were there since "Got: "
+	processes := map[string]int{} // with -multi, by the figure whose sum follows
+	threads, figures := 1, false  // in a text for people; whether figures came since "Got: "
 	var run speedRun
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
@@ -83,7 +83,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		var found []speedLine
 		var err error
 		switch {
-		case strings.HasPrefix(l, "Got: "): // of one process of -multi; the sum follows, without a head
+		case strings.HasPrefix(l, "Got: "): // from one process of -multi; the sum follows, without a head
 			l, number, _ := strings.Cut(strings.TrimPrefix(l, "Got: "), " from ")
 			if figures {
 				threads, figures = 1, false
@@ -115,7 +115,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 				threads, figures = 1, false
 			}
 
-			if run.figures { // of the call before
+			if run.figures { // from the previous call
 				run = speedRun{}
 			}
 		case fields[0] == "type" && strings.HasSuffix(l, "bytes"):
@@ -227,7 +227,7 @@ func (x speedLine) result(version string) Result {
 	return r
 }
 
-// setRun adds the factors of how a figure was measured. The low-level interface uses no engine.
+// setRun adds factors for the conditions of a figure. The low-level interface uses no engine.
 func (x *speedLine) setRun(r *Result) {
 	switch {
 	case x.lowLevel:
@@ -263,7 +263,7 @@ func (x *speedLine) named(text string) {
 	}
 }
 
-// machineSpeed reads a line of -mr. One alone goes through the parser that the bench of ciphers has.
+// machineSpeed parses a line of -mr, by the parser for cells of ciphers.
 func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err error) {
 	fields := strings.Split(l, ":")
 	if fields[0] == "+H" {
@@ -279,7 +279,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	}
 
 	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
-		return nil, sizes, nil // of kinds of keys that no VPN has: RSA, DSA, ECDSA, FFDH
+		return nil, sizes, nil // kinds of keys that no VPN has: RSA, DSA, ECDSA, FFDH
 	}
 
 	if slices.ContainsFunc(fields[3:], notFinite.MatchString) {
@@ -350,7 +350,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	return found, sizes, nil
 }
 
-// blockSpeed reads "AES-128-GCM 123456.78k 234567.89k": thousands of bytes per second by size.
+// blockSpeed parses "AES-128-GCM 123456.78k 234567.89k": thousands of bytes per second by size.
 func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	first := len(fields) - len(sizes)
 	if first < 1 {
@@ -372,7 +372,8 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	return found, nil
 }
 
-// rateOf reads a rate above 0; NaN is one that openssl does not know, since it did nothing or took no time.
+// rateOf parses a rate above 0; NaN means that openssl does not know it, since it did nothing or took no
+// time.
 func rateOf(figure string) (float64, error) {
 	if notFinite.MatchString(figure) {
 		return math.NaN(), nil
@@ -386,7 +387,7 @@ func rateOf(figure string) (float64, error) {
 	return v, err
 }
 
-// keySpeed reads "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4": the last are per second.
+// keySpeed parses "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4": the last ones are per second.
 func keySpeed(fields, operations []string) (found []speedLine, err error) {
 	first := len(fields) - len(operations)
 	i := 0

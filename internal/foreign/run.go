@@ -17,8 +17,8 @@ type Source struct {
 	Results []Result
 }
 
-// Run makes a run of what files gave. conditions are levels that hold for all of it; an empty one takes a
-// factor away. Results of the same conditions are repetitions of one cell.
+// Run makes a run from the results of files. conditions are levels that hold for the whole run; an empty one
+// removes a factor. Results with the same conditions are repetitions of one cell.
 func Run(id string, now time.Time, sources []Source, conditions record.Factors) (record.Run, []record.Trial) {
 	run := record.Run{
 		RunHead:      record.RunHead{ID: id, Status: record.RunDone, Lab: record.LabImported},
@@ -123,10 +123,10 @@ func leftOutCaveats(parts []string) (out []record.Caveat) {
 	return out
 }
 
-// undated is lacking where a file does not contain the time of measurement.
+// undated is lacking if a file does not contain the time of measurement.
 const undated = "when it was measured: it has the time of the import"
 
-// dated reports whether a time can be one at which something was measured.
+// dated reports whether a time is plausible for a measurement.
 func dated(t time.Time) bool { return t.Year() > 1970 && t.Year() < 2200 }
 
 // nameOf names a run by the programs that measured it and its file, or the number of files.

@@ -9,14 +9,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Heads of the tables that ministat and benchstat print, the latter until 2022 and since.
+// Heads of the tables printed by ministat and benchstat, the latter until 2022 and since.
 var (
 	ministatHead  = regexp.MustCompile(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
 	ministatFile  = regexp.MustCompile(`(?m)^[x+*%#@O] (\S.*)$`)
 	benchstatHead = regexp.MustCompile(`(?m)^name .*(?:time/op|speed|delta|alloc/op)|│.*\S/op|│.*vs base`)
 )
 
-// summary returns an error if a text is a summary by ministat or benchstat, which holds no single values.
+// summary returns an error if a text is a summary by ministat or benchstat, which contains no single values.
 func summary(text []byte) error {
 	text = text[:min(len(text), 64<<10)]
 	switch {

@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// wgRate matches a cell with one rate, as iperf3 or people write it. B is a byte.
+// wgRate matches a cell with one rate, as written by iperf3 or people. B is a byte.
 var wgRate = regexp.MustCompile(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
 
-// parseRate reads a rate in bit/s. Anything around it makes it another rate, or several, and is an error.
+// parseRate parses a rate in bit/s. Any additional text makes it another rate, or several, and is an error.
 func parseRate(cell string) (float64, error) {
 	m := wgRate.FindStringSubmatch(cell)
 	if m == nil {
@@ -34,7 +34,7 @@ func parseRate(cell string) (float64, error) {
 	return rate, nil
 }
 
-// wgRow splits a row of a table of wg-bench; false for prose and for the line below a table's head.
+// wgRow splits a row of a table of wg-bench; ok is false for prose and for the line below a table's head.
 func wgRow(l string) (cells []string, ok bool) {
 	if !strings.HasPrefix(l, "|") || strings.Trim(l, "|-: ") == "" {
 		return nil, false
@@ -58,10 +58,10 @@ func isWGBench(l string) bool {
 }
 
 // readWGBench reads rows of the tables of wg-bench: device / CPU, system / kernel [/ flags], rate, note. Rows
-// with different notes are of different settings. A row without a rate is left out, with the reason.
+// with different notes have different settings. A row without a rate is left out, with the reason.
 func readWGBench(text []byte) ([]Result, error) {
 	var out []Result
-	var first, head error // what was left out first; of a row that may be a table's head
+	var first, head error // the first omission, and that of a row that may be a table's head
 	results := 0
 	leave := func() {
 		if head != nil {
@@ -77,7 +77,7 @@ func readWGBench(text []byte) ([]Result, error) {
 		cells, ok := wgRow(l)
 		if !ok {
 			if strings.HasPrefix(l, "|") && strings.Contains(l, "-") {
-				head = nil // it was one
+				head = nil // the row was a head
 			}
 			continue
 		}
