@@ -34,7 +34,7 @@ const ownPlan = "own plan"
 
 const hostWords = "the name of a host or file"
 
-// identities matches the forms of what identifies an author.
+// identities matches the forms of text that identifies an author.
 var identities = [...]struct {
 	form  *regexp.Regexp
 	words string
@@ -64,8 +64,8 @@ func identity(text string) string {
 	return ""
 }
 
-// fact is a text in words of a device's maker, such as the model of a processor: it is given away if it is
-// short and has no form of an identity.
+// fact returns a text in the words of a device's maker, such as the model of a processor: it is published if
+// it is short and matches no identity.
 func fact(text string) string {
 	if len(text) > 100 || identity(text) != "" {
 		return ""
@@ -73,7 +73,7 @@ func fact(text string) string {
 	return text
 }
 
-// among is a word if it is one of those that this program writes.
+// among returns a word if it is one of those that this program writes.
 func among(word string, words ...string) string {
 	if slices.Contains(words, word) {
 		return word
@@ -81,7 +81,7 @@ func among(word string, words ...string) string {
 	return ""
 }
 
-// The forms of what this program makes up itself.
+// The forms of texts that this program generates.
 var (
 	runForm     = regexp.MustCompile(`^\d{8}-\d{6}-[0-9a-f]{4}$`)
 	rowForm     = regexp.MustCompile(`^b\d+-r\d+(\.\d+)?$`)
@@ -91,8 +91,8 @@ var (
 	release     = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 )
 
-// anonymous returns the part of a document that is given away. It is built anew, field by field: what is not
-// named here is left out, and so is every word of a sentence that this program does not have itself.
+// anonymous returns the part of a document that is published. It is built anew, field by field: it omits what
+// is not named here, and every word of a sentence that is not this program's.
 func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
 	run := &d.Run
 	head := analysis.RunHead{
@@ -154,7 +154,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 		out.Cells = append(out.Cells, cellOf(&d.Cells[i], words))
 	}
 
-	for i, label := range analysis.Labels(c, all) { // a plan has words of its own for levels
+	for i, label := range analysis.Labels(c, all) { // a plan has its own words for levels
 		out.Cells[i].Label = label
 	}
 
@@ -180,8 +180,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 	return out, nil
 }
 
-// known refuses factors that this program has not, levels that it would not write, and of both what may tell
-// of somebody.
+// known refuses unknown factors and levels, and those that may identify somebody.
 func known(f record.Factors, c *factor.Catalogue) error {
 	if len(f) == 0 {
 		return errors.New("it has no factors")
@@ -213,13 +212,13 @@ func known(f record.Factors, c *factor.Catalogue) error {
 	return nil
 }
 
-// nameIdentity says what in the name of a factor of a family, such as a kernel setting, may tell of its
+// nameIdentity describes what in the name of a factor of a family, such as a kernel setting, may identify its
 // author: the name or address of a network device; "" for nothing.
 func nameIdentity(name string) string {
-	plain, _ := factor.Split(name) // a place is one of a lab's
+	plain, _ := factor.Split(name) // a place is one of the lab's
 	_, param, _ := strings.Cut(plain, ":")
 	for _, i := range identities {
-		if i.words != hostWords && i.form.MatchString(param) { // a kernel setting has dots, too
+		if i.words != hostWords && i.form.MatchString(param) { // a kernel setting contains dots, too
 			return i.words
 		}
 	}
@@ -243,7 +242,7 @@ func environments(all []record.Environment) []record.Environment {
 		of := record.Environment{Node: nodeForm.FindString(e.Node), Facts: map[string]string{}}
 		for _, name := range facts {
 			text := fact(e.Facts[name])
-			if name == "kernel" { // whose builder may be named behind it
+			if name == "kernel" { // whose builder may be named after it
 				text = release.FindString(e.Facts[name])
 			}
 
@@ -259,8 +258,8 @@ func environments(all []record.Environment) []record.Environment {
 	return out
 }
 
-// caveats keep the content of their texts, as far as it is in words that this program has. What has no words
-// left says what its kind means.
+// caveats keep the content of their texts, as far as its words are this program's. A text without any words
+// left is replaced by the meaning of its kind.
 func caveats(all []record.Caveat, words map[string]bool) []record.Caveat {
 	var out []record.Caveat
 	for _, k := range all {
@@ -290,19 +289,19 @@ func reasons(all []evidence.Reason) []evidence.Reason {
 	return out
 }
 
-// counted are the observations of a diagnosis, besides declared metrics, whose name and number tell nothing
-// of anybody: counts, and shares that end in _ratio.
+// counted lists the observations of a diagnosis, other than declared metrics, whose name and number reveal
+// nothing about anybody: counts, and shares that end in _ratio.
 var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", "cpu_cores", "drops",
 	"dropped", "tx_dropped", "rx_missed", "rx_errors", "overlimits", "time_squeeze", "outages", "reord_seen",
 	"tunnels", "tunnel_process_cores", "tcp_busy_ratio", "tcp_sndbuf_limited_ratio", "filter_cpu_ratio",
 	"filter_rules", "flows_per_s", "flows_offloaded", "core_throttles", "UdpRcvbufErrors", "IpFragFails",
 	"IpFragCreates"}
 
-// maxFigures bounds the numbers of one cause or reason that are given away.
+// maxFigures bounds the published numbers of one cause or reason.
 const maxFigures = 8
 
-// figures are the numbers of facts, without the part of the node and the words of the run: those of declared
-// metrics, and of what is counted, which is worded anew.
+// figures returns the numbers of facts, without the part of the node and the words of the run: those of
+// declared metrics, and of counts, which get new words.
 func figures(all []evidence.Evidence) []evidence.Evidence {
 	out := []evidence.Evidence{}
 	for _, e := range all {
@@ -344,7 +343,7 @@ func grade(text string) string {
 		evidence.GradeFailed)
 }
 
-// declared keeps the metrics that this program declares: the names of others may be those of devices.
+// declared keeps the metrics that this program declares: other names may be those of devices.
 func declared[V any](all map[string]V) map[string]V {
 	out := map[string]V{}
 	for _, m := range metrics.Metrics() {

@@ -1,7 +1,6 @@
-// Package bundle makes of a run's document a file that can be given away, reads such files of others, and
-// puts their results beside published ones. A bundle holds what its format lists and nothing else: no name
-// of a host, user or file, no address, no key, and no sentence that a machine or a person wrote, but for
-// the words that are typed for it.
+// Package bundle turns a run's document into a file for publication, reads others' files, and compares their
+// results with published ones. A bundle contains only what its format lists: no name of a host, user or file,
+// no address, no key, and no sentence written by a machine or a person, except the words typed for it.
 package bundle
 
 import (
@@ -29,24 +28,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Format is the version of the format; another one is refused.
+// Format is the version of the format; others are refused.
 const Format = "chokepoint-bundle/1"
 
-// MaxSize is the most bytes that a bundle may have.
+// MaxSize is the maximum size of a bundle in bytes.
 const MaxSize = 16 << 20
 
-// Bundle is a run of one device that was given away.
+// Bundle is a published run of one device.
 type Bundle struct {
 	Format     string            `json:"format"` // "chokepoint-bundle/1"
 	Device     string            `json:"device"`
 	Firmware   string            `json:"firmware,omitempty"`
 	Note       string            `json:"note,omitempty"`
-	Conditions map[string]string `json:"conditions"` // lab, and of the plan's ambient, link and watts
-	// Document is the run's document as show --json prints it, with the fields that are listed below.
+	Conditions map[string]string `json:"conditions"` // lab, and the plan's ambient, link and watts
+	// Document is the run's document as show --json prints it, with the fields listed below.
 	Document *analysis.Document `json:"document"`
 }
 
-// New makes a bundle of a run. The words for it are checked: none may tell of their author.
+// New makes a bundle of a run. It checks that the words for it do not identify their author.
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	from := d.Run.ImportedFrom
 	if len(from) > 0 {
@@ -79,10 +78,10 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	return b, nil
 }
 
-// empty reports whether there is nothing that could stand in the catalogue.
+// empty reports whether nothing could be added to the catalogue.
 func (b *Bundle) empty() bool { return len(Results(b.Document)) == 0 && len(Speeds(b.Document)) == 0 }
 
-// settle leaves in a bundle what the format lists, and checks it.
+// settle reduces a bundle to what the format lists, and checks it.
 func (b *Bundle) settle(c *factor.Catalogue) error {
 	for _, text := range []struct {
 		what, text string
@@ -125,7 +124,7 @@ func (b *Bundle) settle(c *factor.Catalogue) error {
 	return nil
 }
 
-// Encode is the file of a bundle. The same bundle gives the same bytes.
+// Encode returns the file of a bundle. The same bundle gives the same bytes.
 func (b *Bundle) Encode() ([]byte, error) {
 	text, err := json.MarshalIndent(b, "", " ")
 	if err != nil {
@@ -134,20 +133,20 @@ func (b *Bundle) Encode() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// ID names a bundle by its content.
+// ID identifies a bundle by its content.
 func (b *Bundle) ID() string {
 	text, err := json.Marshal(b)
 	if err != nil {
-		return "own" // it has been encoded, or read, before
+		return "own" // it was encoded, or read, before
 	}
 
 	sum := sha256.Sum256(text)
 	return fmt.Sprintf("own-%x", sum[:6])
 }
 
-// Read reads the file of a bundle, which anybody may have written. A field that the format does not have is
-// an error; a word that this program does not know, such as a metric of a newer one, is left out. An error
-// names the file and, of JSON, the line.
+// Read reads the file of a bundle, which anybody may have written. A field that the format lacks is an error;
+// an unknown word, such as a metric of a newer version, is omitted. An error names the file and, for JSON,
+// the line.
 func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("read bundle %s: %w", name, err) }
 	if len(content) > MaxSize {
@@ -195,7 +194,7 @@ func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 
 var unknownField = regexp.MustCompile(`unknown field ("[^"]*")`)
 
-// placed says the line at which JSON is wrong.
+// placed adds the line at which JSON is wrong.
 func placed(content []byte, err error) error {
 	offset := check.JSONOffset(err)
 	m := unknownField.FindStringSubmatch(err.Error())
@@ -292,7 +291,7 @@ func (b *Bundle) check() error {
 	return nil
 }
 
-// Bounds of what is read, so that nothing that is drawn of it takes forever.
+// Bounds on the input, so that no drawing of it takes forever.
 const (
 	maxCells, maxTrials = 2000, 100_000
 	maxValue            = 1e15
@@ -304,20 +303,20 @@ func sane(values ...float64) bool {
 
 func hasInterval(low, high float64) bool { return low != 0 || high != 0 }
 
-// Own is a cell of a run as a result that can stand beside published ones.
+// Own is a cell of a run as a result to compare with published ones.
 type Own struct {
 	catalogue.Result
 	Label string         `json:"label"`
-	Cell  *analysis.Cell `json:"-"` // that it is of
+	Cell  *analysis.Cell `json:"-"` // source of the result
 }
 
-// RunDevice is the device of a run's results: which one it is, the run does not say.
+// RunDevice is the device of a run's results: the run does not name it.
 const RunDevice = "run"
 
 // families are the tunnels that studies call by one name.
 var families = [...]string{"wireguard", "openvpn", "esp"}
 
-// Results are the rates of a run's cells, but for those without a router.
+// Results returns the rates of a run's cells, except those without a router.
 func Results(d *analysis.Document) []Own {
 	var out []Own
 	for i := range d.Cells {
@@ -367,9 +366,9 @@ func Results(d *analysis.Document) []Own {
 	return out
 }
 
-// Speeds are the medians of a run's cells of ciphers. Mode says in what one differs from a published speed,
-// which is openssl's with one thread, of encryption and of streams of data; it is empty of those that can
-// stand beside one.
+// Speeds returns the medians of a run's cells of ciphers. Mode describes how one differs from a published
+// speed, which is openssl's with one thread, for encryption and for streams of data; it is empty if they are
+// comparable.
 func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 	for _, cell := range d.Cells {
 		if !factor.Engine.Is(cell.Factors, factor.CipherEngine) {
@@ -417,11 +416,11 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 	return out
 }
 
-// stated are the factors that have a place of their own in a result.
+// stated lists the factors that have a field in a result.
 var stated = [...]factor.Name{factor.Tunnel, factor.Protocol, factor.IP, factor.Direction, factor.Streams,
 	factor.MTU, factor.PacketSize, factor.NAT, factor.Topology}
 
-// Join puts the results of bundles beside those of studies: each bundle is a source of its own.
+// Join adds the results of bundles to those of studies: each bundle is a source.
 func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 	out := &catalogue.Catalogue{
 		Sources: slices.Clone(c.Sources),
@@ -482,14 +481,14 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 	return out
 }
 
-// InPlace is the lab whose own machine was measured in place of the device, "" where the device was.
+// InPlace returns the lab whose own machine was measured instead of the device, "" if the device was.
 func (b *Bundle) InPlace() string { return InPlaceOf(b.Document) }
 
 // InPlaceOf is InPlace for a run.
 func InPlaceOf(d *analysis.Document) string { return inPlace(d) }
 
-// inPlace is a lab whose own machine was measured in place of a device, and whether its routers were
-// emulated; "" of all others.
+// inPlace returns a lab whose own machine was measured instead of a device, and whether its routers were
+// emulated; "" for all others.
 func inPlace(d *analysis.Document) string {
 	lab := d.Run.Lab
 	_, guest := record.GuestArch(lab)
@@ -518,8 +517,8 @@ func (b *Bundle) about() string {
 	return words
 }
 
-// condition words what a result was measured under beyond its own levels: those of other factors, a lab in
-// place of the device, the firmware.
+// condition describes the conditions of a result beyond its own levels: other factors, a lab instead of the
+// device, the firmware.
 func (b *Bundle) condition(own Own) string {
 	words := unusual(b.Document.Catalogue, own.Cell.Factors)
 	if own.Lab != "" {
@@ -533,7 +532,7 @@ func (b *Bundle) condition(own Own) string {
 	return strings.Join(words, ", ")
 }
 
-// unusual names the levels that are not the usual ones, of factors without a place in a result.
+// unusual lists the unusual levels of factors without a field in a result.
 func unusual(c *factor.Catalogue, f record.Factors) (words []string) {
 	names := f.Names()
 	c.Sort(names)
@@ -556,13 +555,13 @@ func (b *Bundle) device(source string) catalogue.Device {
 		if e.Node == "router" && b.InPlace() == "" {
 			d.SoC = e.Facts["cpu_model"]
 			d.Arch = e.Facts["machine"]
-			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0: not known
+			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0: unknown
 		}
 	}
 	return d
 }
 
-// Sound says that a result can stand for its device: a published one, or a valid cell of a run on it.
+// Sound reports whether a result can represent its device: a published one, or a valid cell of a run on it.
 func Sound(r catalogue.Result) bool {
 	return r.Lab == "" && (r.Grade == "" || r.Grade == evidence.GradeValid)
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// left stands for the words of a caveat that are not given away.
+// left stands for the words of a caveat that are not published.
 const left = "…"
 
-// maxSpoken bounds the bytes of a caveat's text that are given away.
+// maxSpoken bounds the published bytes of a caveat's text.
 const maxSpoken = 400
 
-// ownWords are words of caveats, of labs' notes and of plans' cuts that stand in no declaration.
+// ownWords are words in caveats, notes of labs and cuts of plans that occur in no declaration.
 const ownWords = `shown sure sent received arrive arrives describe describes
 a about above absolute after against all alone already also an and another any are as at be because
 been before behind below beside between both but by can cannot cells comes content could did do does
@@ -44,7 +44,7 @@ var (
 	spokenParts = regexp.MustCompile(`[-/·:=@_…]`)
 )
 
-// vocabulary are the words that this program has for what it measures, in small letters.
+// vocabulary returns this program's words for what it measures, in small letters.
 func vocabulary(c *factor.Catalogue) map[string]bool {
 	words := map[string]bool{}
 	add := func(texts ...string) {
@@ -79,8 +79,7 @@ func vocabulary(c *factor.Catalogue) map[string]bool {
 	return words
 }
 
-// spoken returns the part of a text that is given away: numbers with their units, trials, and words of the
-// vocabulary.
+// spoken returns the published part of a text: numbers with their units, trials, and words of the vocabulary.
 func spoken(text string, known map[string]bool) string {
 	var out []string
 	for word := range strings.FieldsSeq(text[:min(len(text), maxSpoken)]) {

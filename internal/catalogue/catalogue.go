@@ -1,6 +1,6 @@
 // Package catalogue holds published results of other people's studies as typed data: devices, throughput,
-// speed of ciphers, power, each with its source and conditions. data/NOTICE.md says where they come from. It
-// reads the data that is built into the program, and nothing else.
+// speed of ciphers, power, each with its source and conditions. data/NOTICE.md lists the origins. It reads
+// only the data built into the program.
 package catalogue
 
 import (
@@ -27,11 +27,11 @@ type Source struct {
 	About     string `json:"about"`
 	URL       string `json:"url,omitempty"`
 	Published string `json:"published,omitempty"` // years
-	Licence   string `json:"licence"`             // of its data, as the study states it
+	Licence   string `json:"licence"`             // of its data, as stated by the study
 }
 
-// Device is a router, or a processor of which only that is known. Zero and "" are what the source does not
-// say.
+// Device is a router, or a processor if only that is known. Zero and "" mean that the source does not state
+// it.
 type Device struct {
 	Name      string `json:"name"`
 	SoC       string `json:"soc"`
@@ -51,7 +51,7 @@ type Device struct {
 
 var ethernet = regexp.MustCompile(`(\d+(?:\.\d+)?)GbE`)
 
-// PortBps is the line rate of the fastest port in bit/s; 0 where the source does not say it.
+// PortBps returns the line rate of the fastest port in bit/s; 0 if the source does not state it.
 func (d Device) PortBps() float64 {
 	m := ethernet.FindStringSubmatch(d.Port)
 	if m != nil {
@@ -61,16 +61,16 @@ func (d Device) PortBps() float64 {
 	return 0
 }
 
-// Family is the architecture without the core's name: "arm64" of "arm64 Cortex-A73".
+// Family returns the architecture without the core's name: "arm64" of "arm64 Cortex-A73".
 func (d Device) Family() string {
 	family, _, _ := strings.Cut(d.Arch, " ")
 	return family
 }
 
-// Result is one published rate and how it was made. Zero and "" are what the source does not say; the
-// pointers are nil then, because there zero is a result.
+// Result is one published rate and its conditions. Zero and "" mean that the source does not state it; the
+// pointers are nil then, because zero can be a result.
 type Result struct {
-	Row         int      `json:"row"` // of data/throughput.csv, or of a bundle, from 1; 0: of neither
+	Row         int      `json:"row"` // in data/throughput.csv, or in a bundle, from 1; 0: neither
 	Source      string   `json:"source"`
 	Device      string   `json:"device"`
 	Measured    string   `json:"measured,omitempty"` // year
@@ -90,7 +90,7 @@ type Result struct {
 	Clock       string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
 	Firewall    string   `json:"firewall,omitempty"`
 	GoodputBps  *float64 `json:"goodput_bps,omitempty"`
-	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; of no published figure
+	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; not if published
 	Retransmits *float64 `json:"retransmits,omitempty"`
 	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // of all cores together
 	CPUHigh     *float64 `json:"cpu_high_ratio,omitempty"`
@@ -98,11 +98,11 @@ type Result struct {
 	PacketRate  *float64 `json:"packet_rate_pps,omitempty"`
 	Inferred    string   `json:"inferred,omitempty"`
 	Note        string   `json:"note,omitempty"`
-	Grade       string   `json:"grade,omitempty"` // of a cell of a run; studies grade nothing
-	Lab         string   `json:"lab,omitempty"`   // of a run whose lab was measured in place of the device
+	Grade       string   `json:"grade,omitempty"` // for a cell of a run; studies have no grades
+	Lab         string   `json:"lab,omitempty"`   // for a run whose lab was measured instead of the device
 }
 
-// Rate is the goodput in words.
+// Rate formats the goodput.
 func (r Result) Rate() string {
 	if r.GoodputBps == nil {
 		return "not given"
@@ -110,7 +110,7 @@ func (r Result) Rate() string {
 	return unit.Bitrate(*r.GoodputBps).String()
 }
 
-// How is the statistic behind a figure in words: "median of 5 × 60 s".
+// How describes the statistic behind a figure: "median of 5 × 60 s".
 func (r Result) How() string {
 	words := r.Statistic
 	if r.Runs > 1 {
@@ -124,7 +124,7 @@ func (r Result) How() string {
 	return cmp.Or(words, "not stated")
 }
 
-// Conditions words the conditions that are neither traffic nor tunnel: "2026, up, queue cake, clock 1400".
+// Conditions describes the conditions other than traffic and tunnel: "2026, up, queue cake, clock 1400".
 func (r Result) Conditions() string {
 	var words []string
 	for _, w := range [...]struct{ name, value string }{{"", r.Measured}, {"", r.Direction},
@@ -136,19 +136,19 @@ func (r Result) Conditions() string {
 	return strings.Join(words, ", ")
 }
 
-// Speed holds the speed of an algorithm on one core.
+// Speed is the speed of an algorithm on one core.
 type Speed struct {
 	Source    string   `json:"source"`
 	Device    string   `json:"device"`
 	Algorithm string   `json:"algorithm"`
 	Operation string   `json:"operation"` // "throughput", "sign", "verify", "derive"
 	Block     int      `json:"block_bytes,omitempty"`
-	Value     *float64 `json:"value,omitempty"` // nil: the source says that it is unknown
+	Value     *float64 `json:"value,omitempty"` // nil: the source states that it is unknown
 	Unit      string   `json:"unit"`            // "B/s" or "op/s"
 	Mode      string   `json:"mode,omitempty"`
 }
 
-// Text is the speed in words.
+// Text formats the speed.
 func (s Speed) Text() string {
 	switch {
 	case s.Value == nil:
@@ -159,7 +159,7 @@ func (s Speed) Text() string {
 	return unit.Significant(*s.Value, 4) + " op/s"
 }
 
-// Power holds the power that a device draws, in watts.
+// Power is the power that a device draws, in watts.
 type Power struct {
 	Source string   `json:"source"`
 	Device string   `json:"device"`
@@ -168,7 +168,7 @@ type Power struct {
 	High   *float64 `json:"watts_high,omitempty"`
 }
 
-// Watts is the range in words; "" where the source does not give it.
+// Watts formats the range; "" if the source does not give it.
 func (p Power) Watts() string {
 	switch {
 	case p.Low == nil:
@@ -179,7 +179,7 @@ func (p Power) Watts() string {
 	return fmt.Sprintf("%g to %g W", *p.Low, *p.High)
 }
 
-// Catalogue is all of it, in the order of the files.
+// Catalogue holds all data, in the order of the files.
 type Catalogue struct {
 	Sources []Source
 	Devices []Device
@@ -188,7 +188,7 @@ type Catalogue struct {
 	Powers  []Power
 }
 
-// Published reads the data that is built in. An error names file, line and column.
+// Published reads the built-in data. An error names file, line and column.
 func Published() (*Catalogue, error) { return read(files.ReadFile) }
 
 func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
@@ -234,7 +234,7 @@ func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
 	return c, nil
 }
 
-// row is a line of a file; the first fault in it is kept.
+// row is a line of a file; it keeps its first error.
 type row struct {
 	number          int
 	columns, fields []string
@@ -243,7 +243,7 @@ type row struct {
 
 func (r *row) text(column string) string { return r.fields[slices.Index(r.columns, column)] }
 
-// one is a text that must not be missing.
+// one returns a text that must be present.
 func (r *row) one(column string) string {
 	text := r.text(column)
 	if text == "" {
@@ -258,7 +258,7 @@ func (r *row) fail(format string, args ...any) {
 	}
 }
 
-// value returns a number divided by scale, which converts it to our unit; nil where there is none.
+// value returns a number divided by scale, which converts it to our unit; nil if there is none.
 func (r *row) value(column string, scale float64) *float64 {
 	text := r.text(column)
 	if text == "" {
@@ -398,7 +398,8 @@ func (c *Catalogue) source(r *row) string {
 
 var inYear = regexp.MustCompile(` \(\d{4}\)$`)
 
-// device is a name of devices.csv, one with a year behind it, or in brackets what was no device.
+// device returns a name from devices.csv, optionally followed by a year, or a text in brackets for what is no
+// device.
 func (c *Catalogue) device(r *row) string {
 	name := r.one("device")
 	if _, ok := c.Device(inYear.ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
@@ -425,13 +426,13 @@ func find[T any](list []T, is func(T) bool) (found T, ok bool) {
 	return found, false
 }
 
-// Filter says which results are meant; a zero field means all.
+// Filter selects results; a zero field selects all.
 type Filter struct {
 	Source, Device, Tunnel, Protocol, IP string
 	Streams, MTU                         int
 }
 
-// Filtered are the results that a filter lets through. What a source does not say is none of the levels.
+// Filtered returns the results that a filter selects. What a source does not state matches no level.
 func (c *Catalogue) Filtered(f Filter) []Result {
 	return slices.DeleteFunc(slices.Clone(c.Results), func(r Result) bool {
 		for _, at := range [...][2]string{{f.Source, r.Source}, {f.Device, r.Device}, {f.Tunnel, r.Tunnel},
@@ -444,8 +445,8 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
-// IsDevice reports whether a row is of the device that is meant: "Turris Omnia (2021)" is of that and of
-// "Turris Omnia", whatever the case of the letters.
+// IsDevice reports whether a row belongs to the device meant: "Turris Omnia (2021)" belongs to that and to
+// "Turris Omnia", ignoring case.
 func IsDevice(device, meant string) bool {
 	return strings.EqualFold(device, meant) || strings.EqualFold(inYear.ReplaceAllString(device, ""), meant)
 }

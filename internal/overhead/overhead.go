@@ -1,9 +1,9 @@
-// Package overhead computes what headers cost: the exact length of packets inside tunnels, fragments and
-// Ethernet frames, and the payload rate that is left of a line rate. It is pure arithmetic and knows no
-// machine.
+// Package overhead computes the cost of headers: the exact length of packets inside tunnels, fragments and
+// Ethernet frames, and the payload rate that remains of a line rate. It is pure arithmetic, and independent
+// of any machine.
 //
 // Lengths are bytes. "L3 length" is the length of an IP packet with its header. The formulas are those of
-// docs/method/ceilings.md; sources are named at each function.
+// docs/method/ceilings.md; each function names its sources.
 package overhead
 
 // Header lengths in bytes.
@@ -32,7 +32,7 @@ const (
 	V6 IP = 6
 )
 
-// Header is the length of the version's header without options.
+// Header returns the length of the version's header without options.
 func (v IP) Header() int {
 	if v == V6 {
 		return IPv6Header
@@ -40,7 +40,7 @@ func (v IP) Header() int {
 	return IPv4Header
 }
 
-// Headers is the length of the version's header with that of UDP, or of TCP with time stamps.
+// Headers returns the length of the version's header plus that of UDP, or of TCP with time stamps.
 func (v IP) Headers(udp bool) int {
 	if udp {
 		return v.Header() + UDPHeader
@@ -48,7 +48,7 @@ func (v IP) Headers(udp bool) int {
 	return v.Header() + TCPHeader + TCPTimestamps
 }
 
-// Link holds what an Ethernet link adds to an IP packet.
+// Link describes what an Ethernet link adds to an IP packet.
 type Link struct {
 	MTU   int  // largest L3 length; 0 = 1500
 	VLANs int  // tags
@@ -62,8 +62,8 @@ func (l Link) mtu() int {
 	return l.MTU
 }
 
-// Wire is the time on the wire, in byte times, of one IP packet: header, tags, FCS, padding to the smallest
-// frame, preamble and gap.
+// Wire returns the time on the wire, in byte times, of one IP packet: header, tags, FCS, padding to the
+// smallest frame, preamble and gap.
 func (l Link) Wire(l3 int) int {
 	n := Ethernet + VLANTag*l.VLANs + l3 + FCS
 	if l.PPPoE {
@@ -72,8 +72,8 @@ func (l Link) Wire(l3 int) int {
 	return max(n, MinFrame) + Preamble + Gap
 }
 
-// Frame is the length that a queueing discipline such as tbf or htb counts: skb->len, which includes the 14
-// bytes of Ethernet header but neither FCS, preamble, gap nor padding. A VLAN tag is not in it, because
+// Frame returns the length that a queueing discipline such as tbf or htb counts: skb->len, which includes the
+// 14 bytes of Ethernet header but neither FCS, preamble, gap nor padding. It excludes a VLAN tag, because
 // Linux keeps the tag beside the packet until the driver inserts it (skb->vlan_tci).
 func (l Link) Frame(l3 int) int {
 	if l.PPPoE {

@@ -1,15 +1,15 @@
 package overhead
 
-// Layer says which bytes a rate counts.
+// Layer determines which bytes a rate counts.
 type Layer int
 
 // The layers at which rates are stated.
 const (
-	// LayerWire is a line rate: every byte time, preamble and gap included.
+	// LayerWire is a line rate: every byte time, including preamble and gap.
 	LayerWire Layer = iota
-	// LayerFrame holds what tbf, htb and other queueing disciplines count; see Link.Frame.
+	// LayerFrame counts what tbf, htb and other queueing disciplines count; see Link.Frame.
 	LayerFrame
-	// LayerIP is IP packets with their headers.
+	// LayerIP counts IP packets with their headers.
 	LayerIP
 )
 
@@ -22,12 +22,12 @@ type Path struct {
 
 // Bytes returns what an inner IP packet of m bytes costs on the link, counted at a layer: encapsulated,
 // fragmented to the link's MTU and framed. It is 0 if the packet cannot cross. In a stream it costs its
-// share, rounded up, of full segments: a sender in a hurry fills them, whatever the length of a record.
+// share, rounded up, of full segments: a fast sender fills them, whatever the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
 	return p.BytesBy(m, func(l3 int) int { return p.count(l3, at) })
 }
 
-// BytesBy is Bytes as something else counts each IP packet.
+// BytesBy is Bytes with another function to count each IP packet.
 func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
 		header := p.Tunnel.OuterIP.Headers(false) // of each segment of the stream
@@ -53,7 +53,7 @@ func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	return sum
 }
 
-// count returns what a layer counts of an IP packet.
+// count returns what a layer counts for an IP packet.
 func (p Path) count(l3 int, at Layer) int {
 	switch at {
 	case LayerFrame:
@@ -64,8 +64,8 @@ func (p Path) count(l3 int, at Layer) int {
 	return p.Link.Wire(l3)
 }
 
-// MTU is the largest inner packet that the path's ends will send: the tunnel's MTU, or the link's without a
-// tunnel.
+// MTU returns the largest inner packet that the path's ends will send: the tunnel's MTU, or the link's
+// without a tunnel.
 func (p Path) MTU() int {
 	switch {
 	case p.Tunnel.Kind == Plain:

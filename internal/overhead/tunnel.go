@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Encapsulation is a way of putting IP packets into IP packets.
+// Encapsulation is a way to put IP packets into IP packets.
 type Encapsulation int
 
 // The encapsulations.
@@ -21,12 +21,12 @@ const (
 	IPIP                            // RFC 2003, RFC 4213 (6in4), RFC 2473
 )
 
-// Suite holds what a transform adds: initialisation vector, integrity check value (the HMAC of OpenVPN) and
-// the block that payload and trailer are padded to.
+// Suite describes what a transform adds: initialisation vector, integrity check value (the HMAC of OpenVPN)
+// and the block size to which payload and trailer are padded.
 type Suite struct{ IV, Block, ICV int }
 
-// Suites in use. Of ESP, GCM, CCM and ChaCha20-Poly1305 are alike on the wire: RFC 4106, RFC 4309, RFC
-// 7634. CBC is RFC 3602 with RFC 2404 or RFC 4868; with OpenVPN the HMAC is whole.
+// Suites in use. In ESP, GCM, CCM and ChaCha20-Poly1305 are alike on the wire: RFC 4106, RFC 4309, RFC 7634.
+// CBC is RFC 3602 with RFC 2404 or RFC 4868; OpenVPN does not truncate the HMAC.
 var (
 	ESPAEAD          = Suite{IV: 8, Block: 1, ICV: 16}
 	ESPCBCSHA1       = Suite{IV: 16, Block: 16, ICV: 12}
@@ -56,19 +56,19 @@ type Tunnel struct {
 	Kind    Encapsulation
 	OuterIP IP      // of the packets outside; 0 = 4
 	MTU     int     // inner MTU; WireGuard never pads beyond it, 0 = unlimited
-	Suite   Suite   // of ESP; of OpenVPN, where it is not an AEAD
+	Suite   Suite   // for ESP; for OpenVPN without an AEAD
 	NATT    bool    // ESP inside UDP, RFC 3948
-	Via     *Tunnel // what carries the packets outside in turn; nil: the link
+	Via     *Tunnel // tunnel that carries the outer packets; nil: the link
 }
 
-// Part is a piece of a packet: a header, padding, a trailer or what is carried.
+// Part is a part of a packet: a header, padding, a trailer or the payload.
 type Part struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
 }
 
-// Around returns what carries an inner packet of m bytes: the parts before it, the outermost first, and those
-// after it.
+// Around returns what encloses an inner packet of m bytes: the parts before it, the outermost first, and
+// those after it.
 func (t Tunnel) Around(m int) (before, after []Part) {
 	before = []Part{{fmt.Sprint("IPv", max(V4, t.OuterIP)), t.OuterIP.Header()}}
 	udp := Part{"UDP", UDPHeader}
@@ -130,17 +130,18 @@ func sum(parts []Part) (n int) {
 	return n
 }
 
-// Outer is the L3 length of the packet that carries an inner packet of m bytes, before any fragmentation.
+// Outer returns the L3 length of the packet that carries an inner packet of m bytes, before any
+// fragmentation.
 func (t Tunnel) Outer(m int) int {
 	before, after := t.Around(m)
 	return sum(before) + m + sum(after)
 }
 
-// Fragments are the L3 lengths of the packets in which an inner packet of m bytes crosses an underlay: one
-// that carries it, or the IP fragments of that one, where nothing keeps the sender from making them.
-// OpenVPN's tun-mtu 1500 with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and one
-// of 132. Where another tunnel carries them, they are made to fit that one first. There are none, nil,
-// where an encapsulation is a stream: TCP makes segments that fit.
+// Fragments returns the L3 lengths of the packets in which an inner packet of m bytes crosses an underlay:
+// one that carries it, or its IP fragments, if nothing prevents the sender from making them. OpenVPN's
+// tun-mtu 1500 with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and one of 132. If
+// another tunnel carries them, they are made to fit that one first. It returns nil if an encapsulation is a
+// stream: TCP makes segments that fit.
 func (t Tunnel) Fragments(m, underlay int) []int {
 	switch {
 	case t.Kind == OpenVPNTCP:
@@ -176,8 +177,8 @@ func (t Tunnel) padded(m int) int {
 	return min(t.MTU, p)
 }
 
-// FitMTU is the largest inner MTU whose packets cross an underlay without being fragmented; 0 if there is
-// none.
+// FitMTU returns the largest inner MTU whose packets cross an underlay without being fragmented; 0 if there
+// is none.
 func (t Tunnel) FitMTU(underlay int) int {
 	room, own := underlay, t
 	if t.Via != nil {
@@ -186,7 +187,7 @@ func (t Tunnel) FitMTU(underlay int) int {
 	}
 
 	for m := room; m > 0; m-- {
-		// The tunnel's MTU bounds its padding, so it is part of the question.
+		// The tunnel's MTU bounds its padding, so the result depends on it.
 		own.MTU = m
 		if own.Outer(m) <= room {
 			return m
@@ -196,7 +197,7 @@ func (t Tunnel) FitMTU(underlay int) int {
 	return 0
 }
 
-// Over returns t on an underlay: each carrier without an MTU of its own has the largest that fits. A
+// Over returns t on an underlay: each carrier without an MTU of its own gets the largest that fits. A
 // carrier's MTU bounds its padding, so only the lengths of such a tunnel are exact.
 func (t Tunnel) Over(underlay int) Tunnel {
 	if t.Via == nil {
@@ -214,8 +215,8 @@ func (t Tunnel) Over(underlay int) Tunnel {
 
 func roundUp(x, n int) int { return (x + n - 1) / n * n }
 
-// families are the encapsulations by the beginning of a tunnel's name in a plan, such as "esp-aes-gcm-256";
-// the first that fits counts.
+// families maps prefixes of a tunnel's name in a plan, such as "esp-aes-gcm-256", to encapsulations; the
+// first that fits counts.
 var families = []struct {
 	name   string
 	tunnel Tunnel
@@ -238,8 +239,8 @@ var families = []struct {
 	{"ipip", Tunnel{Kind: IPIP}},
 }
 
-// Named is the encapsulation of a kind of tunnel by the name that plans give it, such as "wireguard-kernel"
-// or "esp"; false if there is none such. The version outside and the MTU are left open.
+// Named returns the encapsulation of a kind of tunnel by its name in plans, such as "wireguard-kernel" or
+// "esp"; ok is false if there is none. It leaves the outer version and the MTU open.
 func Named(kind string) (Tunnel, bool) {
 	for _, f := range families {
 		if kind == f.name || strings.HasPrefix(kind, f.name+"-") {
@@ -251,9 +252,9 @@ func Named(kind string) (Tunnel, bool) {
 	return Tunnel{}, false
 }
 
-// Stacked is the encapsulation of names of Named that are joined by "+": each is carried by the one behind
-// it, as with "wireguard+gre", and has the same version outside. It is false where a name is not known, or
-// one of several is a stream, whose segments no formula gives.
+// Stacked returns the encapsulation for names of Named joined by "+": each is carried by the next one, as in
+// "wireguard+gre", and has the same outer version. ok is false if a name is unknown, or one of several is a
+// stream, whose segments no formula gives.
 func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	list := strings.Split(names, "+")
 	for i, name := range slices.Backward(list) {
@@ -271,8 +272,8 @@ func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	return t, true
 }
 
-// Whole is a packet as it is on the wire, part by part: an inner packet of m bytes with its IP header and a
-// transport header, what carries it, and the frame.
+// Whole returns a packet as on the wire, part by part: an inner packet of m bytes with its IP header and a
+// transport header, its encapsulation, and the frame.
 func (p Path) Whole(m int, transport Part) []Part {
 	before, after := p.Tunnel.Over(p.Link.mtu()).Around(m)
 	parts := []Part{{"preamble", Preamble}, {"Ethernet", Ethernet}}
@@ -294,8 +295,8 @@ func (p Path) Whole(m int, transport Part) []Part {
 	return slices.DeleteFunc(parts, func(p Part) bool { return p.Bytes == 0 })
 }
 
-// BestMTU is the inner MTU, of those from least on whose packets cross the link without fragments, of which
-// the largest share is payload behind headers of a length; 0 if none crosses.
+// BestMTU returns the inner MTU, from least on, with the largest share of payload after headers of a length
+// among those whose packets cross the link without fragments; 0 if none does.
 func (p Path) BestMTU(least, headers int) (best int) {
 	most := 0.0
 	for m := least; m <= p.Tunnel.FitMTU(p.Link.mtu()); m++ {
@@ -309,8 +310,8 @@ func (p Path) BestMTU(least, headers int) (best int) {
 	return best
 }
 
-// TunnelMTU is the inner MTU that a kind of tunnel takes by itself: what fits over the version of IP outside
-// (4 or 6). For WireGuard wg-quick(8) always leaves room for IPv6.
+// TunnelMTU returns the default inner MTU of a kind of tunnel: what fits over the outer version of IP (4 or
+// 6). For WireGuard wg-quick(8) always leaves room for IPv6.
 func TunnelMTU(kind string, outerIP, linkMTU int) int {
 	t, ok := Named(kind)
 	if !ok || t.Kind == WireGuard {

@@ -28,17 +28,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// peerSessions gives how many things a peer does for its controller at once.
+// peerSessions is how many things a peer does for its controller at once.
 const peerSessions = 16
 
-// Peer is this machine as the far node of somebody else's lab: it sends and receives traffic, echoes, tells
-// its clock, and shows what it is and how busy. It runs no command, writes no file, changes no setting and
-// lays no tunnel.
+// Peer is this machine as the far node of somebody else's lab: it sends and receives traffic, echoes, reads
+// its clock, and reports its facts and load. It runs no command, writes no file, changes no setting and lays
+// no tunnel.
 type Peer struct {
 	Ports     [2]int // first and last data port
-	Version   string // which program this is
-	KernelLog bool   // what the kernel logs meanwhile is shown, too
-	// Bind are the only addresses at which data sockets listen; none is each of the machine's.
+	Version   string // version of this program
+	KernelLog bool   // also report kernel log lines
+	// Bind lists the only addresses at which data sockets listen; if empty, each of the machine's.
 	Bind []netip.Addr
 }
 
@@ -85,25 +85,25 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 
 func trafficVerb(e interface{ Name() string }) string { return host.Verb(host.FamilyTraffic, e.Name()) }
 
-// refused is the answer of an engine that a peer does without.
+// refused returns the handler of an engine that a peer does not support.
 func refused(why string) host.Handler {
 	return func(context.Context, host.Session) error {
 		return fmt.Errorf("%w: a peer %s", host.ErrUnsupported, why)
 	}
 }
 
-// guard checks what a peer is asked for. What it lets pass opens the peer's data ports to those who have
-// the run's key, or sends to where the controller came from.
+// guard checks requests to a peer. What it permits opens the peer's data ports to those who have the run's
+// key, or sends to the controller's address.
 type guard struct {
 	ports  [2]int
-	bind   []netip.Addr // the only ones to listen at, if any
+	bind   []netip.Addr // the only addresses to listen at, if any
 	remote netip.Addr
-	log    bool // the kernel's may be read
+	log    bool // the kernel's log may be read
 }
 
 var errBeyond = errors.New("not what a peer does")
 
-// listen checks where something is to listen. Any address is the one that it is bound to.
+// listen checks where something will listen. It replaces an unspecified address by the bound one.
 func (g guard) listen(at *netip.Addr, port int) error {
 	for _, b := range g.bind {
 		if at.IsUnspecified() && at.Is4() == b.Is4() {
@@ -121,11 +121,11 @@ func (g guard) listen(at *netip.Addr, port int) error {
 	return nil
 }
 
-// keySize is the length of a tag that only holders of the run's key can make.
+// keySize is the length of a tag that only holders of the run's key can compute.
 const keySize = 64
 
-// traffic checks a request, and has a listener hear its controller alone, where that can be: over the other
-// version of IP it comes from an address that is not known.
+// traffic checks a request, and makes a listener accept only its controller, if possible: over the other
+// version of IP the controller's address is unknown.
 func (g guard) traffic(q *traffic.Request) error {
 	if err := congestion(q.Load.Congestion); err != nil {
 		return err
@@ -147,8 +147,8 @@ func (g guard) traffic(q *traffic.Request) error {
 	return nil
 }
 
-// source is who sends datagrams to one of the peer's addresses: nobody that is known over the other version
-// of IP than the controller's.
+// source returns the only sender of datagrams to one of the peer's addresses: invalid over the version of IP
+// that the controller does not use.
 func (g guard) source(at netip.Addr) netip.Addr {
 	if at.Unmap().Is4() != g.remote.Unmap().Is4() {
 		return netip.Addr{}
@@ -156,7 +156,7 @@ func (g guard) source(at netip.Addr) netip.Addr {
 	return g.remote
 }
 
-// congestion refuses each control for which the kernel would load a module.
+// congestion refuses congestion controls for which the kernel would load a module.
 func congestion(name string) error {
 	if name == "" {
 		return nil
@@ -179,7 +179,7 @@ func congestion(name string) error {
 	return nil
 }
 
-// checked vets a request by what it asks for, which check may change.
+// checked vets a request, which check may change.
 func checked[T any](check func(*T) error) func(first json.RawMessage) (any, error) {
 	return func(first json.RawMessage) (any, error) {
 		var asked T
@@ -208,7 +208,7 @@ func (g guard) reach(r *agent.Reach) error {
 	return nil
 }
 
-// watch lets the peer's own processes be the lab's, and no tracepoint be switched.
+// watch makes the peer's own processes the lab's, and forbids tracepoints.
 func (g guard) watch(r *watch.Request) error {
 	r.Own = []int{os.Getpid()}
 	r.Trace = false

@@ -1,5 +1,5 @@
-// Package registry is the one explicit list of everything that plans, labs and reports can speak of: one
-// line per addition. It decides nothing.
+// Package registry is the single explicit list of everything that plans, labs and reports can use: one line
+// per addition. It decides nothing.
 package registry
 
 import (
@@ -17,23 +17,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// Congestions are the usual TCP congestion controls, the default first. Whether a kernel has one, or
-// another, is found out when the plan meets a lab.
+// congestions are the usual TCP congestion controls, the default first. Whether a kernel has one, or others,
+// is determined when the plan meets a lab.
 var congestions = [...]string{"cubic", "reno", "bbr"}
 
-// LabParts are the controller sides that a lab is made with.
+// LabParts returns the controller sides from which a lab is made.
 func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.Tunnels()} }
 
-// Vocabulary returns what plans may speak of: the factors of every plan, of the engines and of the knobs, and
+// Vocabulary returns what plans may contain: the factors of every plan, of the engines and of the knobs, and
 // the metrics.
 func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines(), nil) }
 
-// Catalogue lists the factors that plans may speak of.
+// Catalogue lists the factors that plans may contain.
 func Catalogue() *factor.Catalogue { return Vocabulary().Catalogue }
 
-// PeerVocabulary is the same for a run with another machine: where a plan names no version of IP it is the
-// one of the address that was typed, and where it names no engine, iperf3 against somebody else's iperf3
-// server.
+// PeerVocabulary is the same for a run with another machine: the version of IP defaults to that of the
+// address typed, and the engine to iperf3 for a third-party iperf3 server.
 func PeerVocabulary(thirdParty, typedIPv6 bool) plan.Vocabulary {
 	engines := node.Engines()
 	if thirdParty {

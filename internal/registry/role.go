@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// ErrRole means that a role was started with arguments it does not take.
+// ErrRole means that a role was started with invalid arguments.
 var ErrRole = errors.New("wrong arguments")
 
-// Serve lives the life of one of the program's other roles, in which it starts itself again for a lab:
-// holder, anchor, agent, agent's child, a guest's agent. It speaks on standard input and output and returns
-// when that life ends; handled is false, and nothing was done, if args name no role. Any program that makes
-// labs calls it first.
+// Serve runs one of the program's other roles, in which it starts itself again for a lab: holder, anchor,
+// agent, agent's child, a guest's agent. It communicates over standard input and output and returns when the
+// role ends; handled is false, and nothing was done, if args name no role. Any program that makes labs calls
+// it first.
 func Serve(args []string) (handled bool, err error) {
 	if len(args) == 0 {
 		return false, nil

@@ -1,5 +1,5 @@
-// Package unit holds the quantities that cross package borders and their human spelling. Values are kept in
-// base units; scaling happens only here, when text is made.
+// Package unit defines the quantities that cross package borders and their human spelling. Values are in base
+// units; scaling happens only here, when text is made.
 package unit
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Bitrate is bits per second. Which layer's bits is said by the metric's name.
+// Bitrate is bits per second. The metric's name states which layer's bits.
 type Bitrate float64
 
 // PacketRate is packets per second.
@@ -107,16 +107,16 @@ func Ratio(ratio float64) string {
 // Times prints a ratio as a factor: "×0.813", "×2,330".
 func Times(ratio float64) string { return "×" + Grouped(ratio) }
 
-// Grouped prints three significant digits, and thousands apart: "0.813", "2,330", "899,000".
+// Grouped prints three significant digits, with thousands separators: "0.813", "2,330", "899,000".
 func Grouped(v float64) string {
 	digits, fraction, _ := strings.Cut(Significant(v, 3), ".")
-	if len(digits) > 3 { // three digits are told of so large a ratio
+	if len(digits) > 3 { // only three digits of so large a ratio are shown
 		return Whole(math.Round(v/math.Pow10(len(digits)-3)) * math.Pow10(len(digits)-3))
 	}
 	return strings.TrimSuffix(digits+"."+fraction, ".")
 }
 
-// Whole prints a number without its fraction, thousands apart: "12,345".
+// Whole prints a number without its fraction, with thousands separators: "12,345".
 func Whole(n float64) string {
 	digits := strconv.FormatFloat(math.Round(n), 'f', 0, 64)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -141,10 +141,10 @@ type Scale struct {
 }
 
 // ScaleOf picks the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, ns, s, ratio, count, W, °C) by
-// the largest magnitude to be shown. Ratios become per cent; a unit it does not know is shown as it is.
+// the largest magnitude to be shown. Ratios become per cent; an unknown unit is shown unchanged.
 func ScaleOf(base string, largest float64) Scale {
 	var scales []Scale
-	least := 1.0 // of what is shown in a scale
+	least := 1.0 // smallest value shown with a scale
 	switch base {
 	case "bit/s", "pps", "bytes", "B/s", "op/s", "Hz":
 		scales = []Scale{{1e9, "G" + base}, {1e6, "M" + base}, {1e3, "k" + base}}
@@ -189,10 +189,10 @@ func (s Scale) Text(v float64) string {
 	return s.Number(v) + " " + s.Unit
 }
 
-// Arch names an architecture, given as Go does; little-endian MIPS is mipsel, as everywhere else.
+// Arch returns the usual name of an architecture for Go's: little-endian MIPS is mipsel.
 func Arch(goarch string) string { return strings.Replace(goarch, "mipsle", "mipsel", 1) }
 
-// System names an operating system, given as Go does; "" is Linux, the one of records that tell none.
+// System returns the name of an operating system for Go's; "" is Linux, as in records without one.
 func System(goos string) string {
 	switch goos {
 	case "darwin":

@@ -1,5 +1,5 @@
-// Package userfile opens files that users name. A result is written whole or not at all, and never through
-// another user's link. Reading never blocks on a pipe without a writer.
+// Package userfile opens files that users name. A result is written completely or not at all, and never
+// through another user's link. Reading never blocks on a pipe without a writer.
 package userfile
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// File takes a result. Its content is written beside the named file and replaces that file once it is whole,
-// so a failure leaves the old file as it was. Create fails where the place cannot be written to, before the
+// File receives a result. Its content is written beside the named file and replaces that file once it is
+// complete, so a failure leaves the old file unchanged. Create fails if the place is not writable, before the
 // caller does any work.
 type File struct {
 	path string // as typed
 	f    *os.File
-	dir  *os.File // nil: f is what is written to, not a file of its own to be put in the place of another
+	dir  *os.File // nil: f is the destination itself, not a file to replace it
 	base string   // the name in dir
-	name string   // that f has in dir until then, or ""
+	name string   // temporary name of f in dir, or ""
 }
 
-// CreateReport opens path like Create, for a report in a place that its user has not named. A file that root
-// creates can be read by root alone, because a report describes the machine and its logs.
+// CreateReport opens path like Create, for a report in a place that its user has not named. A file created by
+// root is readable only by root, because a report describes the machine and its logs.
 func CreateReport(path string) (*File, error) {
 	if os.Geteuid() == 0 {
 		return createFile(path, 0o600)
@@ -40,7 +40,7 @@ func CreateReport(path string) (*File, error) {
 // Create opens path for a result that everybody may read, if the umask allows it.
 func Create(path string) (*File, error) { return createFile(path, 0o666) }
 
-// Put opens path by create, and writes content as the whole file or leaves the file as it was.
+// Put opens path by create, and writes content as the whole file or leaves the file unchanged.
 func Put(create func(path string) (*File, error), path string, content []byte) error {
 	o, err := create(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		return failed(check.WithHint(fmt.Errorf("write %s: it is a directory", path), "name a file in it"))
 	case info.Mode()&fs.ModeSymlink != 0 || astray(info):
 		return failed(errAstray(path, real))
-	case !info.Mode().IsRegular(): // this very one, whatever has its name by now
+	case !info.Mode().IsRegular(): // this file itself, whatever has its name by now
 		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", there.Fd()), os.O_WRONLY, 0)
 		if err != nil {
 			return failed(check.Underlying(err))
@@ -145,7 +145,8 @@ func errAstray(path, at string) error {
 		"name a file in a place of your own")
 }
 
-// Resolve resolves a path that leads only over links of this user or root, and not to a pipe of another's.
+// Resolve resolves a path that leads only through links of this user or root, and not to a pipe of another
+// user.
 func Resolve(path string) (real string, err error) {
 	abs, err := filepath.Abs(path)
 	if err == nil {
@@ -164,8 +165,7 @@ func Resolve(path string) (real string, err error) {
 	return real, err
 }
 
-// openDir opens a directory by an absolute path without a link in it. Whoever puts one there meanwhile is
-// refused.
+// openDir opens a directory by an absolute path without links. It refuses one put there meanwhile.
 func openDir(dir string) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	fd, err := unix.Open("/", flags, 0)
@@ -186,8 +186,8 @@ func openDir(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// createAside makes a file in the directory; where the file system can, it has no name until it is finished,
-// so that a killed program leaves no trace of it.
+// createAside makes a file in the directory; if the file system supports it, it has no name until it is
+// finished, so that a killed program leaves no trace of it.
 func (o *File) createAside(mode uint32) error {
 	fd, err := unix.Openat(int(o.dir.Fd()), ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, mode)
 	if err != nil {
@@ -208,7 +208,7 @@ func (o *File) createAside(mode uint32) error {
 // aside returns an unpredictable name beside the file.
 func (o *File) aside() string { return ".chokepoint-" + rand.Text() }
 
-// Commit writes the content and puts the file in its place.
+// Commit writes the content and moves the file into place.
 func (o *File) Commit(content []byte) error {
 	_, err := o.f.Write(content)
 	if err == nil && o.dir != nil {
@@ -226,8 +226,7 @@ func (o *File) Commit(content []byte) error {
 	return nil
 }
 
-// place gives the finished file its name (open(2), O_TMPFILE). Where a file is there already, only a rename
-// can replace it.
+// place gives the finished file its name (open(2), O_TMPFILE). Only a rename can replace an existing file.
 func (o *File) place() error {
 	dir := int(o.dir.Fd())
 	link := func(name string) error {
@@ -250,7 +249,7 @@ func (o *File) place() error {
 	return unix.Renameat(dir, o.name, dir, o.base)
 }
 
-// Abort leaves everything as it was. After Commit it does nothing.
+// Abort leaves everything unchanged. After Commit it does nothing.
 func (o *File) Abort() error {
 	var err error
 	if o.name != "" {

@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// pipePatience bounds the time for which a reader waits for a pipe's writer.
+// pipePatience bounds how long a reader waits for a pipe's writer.
 const pipePatience = 5 * time.Second
 
-// Read reads at most limit bytes of a file that the user names, or of a pipe, such as a shell's
-// <(command). Neither a pipe that nobody writes into nor a device keeps it waiting.
+// Read reads at most limit bytes of a file that the user names, or of a pipe, such as a shell's <(command).
+// It does not wait for a pipe without a writer, nor for a device.
 func Read(name string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -53,8 +53,8 @@ func Read(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// OpenRegular opens a file to read it. A pipe, which might be waited for without end, a folder and a device
-// are refused.
+// OpenRegular opens a file for reading. It refuses a pipe, for which it might wait without end, a directory
+// and a device.
 func OpenRegular(file string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -73,7 +73,7 @@ func OpenRegular(file string) (*os.File, error) {
 	return f, nil
 }
 
-// Exists reports whether something has the name path, be it a link that leads nowhere.
+// Exists reports whether something has the name path, even a dangling link.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

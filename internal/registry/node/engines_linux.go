@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Engines are the load generators, the default first.
+// Engines returns the load generators, the default first.
 func Engines() []traffic.Engine {
 	return []traffic.Engine{stream.Native{}, iperf3.Engine{}, responsiveness.Engine{},
 		frames.XDP{Fallback: stream.Native{}}, shortflow.Flows{}, shortflow.Requests{}}
 }
 
-// Probers are the latency probes, the default first.
+// Probers returns the latency probes, the default first.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}, latency.ICMP{}} }
 
 func needLinux() []string { return nil }

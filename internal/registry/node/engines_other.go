@@ -8,13 +8,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Engines are the load generators whose ends need no Linux.
+// Engines returns the load generators whose ends do not need Linux.
 func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}} }
 
-// Probers are the latency probes without a kernel's help.
+// Probers returns the latency probes without a kernel's help.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}} }
 
-// needLinux are the activities that an end elsewhere has not.
+// needLinux lists the activities that an end on another system lacks.
 func needLinux() []string {
 	return []string{"iperf3", "responsiveness", "xdp", "flows", "requests", "icmp"}
 }

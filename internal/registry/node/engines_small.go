@@ -9,11 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Engines are the load generators of a small router: its program, not a tester's, is kept small without the
+// Engines returns the load generators of a small router, whose program is kept small by leaving out the
 // others.
 func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}, iperf3.Engine{}} }
 
-// Probers are the latency probes.
+// Probers returns the latency probes.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}, latency.ICMP{}} }
 
 func needLinux() []string { return nil }

@@ -1,4 +1,4 @@
-// Package node is the part of the registry that an agent carries: the node sides of every family.
+// Package node is the part of the registry that an agent includes: the node sides of every family.
 package node
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Tunnels are the ways to carry traffic, in the order shown.
+// Tunnels returns the kinds of tunnel, in display order.
 func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 
-// Prober is the default latency probe.
+// Prober returns the default latency probe.
 func Prober() traffic.Prober { return Probers()[0] }
 
-// Hopper is the probe of routers on the way, which run nothing of ours.
+// Hopper returns the probe for routers on the path, which run nothing of ours.
 func Hopper() traffic.Prober {
 	for _, p := range Probers() {
 		if p.Name() == "icmp" {
@@ -37,10 +37,10 @@ func Hopper() traffic.Prober {
 	return nil
 }
 
-// Knobs are the settings that can be varied, in the order shown.
+// Knobs returns the settings that can be varied, in display order.
 func Knobs() []knob.Knob { return knob.All() }
 
-// Probes are the telemetry sources, in the order shown.
+// Probes returns the telemetry sources, in display order.
 func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 
 // Parts returns what an agent serves. Tunnels and traffic ends get a process of their own; knobs and probes
@@ -72,7 +72,7 @@ func Parts() agent.Parts {
 	return p
 }
 
-// PortableOnly says why an end that is not Linux has not what is asked of it.
+// PortableOnly explains why an end that does not run Linux lacks what is requested.
 func PortableOnly(context.Context, host.Session) error {
 	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
 		"alone", host.ErrUnsupported, unit.System(runtime.GOOS))
