@@ -22,9 +22,9 @@ var (
 	nodeSettings = map[string]string{"nat": "off", "firewall": "off", "ip_forward": "on"}
 )
 
-// NewRouter returns the machine of a router with no room for an agent: it has the commands "show" and "set
-// NAME VALUE…", and nothing else. Settings of a port are called "port.name". changed, which may be nil, is
-// called with each setting that was made.
+// NewRouter returns the machine of a router without room for an agent: it has only the commands "show" and
+// "set NAME VALUE…". Settings of a port are called "port.name". changed, which may be nil, is called with
+// each setting made.
 func NewRouter(name string, ports []string, changed func(setting, value string)) *Host {
 	var mu sync.Mutex
 	config := maps.Clone(nodeSettings)
@@ -68,7 +68,7 @@ func NewRouter(name string, ports []string, changed func(setting, value string))
 	return NewHost(name, nil, map[string]Script{"show": show, "set": set})
 }
 
-// printConfig prints settings as a router shows them: a line each, "name value".
+// printConfig prints settings as a router shows them: one line each, "name value".
 func printConfig(settings map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -77,7 +77,7 @@ func printConfig(settings map[string]string) string {
 	return b.String()
 }
 
-// parseConfig reads what show prints. On error the map is nil.
+// parseConfig parses the output of show. On error the map is nil.
 func parseConfig(text string) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -92,7 +92,7 @@ func parseConfig(text string) (map[string]string, error) {
 	return out, nil
 }
 
-// RouterDriver drives what NewRouter returns, by its commands.
+// RouterDriver drives a machine of NewRouter by its commands.
 type RouterDriver struct{}
 
 // Name implements driver.Driver.
@@ -161,7 +161,7 @@ func (RouterDriver) Apply(ctx context.Context, h host.Host, s record.Setting) er
 	return nil
 }
 
-// valueOf picks a port's value from "lan: a; wan: b".
+// valueOf returns a port's value from "lan: a; wan: b".
 func valueOf(text, port string) string {
 	for part := range strings.SplitSeq(text, "; ") {
 		name, value, _ := strings.Cut(part, ": ")
@@ -180,7 +180,7 @@ func show(ctx context.Context, h host.Host) (map[string]string, error) {
 	return parseConfig(string(out))
 }
 
-// shown is the configuration of a router, and the names there that a setting means.
+// shown returns the configuration of a router, and the names there to which a setting refers.
 func shown(ctx context.Context, h host.Host, s record.Setting) (config map[string]string, out []string,
 	err error) {
 	if config, err = show(ctx, h); err != nil {

@@ -14,28 +14,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine is a load generator that sends nothing: each stream of each direction carries Bps, and the share
-// Loss of its datagrams is lost. The zero value carries 100 Mbit/s without loss.
+// Engine is a load generator that sends nothing: each stream of each direction carries Bps, and loses the
+// share Loss of its datagrams. The zero value carries 100 Mbit/s without loss.
 type Engine struct {
 	Bps, Loss float64
-	// Fail, where it is set, is called before the load begins; an error ends the offer. It is for planted
-	// faults.
+	// Fail, if set, is called before the load begins; an error ends the offer. It is for planted faults.
 	Fail func(ctx context.Context, load record.Load) error
-	Rate func(load record.Load) float64 // Rate, where it is set, is Bps of a load.
-	Lose func(load record.Load) float64 // Lose, where it is set, is Loss of a load.
-	// Refuse, where it is set, is the reason why a load cannot be offered, or "".
+	Rate func(load record.Load) float64 // Rate, if set, returns Bps for a load.
+	Lose func(load record.Load) float64 // Lose, if set, returns Loss for a load.
+	// Refuse, if set, returns the reason why a load cannot be offered, or "".
 	Refuse func(load record.Load) string
-	// Late, where it is set, is how late the far end reads what a load carried.
+	// Late, if set, returns how late the far end reads what a load carried.
 	Late  func(load record.Load) time.Duration
-	Watch func(load record.Load) // Watch, where it is set, hears of every offer.
-	// AtStart, where it is set, is called when the warm-up has been carried, before the window. It is for
-	// planted faults.
+	Watch func(load record.Load) // Watch, if set, is called for every offer.
+	// AtStart, if set, is called after the warm-up was carried, before the window. It is for planted faults.
 	AtStart func(w *Wire)
 
-	wire *Wire // the node side's: what the load crosses
+	wire *Wire // at the node side: what the load crosses
 }
 
-// Name implements traffic.Engine: it takes the name that plans use.
+// Name implements traffic.Engine with a name that plans use.
 func (Engine) Name() string { return "native" }
 
 // Check implements traffic.Engine.
@@ -49,8 +47,8 @@ func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) che
 	return check.OK()
 }
 
-// order holds what a node is asked for, after the ends are ready. Only the near one is given flows: it puts
-// them on the wire, for both.
+// order is a node's request, after the ends are ready. Only the near one receives flows: it puts them on the
+// wire, for both.
 type order struct {
 	Window record.Window `json:"window"`
 	Bps    float64       `json:"bps"`
@@ -114,7 +112,7 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return e.join(near, far, load, w, counted), nil
 }
 
-// join makes the flows of what both ends counted.
+// join makes the flows from both ends' counts.
 func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
 	counted []int64) *record.Traffic {
 	t := &record.Traffic{
@@ -182,7 +180,7 @@ func (Engine) flows(load record.Load) []string {
 	return out
 }
 
-// series is a steady flow in ten intervals.
+// series returns a steady flow in ten intervals.
 func series(w record.Window, bytes int64) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	for i := range int64(11) {
@@ -191,8 +189,8 @@ func series(w record.Window, bytes int64) *record.Table {
 	return t
 }
 
-// Serve implements traffic.Engine: an end is ready, waits for the window to pass and says how many bytes
-// each stream carried.
+// Serve implements traffic.Engine: an end becomes ready, waits for the window to pass and reports how many
+// bytes each stream carried.
 func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	var load record.Load
 	if err := s.Recv(&load); err != nil {
@@ -247,8 +245,8 @@ func until(ctx context.Context, at int64) error {
 	return host.Pause(ctx, time.Duration(at-host.Monotonic()))
 }
 
-// Prober is a latency probe that sends nothing: every round trip takes RTT, and 1 ms if that is zero. Fail,
-// where it is set, ends it once the load runs.
+// Prober is a latency probe that sends nothing: every round trip takes RTT, or 1 ms if that is zero. Fail, if
+// set, ends it once the load runs.
 type Prober struct {
 	RTT  time.Duration
 	Fail error

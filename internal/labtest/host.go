@@ -1,5 +1,5 @@
-// Package labtest holds what tests of labs and campaigns are made of: fakes of every contract, and the
-// conformance suites of drivers and tunnels. It is linked into no program.
+// Package labtest contains the building blocks for tests of labs and campaigns: fakes of every contract, and
+// the conformance suites of drivers and tunnels. It is linked into no program.
 package labtest
 
 import (
@@ -28,8 +28,8 @@ type Call struct {
 // Script is a command of a fake host; it returns the exit code. It must return soon after ctx is cancelled.
 type Script func(ctx context.Context, c Call) int
 
-// Host is a machine that is not there: its files are a map, its commands are scripts. The directories are
-// those of the files it was made with.
+// Host is a fake machine: its files are a map, its commands are scripts. The directories are those of its
+// initial files.
 type Host struct {
 	name    string
 	scripts map[string]Script
@@ -39,7 +39,7 @@ type Host struct {
 	ran   []string
 }
 
-// NewHost returns a host with files and commands, and with the commands of Shell beside them.
+// NewHost returns a host with files and commands, including those of Shell.
 func NewHost(name string, files map[string]string, scripts map[string]Script) *Host {
 	h := &Host{name: name, files: map[string][]byte{}, scripts: Shell()}
 	maps.Copy(h.scripts, scripts)
@@ -129,7 +129,7 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 	return p, nil
 }
 
-// process is a script that runs.
+// process is a running script.
 type process struct {
 	out, err io.Reader
 	kill     context.CancelFunc
@@ -157,7 +157,7 @@ type exited int
 func (e exited) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 func (e exited) ExitCode() int { return int(e) }
 
-// Shell are the few commands that every host has, as far as the host suite uses them.
+// Shell returns the few commands that every host has, as far as the host suite uses them.
 func Shell() map[string]Script {
 	return map[string]Script{
 		"echo": func(_ context.Context, c Call) int {

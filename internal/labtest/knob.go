@@ -19,13 +19,13 @@ type memory struct {
 	node    *nodeState
 }
 
-// nodeState holds what all agents of a fake node share: the settings that differ from how it was found.
+// nodeState holds what all agents of a fake node share: the settings that differ from the initial ones.
 type nodeState struct {
 	mu       sync.Mutex
 	settings map[string]knob.State
 }
 
-// starts are the states in which a fake node is found.
+// starts are the initial states of a fake node.
 var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
 	"offload": "super", "nat": "off", "vlan": "off", "wan": "static", "firewall": "off", "ip_forward": "on",
 	"cpus": "off", "flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off",
@@ -33,7 +33,7 @@ var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqu
 	"flow_export": "off", "cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1", "fault": "none",
 	"mss_clamp": "off", "governor": "schedutil"}
 
-// knobs are the node sides of all knobs, for one node.
+// knobs returns the node sides of all knobs, for one node.
 func (f *Lab) knobs(node string) []knob.Knob {
 	var out []knob.Knob
 	for _, k := range knob.All() {
@@ -62,7 +62,7 @@ func (m memory) Read(_ context.Context, p knob.Place, want knob.State) (knob.Sta
 	return cmp.Or(m.node.settings[m.key(p, want)], m.found(want)), nil
 }
 
-// found is the state in which a node is found.
+// found returns the initial state of a node.
 func (m memory) found(like knob.State) knob.State {
 	if member, _, ok := strings.Cut(string(like), "="); ok && strings.HasSuffix(m.Name(), ":") {
 		return knob.State(member + "=0")

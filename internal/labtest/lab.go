@@ -15,24 +15,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Lab is a lab of fakes in one process: agents over pipes, and routers that only take commands. Its
+// Lab is a lab of fakes in one process: agents over pipes, and routers that only accept commands. Its
 // exported fields are set before Up.
 type Lab struct {
 	Topology  record.Topology
-	Agentless []string // nodes that are driven by commands
+	Agentless []string // nodes driven by commands
 	Engine    Engine
 	Journal   *journal.Journal
-	Changed   func(router, setting, value string) // hears of what routers of commands are told; may be nil
+	Changed   func(router, setting, value string) // called for settings of agentless routers; may be nil
 
 	Probes []probe.Probe // of every node; nil: Probes()
-	Stuck  string        // planted fault: a knob that nodes do not put back
-	// Fragments gives how much of its memory for fragments the router uses at each look; then none.
+	Stuck  string        // planted fault: a knob that nodes do not restore
+	// Fragments lists the share of its memory for fragments that the router reports at each query; then none.
 	Fragments []float64
 
 	Wire    *Wire            // set by Up
 	Routers map[string]*Host // set by Up: the agentless ones
 
-	states map[string]*nodeState // of nodes with an agent
+	states map[string]*nodeState // for nodes with an agent
 }
 
 // Up assembles the lab.
@@ -60,7 +60,7 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	return f.assemble(nodes, f.Journal)
 }
 
-// Attach connects another controller to the lab that Up has made, with agents of its own on the same nodes.
+// Attach connects another controller to the lab that Up has made, with its own agents on the same nodes.
 func (f *Lab) Attach() (*lab.Lab, error) {
 	var nodes []*lab.Node
 	for name := range f.states {
@@ -79,7 +79,7 @@ func (f *Lab) assemble(nodes []*lab.Node, j *journal.Journal) (*lab.Lab, error) 
 	return lab.Assemble("fake-"+f.Topology.Name, f.Topology, nodes, parts, j)
 }
 
-// changed follows the settings of a router of commands.
+// changed follows the settings of a router driven by commands.
 func (f *Lab) changed(node string) func(setting, value string) {
 	return func(setting, value string) {
 		if port, name, ok := strings.Cut(setting, "."); ok && name == "link_mtu" {
@@ -92,7 +92,7 @@ func (f *Lab) changed(node string) func(setting, value string) {
 	}
 }
 
-// State lists the settings that differ from how they were found: none when all is put back. It may be
+// State lists the settings that differ from the initial ones: none when everything is restored. It may be
 // called after the lab was closed.
 func (f *Lab) State() []string {
 	var out []string

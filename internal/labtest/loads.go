@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Ends are the two ends of a slot's path on a lab.
+// Ends returns the two ends of a slot's path in a lab.
 func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 	t.Helper()
 	ctx := Context(t)
@@ -36,11 +36,11 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 	return near, far
 }
 
-// Conductor keeps one engine in time: a warm-up of a fifth of its window.
+// Conductor keeps one engine on a timeline, with a warm-up of a fifth of its window.
 type Conductor struct {
 	Length time.Duration
-	Drain  time.Duration // Drain is how long what was begun in the window may still take, at least 20 ms.
-	Start  func()        // Start, where it is set, is called when the timeline is fixed.
+	Drain  time.Duration // Drain is how long packets of the window may still take, at least 20 ms.
+	Start  func()        // Start, if set, is called when the timeline is fixed.
 
 	mu     sync.Mutex
 	window record.Window
@@ -65,7 +65,7 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 // Progress implements traffic.Conductor.
 func (c *Conductor) Progress(traffic.Progress) {}
 
-// Loads returns what every engine is tried with. Rates are modest: the suite checks the accounts, not the
+// Loads returns the loads for testing every engine. Rates are modest: the suite checks the accounts, not the
 // speed.
 func Loads() map[string]record.Load {
 	base := record.Load{
@@ -155,8 +155,8 @@ func Loads() map[string]record.Load {
 	}
 	for name, l := range loads {
 		if l.Protocol == "tcp" {
-			// A packet that a busy machine loses is sent again after 0.2 s, a connection's first after a
-			// second (RFC 6298): silence until then.
+			// A packet lost by a busy machine is sent again after 0.2 s, a connection's first after a second
+			// (RFC 6298): silence until then.
 			l.Duration = 1200 * time.Millisecond
 			loads[name] = l
 		}

@@ -22,7 +22,7 @@ import (
 // Time bounds how long a single step of a test on a real lab may take.
 const Time = 20 * time.Second
 
-// Context ends with the test, and after Time.
+// Context returns a context that ends with the test, and after Time.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Time)
@@ -30,21 +30,21 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Up brings up a real lab of namespaces, which goes with the test. The test program must serve the roles of
-// a lab, see registry.Serve.
+// Up brings up a real lab of namespaces, which ends with the test. The test program must serve the roles of a
+// lab, see registry.Serve.
 func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
 	t.Helper()
 	l, _ := UpIn(t, t.TempDir(), topology, parts)
 	return l
 }
 
-// UpIn is Up below a runtime directory, for those who want to attach to the lab too: it returns the lab's id.
+// UpIn is Up below a runtime directory, for tests that also attach to the lab: it returns the lab's id.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
 	return UpLocal(t, lab.Local{Dir: dir, Parts: parts}, topology)
 }
 
-// UpLocal is UpIn for a lab that has more than namespaces with links: queues, guests, a driver.
+// UpLocal is UpIn for a lab with more than namespaces and links: queues, guests, a driver.
 func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
 	var err error
@@ -75,7 +75,7 @@ func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	return l, o.ID
 }
 
-// MustDo ends the test with what was being done, unless it went well.
+// MustDo fails the test with a description of the operation if err is not nil.
 func MustDo(t testing.TB, err error, doing string, args ...any) {
 	t.Helper()
 	if err != nil {
@@ -90,7 +90,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// nodeOf is a node with its agent.
+// nodeOf returns a node with its agent.
 func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	t.Helper()
 	n, err := l.Node(Context(t), name)
@@ -98,7 +98,7 @@ func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	return n
 }
 
-// Able skips the test of what conclusively does not work here.
+// Able skips the test if something conclusively does not work here.
 func Able(t testing.TB, what string, a check.Answer) {
 	t.Helper()
 	if a.State == check.No && a.Reason != "" {
@@ -117,8 +117,7 @@ func Refused(t testing.TB, err error) {
 	}
 }
 
-// Exec runs a command on a node and returns what it printed. It skips the test where the command is not
-// installed.
+// Exec runs a command on a node and returns its output. It skips the test if the command is not installed.
 func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	t.Helper()
 	ctx := Context(t)
@@ -192,7 +191,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	return out
 }
 
-// WantReach is Reach of packets that must all come back but the one of size beyond.
+// WantReach is Reach for packets that must all come back except the one of size beyond.
 func WantReach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) {
 	t.Helper()
 	got := Reach(t, l, slot, ip, beyond, sizes...)
@@ -202,7 +201,7 @@ func WantReach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) {
 	}
 }
 
-// Descendants lists the processes that descend from one, zombies left out.
+// Descendants lists the descendants of a process, except zombies.
 func Descendants(of int) []int {
 	parents := map[int]int{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -236,7 +235,7 @@ func Descendants(of int) []int {
 	return out
 }
 
-// Guest is a real guest of this machine's architecture. It skips the test where long tests are not wanted,
+// Guest returns a real guest of this machine's architecture. It skips the test if long tests are not wanted,
 // there is no QEMU, or no image has ever been built.
 func Guest(t testing.TB) *vm.Guest {
 	t.Helper()
@@ -264,7 +263,7 @@ func Guest(t testing.TB) *vm.Guest {
 	return &g
 }
 
-// Source is the source tree that is tested.
+// Source returns the source tree under test.
 func Source(t testing.TB) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -272,7 +271,7 @@ func Source(t testing.TB) string {
 	return vm.SourceTree(here)
 }
 
-// GuestCache is the folder of images and of guests' programs.
+// GuestCache returns the directory of images and guests' programs.
 func GuestCache(t testing.TB) string {
 	t.Helper()
 	cache := os.Getenv("CHOKEPOINT_VM_CACHE")

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Probes are sources that need no kernel: one of each scope that counts its own samples, and one that is
-// absent.
+// Probes returns sources that need no kernel: one of each scope that counts its own samples, and an absent
+// one.
 func Probes() []probe.Probe {
 	absent := source("absent", record.ScopeHost, "")
 	absent.Source = func(probe.Options) (probe.Sampler, error) {
@@ -19,7 +19,7 @@ func Probes() []probe.Probe {
 		source("host-ticks", record.ScopeHost, "host-ticks_samples"), absent}
 }
 
-// Undeclared is a source with a planted fault: its column has a stem that it does not declare.
+// Undeclared returns a source with a planted fault: its column has a stem that it does not declare.
 func Undeclared() probe.Probe { return source("ticks", record.ScopeNode, "lan/no_such_stem") }
 
 func source(name, scope, column string) probe.Probe {

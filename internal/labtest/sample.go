@@ -15,8 +15,8 @@ import (
 type Sample struct {
 	ID      string
 	Started time.Time
-	Scale   float64 // of all rates
-	status  string  // "" is a run without an end
+	Scale   float64 // factor on all rates
+	status  string  // "": a run without an end
 	failed  bool    // one trial has no number
 	require []record.Requirement
 	ambient string
@@ -25,7 +25,7 @@ type Sample struct {
 	lab     string // "" = local
 }
 
-// Samples holds the runs that scripts ask for by name.
+// Samples holds the runs that scripts request by name.
 var Samples = map[string]Sample{
 	"good": {
 		ID:      "20260102-030405-aaaa",
@@ -206,7 +206,7 @@ func (s Sample) Trials() []record.Trial {
 	return trials
 }
 
-// Trial returns a window of one second in which so many bytes arrived.
+// Trial returns a trial with a window of one second in which so many bytes arrived.
 func (s Sample) Trial(row record.Row, bytes int64) record.Trial {
 	const second = int64(time.Second)
 	series := record.NewTable("bytes")

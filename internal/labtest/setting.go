@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ReadState reads a setting without changing it: it begins to turn the knob and leaves when the node has
-// said what it found.
+// ReadState reads a setting without changing it: it begins to set the knob and leaves when the node has
+// reported its state.
 func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want knob.State) (knob.State, error) {
 	ctx := Context(t)
 	n, err := l.Node(ctx, s.Node)

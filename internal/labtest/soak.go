@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// Telemetry returns what all probes of a lab's nodes see in a window of so many seconds: most counters move,
-// by amounts that nobody can foretell.
+// Telemetry returns what all probes of a lab's nodes see in a window of so many seconds: most counters grow,
+// by random amounts.
 func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[string]record.NodeData {
 	fast := map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 	nodes := map[string]record.NodeData{}
@@ -53,7 +53,7 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 	values := make([]float64, len(columns))
 	for i := range rows {
 		for j := range values {
-			if j%3 == 0 { // the others stay as they are
+			if j%3 == 0 { // the others stay constant
 				values[j] += math.Round(math.Abs(r.NormFloat64()) * 1e4)
 			}
 		}
@@ -64,8 +64,8 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 	return t
 }
 
-// SoakLength is the length of a window of a soak, SoakEvery the time from one's beginning to the next's, both
-// in seconds.
+// SoakLength is the length of a soak's window, SoakEvery the time from the begin of one to that of the next,
+// both in seconds.
 const SoakLength, SoakEvery = 300, 305
 
 // Soak returns a run of so many windows of five minutes, whose trials Soaked makes.
@@ -76,7 +76,7 @@ func Soak(windows int) record.Run {
 	return run
 }
 
-// Soaked returns the trials of a soak, in which all nodes but those unwatched were watched.
+// Soaked returns the trials of a soak, in which all nodes except those unwatched were watched.
 func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial] {
 	const second, length = int64(time.Second), SoakLength
 	s := Sample{ID: run.ID, Started: run.Started, Scale: 1}
@@ -135,7 +135,7 @@ func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial
 	}
 }
 
-// movedBy returns a trial that began so much later.
+// movedBy returns a trial shifted by so much.
 func movedBy(t record.Trial, d int64) record.Trial {
 	later := func(x *record.Table) *record.Table {
 		c := &record.Table{Names: x.Names, T: slices.Clone(x.T), V: x.V}

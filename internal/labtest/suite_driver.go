@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// driverTime bounds the suite: each reading is a command, and an emulated router starts a few a second.
+// driverTime bounds the suite: each reading is a command, and an emulated router starts a few per second.
 const driverTime = 4 * time.Minute
 
-// SettingsOf are settings of the router, each on a line: "KNOB=VALUE" or "KNOB.PORT=VALUE".
+// SettingsOf parses settings of the router, one per line: "KNOB=VALUE" or "KNOB.PORT=VALUE".
 func SettingsOf(text string) (out []record.Setting) {
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		name, value, _ := strings.Cut(line, "=")
@@ -33,10 +33,10 @@ func SettingsOf(text string) (out []record.Setting) {
 	return out
 }
 
-// DriverSuite tests what every driver must do with a router's operating system: say what it is, take
-// settings, read them back in canonical form, and be restored to canonical forms that equal those before,
-// each difference named. settings are tried one after the other, each on top of the one before. A driver that
-// counts must have the counters of devices, and one that samples must hand over series of them.
+// DriverSuite tests what every driver must do with a router's operating system: identify it, accept settings,
+// read them back in canonical form, and restore canonical forms that equal those before, reporting each
+// difference. settings are tried in turn, each on top of the previous one. A driver that counts must have the
+// counters of devices, and one that samples must return series of them.
 func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), driverTime)
 	defer cancel()
@@ -63,7 +63,7 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	before := make([]string, len(settings))
 	for i, s := range settings {
 		before[i] = read(s)
-		for range 2 { // a setting that holds already is no error
+		for range 2 { // it is no error if a setting holds already
 			MustDo(t, d.Apply(ctx, h, s), "apply %s=%s", s.Knob, s.Value)
 		}
 
@@ -109,8 +109,8 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	}
 }
 
-// driverSamples: samples of every second, at least, are handed over with the controller's times, the same
-// series twice if they are asked for twice, and the process is gone after Close.
+// driverSamples: at least one sample per second is returned with the controller's times, the same series
+// twice if requested twice, and the process is gone after Close.
 func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []string) {
 	ctx := Context(t)
 	from := host.Monotonic()
@@ -144,7 +144,7 @@ func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []strin
 		t.Errorf("series of %v: got none in %d", devices, len(got.Samples))
 	}
 
-	costUnknown := slices.ContainsFunc(got.Samples, func(s record.Samples) bool { // it says so itself
+	costUnknown := slices.ContainsFunc(got.Samples, func(s record.Samples) bool { // it reports that itself
 		return strings.HasPrefix(s.Probe, "driver ") && s.Unavailable != ""
 	})
 	if got.Clock.BoundBefore <= 0 || got.Clock.BoundAfter <= 0 || len(got.Cost) == 0 != costUnknown {

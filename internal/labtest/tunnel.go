@@ -16,13 +16,13 @@ import (
 // Tunnel is a kind of tunnel on a Wire.
 type Tunnel struct{ wire *Wire }
 
-// Name implements tunnel.Tunnel: it takes the name that plans use.
+// Name implements tunnel.Tunnel with a name that plans use.
 func (Tunnel) Name() string { return "wireguard" }
 
 // Check implements tunnel.Tunnel.
 func (Tunnel) Check(context.Context, tunnel.End, tunnel.End) check.Answer { return check.OK() }
 
-// Up implements tunnel.Tunnel: both nodes hold a session for as long as it is up, as they do for a real one.
+// Up implements tunnel.Tunnel: both nodes hold a session as long as it is up, as for a real one.
 func (t Tunnel) Up(ctx context.Context, near, far tunnel.End, s tunnel.Spec) (tunnel.Path, error) {
 	slot, err := strconv.Atoi(strings.TrimPrefix(s.Device, "tun"))
 	if err != nil {

@@ -20,8 +20,8 @@ type Wire struct {
 	tunnels  map[int]*tunnel.Counters // by slot
 	innerMTU map[int]int
 	mtu      map[record.TopoPort]int
-	detour   map[string]bool // nodes whose counters do not move: a planted fault
-	past     bool            // packets go past the tunnels: another
+	detour   map[string]bool // nodes whose counters do not grow: a planted fault
+	past     bool            // packets bypass the tunnels: another fault
 }
 
 // NewWire returns the wire of a topology, all links at 1500 bytes.
@@ -43,14 +43,14 @@ func NewWire(t record.Topology) *Wire {
 	return w
 }
 
-// Detour makes packets avoid a node: its counters no longer move.
+// Detour makes packets avoid a node: its counters no longer grow.
 func (w *Wire) Detour(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.detour[node] = true
 }
 
-// PastTunnels makes packets go past every tunnel: no counter of one moves any more.
+// PastTunnels makes packets bypass every tunnel: no tunnel's counters grow any more.
 func (w *Wire) PastTunnels() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func (w *Wire) SetMTU(node, port, text string) {
 	}
 }
 
-// slotOf tells by the address which of a lab's paths leads there.
+// slotOf returns, by the address, which of a lab's paths leads there.
 func slotOf(to netip.Addr) int {
 	if to.Is4() {
 		b := to.As4()
@@ -89,7 +89,7 @@ func slotOf(to netip.Addr) int {
 	return 0
 }
 
-// PathMTU is the largest packet that a path carries.
+// PathMTU returns the largest packet that a path carries.
 func (w *Wire) PathMTU(to netip.Addr) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

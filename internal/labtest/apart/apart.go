@@ -1,4 +1,4 @@
-// Package apart says what a test needs of its own: a longer run, programs, a process.
+// Package apart requests what a test needs for itself: a longer run, programs, a process.
 package apart
 
 import (
@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// longVariable asks for long tests by any value.
+// longVariable requests long tests by any value.
 const longVariable = "CHOKEPOINT_LONG"
 
-// Wanted reports whether long tests were asked for.
+// Wanted reports whether long tests were requested.
 func Wanted() bool { return os.Getenv(longVariable) != "" }
 
 // Long skips a test that boots guests, or takes longer than a package's share of go test ./..., unless such
-// tests were asked for. Reason begins the test's reason, in the words of .ci/allowed-skips.
+// tests were requested. Reason begins the test's reason, in the words of .ci/allowed-skips.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if !Wanted() {
@@ -25,8 +25,8 @@ func Long(t testing.TB, reason string) {
 	}
 }
 
-// SideBySide lets so many parallel tests of a package run at once, which wait more than they compute. It is
-// called before the tests begin; the flag -parallel of go test overrides it.
+// SideBySide lets so many parallel tests of a package run at once, if they wait more than they compute. Call
+// it before the tests begin; the flag -parallel of go test overrides it.
 func SideBySide(tests int) {
 	if err := flag.Set("test.parallel", strconv.Itoa(tests)); err != nil {
 		panic(err)

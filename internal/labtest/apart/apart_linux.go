@@ -18,8 +18,8 @@ func Network(t testing.TB, f func(ctx context.Context) error) {
 
 	done := make(chan struct{})
 	go func() {
-		defer close(done)      // also if f ends the test
-		runtime.LockOSThread() // never unlocked: the thread is thrown away
+		defer close(done)      // even if f ends the test
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			err = f(t.Context())

@@ -1,4 +1,4 @@
-// Package expect compares what a test got with what it wants.
+// Package expect compares a test's results with the expected ones.
 package expect
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Same wants two equal values; two numbers that are none are equal.
+// Same expects two equal values; NaN equals NaN.
 func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
 	diff := cmp.Diff(want, got, append(options, cmpopts.EquateNaNs())...)
@@ -22,7 +22,8 @@ func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	}
 }
 
-// Error wants an error that is each of the errors and has each of the texts; an empty text wants none.
+// Error expects an error that matches each of the errors and contains each of the texts; an empty text
+// expects none.
 func Error(t testing.TB, what string, err error, parts ...any) {
 	t.Helper()
 	for _, part := range parts {
@@ -35,7 +36,7 @@ func Error(t testing.TB, what string, err error, parts ...any) {
 	}
 }
 
-// Hint wants an error whose hint has a text; an empty text wants no hint.
+// Hint expects an error whose hint contains a text; an empty text expects no hint.
 func Hint(t testing.TB, what string, err error, text string) {
 	t.Helper()
 	hint := check.HintOf(err)
@@ -44,7 +45,7 @@ func Hint(t testing.TB, what string, err error, text string) {
 	}
 }
 
-// Soon wants what read returns to be a value before long; nothing and none are the same.
+// Soon expects read to return a value before long; an empty value equals a missing one.
 func Soon[T any](t testing.TB, within time.Duration, what string, want T, read func() T) {
 	t.Helper()
 	deadline := time.Now().Add(within)

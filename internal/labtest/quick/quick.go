@@ -1,4 +1,4 @@
-// Package quick makes runs like those of the plan quick, for the tests of what reads runs.
+// Package quick makes runs like those of the plan quick, for tests of code that reads runs.
 package quick
 
 import (
@@ -74,7 +74,7 @@ func Run(cells ...record.Factors) record.Run {
 	return run
 }
 
-// InLab puts a run on a kind of lab, with the facts of its nodes there.
+// InLab moves a run to a kind of lab, with the facts of its nodes there.
 func InLab(run *record.Run, lab string) {
 	shared := record.NodeFacts{
 		Driven: record.DrivenByAgent,
@@ -145,8 +145,8 @@ func Forward() record.Topology {
 	}
 }
 
-// ShortFlows are a thousand flows of two classes: 900 small ones of 1 to 9 ms, 80 of 50 ms, 5 that failed
-// and 15 that were not done.
+// ShortFlows returns a thousand flows of two classes: 900 small ones of 1 to 9 ms, 80 of 50 ms, 5 that failed
+// and 15 that did not finish.
 func ShortFlows() *record.ShortFlows {
 	s := &record.ShortFlows{
 		RateHz:     500,

@@ -20,20 +20,20 @@ import (
 // Row is an entry of a menu.
 type Row = map[string]string
 
-// Device plays a router with RouterOS' console: a part of its scripting language, as the manual describes it,
-// over menus that hold texts. It refuses parameters that the manual does not have. Its own time passes with
-// each command and at reboots, so that the scheduler need not be waited for; :timestamp is the real one.
+// Device plays a router with RouterOS's console: a part of its scripting language, as in the manual, over
+// menus that hold texts. It refuses parameters that the manual does not have. Its own time advances with each
+// command and at reboots, so that tests need not wait for the scheduler; :timestamp is the real time.
 type Device struct {
-	Tables map[string][]Row // of each menu, what it holds
+	Tables map[string][]Row // the rows of each menu
 	Logged []string
-	Broken string        // what a session's command with this in it fails at
-	Stuck  string        // the same of the scheduler's commands
-	Each   time.Duration // of its own time that passes with each command
-	// Counters lists those of a device as /interface/print stats calls them; nil: they count up by
+	Broken string        // a session's command that contains this fails
+	Stuck  string        // the same for the scheduler's commands
+	Each   time.Duration // how much its own time advances with each command
+	// Counters returns those of a device, as /interface/print stats names them; nil: they increase by
 	// themselves.
 	Counters func(device string) map[string]uint64
-	// Changed hears of a row of a menu that is added or, gone, removed, and Pinged of an address; what a peer
-	// of a public key has moved is what Moved says, as its print calls it. None need be there.
+	// Changed is called for a row of a menu that is added or, gone, removed, and Pinged for an address; Moved
+	// returns the counters of a peer with a public key, as its print names them. All may be nil.
 	Changed func(menu string, row Row, gone bool)
 	Pinged  func(address string)
 	Moved   func(key string) Row
@@ -41,10 +41,10 @@ type Device struct {
 	mu     sync.Mutex
 	last   int
 	uptime time.Duration
-	moved  uint64 // what its ports count up
+	moved  uint64 // increment of its ports' counters
 }
 
-// parameters lists those of the menus, from the manual's command line reference (RouterOS 7.24).
+// parameters lists the menus' parameters, from the manual's command line reference (RouterOS 7.24).
 var parameters = func() map[string]string {
 	const filter = "chain action comment disabled src-address src-address-list jump-target log-prefix " +
 		"connection-state place-before"
@@ -74,7 +74,7 @@ var parameters = func() map[string]string {
 		`endpoint-port comment
 /system/device-mode
 /system/routerboard/settings cpu-frequency
- address count interval`) { // the last of /ping
+ address count interval`) { // the last line belongs to /ping
 		menu, names, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		out[menu] = names
 	}
@@ -82,17 +82,17 @@ var parameters = func() map[string]string {
 	return out
 }()
 
-// modes are the features of device-mode without which a menu takes no change (manual, Device-mode).
+// modes maps menus to the features of device-mode without which they accept no change (manual, Device-mode).
 var modes = map[string]string{"/system/scheduler": "scheduler", "/system/routerboard/settings": "routerboard"}
 
-// WireGuardSecret is in each secret that the router would print; none of ours may ask for one.
+// WireGuardSecret is part of each secret that the router would print; our commands must never request one.
 const WireGuardSecret = "c2VjcmV0"
 
-// settings are the menus without a list.
+// settings lists the menus without a list.
 var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
 	"/ip/firewall/connection/tracking", "/system/device-mode", "/system/routerboard/settings"}
 
-// tables reads menus, each with its rows on the lines that follow it.
+// tables parses menus, each with its rows on the following lines.
 func tables(text string) map[string][]Row {
 	out := map[string][]Row{}
 	menu := ""
@@ -115,7 +115,7 @@ func tables(text string) map[string][]Row {
 	return out
 }
 
-// New is a router with two ports in use, lan and wan.
+// New returns a router with two ports in use, lan and wan.
 func New() *Device {
 	d := &Device{
 		Each: 2 * time.Second,
@@ -185,7 +185,7 @@ dst-address=192.0.2.0/25|immediate-gw=bridge|active=false
 	return d
 }
 
-// Config returns what the router holds for good, without numbers.
+// Config returns the router's persistent contents, without numbers.
 func (d *Device) Config() map[string][]Row {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,7 +209,7 @@ func (d *Device) Config() map[string][]Row {
 	return out
 }
 
-// Pass lets time pass, in which the scheduler runs and addresses expire.
+// Pass lets time pass: the scheduler runs and addresses expire.
 func (d *Device) Pass(t time.Duration) {
 	d.mu.Lock()
 	end := d.uptime + t
@@ -263,8 +263,8 @@ func (d *Device) background(script string) {
 	}
 }
 
-// Reboot forgets what is only in memory, and starts what is to be started then. Entries with an interval
-// whose time has not come, because the clock was lost, do not run.
+// Reboot drops what is only in memory, and starts what starts at a boot. Entries with an interval whose time
+// has not come, because the clock was lost, do not run.
 func (d *Device) Reboot() {
 	d.mu.Lock()
 	var run []string
@@ -462,7 +462,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 
 		d.last++
 		row[".id"] = fmt.Sprintf("*%X", d.last)
-		if menu == "/interface/wireguard" { // it makes the keys itself
+		if menu == "/interface/wireguard" { // it generates the keys itself
 			public := sha256.Sum256([]byte(row[".id"]))
 			row["private-key"] = WireGuardSecret
 			row["public-key"] = base64.StdEncoding.EncodeToString(public[:])
@@ -524,7 +524,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 	return nil
 }
 
-// printed is a value as :serialize writes it: numbers and flags are not texts.
+// printed returns a value as :serialize writes it: numbers and flags are not strings.
 func printed(v string) any {
 	if n, err := strconv.ParseUint(v, 10, 64); err == nil {
 		return n

@@ -19,12 +19,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// socket is the file in the directory of Play that sessions of the console connect to.
+// socket is the file in the directory of Play to which console sessions connect.
 const socket = "console"
 
-// Play plays a router between 198.18.1.0/24, lan, and 198.18.2.0/24, wan, until ctx ends. Console gives it
-// lines. To dir it writes its process id, and twice a second what it is configured to. Its clock and its
-// ports' counters are those of this machine. A test may extend the device by with.
+// Play plays a router between 198.18.1.0/24, lan, and 198.18.2.0/24, wan, until ctx ends. Console sends it
+// lines. It writes its process id to dir, and twice a second its configuration. Its clock and its ports'
+// counters are those of this machine. A test may extend the device with with.
 func Play(ctx context.Context, dir string, with func(d *Device)) error {
 	d := New()
 	d.Each, d.Counters = 0, portCounters
@@ -54,7 +54,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 			sessions.Go(func() { d.session(ctx, c) })
 		}
 	})
-	write := func(name, text string) error { // whole or not at all
+	write := func(name, text string) error { // completely or not at all
 		path := filepath.Join(dir, name)
 		return errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
 	}
@@ -77,7 +77,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 	return err
 }
 
-// session runs the line that a client sends, and returns what it prints until the line or the client ends.
+// session runs the line that a client sends, and returns its output until the line or the client ends.
 func (d *Device) session(ctx context.Context, c net.Conn) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -90,7 +90,7 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 	}
 
 	line = strings.TrimSuffix(line, "\x00")
-	if line == "/system/resource/print" { // as it is shown to people
+	if line == "/system/resource/print" { // as shown to people
 		for name, value := range d.Tables["/system/resource"][0] {
 			fmt.Fprintf(c, "%26s: %s\r\n", name, value)
 		}
@@ -113,8 +113,8 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 	waiting.Wait()
 }
 
-// Console is a session of the router that is played in dir, as sshd starts one: it runs a line and copies to
-// out what that prints.
+// Console is a session of the router played in dir, as sshd starts one: it runs a line and copies its output
+// to out.
 func Console(dir, line string, out io.Writer) error {
 	c, err := net.Dial("unix", filepath.Join(dir, socket))
 	if err != nil {
@@ -129,7 +129,7 @@ func Console(dir, line string, out io.Writer) error {
 	return err
 }
 
-// portCounters returns what the kernel counts on a port.
+// portCounters returns the kernel's counters of a port.
 func portCounters(device string) map[string]uint64 {
 	out := map[string]uint64{}
 	from := "/sys/class/net/" + filepath.Base(device) + "/statistics/"

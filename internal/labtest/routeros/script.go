@@ -37,7 +37,7 @@ type running struct {
 	d       *Device
 	stopped <-chan struct{} // closed with its session; nil in the background
 	out     io.Writer
-	inside  bool // of the scheduler: time passes without it
+	inside  bool // run by the scheduler: does not advance time
 	src     string
 	at      int
 }
@@ -68,7 +68,7 @@ func (r *running) block(src string, around *scope) (err error) {
 	return nil
 }
 
-// do is block, whose error ends what it is in.
+// do is block, but an error also ends the enclosing block.
 func (r *running) do(src string, around *scope) {
 	if err := r.block(src, around); err != nil {
 		panic(err)
@@ -115,7 +115,7 @@ func (r *running) word(also string) string {
 	return r.src[from:r.at]
 }
 
-// braced returns what stands between { and }.
+// the next statement checks for an interruption
 func (r *running) braced() string {
 	r.want("{")
 	from := r.at
@@ -292,7 +292,7 @@ func (r *running) number(v any) int64 {
 	return n
 }
 
-// text is a value as it is printed.
+// text returns a value as it is printed.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -307,7 +307,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// primary is one value.
+// primary parses one value.
 func (r *running) primary(s *scope) any {
 	r.blanks()
 	if r.at == len(r.src) {
@@ -355,7 +355,7 @@ func (r *running) primary(s *scope) any {
 	}
 }
 
-// quoted is a string; a $ in it that is not escaped would be a variable, which no script here has.
+// quoted parses a string; an unescaped $ in it would be a variable, which no script here has.
 func (r *running) quoted() string {
 	r.want(`"`)
 	var b strings.Builder
@@ -391,7 +391,7 @@ func (r *running) quoted() string {
 	return ""
 }
 
-// operand returns what stands in round brackets: values between operators of one kind.
+// operand returns the value in round brackets: values between operators of one kind.
 func (r *running) operand(s *scope) any {
 	v := r.primary(s)
 	for {
@@ -418,7 +418,7 @@ func (r *running) operand(s *scope) any {
 	}
 }
 
-// substitution is a command between square brackets.
+// substitution evaluates a command between square brackets.
 func (r *running) substitution(s *scope) any {
 	if !r.has(":") {
 		return r.command(s)
@@ -462,7 +462,7 @@ func (r *running) substitution(s *scope) any {
 	return nil
 }
 
-// command runs one of a menu.
+// command runs a command of a menu.
 func (r *running) command(s *scope) any {
 	from := r.at
 	if !r.has("/") {

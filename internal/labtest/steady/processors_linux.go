@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed are the CPUs that this thread may run on.
+// allowed returns the CPUs on which this thread may run.
 func allowed() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -27,7 +27,7 @@ func allowed() []int {
 func pin(CPU int) {
 	var set unix.CPUSet
 	set.Set(CPU)
-	_ = unix.SchedSetaffinity(0, &set) // elsewhere it sees what happens there
+	_ = unix.SchedSetaffinity(0, &set) // on another CPU it detects the stalls there
 }
 
 // sleep blocks the thread itself: Go's own timers wait for other threads.

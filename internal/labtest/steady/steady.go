@@ -1,7 +1,7 @@
-// Package steady is for tests of what takes time. On a machine whose hypervisor lends its CPUs to others a
-// vCPU stalls for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate says
-// nothing of the code. So what a test finds wrong with one counts only if no vCPU was stalled meanwhile and
-// if further trials find it too; everything else counts at once.
+// Package steady is for tests that depend on time. On a machine whose hypervisor lends its CPUs to others a
+// vCPU stalls for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate reveals
+// nothing about the code. So a test's finding about one counts only if no vCPU stalled meanwhile and if
+// further trials confirm it; everything else counts at once.
 package steady
 
 import (
@@ -18,18 +18,18 @@ import (
 
 const (
 	trials = 6
-	// repeats is in how many trials without a stalled CPU a time must be wrong. A fault of the code is wrong
-	// in each; what other processes of a busy machine delay is not. With CHOKEPOINT_LONG, one trial counts.
+	// repeats is in how many trials without a stalled CPU a time must be wrong. A bug is wrong in each;
+	// delays by other processes of a busy machine are not. With CHOKEPOINT_LONG, one trial counts.
 	repeats = 3
-	// stallTime gives how long a CPU must not have woken a thread that asked to be woken. The kernel's
-	// scheduler does so within a few milliseconds, however many others want to run.
+	// stallTime is how late a CPU must wake a sleeping thread to count as stalled. The kernel's scheduler
+	// wakes it within a few milliseconds, however many others want to run.
 	stallTime = 15 * time.Millisecond
-	// pause lets what holds the machine up pass.
+	// pause waits for a disturbance of the machine to pass.
 	pause = 300 * time.Millisecond
 	nap   = 2 * time.Millisecond
 )
 
-// Trial is one time that a test runs. What its other methods report is wrong whatever the machine did.
+// Trial is one attempt of a test. Its other methods report errors that count whatever the machine did.
 type Trial struct {
 	testing.TB
 
@@ -39,8 +39,8 @@ type Trial struct {
 	cleanups []func()
 }
 
-// Timedf reports that a time or a rate is wrong, or what follows from one. It counts only if no CPU was
-// seen to be stalled for 15 ms or more during the trial, and if that happens in three trials.
+// Timedf reports a wrong time or rate, or its consequence. It counts only if no CPU stalled for 15 ms or more
+// during the trial, and if that happens in three trials.
 func (r *Trial) Timedf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
 	r.mu.Lock()
@@ -48,15 +48,15 @@ func (r *Trial) Timedf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
 }
 
-// Stalled reports that the trial itself saw a CPU stalled for d, as one that misses the ticks of its clock
-// does, if only for a few at a time.
+// Stalled reports that the trial itself noticed a CPU stalled for d, as one that misses the ticks of its
+// clock does, if only for a few at a time.
 func (r *Trial) Stalled(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stalled = max(r.stalled, d)
 }
 
-// Found returns what Timedf was told.
+// Found returns what Timedf has reported.
 func (r *Trial) Found() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,9 +66,9 @@ func (r *Trial) Found() []string {
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
-// Run runs body, and does so again if Timedf was called and does not count yet. It skips the test if a CPU
-// was stalled in most of six trials: nothing that takes time can be tested on such a machine. Body may start
-// no subtests.
+// Run runs body, and repeats it if Timedf was called and does not count yet. It skips the test if a CPU
+// stalled in most of six trials: such a machine cannot test anything that takes time. Body must not start
+// subtests.
 func Run(t testing.TB, body func(t *Trial)) {
 	t.Helper()
 	needed := repeats
@@ -79,8 +79,8 @@ func Run(t testing.TB, body func(t *Trial)) {
 	run(t, watchCPUs, needed, body)
 }
 
-// run fails t when Timedf was called in needed trials without a stalled CPU. It takes the watch, so that a
-// test can say what it saw.
+// run fails t when Timedf was called in needed trials without a stalled CPU. Tests pass a watch of their own,
+// to set what it saw.
 func run(t testing.TB, watch func() (stop func() time.Duration), needed int, body func(t *Trial)) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -111,10 +111,10 @@ func run(t testing.TB, watch func() (stop func() time.Duration), needed int, bod
 	}
 }
 
-// do returns how long a CPU was stalled at most.
+// do returns the longest stall of a CPU.
 func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalled time.Duration) {
 	stop := watch()
-	defer func() { // also when body has left by Fatal
+	defer func() { // even if body has left by Fatal
 		stalled = max(stop(), r.stalled)
 		for _, f := range slices.Backward(r.cleanups) {
 			f()
@@ -124,7 +124,7 @@ func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalle
 	return 0
 }
 
-// watchCPUs keeps a thread on each CPU that asks to be woken all the time, and tells how late that was at
+// watchCPUs keeps a thread on each CPU that sleeps and wakes all the time; stop returns how late it woke at
 // most.
 func watchCPUs() (stop func() time.Duration) {
 	done := make(chan struct{})
