@@ -1,7 +1,7 @@
-// Program crypto compares engine cipher with openssl speed -elapsed -evp, typed by hand: pairs in an
-// order that is drawn anew for each, of one repetition of one second each. It prints the median ratio with
-// its interval for each algorithm, and fails where it is more than 3 % from 1. Then it measures once what the
-// published tables of ciphers have, and fails where a row of theirs has no figure here.
+// Program crypto compares engine cipher with openssl speed -elapsed -evp, run by hand: in pairs, each in
+// random order, of one repetition of one second each. It prints the median ratio with its interval for each
+// algorithm, and fails if it is more than 3 % from 1. Then it measures once what the published tables of
+// ciphers contain, and fails if a row of theirs has no figure here.
 package main
 
 import (
@@ -94,19 +94,19 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	return t.published(ctx, out)
 }
 
-// trials are made by a program, with plans in a folder.
+// trials are made by a program, with plans in a directory.
 type trials struct {
 	program rig.Program
 	dir     string
 }
 
-// tableRow is a row that published tables have, whatever the device.
+// tableRow is a row of published tables, whatever the device.
 type tableRow struct {
 	algorithm, operation string
 	block                int
 }
 
-// published measures each row of the published tables once and prints it beside theirs.
+// published measures each row of the published tables once and prints both figures.
 func (t trials) published(ctx context.Context, out io.Writer) error {
 	c, err := catalogue.Published()
 	if err != nil {
@@ -169,8 +169,8 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// measured times an algorithm in an operation by chokepoint, once, as a stream where it has the
-// choice; in bytes or operations per second. Without an operation it is the algorithm's own.
+// measured times an algorithm in an operation by chokepoint, once, as a stream if there is a choice; in bytes
+// or operations per second. Without an operation it uses the algorithm's own.
 func (t trials) measured(ctx context.Context, name, operation string, block int) (float64, error) {
 	a, known := cipher.Named(name)
 	if !known {
@@ -225,7 +225,7 @@ func (t trials) measured(ctx context.Context, name, operation string, block int)
 	return d.Cells[0].Metrics[metric].Median / scale, nil
 }
 
-// shown is the figure that openssl speed prints for people: thousands of bytes per second.
+// shown matches the figure that openssl speed prints for people: thousands of bytes per second.
 var shown = regexp.MustCompile(`(?m)\s([0-9.]+)k\s*$`)
 
 func byHand(ctx context.Context, name string, block int) (float64, error) {

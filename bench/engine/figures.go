@@ -9,12 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
-// figures holds what one run gave.
+// figures holds the results of one run.
 type figures struct {
 	rig.Sums
 	kernelMemory int64   // bytes
-	stolen       float64 // share of the cores that the hypervisor took
-	value        float64 // of the quantity that is compared
+	stolen       float64 // share of the cores' time taken by the hypervisor
+	value        float64 // of the compared quantity
 }
 
 func (f figures) String() string {
@@ -23,7 +23,7 @@ func (f figures) String() string {
 		100*f.stolen)
 }
 
-// quantity holds what a row compares.
+// quantity is what a row compares.
 type quantity struct {
 	unit  string
 	lower bool // less is better
@@ -39,7 +39,8 @@ var (
 const tableHead = `| path | ÷ | ratio, median | interval | medians | loss, median | memory per flow | target | stretch | |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---|`
 
-// row is a line of the table of the runs of both sides, and whether the ratio agrees where that is checked.
+// row returns a line of the table for the runs of both sides, and whether the ratio agrees if that is
+// checked.
 func (c comparison) row(runs [][]figures) (line string, agrees bool) {
 	value := func(f figures) float64 { return f.value }
 	ratio := rig.Ratio(rig.Column(runs[0], value), rig.Column(runs[1], value))
@@ -63,7 +64,7 @@ func (c comparison) row(runs [][]figures) (line string, agrees bool) {
 	if agrees = true; c.within > 0 {
 		word, target, stretch = "agrees", fmt.Sprintf("1 ± %g %%", 100*c.within), "–"
 		digits = func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
-		// Also false where there is no ratio at all: NaN.
+		// Also false for NaN, without any ratio.
 		if agrees = ratio.Low >= 1-c.within && ratio.High <= 1+c.within; !agrees {
 			word = "DISAGREES"
 		}
@@ -81,7 +82,7 @@ func (c comparison) bound(v float64) string {
 	return "≥ " + short(v)
 }
 
-// verdict says which figure the whole interval reaches, or else the median.
+// verdict returns which figure the whole interval reaches, or else the median.
 func (c comparison) verdict(low, m, high float64) string {
 	reaches := func(v, bound float64) bool { return v >= bound }
 	if c.of.lower {
@@ -102,7 +103,7 @@ func (c comparison) verdict(low, m, high float64) string {
 	return "missed"
 }
 
-// short is three significant digits.
+// short formats three significant digits.
 func short(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100:

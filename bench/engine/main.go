@@ -1,9 +1,9 @@
 // Program engine compares the native engine with iperf3, and with itself at one stream, on the path client,
-// router and server of a local lab. Each comparison runs its two sides in interleaved pairs whose order is
-// drawn, and is told as the median of the pairs' ratios with its order-statistic interval of 95 %. It
-// prints Markdown. "wire" is real 1500-byte packets on all links, "super" packets of up to 64 KiB. The
-// suite agreement, behind a queue of 300 Mbit/s, fails if a ratio leaves 1 ± 3 %; of the others only the
-// accounts are checked: a pair in which sent is not received + lost ends the program.
+// router and server of a local lab. Each comparison runs its two sides in interleaved pairs in random order,
+// and reports the median of the pairs' ratios with its order-statistic interval of 95 %. It prints Markdown.
+// "wire" is real 1500-byte packets on all links, "super" packets of up to 64 KiB. The suite agreement, behind
+// a queue of 300 Mbit/s, fails if a ratio leaves 1 ± 3 %; for the others only the accounts are checked: a
+// pair in which sent is not received + lost ends the program.
 package main
 
 import (

@@ -22,13 +22,13 @@ import (
 const (
 	plainPath = iota
 	ourTunnel
-	peerTunnel // of the program wireguard-go
+	peerTunnel // by the program wireguard-go
 )
 
 const tunnelMTU = 1420
 
-// layTunnels makes both tunnels from client to server; both have an address of their own at either end. The
-// keys of wireguard-go are this lab's alone and go through standard input.
+// layTunnels makes both tunnels from client to server; each has its own address at either end. The keys of
+// wireguard-go are only for this lab and go through standard input.
 func (b *stand) layTunnels(ctx context.Context) error {
 	path, err := b.lab.Path(ctx, lab.TunnelSpec{Kind: "wireguard-userspace", MTU: tunnelMTU})
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *stand) layTunnels(ctx context.Context) error {
 
 	for i, end := range b.paths[peerTunnel] {
 		other := 1 - i
-		// Their devices differ in name because both nodes see the same folder of control sockets.
+		// Their devices differ in name because both nodes see the same directory of control sockets.
 		script := fmt.Sprintf("wg set peer%[1]d listen-port 51900 private-key /dev/stdin peer %[2]s "+
 			"allowed-ips %[3]s/32 endpoint %[4]s:51900 && ip address add %[5]s/24 dev peer%[1]d && "+
 			"ip link set peer%[1]d mtu %[6]d up", i,
@@ -69,7 +69,7 @@ func (b *stand) layTunnels(ctx context.Context) error {
 	return nil
 }
 
-// retry runs a command until what it speaks to, which was only just started, is there.
+// retry runs a command until the program that it addresses, which has just been started, is ready.
 func (b *stand) retry(ctx context.Context, node, input string, args ...string) (out string, err error) {
 	for range 50 {
 		if out, err = rig.Exec(ctx, b.lab, node, input, args...); err == nil || ctx.Err() != nil {
@@ -81,15 +81,15 @@ func (b *stand) retry(ctx context.Context, node, input string, args ...string) (
 	return out, err
 }
 
-// newest is an iperf3 that was built from source, with the options that make it fastest: pages are sent
-// from a file, and the receiver truncates.
+// newest is an iperf3 built from source, with its fastest options: it sends pages from a file, and the
+// receiver truncates.
 type newest struct {
 	traffic.Engine // the installed one
 	stand          *stand
 	file           string
 }
 
-// against is the comparison with an iperf3 at what both reach by all cores.
+// against returns the comparison with an iperf3 of what both reach with all cores.
 func (b *stand) against(file string) comparison {
 	c := tcpAgainst("super", 4, goodput, .97, 1)
 	c.theirs.engine = newest{iperf3, b, file}

@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// stand holds where the comparisons run.
+// stand is where the comparisons run.
 type stand struct {
 	lab      *lab.Lab
 	paths    [peerTunnel + 1][2]traffic.End // their near and far ends
@@ -86,7 +86,7 @@ func (b *stand) load(s side) record.Load {
 	l.Interval = 100 * time.Millisecond
 	switch {
 	case l.Warmup > 0:
-	case s.engine.Name() == "iperf3": // whose CPU time is of its whole life
+	case s.engine.Name() == "iperf3": // its CPU time covers its whole life
 		l.Interval = time.Second
 	default:
 		l.Warmup = 300 * time.Millisecond
@@ -96,7 +96,7 @@ func (b *stand) load(s side) record.Load {
 	return l
 }
 
-// once runs one side and reads what it did.
+// once runs one side and reads its results.
 func (b *stand) once(ctx context.Context, s side, of quantity) (f figures, err error) {
 	before := rig.MachineTimes()
 	l := b.load(s)
@@ -118,10 +118,10 @@ func (b *stand) once(ctx context.Context, s side, of quantity) (f figures, err e
 	return f, nil
 }
 
-// clock looks at the kernel's memory for sockets meanwhile.
+// clock watches the kernel's memory for sockets meanwhile.
 type clock struct {
 	rig.Clock
-	kernelMemory int64 // bytes, the most that was seen
+	kernelMemory int64 // maximum seen, in bytes
 }
 
 // Progress implements traffic.Conductor.
@@ -129,8 +129,8 @@ func (c *clock) Progress(traffic.Progress) { c.kernelMemory = max(c.kernelMemory
 
 var pagesOfSockets = regexp.MustCompile(` mem (\d+)`)
 
-// socketMemory returns what all sockets of the machine hold: the counts of pages in /proc/net/sockstat are
-// not of a network namespace.
+// socketMemory returns the memory of all sockets of the machine: the page counts in /proc/net/sockstat do not
+// belong to a network namespace.
 func socketMemory() (bytes int64) {
 	text, _ := os.ReadFile("/proc/net/sockstat")
 	for _, m := range pagesOfSockets.FindAllSubmatch(text, -1) {

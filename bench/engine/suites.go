@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// side is one of the two that are compared.
+// side is one of the two sides of a comparison.
 type side struct {
 	engine traffic.Engine
 	load   record.Load
@@ -26,7 +26,7 @@ type comparison struct {
 	of           quantity
 
 	target, stretch float64
-	within          float64 // of 1 the ratio must stay; 0 = the two bounds above
+	within          float64 // tolerated deviation of the ratio from 1; 0 = the two bounds above
 }
 
 var native, iperf3 = rig.Engine("native"), rig.Engine("iperf3")
@@ -59,7 +59,7 @@ func suites() []suite {
 	}
 }
 
-// tunnelled is one stream through either tunnel.
+// tunnelled returns one stream through either tunnel.
 func tunnelled(offload string, target, stretch float64) comparison {
 	return comparison{
 		name:    offload + ", 1 stream",
@@ -77,7 +77,7 @@ func tcp(streams int) record.Load {
 	return record.Load{Protocol: "tcp", Streams: streams, Congestion: "cubic"}
 }
 
-// udp is flat out; payload is what a datagram carries.
+// udp returns a load at full rate; payload is that of a datagram.
 func udp(mode string, payload, streams int) record.Load {
 	const headers = 20 + 8 // of IPv4 and UDP
 	return record.Load{Protocol: "udp", Streams: streams, PacketSize: payload + headers, UDPMode: mode}
@@ -130,8 +130,8 @@ func growth(offload string, one, many record.Load) comparison {
 	}
 }
 
-// shaped has real packets wait in a queue of 300 Mbit/s, whose burst of 14 ms is so long that a late timer
-// costs no rate: there both engines must find the same.
+// shaped makes real packets wait in a queue of 300 Mbit/s, whose burst of 14 ms is so long that a late timer
+// costs no rate: there both engines must get the same result.
 func shaped(streams int) comparison {
 	c := tcpAgainst("wire", streams, goodput, 0, 0)
 	c.name = c.name + " behind tbf"

@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// maxStalled bounds the tests that are skipped because a vCPU was stalled.
+// maxStalled bounds the tests that skip because a vCPU stalled.
 const maxStalled = 5
 
 // event is one line of go test -json (go doc cmd/test2json).
@@ -62,7 +62,7 @@ func readAllowed(text string) (list []allowance, err error) {
 // outcome counts tests, subtests included, and failed packages.
 type outcome struct {
 	passed, failed, skipped, stalled int
-	failures                         strings.Builder // what failed, with its log
+	failures                         strings.Builder // failures with their logs
 }
 
 func (o *outcome) fail(log, format string, args ...any) {

@@ -1,7 +1,7 @@
-// Program latency compares what measures the round trip of an idle path: our two probes, irtt and ping, on
-// client, router and server of a local lab (two veth pairs), each every millisecond with packets of the
-// same length, in interleaved blocks whose order is drawn. ping, whose echo is the kernel's, is the truth
-// for the median. It prints Markdown, and fails if a probe of ours loses its count, not if it is slow.
+// Program latency compares tools that measure the round trip of an idle path: our two probes, irtt and ping,
+// on client, router and server of a local lab (two veth pairs), each every millisecond with packets of the
+// same length, in interleaved blocks in random order. ping, whose echo is the kernel's, is the reference for
+// the median. It prints Markdown, and fails if one of our probes miscounts, not if it is slow.
 package main
 
 import (
@@ -38,7 +38,7 @@ type options struct {
 // count returns how many probes a run has.
 func (o options) count() int { return o.seconds * int(time.Second/interval) }
 
-// bench is the lab with what the tools need of it.
+// bench is the lab with what the tools need.
 type bench struct {
 	options
 	lab  *lab.Lab
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 			return err
 		}
 
-		time.Sleep(300 * time.Millisecond) // until it listens; a client that is too early fails and says so
+		time.Sleep(300 * time.Millisecond) // until it listens; a client that is too early fails
 		all, err := rig.Measure(rig.Draw(b.seed), b.blocks, len(tools), func(block, i int) (measured, error) {
 			r, err := tools[i].run(ctx, b)
 			if err != nil {
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	})
 }
 
-// at gives a quantile of a run.
+// at returns a quantile of a run.
 func at(q float64) func(measured) float64 {
 	return func(m measured) float64 { return statistics.QuantileSorted(m.rtt, q) }
 }
@@ -103,7 +103,7 @@ func minus(a, b float64) float64 { return a - b }
 // claims are the lines of the comparison.
 var claims = []struct {
 	text       string
-	ours, peer int // of tools
+	ours, peer int // indexes of tools
 	level      float64
 	join       func(a, b float64) float64
 	format     string
@@ -116,7 +116,8 @@ var claims = []struct {
 	{"p50, icmp − ping", 1, 3, .50, minus, "%+.2f µs", 1e3},
 }
 
-// table is the result in Markdown: each tool by itself, then the ratios of the blocks with their intervals.
+// table formats the result in Markdown: each tool by itself, then the ratios of the blocks with their
+// intervals.
 func table(o options, machine string, all [][]measured) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Client, router and server of a local lab, %d-byte IP packets every %v; %d interleaved "+

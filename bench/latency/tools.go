@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// measured holds what one tool saw once.
+// measured holds the results of one run of a tool.
 type measured struct {
 	rtt  []float64 // ns, sorted
 	sent int
@@ -33,8 +33,8 @@ var tools = [...]struct {
 	{"ping", "send call to kernel stamp; the far kernel's answer is in it", ping},
 }
 
-// ours measures with one of our probes. Every slot must be accounted for, and every probe be stamped by the
-// kernel: anything else is another measurement.
+// ours measures with one of our probes. Every slot must be accounted for, and every probe stamped by the
+// kernel: otherwise it is another measurement.
 func ours(name string) func(context.Context, *bench) (measured, error) {
 	return func(ctx context.Context, b *bench) (measured, error) {
 		load := record.Load{
@@ -81,7 +81,7 @@ func irtt(ctx context.Context, b *bench) (measured, error) {
 	return readIRTT([]byte(out))
 }
 
-// readIRTT reads the part of irtt's JSON that is used.
+// readIRTT parses the used part of irtt's JSON.
 func readIRTT(out []byte) (measured, error) {
 	var r struct {
 		RoundTrips []struct {
@@ -123,7 +123,7 @@ var (
 	pingSummary = regexp.MustCompile(`(?m)^([0-9]+) packets transmitted`)
 )
 
-// readPing reads what iputils' ping prints.
+// readPing parses the output of iputils' ping.
 func readPing(out []byte) (m measured, err error) {
 	for _, found := range pingReply.FindAllSubmatch(out, -1) {
 		ms, err := strconv.ParseFloat(string(found[1]), 64)

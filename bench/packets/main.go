@@ -1,8 +1,7 @@
-// Program packets compares the xdp engine with other generators of small packets, in interleaved pairs
-// whose order is drawn, on local labs of this machine: routed against iperf3 with its smallest datagrams,
-// alone against xdp-trafficgen where that is given, its transmit modes against each other, and its rate
-// with the one asked for. It prints tables for docs/measured; ratios are medians over pairs with
-// their interval. It needs root.
+// Program packets compares the xdp engine with other generators of small packets, in interleaved pairs in
+// random order, on local labs of this machine: routed against iperf3 with its smallest datagrams, alone
+// against xdp-trafficgen if given, its transmit modes against each other, and its rate with the requested
+// one. It prints tables for docs/measured; ratios are medians over pairs with their interval. It needs root.
 package main
 
 import (
@@ -85,7 +84,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	return nil
 }
 
-// load is flat out with the smallest frames: 64 bytes in IPv4, 84 in IPv6.
+// load returns full rate with the smallest frames: 64 bytes in IPv4, 84 in IPv6.
 func (b *bench) load(ip, flows int) record.Load {
 	return record.Load{
 		Protocol:   "udp",
@@ -102,10 +101,10 @@ func (b *bench) load(ip, flows int) record.Load {
 	}
 }
 
-// result holds what came of a load.
+// result holds the result of a load.
 type result struct {
 	rig.Sums
-	cost    float64 // ns of the sending process for each packet
+	cost    float64 // ns of the sending process per packet
 	traffic *record.Traffic
 }
 
@@ -193,7 +192,7 @@ func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 	return nil
 }
 
-// modes: how frames can be sent, against BPF test-run frames; all counted in the driver.
+// modes: the ways to send frames, compared with BPF test-run frames; all counted in the driver.
 func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	fmt.Fprintf(b.out, "64-byte frames %s (IPv6: 84), one flow, one way, flat out, by what sends them; %d "+
 		"runs of %v each in shuffled blocks\n\n| IP | sent by | received, Mpps (least – most) | loss | "+
@@ -229,8 +228,8 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	return nil
 }
 
-// rate: what was sent against what was asked for, and the delay of frames on their way. A router takes its
-// part of the sender's core, which then may be too slow for the highest rate.
+// rate: sent compared with requested, and the delay of frames under way. A router takes its part of the
+// sender's core, which then may be too slow for the highest rate.
 func (b *bench) rate(ctx context.Context, where string, flows int) error {
 	fmt.Fprintf(b.out, "Rate %s, IPv4, 64-byte frames; %d runs of %v each (target: 0.1 %%, stretch: 0.05 %% "+
 		"and, routed, a p99 of 12 µs)\n\n| asked, pps | error of the rate, without its sign: median | "+
@@ -263,8 +262,8 @@ func (b *bench) rate(ctx context.Context, where string, flows int) error {
 	return nil
 }
 
-// quantile of all directions' delays, in ns: the upper edge of the bucket that holds it; NaN if there are
-// none.
+// quantile returns a quantile of all directions' delays, in ns: the upper edge of the bucket that contains
+// it; NaN if there are none.
 func quantile(delays []record.OneWay, q float64) float64 {
 	for _, d := range delays {
 		total := int64(0)

@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// peer runs xdp-trafficgen from client to server, where xdp-bench drops what arrives, and returns frames
-// per second by the server's device.
+// peer runs xdp-trafficgen from client to server, where xdp-bench drops what arrives, and returns frames per
+// second by the server's device.
 func (b *bench) peer(ctx context.Context) (pps float64, err error) {
-	// Both undo what they did only if they are asked to end.
+	// Both undo their changes only if asked to end.
 	start := func(node string, spare time.Duration, args ...string) (host.Session, error) {
 		limit := fmt.Sprintf("%.1f", (b.length + spare).Seconds())
 		return rig.Start(ctx, b.lab, node, append([]string{"timeout", "-s", "INT", limit}, args...)...)

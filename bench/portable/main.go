@@ -1,5 +1,5 @@
-// Command portable is an agent on Linux with the node sides of an agent elsewhere, so that these can be
-// tried over ssh without a machine of FreeBSD or macOS.
+// Command portable is an agent on Linux with the node sides of an agent on other systems, to try these over
+// ssh without a machine with FreeBSD or macOS.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}
 
 	p := node.Parts()
-	const nowhere = "/chokepoint-has-no-proc" // nothing is told there
+	const nowhere = "/chokepoint-has-no-proc" // nothing is readable there
 	p.Knobs, p.Handlers = nil, watch.Handlers(probe.Root{Proc: nowhere, Sys: nowhere, Dev: nowhere})
 	for verb := range p.Isolated {
 		if strings.HasPrefix(verb, host.FamilyTraffic) {
@@ -33,7 +33,7 @@ func main() {
 		}
 	}
 
-	p.Isolated = nil // no verb has a process of its own there
+	p.Isolated = nil // no verb has its own process there
 	p.Handlers[host.Verb(host.FamilyTraffic, stream.Native{}.Name())] = stream.ServePortable
 	p.Handlers[host.Verb(host.FamilyTraffic, latency.Echo{}.Name())] = latency.ServePortable
 	if err := agent.Main(context.Background(), os.Args[1], node.Standard{}, p); err != nil {

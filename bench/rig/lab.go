@@ -20,8 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// OnLab does something on a local lab of its own on which real packets cross all links. What the lab
-// already says, such as a guest or queues, holds.
+// OnLab runs do on a new local lab on which real packets cross all links. Options already set in l, such as a
+// guest or queues, stay.
 func OnLab(ctx context.Context, topology string, l lab.Local, do func(l *lab.Lab) error) (err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-bench-")
 	if err != nil {
@@ -49,7 +49,7 @@ func OnLab(ctx context.Context, topology string, l lab.Local, do func(l *lab.Lab
 	return do(up)
 }
 
-// Settle gives all links an offload level, and the lab the other settings.
+// Settle sets the offload level of all links, and the other settings of the lab.
 func Settle(ctx context.Context, l *lab.Lab, offload string, others ...record.Setting) error {
 	for _, link := range l.Topology.Links {
 		for _, end := range link.Ends {
@@ -64,7 +64,7 @@ func Settle(ctx context.Context, l *lab.Lab, offload string, others ...record.Se
 	return l.Reconcile(ctx, others)
 }
 
-// Ends are the near and the far one of the plain path.
+// Ends returns the near and the far end of the plain path.
 func Ends(ctx context.Context, l *lab.Lab, ip int) (e [2]traffic.End, err error) {
 	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
 		n, err := l.Node(ctx, name)
@@ -85,7 +85,7 @@ func Ends(ctx context.Context, l *lab.Lab, ip int) (e [2]traffic.End, err error)
 	return e, nil
 }
 
-// Engine and Prober are the registry's of that name.
+// Engine and Prober return those of that name from the registry.
 func Engine(name string) traffic.Engine { return named(node.Engines(), name) }
 
 func Prober(name string) traffic.Prober { return named(node.Probers(), name) }
@@ -124,7 +124,7 @@ func Start(ctx context.Context, l *lab.Lab, node string, args ...string) (host.S
 	return s, nil
 }
 
-// Exec runs a command on a node to its end and returns what it printed.
+// Exec runs a command on a node to its end and returns its output.
 func Exec(ctx context.Context, l *lab.Lab, node, input string, args ...string) (string, error) {
 	n, err := l.Node(ctx, node)
 	if err != nil {

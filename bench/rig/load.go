@@ -10,21 +10,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Sums are the flows of a load together.
+// Sums are totals over the flows of a load.
 type Sums struct {
 	Goodput               float64 // bit/s that arrived
 	Gigabytes             float64 // that arrived
 	PPS, SentPPS          float64 // packets that arrived and that were sent, per second
 	Sent, Lost            int64   // packets
-	Duplicates, Reordered int64   // packets, where they were told
-	CPU                   float64 // seconds, of both ends
-	Memory                int64   // bytes, of both ends
+	Duplicates, Reordered int64   // packets, if reported
+	CPU                   float64 // seconds, both ends
+	Memory                int64   // bytes, both ends
 }
 
-// Loss is the share of the packets that was lost.
+// Loss returns the share of lost packets.
 func (s Sums) Loss() float64 { return float64(s.Lost) / float64(max(s.Sent, 1)) }
 
-// Sum adds up the flows of a load, and refuses one whose accounts are open.
+// Sum adds up the flows of a load, and refuses one whose accounts do not balance.
 func Sum(t *record.Traffic) (s Sums, err error) {
 	for _, f := range t.Flows {
 		if f.ReceiverNs <= 0 || f.Packets != nil && f.SenderNs <= 0 {
@@ -65,7 +65,7 @@ func Sum(t *record.Traffic) (s Sums, err error) {
 	return s, nil
 }
 
-// Packets offers a load of packets on the plain path, as it is asked for and by nothing else.
+// Packets offers a load of packets on the plain path, exactly as requested.
 func Packets(ctx context.Context, l *lab.Lab, e traffic.Engine, load record.Load) (t *record.Traffic, s Sums,
 	err error) {
 	ends, err := Ends(ctx, l, load.IP)

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 )
 
-// Machine describes this one in words.
+// Machine describes this machine in words.
 func Machine() string {
 	facts := probe.Fingerprint(probe.Root{}).Facts
 	known := func(fact string) string { return cmp.Or(facts[fact], "unknown") }
@@ -22,28 +22,28 @@ func Machine() string {
 		virtual = "a virtual machine"
 	}
 
-	// How indirect calls are guarded dominates the cost of each packet.
+	// The protection of indirect calls dominates the cost of each packet.
 	guard, _, _ := strings.Cut(strings.TrimPrefix(known("mitigation:spectre_v2"), "Mitigation: "), ";")
 	return fmt.Sprintf("%s, %d cores of %s, %.0f GB, Linux %s, %s (%s), %s, load average %s before the "+
 		"first run", time.Now().Format("2 January 2006"), runtime.NumCPU(), known("cpu_model"),
 		bytes/1024e6, known("kernel"), virtual, guard, runtime.Version(), firstLine("/proc/loadavg")[0])
 }
 
-// firstLine is that of a file, in words.
+// firstLine returns the words of a file's first line.
 func firstLine(file string) []string {
 	b, _ := os.ReadFile(file)
 	line, _, _ := strings.Cut(string(b), "\n")
 	return append(strings.Fields(line), "unknown")
 }
 
-// Times are the machine's, in ticks of all cores.
+// Times are the machine's times, in ticks of all cores.
 type Times struct{ all, stolen float64 }
 
 func MachineTimes() Times {
 	var t Times
 	for i, text := range firstLine("/proc/stat")[1:] {
 		v, _ := strconv.ParseFloat(text, 64)
-		if i < 8 { // what follows is part of what came before
+		if i < 8 { // the rest is part of earlier columns
 			t.all += v
 		}
 

@@ -15,18 +15,19 @@ import (
 	"syscall"
 )
 
-// module is the program's module, which bench replaces by the folder above.
+// module is the program's module, which bench replaces by the directory above.
 const module = "github.com/chokepoint-lab/chokepoint"
 
-// Program is a chokepoint that is started as a user starts it, with folders of its own in Dir: bin, home,
-// data, state, run, tmp, config and cache.
+// Program is a chokepoint started as a user starts it, with its own directories in Dir: bin, home, data,
+// state, run, tmp, config and cache.
 type Program struct {
 	Path, Dir string
 	UID       int
 }
 
-// NewProgram makes the folders in dir, and copies the program there: so its processes can be told from all
-// others. Beside it goes the agent that lies beside it. Without a path it is built from the source here.
+// NewProgram makes the directories in dir, and copies the program there, so that its processes are
+// distinguishable from all others. It also copies the agent beside the program. Without a path it builds the
+// program from the source here.
 func NewProgram(dir, path string, uid int) (Program, error) {
 	p, err := Folders(dir, uid)
 	if err != nil {
@@ -45,7 +46,7 @@ func NewProgram(dir, path string, uid int) (Program, error) {
 	return p, errors.Join(err, CopyFile(path, p.Path, 0o755))
 }
 
-// Folders makes the folders of a program that is put at its path later.
+// Folders makes the directories of a program that is put at its path later.
 func Folders(dir string, uid int) (Program, error) {
 	p := Program{filepath.Join(dir, "bin", "chokepoint"), dir, uid}
 	for _, d := range []string{"", "bin", "home", "data", "state", "run", "tmp", "config", "cache"} {
@@ -56,8 +57,8 @@ func Folders(dir string, uid int) (Program, error) {
 	return p, nil
 }
 
-// Build builds a package of this repository, such as "cmd/chokepoint", in the module it belongs to. Guests
-// have no C library, so it is linked without one.
+// Build builds a package of this repository, such as "cmd/chokepoint", in its module. Guests have no C
+// library, so it is linked without one.
 func Build(to, pkg string, flags ...string) error {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -80,10 +81,11 @@ func Build(to, pkg string, flags ...string) error {
 	return os.Chmod(to, 0o755)
 }
 
-// At is the path of a name in the program's folders.
+// At returns the path of a name in the program's directories.
 func (p Program) At(name string) string { return filepath.Join(p.Dir, name) }
 
-// Command is a command line of the program, which sees nothing of this machine's user but the search path.
+// Command returns a command line of the program, which sees nothing of this machine's user but the search
+// path.
 func (p Program) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.Path, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.At("home"), "TMPDIR=" + p.At("tmp"),
@@ -98,7 +100,7 @@ func (p Program) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Say runs a short command of the program and returns what it prints.
+// Say runs a short command of the program and returns its output.
 func (p Program) Say(ctx context.Context, args ...string) (string, error) {
 	cmd := p.Command(ctx, args...)
 	var said strings.Builder
@@ -121,7 +123,7 @@ func CopyFile(from, to string, mode os.FileMode) error {
 	return os.WriteFile(to, data, mode)
 }
 
-// LabUp brings up a lab and returns its name; cpus are those of a virtual router, 0 for another.
+// LabUp brings up a lab and returns its name; cpus is for a virtual router, 0 for others.
 func (p Program) LabUp(ctx context.Context, topology, kind string, cpus int) (id string, err error) {
 	args := []string{"lab", "up", topology, "--lab", kind, "--json"}
 	if cpus > 0 {

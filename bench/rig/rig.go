@@ -1,5 +1,6 @@
-// Package rig is what the programs of bench share: how they start and end, the lab that they measure on,
-// the order of what they compare, the program under test in folders of its own, and this machine in words.
+// Package rig contains what the programs of bench share: how they start and end, the lab on which they
+// measure, the order of comparisons, the program under test in its own directories, and a description of this
+// machine.
 package rig
 
 import (
@@ -18,21 +19,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// MinPairs is the fewest pairs, or blocks, for which an order-statistic interval of 95 % exists.
+// MinPairs is the minimum number of pairs, or blocks, for an order-statistic interval of 95 %.
 const MinPairs = 6
 
-// ErrUsage and ErrFailed are what a program returns that has said by itself what is wrong: with its flags,
-// or with what it checked.
+// ErrUsage and ErrFailed are returned by a program that has itself reported what is wrong: with its flags, or
+// with what it checked.
 var (
 	ErrUsage  = errors.New("wrong flags")
 	ErrFailed = errors.New("failed")
 )
 
-// Func is a program. It reads its flags, prints what it found on out, and how it goes on log.
+// Func is a program. It reads its flags, prints its results on out, and its progress on log.
 type Func func(ctx context.Context, args []string, out, log io.Writer) error
 
-// Main lives a program's life, or the one for which a lab has started it again, and returns the exit
-// status.
+// Main runs a program, or the role for which a lab has started it again, and returns the exit status.
 func Main(name string, f Func) int {
 	return orRole(func() int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -50,8 +50,8 @@ func Main(name string, f Func) int {
 	})
 }
 
-// Tests runs the tests of a package that makes labs, or plays the role for which a lab has started the test
-// program again, and returns the exit status.
+// Tests runs the tests of a package that makes labs, or the role for which a lab has started the test program
+// again, and returns the exit status.
 func Tests(m interface{ Run() int }) int { return orRole(m.Run) }
 
 func orRole(otherwise func() int) int {
@@ -68,7 +68,7 @@ func orRole(otherwise func() int) int {
 	return 0
 }
 
-// Parse reads the flags; words beside them, and values that ok refuses, are answered with the usage.
+// Parse reads the flags; it answers additional words, and values that ok refuses, with the usage.
 func Parse(flags *flag.FlagSet, args []string, log io.Writer, ok func() bool) error {
 	flags.SetOutput(log)
 	if flags.Parse(args) != nil {
@@ -84,8 +84,8 @@ func Parse(flags *flag.FlagSet, args []string, log io.Writer, ok func() bool) er
 	return nil
 }
 
-// Measure does each of n things once per block, in an order that is drawn anew for each, and returns what
-// each gave, block by block.
+// Measure does each of n things once per block, in a new random order each time, and returns the results
+// block by block.
 func Measure[T any](draw *rand.Rand, blocks, n int, once func(block, i int) (T, error)) ([][]T, error) {
 	results := make([][]T, n)
 	for block := range blocks {
@@ -101,7 +101,7 @@ func Measure[T any](draw *rand.Rand, blocks, n int, once func(block, i int) (T, 
 	return results, nil
 }
 
-// Column is one figure of each result.
+// Column returns one figure of each result.
 func Column[T any](results []T, of func(T) float64) []float64 {
 	out := make([]float64, len(results))
 	for i, r := range results {
@@ -110,12 +110,12 @@ func Column[T any](results []T, of func(T) float64) []float64 {
 	return out
 }
 
-// Middle is the median of one figure.
+// Middle returns the median of one figure.
 func Middle[T any](results []T, of func(T) float64) float64 {
 	return statistics.Median(Column(results, of))
 }
 
-// Draw is the source of the orders of a seed.
+// Draw returns the random source for the orders of a seed.
 func Draw(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
 // Each joins two lists block by block.
@@ -127,12 +127,12 @@ func Each(a, b []float64, join func(a, b float64) float64) []float64 {
 	return out
 }
 
-// Ratio is the median of the pairs' ratios a ÷ b, with its interval.
+// Ratio returns the median of the pairs' ratios a ÷ b, with its interval.
 func Ratio(a, b []float64) statistics.Value {
 	return statistics.Summarise(Each(a, b, func(a, b float64) float64 { return a / b }))
 }
 
-// Interval is a median with its interval as cells of a table: each by a format, divided by a scale.
+// Interval formats a median with its interval as cells of a table, each divided by a scale.
 func Interval(v statistics.Value, format string, scale float64) string {
 	return fmt.Sprintf(format+" | "+format+" to "+format+" (%.1f %%) | %d", v.Median/scale, v.Low/scale,
 		v.High/scale, 100*v.Level, v.N)

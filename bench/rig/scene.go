@@ -32,7 +32,7 @@ func (p Program) App() *app.App {
 	}}
 }
 
-// OwnApp returns the functions of the program with this user's folders, where images of guests lie.
+// OwnApp returns the functions of the program with this user's directories, which contain images of guests.
 func OwnApp(note func(format string, args ...any)) *app.App {
 	return &app.App{Dirs: app.FindDirs(os.Getenv, os.Geteuid()), Note: note}
 }

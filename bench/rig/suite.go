@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Locked holds a lock that others of this machine who measure hold too; without a file there is none.
+// Locked takes a lock shared with other measurements on this machine; without a file there is none.
 func Locked(file string) (unlock func(), err error) {
 	if file == "" {
 		return func() {}, nil
@@ -26,11 +26,11 @@ func Locked(file string) (unlock func(), err error) {
 
 	return func() {
 		_ = f.Close()           // which unlocks it
-		time.Sleep(time.Second) // flock is not fair: so that another one that waits gets it
+		time.Sleep(time.Second) // flock is not fair: let others that wait get it
 	}, nil
 }
 
-// Wilson is the 95 % interval of a share (Wilson 1927).
+// Wilson returns the 95 % interval of a share (Wilson 1927).
 func Wilson(right, of int) (low, high float64) {
 	const z = 1.959964
 	n := float64(of)

@@ -1,8 +1,8 @@
-// Program search compares the search for the no-loss rate (RFC 9971) with the binary search that RFC 2544
-// is taken to mean, of 60-second trials, on simulated devices: how long each takes in simulated seconds,
-// and how far results of the same device lie apart. Both searches of a seed meet the same device with the
-// same width. It fails if the median ratio of times is below 10 anywhere, or the spread above 0.3 % on a
-// device without loss bursts of which the capacity varies by 0.3 % or less.
+// Program search compares the search for the no-loss rate (RFC 9971) with the binary search usually read into
+// RFC 2544, with 60-second trials, on simulated devices: how long each takes in simulated seconds, and how
+// far results for the same device differ. Both searches of a seed get the same device and width. It fails if
+// the median ratio of times is below 10 anywhere, or the spread above 0.3 % on a device without loss bursts
+// whose capacity varies by 0.3 % or less.
 package main
 
 import (
@@ -29,7 +29,7 @@ const (
 	greatest    = 14.88e6
 	minRatio    = 10
 	maxSpread   = 0.003
-	steadyUpTo  = 0.003 // jitter of a device that is checked by its spread
+	steadyUpTo  = 0.003 // maximum jitter of a device whose spread is checked
 	binaryTrial = time.Minute
 )
 
@@ -95,7 +95,7 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 	return nil
 }
 
-// measured are the figures of one device and preset, one per seed; rates are those of the preset's first
+// measured holds the figures of one device and preset, one per seed; rates are those of the preset's first
 // goal.
 type measured struct {
 	trials, seconds, rates             []float64
@@ -134,7 +134,7 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 	return m, nil
 }
 
-// binary is the binary search: one trial of 60 s at the middle of the interval, which becomes a bound,
+// binary runs the binary search: one trial of 60 s at the middle of the interval, which becomes a bound,
 // until the interval is narrow enough.
 func binary(d method.Device, g record.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
 	low := 0.0

@@ -1,7 +1,7 @@
-// Program telemetry compares what watching a machine costs: our five fast sources at 10 and at 100 Hz, as
-// an agent reads them, and mpstat once a second, in interleaved blocks whose order is drawn. The cost is
-// the CPU time of the whole process, by the kernel's own clock of it, after it has started. It prints
-// Markdown, and fails if a source of ours was read too seldom, not if it was dear.
+// Program telemetry compares the costs of watching a machine: our five fast sources at 10 and at 100 Hz, as
+// an agent reads them, and mpstat once a second, in interleaved blocks in random order. The cost is the CPU
+// time of the whole process, by the kernel's own clock, after it has started. It prints Markdown, and fails
+// if one of our sources was read too seldom, not if it was expensive.
 package main
 
 import (
@@ -69,11 +69,11 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	return err
 }
 
-// fast are the sources that are read at the fast pace.
+// fast lists the sources that are read at the fast pace.
 var fast = [...]string{"cpu", "softirq", "softnet", "netdev", "qdisc"}
 
 // sample reads the fast sources at a rate, through an agent of its own as a lab does, until its input ends.
-// Then it says how often each was read.
+// Then it reports how often each was read.
 func sample(ctx context.Context, rate string, in io.Reader, out io.Writer) (err error) {
 	hz, err := strconv.Atoi(rate)
 	if err != nil || hz < 1 || hz > 1000 {
@@ -109,7 +109,7 @@ func sample(ctx context.Context, rate string, in io.Reader, out io.Writer) (err 
 	return nil
 }
 
-// watcher is a program that watches; hz = 0 is one that is not ours.
+// watcher is a program that watches; hz = 0 means that it is not ours.
 type watcher struct {
 	name string
 	hz   int
@@ -122,7 +122,7 @@ var watchers = [...]watcher{
 	{"mpstat -P ALL 1", 0, []string{"mpstat", "-P", "ALL", "1"}},
 }
 
-// cost is the share of one core that a watcher takes.
+// cost returns the share of one core that a watcher takes.
 func cost(ctx context.Context, w watcher, length time.Duration) (share float64, err error) {
 	c := exec.CommandContext(ctx, w.args[0], w.args[1:]...)
 	var said strings.Builder
@@ -142,7 +142,7 @@ func cost(ctx context.Context, w watcher, length time.Duration) (share float64, 
 	time.Sleep(length)
 	over := time.Since(start)
 	after, err2 := processTime(c.Process.Pid)
-	in.Close() // ours says what it read, and ends
+	in.Close() // ours reports what it read, and ends
 	if w.hz == 0 {
 		c.Process.Signal(syscall.SIGINT)
 	}
@@ -155,8 +155,8 @@ func cost(ctx context.Context, w watcher, length time.Duration) (share float64, 
 	return float64(after-before) / float64(over), errors.Join(err, err2, ctx.Err())
 }
 
-// processTime is the CPU time of all threads of a process, in nanoseconds, by the clock that the kernel
-// makes for each (see clock_getcpuclockid(3)).
+// processTime returns the CPU time of all threads of a process, in nanoseconds, by the kernel's clock for the
+// process (see clock_getcpuclockid(3)).
 func processTime(pid int) (int64, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid)<<3|2, &ts); err != nil {
@@ -165,7 +165,7 @@ func processTime(pid int) (int64, error) {
 	return ts.Nano(), nil
 }
 
-// enough holds the lines "source reads" of a watcher of ours against what was asked for: nine tenths,
+// enough compares the lines "source reads" of a watcher of ours with the requested number: nine tenths,
 // because a busy machine wakes it late.
 func enough(said string, hz int, length time.Duration) error {
 	want := int(.9 * float64(hz) * length.Seconds())
@@ -189,7 +189,7 @@ func enough(said string, hz int, length time.Duration) error {
 	return nil
 }
 
-// table is the result in Markdown.
+// table formats the result in Markdown.
 func table(o options, machine string, costs [][]float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d interleaved blocks of %d s each, order drawn with seed %d; CPU time of the whole "+

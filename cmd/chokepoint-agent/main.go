@@ -1,5 +1,5 @@
 // Command chokepoint-agent is the small program for nodes and guests: it serves a controller on its standard
-// input and output, and can be used alone to watch a machine. It stores, computes and lays out nothing.
+// input and output, and can be used alone to watch a machine. It stores, computes and formats nothing.
 package main
 
 import (
@@ -98,7 +98,7 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 	}
 
 	if role != "" {
-		// A Ctrl-C of the controller's terminal reaches its whole group; the end of the connection says
+		// A Ctrl-C of the controller's terminal reaches its whole group; the end of the connection determines
 		// when to stop, not the signal.
 		parts := node.Parts()
 		parts.Sysctls = sysctls
@@ -124,7 +124,7 @@ func say(w io.Writer, text string) error {
 	return err
 }
 
-// version names the build: its module version or commit, and its target.
+// version identifies the build: its module version or commit, and its target.
 func version() string {
 	text := "chokepoint-agent"
 	if info, ok := debug.ReadBuildInfo(); ok {
