@@ -32,7 +32,7 @@ func (x site) turn(ctx context.Context, t agent.KnobRequest) (held agent.KnobRep
 	return held, err
 }
 
-// check asks the node whether it can make the setting. Whether a driver accepts the value is only known once
+// check asks the node whether it can make the setting. Whether a driver accepts the value is only known when
 // it is applied.
 func (x site) check(ctx context.Context) check.Answer {
 	if !x.n.HasDriver() {
@@ -164,8 +164,8 @@ func (x site) keep(ctx context.Context) (err error) {
 	return err
 }
 
-// back restores the previous state, unless it still holds: what could not be changed may not be writable at
-// all.
+// back restores the previous state, unless it is still in force: what could not be changed may not be
+// writable at all.
 func (x site) back(ctx context.Context, before knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {

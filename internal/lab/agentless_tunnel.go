@@ -15,7 +15,7 @@ import (
 )
 
 // agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's
-// driver, which hold as long as the tunnel does and are journalled and guarded like all others.
+// driver, which last as long as the tunnel and are journalled and guarded like all others.
 type agentlessEnd struct {
 	l      *Lab
 	n      *Node
@@ -23,7 +23,7 @@ type agentlessEnd struct {
 	device string
 	state  knob.End
 	agent  host.Agent // see hold
-	stop   func()     // stops its work for the tunnel, once nobody waits for it
+	stop   func()     // stops its work for the tunnel, once nobody waits for that
 }
 
 // agentlessEnd returns the end that a node's driver makes for a kind of tunnel in a slot, or nil if it makes

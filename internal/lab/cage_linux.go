@@ -12,7 +12,7 @@ import (
 )
 
 // cage confines QEMU, and a guest that has broken into it: it receives descriptors instead of opening files,
-// filters its own system calls, and has the rights of a user that owns nothing.
+// filters its own system calls, and has the rights of a user who owns nothing.
 type cage struct {
 	words   []string // from its command line
 	files   []*os.File
@@ -45,7 +45,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		return fmt.Sprintf("/proc/self/fd/%d", next+len(c.files)-1), nil
 	}
 	var err error
-	if g.Disk == nil { // both lie in the cache
+	if g.Disk == nil { // both are in the cache
 		if g.Kernel, err = give(g.Kernel, os.O_RDONLY, 0o644); err == nil {
 			g.Initrd, err = give(g.Initrd, os.O_RDONLY, 0o644)
 		}
@@ -72,8 +72,8 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	return c, nil
 }
 
-// userFor returns the user whose rights QEMU gets. nil means ours; root then explains why those are root's.
-// An ordinary user has no rights to drop, and no other user is mapped in its user namespace.
+// userFor returns the user whose rights QEMU gets. nil means our own; root then explains why we have those of
+// root. An ordinary user has no rights to drop, and no other user is mapped in its user namespace.
 func userFor(kvm bool) (u *host.User, root string) {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {

@@ -38,8 +38,8 @@ func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	return kvmTime, bootTime
 }
 
-// refusedLogin means that a guest has booted but refuses the login or the agent: booting it again changes
-// nothing.
+// refusedLogin means that a guest has booted but refuses the login or the agent. Booting it again would
+// change nothing.
 type refusedLogin struct{ error }
 
 func (r *refusedLogin) Unwrap() error { return r.error }
@@ -60,7 +60,7 @@ type foreign struct {
 }
 
 // enterForeign prepares what QEMU needs for a disk: the agent's program and, for a login by serial console,
-// the console's other end. They become descriptors from next on.
+// the console's other end. They become descriptors, numbered from next on.
 func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	f := &foreign{login: d.Login, dir: dir}
 	// QEMU's forwarding to ssh listens in this namespace, where no other process runs.
@@ -252,8 +252,8 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 	}
 }
 
-// ssh runs the user's ssh program with none of the user's settings: each guest is new, and its address leads
-// to no other machine.
+// ssh runs the user's ssh program without any of the user's settings: each guest is new, and its address
+// leads to no other machine.
 func (f *foreign) ssh(command string) (host.Command, error) {
 	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
 		"GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5",

@@ -73,7 +73,7 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	}()
 	select {
 	case <-hungUp:
-		return nil // the kernel kills whatever runs in our PID namespace
+		return nil // the kernel kills every process in our PID namespace
 	case err := <-held:
 		if err = answer(stdout, err); err != nil {
 			return err
@@ -82,14 +82,14 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	// Their pipes must stay open as long as the holder lives: an anchor leaves when its input ends, and a
 	// garbage-collected file is closed.
 	defer runtime.KeepAlive(anchors)
-	// The controller of a lab that stays sends more once it has recorded who we are: a lab that nobody knows
-	// of must not stay.
+	// The controller of a lab that stays sends more once it has recorded who we are: an unrecorded lab must
+	// not stay.
 	for err := <-hungUp; err == nil && o.Detached; {
 		time.Sleep(time.Hour) // until killed by lab down
 	}
 
 	io.Copy(io.Discard, in) // until the controller hangs up or dies
-	return nil              // the kernel kills whatever is left in our PID namespace
+	return nil              // the kernel kills the remaining processes in our PID namespace
 }
 
 func readLine(r *bufio.Reader, v any) error {
@@ -270,7 +270,7 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 	return anchor, nil
 }
 
-// settled waits until a process reports that what it was asked to set up is ready.
+// settled waits until a process reports that it has set up what it was asked for.
 func settled(p *host.Child) error {
 	var a holderAnswer
 	if err := json.NewDecoder(p).Decode(&a); errors.Is(err, io.EOF) {
@@ -355,7 +355,7 @@ func serveNode(ctx context.Context, ln *net.UnixListener,
 	}
 }
 
-// breath keeps a persistent error, such as too many open files, from using up a core.
+// breath prevents a persistent error, such as too many open files, from using up a core.
 const breath = 10 * time.Millisecond
 
 // startAgent starts an agent that takes over the connection.
@@ -366,7 +366,7 @@ func startAgent(c *net.UnixConn, args []string) error {
 		return fmt.Errorf("accept: %w", err)
 	}
 	defer f.Close()
-	// Non-blocking mode is a property of the open file and would reach the agent, whose runtime detects and
+	// Non-blocking mode is a property of the open file and would affect the agent, whose runtime detects and
 	// chooses the mode of its standard input.
 	agent, err := host.Spawn{Args: args, Conn: f}.Start()
 	if err != nil {

@@ -29,7 +29,7 @@ type Lab struct {
 	ID       string
 	Kind     string // as in record.Run.Lab; ask a node, not the lab, what a node can do
 	Topology record.Topology
-	Note     string // what this kind of lab cannot do here, in words
+	Note     string // what this kind of lab cannot do here, as a sentence
 	Holder   int    // process whose descendants make up the lab, 0 if they are our own
 
 	parts   Parts
@@ -42,7 +42,7 @@ type Lab struct {
 	settings []*applied // in the order applied
 	tunnels  map[string]*laid
 	wanted   []string // keys of the tunnels last wanted; none for the plain path
-	left     error    // what tunnels that were given up have left
+	left     error    // what remains of tunnels that were given up
 	clock    int      // dates the tunnels' last use
 	dead     bool     // see PathDead
 
@@ -59,13 +59,13 @@ type supply struct {
 	owned   bool                            // down also removes every change
 	// regularly runs a function from time to time, until it fails or the lab goes down.
 	regularly func(func(context.Context) error)
-	// lead makes the nodes route a tunnel's slot apart from the plain path until the returned function is
-	// called, where the network is not the lab's own. nil: routing needs no help, or there can be no tunnel.
-	// It tells agentless, an end without an agent or nil, its routes.
+	// lead makes the nodes route a tunnel's slot separately from the plain path until the returned function
+	// is called, if the network is not the lab's own. nil: routing needs no help, or there can be no tunnel.
+	// It passes its routes to agentless, an end without an agent, or nil.
 	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
 	// again finds the path between the ends, and the devices that face it, anew; nil: they are known.
 	again func(ctx context.Context) error
-	// leave ends what must end while the nodes can still be reached; nil: nothing.
+	// leave ends what must be ended while the nodes can still be reached; nil: nothing.
 	leave func(ctx context.Context) error
 	// devices maps node and port to the device's name, where devices have names of their own.
 	devices map[string]map[string]string
@@ -77,7 +77,7 @@ type supply struct {
 	management map[string]string
 
 	// For nodes that are guests: how much longer than others they may take to return, facts about the machine
-	// below them, what to report about one that hangs, and how to keep what their consoles printed.
+	// below them, what to report if one hangs, and how to keep the output of their consoles.
 	patience time.Duration
 	facts    func(ctx context.Context) map[string]string
 	words    func(node string) string
@@ -106,14 +106,14 @@ func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	return l.facts(ctx)
 }
 
-// A trial may take this much longer than its own times, even where emulated guests on a busy machine are
-// slow. Guests that hang are noticed long before.
+// A trial may take this much longer than its configured times, even if emulated guests on a busy machine are
+// slow. A hanging guest is noticed long before.
 const (
 	UsualSlack = 20 * time.Second
 	guestSlack = 60 * time.Second
 )
 
-// Slack bounds how much longer than its own times a trial may take.
+// Slack bounds how much longer than its configured times a trial may take.
 func (l *Lab) Slack() time.Duration {
 	if l.patience > 0 {
 		return guestSlack
@@ -152,8 +152,8 @@ func (l *Lab) Nodes() []string {
 	return names
 }
 
-// Close puts everything back: settings, tunnels, connections, and the lab itself if we own it. It goes on
-// after errors and joins them under ErrDirty; what was left in a lab that is gone is no error.
+// Close puts everything back: settings, tunnels, connections, and the lab itself if we own it. It continues
+// after errors and joins them under ErrDirty; a change left in a lab that no longer exists is not an error.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {

@@ -57,7 +57,7 @@ const infoFile = "lab.json"
 // dir is the lab's directory, below the runtime directory of all labs.
 func (o Local) dir() string { return filepath.Join(o.Dir, o.ID) }
 
-// Up makes the lab. On error nothing is left.
+// Up brings up the lab. On error it leaves nothing behind.
 func (o Local) Up(ctx context.Context) (*Lab, error) {
 	if _, ok := driver.Named(o.Driver); o.Driver != "" && !ok {
 		return nil, fmt.Errorf("make lab with driver %q: %w: it is not known", o.Driver, host.ErrUnsupported)
@@ -113,9 +113,9 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir makes dir in above and protects it from sweeping as long as the file is open. Meanwhile whoever has
-// just taken down the last lab may remove the empty directory above, and a restore may sweep dir before it is
-// locked.
+// makeDir makes dir in above and protects it from sweeping as long as the file is open. Another process that
+// has just taken down the last lab may meanwhile remove the empty directory above, and a restore may sweep
+// dir before it is locked.
 func makeDir(above, dir string) (held *os.File, err error) {
 	for end := time.Now().Add(time.Second); ; {
 		if err = os.MkdirAll(above, 0o700); err == nil {
@@ -333,7 +333,7 @@ func begin(child *host.Child, o Local) error {
 	return nil
 }
 
-// refused is an error of making namespaces or mounts in them, as opposed to an error of what is built there
+// refused is an error of making namespaces or mounts in them, as opposed to an error in what is built there
 // afterwards.
 type refused struct{ error }
 
@@ -453,7 +453,7 @@ func List(dir string) ([]Info, error) {
 	return out, nil
 }
 
-// living returns the lab of that name, or nil if none is up.
+// living returns the lab with that name, or nil if none is up.
 func living(dir, id string) (*Info, error) {
 	labs, err := List(dir)
 	for _, i := range labs {

@@ -91,7 +91,7 @@ func (m *machine) begin() error {
 }
 
 // attend serves a controller by the running guest, or by a fresh one if that has ended or does not answer.
-// Requests to a guest that ends are refused with the last words of its console.
+// Requests to a guest that ends are refused with the last output of its console.
 func (m *machine) attend(ctx context.Context, c net.Conn) {
 	g, err := m.living(ctx)
 	if err != nil {
@@ -143,16 +143,16 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	return m.guest, nil
 }
 
-// A guest that has not answered within wakeTime × wakeTries hangs; it is asked every wakeEvery, and at each
-// new connection. It is asked repeatedly because a serial line may lose a question, and an emulated guest on
-// a busy machine may be slow.
+// A guest that has not answered within wakeTime × wakeTries counts as hung. It is asked every wakeEvery, and
+// at each new connection; repeatedly, because a serial line may lose a question, and an emulated guest on a
+// busy machine may be slow.
 const (
 	wakeEvery = 5 * time.Second
 	wakeTime  = 5 * time.Second
 	wakeTries = 2
 )
 
-// guard ends a guest that hangs, so that whoever waits for it learns of it, and bounds the size of its
+// guard ends a guest that hangs, so that whoever waits for it is notified, and bounds the size of its
 // console's file.
 func (m *machine) guard(g *running) {
 	for {
@@ -173,7 +173,7 @@ func (m *machine) guard(g *running) {
 	}
 }
 
-// errHangs means that a guest is there but does not answer.
+// errHangs means that a guest runs but does not answer.
 var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
 
 // look asks whether a guest answers. It returns errHangs if the guest does not, and ErrUnreachable if it has

@@ -13,8 +13,8 @@ import (
 // Management returns the device by which a node is reached, or "" if it is unknown or there is none.
 func (l *Lab) Management(node string) string { return l.management[node] }
 
-// Contact returns the far end's address to which the data goes only because the far end is reached there. It
-// is not valid if the address was named, found otherwise, or the only one.
+// Contact returns the far end's address if data goes there only because the far end is reached there. It is
+// not valid if the address was named, found otherwise, or the only one.
 func (l *Lab) Contact() netip.Addr { return l.contact }
 
 // OnManagement returns the device by which a node is reached, if a setting affects it, a device below it, or

@@ -17,7 +17,7 @@ type network struct {
 	outer    map[int][2]netip.Addr
 	why      map[int]string // why there is no path over another version
 	farOpens int            // the version over which the far node may open connections to the near one
-	mutual   bool           // it may over either version
+	mutual   bool           // the run may use either version
 	ports    DataPorts
 	tag      func(name string) string // what distinguishes the packets of that name from others'
 	lost     error                    // why a lost node could not be reached again
@@ -161,8 +161,8 @@ func (l *Lab) Tag(name string) string {
 // Address returns the near (0) or far (1) node's address on the path of a slot.
 func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
 
-// ForwardAddress returns the address at which the far side reaches the near node through a port forward: that
-// of the near side's router which faces the far side.
+// ForwardAddress returns the address at which the far side reaches the near node through a port forward: the
+// address of the near side's router that faces the far side.
 func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
 		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)

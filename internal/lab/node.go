@@ -18,8 +18,7 @@ import (
 const HostNode = record.HostNode
 
 // Node is one machine of a lab, as its kind of lab provides it. It describes what the machine is and can do,
-// so that nobody needs to ask for the kind of lab. It is set and watched by an agent, by a driver, or by
-// nothing.
+// so that the kind of lab need not be known. It is set and watched by an agent, by a driver, or by nothing.
 type Node struct {
 	Name  string
 	Facts record.NodeFacts // Describe completes it
@@ -41,7 +40,7 @@ type Node struct {
 	boot    string           // of its kernel, where known
 	Version string           // version of the agent's chokepoint, if it differs from ours
 	Serves  string           // third-party engine that terminates traffic there, "" if none
-	Trace   bool             // tracepoints may be switched: its kernel is the lab's alone, and can take it
+	Trace   bool             // tracepoints may be switched: only the lab uses its kernel, which supports it
 	Given   []record.Setting // settings that hold by default, without node and port
 }
 
@@ -64,7 +63,7 @@ func (n *Node) HasAgent() bool { return n.Agent != nil }
 // HasDriver reports whether the node is set and watched by a driver.
 func (n *Node) HasDriver() bool { return n.Driver != nil && n.Host != nil }
 
-// Reads returns the host for those of the driver's commands that change nothing.
+// Reads returns the host for those commands of the driver that change nothing.
 func (n *Node) Reads() host.Host {
 	if n.Reader != nil {
 		return n.Reader
@@ -89,7 +88,8 @@ func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error
 	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 }
 
-// Describe returns the node's facts, with its name and what sets and watches it, or why nothing does.
+// Describe returns the node's facts, with its name and what sets and watches it, or the reason why nothing
+// does.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts
 	f.Name = n.Name
@@ -174,7 +174,7 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	return out, nil
 }
 
-// NamePorts renames devices in a node's data to the names of the ports, also devices below them, where the
+// NamePorts renames devices in a node's data to the names of the ports, also devices below them, if the
 // node's devices have names of their own.
 func (l *Lab) NamePorts(node string, data record.NodeData) {
 	if len(l.devices[node]) == 0 {

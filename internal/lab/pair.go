@@ -22,8 +22,8 @@ import (
 )
 
 // Pair describes a lab of two machines with whatever lies between them: this one is the near node, the one on
-// which chokepoint peer waits the far one. The topology's router stands for the path between, which nobody
-// reaches. Nothing is changed on either machine.
+// which chokepoint peer waits the far one. The topology's router stands for the path between, which is not
+// under our control. Nothing is changed on either machine.
 type Pair struct {
 	ID      string
 	Address string // "host:port" of the peer
@@ -110,7 +110,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 		func(ctx context.Context, l *Lab, far *Node) (err error) {
 			stop()
 			n, leave, err := o.meet(ctx, far)
-			if stop = leave; err == nil { // otherwise keep what was known
+			if stop = leave; err == nil { // otherwise the known ones are kept
 				l.network = n
 			}
 

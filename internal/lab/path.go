@@ -193,7 +193,7 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
 func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
-// kept bounds the tunnels that stay up for later rows: an end may be a whole process.
+// kept bounds the number of tunnels that stay up for later rows: an end may be a whole process.
 const kept = 4
 
 // freeSlot finds a slot. It takes down the least recently used tunnel if there are more than are wanted now
@@ -302,7 +302,7 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 			return err
 		}
 
-		if n.Facts.OwnMachine() { // others use its memory, too
+		if n.Facts.OwnMachine() { // others use its memory as well
 			continue
 		}
 

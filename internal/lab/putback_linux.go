@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// remotes holds the labs of real machines whose owner is gone.
+// remotes holds the labs of real machines whose owner no longer exists.
 type remotes struct {
 	dir    string
 	agents Program
@@ -193,8 +193,8 @@ func (o *remotes) close(ctx context.Context) (err error) {
 	return err
 }
 
-// errOthers means that a setting holds neither the owner's value nor the previous one: somebody has changed
-// it since, and it was left alone.
+// errOthers means that a setting has neither the owner's value nor the previous one: somebody has changed it
+// since, so it was left alone.
 var errOthers = errors.New("somebody has changed it since, and it was left as it is")
 
 // leftover is a setting that an owner, now gone, left on a real machine, which is reached again.
@@ -205,7 +205,7 @@ type leftover struct {
 	earlier []journal.Entry
 }
 
-// What a device turns out to hold.
+// What a device may turn out to have.
 const (
 	stateBefore = iota // the state before this change or earlier ones
 	stateSet           // the state after the change
@@ -281,7 +281,7 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	return text, cmp.Or(err, changed)
 }
 
-// says returns a state with the name of its knob, which that of a family already contains.
+// says returns a state with the name of its knob. For a knob of a family, the state already contains it.
 func (b leftover) says(state string) string {
 	if strings.HasSuffix(b.k.Name(), ":") {
 		return b.k.Name() + check.Plain(state)
@@ -289,7 +289,7 @@ func (b leftover) says(state string) string {
 	return b.k.Name() + "=" + check.Plain(state)
 }
 
-// compare finds which of these states a device holds.
+// compare finds which of these states a device has.
 func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	ours, err := b.each(b.e.After)
 	switch {
@@ -305,7 +305,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 		return stateSet, nil
 	}
 
-	for _, e := range b.earlier { // it was undone, and so were they: each confirms it
+	for _, e := range b.earlier { // it was undone, and so were those: each confirms it
 		for _, state := range []string{e.Before, e.After} {
 			each, err := b.each(state)
 			if err != nil {
@@ -359,7 +359,8 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 		b.byHand(dev, string(before)))
 }
 
-// byHand returns what puts a state back on the machine: a command where Linux has one for it, else words.
+// byHand returns what restores a state on the machine: a command if Linux has one for it, otherwise a
+// description.
 func (b leftover) byHand(dev, value string) string {
 	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
 		"txqueuelen": "ip link set dev %s txqueuelen %s",

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// provided is the server's service as the router's provider, in a process of its own, which undoes it when
-// its agent is gone.
+// provided is the server's service as the router's provider, in a process of its own, which undoes the
+// service when its agent is gone.
 type provided struct {
 	session host.Session
 	ended   chan struct{}

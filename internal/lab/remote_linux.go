@@ -77,7 +77,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	seq := 0
 	l.down = func(ctx context.Context) error {
 		err := r.down(ctx)
-		if seq > 0 && len(l.settings) == 0 && err == nil { // else restore must find the machines
+		if seq > 0 && len(l.settings) == 0 && err == nil { // otherwise restore must find the machines
 			err = o.Journal.Done(seq)
 		}
 		return err
@@ -231,7 +231,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	}
 
 	old := r.conns[node]
-	if old != nil { // it is gone, or its agent is
+	if old != nil { // the machine is gone, or its agent is
 		old.Close()
 		delete(r.conns, node)
 	}

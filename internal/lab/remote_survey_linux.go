@@ -68,8 +68,8 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 	return nil
 }
 
-// alone finds the ports of a router without ends: the LAN faces the controller, the WAN the default route,
-// such as to the networks of RFC 5737 and 3849. If one is unknown, it is the other device.
+// alone finds the ports of a router without ends: the LAN faces the controller, the WAN faces the default
+// route, here that to the networks of RFC 5737 and 3849. If one is unknown, it is the other device.
 func (x *surveyed) alone(ctx context.Context, router string) error {
 	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
 	if err != nil {

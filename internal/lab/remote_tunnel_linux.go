@@ -20,9 +20,9 @@ type crossing struct {
 	toNear, toFar kernel.Way
 }
 
-// lead gives the server the address behind a tunnel's slot, and the server and the router the routes: the
-// client's leads into the tunnel. They hold until the returned function is called. Routes of a router without
-// an agent are part of its end of the tunnel.
+// lead gives the server the address behind a tunnel's slot, and the server and the router the routes; the
+// client's routes lead into the tunnel. They last until the returned function is called. Routes of a router
+// without an agent are part of its end of the tunnel.
 func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (
 	leave func(context.Context) error, err error) {
 	server := x.l.Topology.Far

@@ -41,8 +41,8 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 			t.stuck, t.undo = true, t.again
 		}
 
-		// What the machine did to a guest applied to the one that is gone. The machine's own agent lives, and
-		// with it the means to undo it.
+		// What the machine did to a guest applied to the previous one. The machine's own agent still runs,
+		// and can undo it.
 		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, func(name string) bool {
 			return l.nodes[name].Facts.Guest()
 		}) {
@@ -160,7 +160,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 			}
 		}
 
-		// What was set through an agent cannot be undone through a driver, and the other way round.
+		// What was set through an agent cannot be undone through a driver, or vice versa.
 		if err == nil && fresh.HasAgent() != n.HasAgent() {
 			fresh.close()
 			err = fmt.Errorf("%w: it would be driven otherwise than before", host.ErrUnreachable)
@@ -171,7 +171,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 		}
 
 		if err != nil {
-			continue // it stays as it is: every use reports that it is gone
+			continue // the node stays as it is: every use reports that its agent is gone
 		}
 
 		l.inherit(ctx, fresh, n)
@@ -184,7 +184,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 }
 
 // inherit keeps in touch, through a node's new connection, with the guard left there through the old one: it
-// is ours, and excludes others. What a guard that is gone may have left is removed at the end.
+// is ours, and excludes others. Whatever remains of a guard that is gone is removed at the end.
 func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	by, ok := fresh.Driver.(driver.Guarded)
 	if !ok {
@@ -206,7 +206,7 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 }
 
 // gone returns why a node's agent is no longer usable. A process that is merely slow still holds its
-// settings; a guest that does not answer although nothing loads it hangs.
+// settings. A guest that does not answer although it is not under load counts as hung.
 func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -269,7 +269,7 @@ var verbEnds = host.Verb("guest", "ends")
 // verbKill is served by that process, too: it ends the guest, and the next connection finds a fresh one.
 var verbKill = host.Verb("guest", "kill")
 
-// Guard returns an error with the last words of its console when a router that is a guest has ended, or was
+// Guard returns an error with the last output of the console if a router that is a guest has ended, or was
 // ended because it hung. It returns nil when ctx ends first, or when there is nothing to guard.
 func (l *Lab) Guard(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -33,7 +33,7 @@ type Restored struct {
 // Program finds the agent's program for an architecture.
 type Program func(ctx context.Context, arch string) (path string, err error)
 
-// Restore finishes the undoing for owners that are gone: it takes down their labs, and puts back settings
+// Restore completes the undoing for owners that are gone: it takes down their labs, and puts back settings
 // that they left in detached labs. It never touches a lab whose owner lives, nor a detached lab itself. What
 // it cannot undo, and every journal that it cannot trust, stays. It searches labDirs: where labs are made
 // now, and where this user may have made them before. It reaches real machines through agents of the program.
@@ -56,7 +56,7 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	}
 
 	var stale []*journal.Stale
-	swept := labDirs[:1:1] // and where an owner was who is gone
+	swept := labDirs[:1:1] // and the machines of an owner that is gone
 	if err == nil {
 		stale, out.Living, err = journal.FindStale(journalDir, wanted)
 	}
@@ -107,7 +107,8 @@ func outOfReach(s *journal.Stale) error {
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
-	// Guards once everything they might undo is put back, and last the locations of the machines.
+	// Guards are dismissed once everything they might undo is put back, and last the locations of the
+	// machines are forgotten.
 	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2}
 	slices.SortStableFunc(s.Entries, func(a, b journal.Entry) int {
 		return cmp.Compare(order[a.Kind], order[b.Kind])
@@ -122,7 +123,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		}
 
 		if e.Kind == journal.KindMachines && failed {
-			continue // another attempt must know their location
+			continue // another attempt must know the machine's location
 		}
 
 		if e.Kind == journal.KindGuard && guarded[place{e.Lab, e.Node}] {
@@ -189,7 +190,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
 		if rebooted {
-			i.Pid = 0 // by now another process has it
+			i.Pid = 0 // by now another process has that number
 		}
 		return "took down lab " + e.Lab, Down(labDir, i)
 	}
@@ -228,7 +229,7 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	}
 
 	wanted := ""
-	if e.Node == HostNode { // whose agent runs in the machine's own namespaces
+	if e.Node == HostNode { // its agent runs in the machine's own namespaces
 		wanted = o.dir()
 		if !slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
 			return k.Name() == e.Knob && k.Factor().Placed&factor.OnHost != 0

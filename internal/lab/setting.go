@@ -281,8 +281,8 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return nil, err
 	}
 
-	// When stopped, it tells the node that no more follows: the node undoes what it may have done and reports
-	// that, and the wait for it is bounded.
+	// When stopped, it notifies the node that nothing more follows. The node undoes what it may have done and
+	// reports that; the wait for the report is bounded.
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		session.Finish()
@@ -383,8 +383,8 @@ func driverOf(n *Node) string {
 	return ""
 }
 
-// finish ends a knob's session and waits until the node has put the setting back. The node has done so before
-// it reports any error other than a failure to do so.
+// finish ends a knob's session and waits until the node has put the setting back. Before the node reports any
+// error, except a failure to put back, it has put the setting back.
 func finish(ctx context.Context, s host.Session) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {
@@ -442,8 +442,8 @@ func wordsOf(list []record.Setting) string {
 	return text
 }
 
-// follow applies the settings to the devices of a tunnel just laid. A device that cannot have one goes
-// without, and that is recorded.
+// follow applies the settings to the devices of a tunnel just laid. If a device cannot have one, that is
+// recorded.
 func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) error {
 	for _, s := range settings {
 		s.Port = t.Devices()[slices.Index(l.Topology.Tunnel[:], s.Node)]

@@ -78,7 +78,7 @@ func (t *terminal) enter(line string) error {
 	return err
 }
 
-// The question whether there is a shell, and its answer, which differs from the question's own echo.
+// the question whether there is a shell, and its answer, which differs from the question's own echo
 const (
 	shellQuestion = "echo chokepoint-$((6*7))-shell"
 	shellAnswer   = "chokepoint-42-shell"

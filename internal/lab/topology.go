@@ -20,7 +20,7 @@ func Topologies() []record.Topology {
 		// cannot.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
-		// The control: what tester and tunnel do without a router.
+		// the control: what the tester and a tunnel achieve without a router
 		chain("direct", "client lan server", "client", "server"),
 	}
 }
@@ -60,9 +60,9 @@ func TopologyNamed(name string) (record.Topology, error) {
 	return all[i], nil
 }
 
-// A lab carries the plain path and up to Slots-1 tunnels at the same time. Addresses tell the paths apart, so
-// that nothing needs rerouting between trials: slot 0 is the plain path, each other slot has a far (and, site
-// to site, a near) address of its own behind its tunnel.
+// A lab carries the plain path and up to Slots-1 tunnels at the same time. The paths are distinguished by
+// addresses, so that nothing needs rerouting between trials: slot 0 is the plain path, each other slot has a
+// far (and, site to site, a near) address of its own behind its tunnel.
 const Slots = 17
 
 // Addresses of the plan, from the blocks set aside for benchmarking: 198.18.0.0/15 (RFC 2544 §C.2.2) and
@@ -123,7 +123,7 @@ func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	case p.hasBehind(end):
 		return family(p.behind(slot, end), ip)
 	}
-	return family(p.tunnel(slot, end), ip) // the tunnel ends on the node itself
+	return family(p.tunnel(slot, end), ip) // the tunnel ends on this node
 }
 
 // outer returns the underlay address of a tunnel's near (0) or far (1) end: the one on the link that the two
@@ -239,8 +239,8 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] != p.node(side) }
 
 // leadsPlainly reports whether node i reaches the path addresses of a side over plain links: it is at or
-// beyond the tunnel's end on that side. Before it, only the node that holds the tunnel's other end routes
-// there, through the tunnel; the end nodes send to their router.
+// beyond the tunnel's end on that side. Before that, only the node with the tunnel's other end routes there,
+// through the tunnel; the end nodes send to their router.
 func (p addressPlan) leadsPlainly(i, side int) bool {
 	near := p.index(p.topology.Tunnel[0])
 	far := p.index(p.topology.Tunnel[1])

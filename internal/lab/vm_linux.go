@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bootedAs holds what a machine process records of the guest that it has booted, where that is not known
+// bootedAs holds what a machine process records about the guest that it has booted, if that is not known
 // before.
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
@@ -36,7 +36,7 @@ type bootedAs struct {
 	Release string `json:"release,omitempty"`
 }
 
-// of adds what is known of a guest.
+// of adds what is known about a guest.
 func (b bootedAs) of(g vm.Guest) vm.Guest {
 	g.KVM = b.KVM
 	if g.Disk != nil {
@@ -58,7 +58,7 @@ func (o Local) supplyGuests(l *Lab) {
 	l.words = func(node string) string { return lastWords(consoleOf(o.dir(), node)) }
 }
 
-// KindOf names the kind of lab whose routers are such guests, as record.Run.Lab has it.
+// KindOf names the kind of lab whose routers are such guests, as in record.Run.Lab.
 func KindOf(guest *vm.Guest) string {
 	switch {
 	case guest == nil:
@@ -82,7 +82,7 @@ func (o Local) guestNodes() (names []string) {
 // bootedAs reads how a node was booted.
 func (o Local) bootedAs(node string) (b bootedAs) {
 	if text, err := os.ReadFile(bootedFile(o.dir(), node)); err == nil {
-		json.Unmarshal(text, &b) // of another version: nothing is known
+		json.Unmarshal(text, &b) // of another version: nothing is known about it
 	}
 	return b
 }
@@ -294,7 +294,7 @@ func quoteConsole(lines []string) string {
 // consoleOf returns the file of a guest's console in the lab's directory.
 func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }
 
-// replace writes a file for this user alone. It replaces what is in its place, without following a link.
+// replace writes a file for this user alone. It replaces an existing file, without following a link.
 func replace(path string, data []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -81,8 +81,8 @@ const unread = 30 * time.Second
 // passes them on to a child.
 //
 // It catches SIGPIPE: otherwise the runtime would kill a program that writes to a broken standard output, and
-// the handlers' changes would outlive their controller. Programs that we start have the default again for a
-// caught signal, but not for an ignored one.
+// the handlers' changes would outlive their controller. Programs that we start get the default for a caught
+// signal, but not for an ignored one.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	var guarded *guard

@@ -152,8 +152,8 @@ func trusted(path string) bool {
 	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
 }
 
-// holds reports whether a trusted process has the socket of that inode. Another user can see of root's
-// process only its kind.
+// holds reports whether a trusted process owns the socket with that inode. Another user cannot see more of
+// root's process than its kind.
 func holds(pid, inode string) bool {
 	dir := "/proc/" + pid
 	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {

@@ -63,7 +63,8 @@ func arrange(ctx context.Context, l Layout) (Arranged, error) {
 }
 
 // pin assigns the ports' interrupts as the layout says, and reads that back. The kernel's own choice differs
-// from boot to boot, and with it the machine's forwarding rate. A board that cannot do it is left alone.
+// from boot to boot, and with it the machine's forwarding rate. A board that cannot assign them is left
+// alone.
 func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil
@@ -91,7 +92,8 @@ func pin(l Layout) (map[string]string, error) {
 	return out, nil
 }
 
-// Arrange arranges the namespace of this process as the layout says. What already holds is no error.
+// Arrange arranges the namespace of this process as the layout says. What is already as it should be is not
+// an error.
 func Arrange(ctx context.Context, l Layout) error {
 	if err := setHostname(l.Node); err != nil {
 		return fmt.Errorf("name the node %s: %w", l.Node, err)

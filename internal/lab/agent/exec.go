@@ -18,7 +18,7 @@ type Exec struct {
 	Args []string `json:"args"`
 }
 
-// ExecOutput holds what the node answers: parts of the output, and finally how the command ended.
+// ExecOutput holds the node's answer: parts of the output, and finally how the command ended.
 type ExecOutput struct {
 	Out  []byte `json:"out,omitempty"`
 	Err  []byte `json:"err,omitempty"`
@@ -53,7 +53,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 	both.Go(func() { pump(p.Stdout(), s, func(b []byte) any { return ExecOutput{Out: b} }) })
 	both.Go(func() { pump(p.Stderr(), s, func(b []byte) any { return ExecOutput{Err: b} }) })
 	both.Wait()
-	feed.Close() // the command needs no more input, which waiting waits for, too
+	feed.Close() // the command needs no more input, on which waiting also waits
 	_, err = p.Wait()
 	code, known := host.ExitCode(err)
 	if !known {
@@ -159,7 +159,7 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 			return exitError(*m.Exit)
 		}
 
-		// A caller that does not read does not want it.
+		// The caller does not read, so it does not want the output.
 		_, _ = out.Write(m.Out)
 		_, _ = said.Write(m.Err)
 	}

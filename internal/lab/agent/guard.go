@@ -12,7 +12,7 @@ import (
 
 // guard is a process that holds the settings of a real machine's agent, from the first one on: when the agent
 // is gone, however it ended, the guard puts everything back and leaves. The guard takes the machine for one
-// controller, see alone, so that nobody else has it before that is done.
+// controller, see alone, so that nobody else gets it before that is done.
 type guard struct {
 	sysctls knob.Permission // permission of the agent
 

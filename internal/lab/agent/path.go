@@ -50,7 +50,7 @@ type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
 	// Tag limits the echo to datagrams of a Reach with the same tag that contain the cookie of their sender;
-	// others are sent the cookie. "" is for a network of our own.
+	// other senders receive the cookie. It is "" in a network of our own.
 	Tag string `json:"tag,omitempty"`
 	// From is the only address that gets answers; the zero value allows any.
 	From netip.Addr `json:"from,omitzero"`

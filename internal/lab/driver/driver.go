@@ -30,8 +30,8 @@ type Counting interface {
 	Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters, error)
 }
 
-// Routing drivers report how a router routes packets to some addresses, in the order asked, without a device
-// where there is no route, and which addresses are the router's own.
+// Routing drivers report how a router routes packets to some addresses, in the order requested, without a
+// device if there is no route, and which addresses are the router's own.
 type Routing interface {
 	Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr, err error)
 }
@@ -47,8 +47,8 @@ type Inventorying interface {
 	Inventory(ctx context.Context, h host.Host) (*record.Inventory, error)
 }
 
-// Advising drivers return the steps with which an owner turns off a router's address translation. No driver
-// takes them itself, because they might cut the return path to the client.
+// Advising drivers return the steps by which an owner turns off a router's address translation. No driver
+// takes these steps itself, because they might cut the return path to the client.
 type Advising interface {
 	WithoutNAT() string
 }
@@ -94,7 +94,7 @@ type Guarded interface {
 	// Free fails if another controller has set something, or is about to. Guards with the names own are ours.
 	Free(ctx context.Context, h host.Host, own ...string) error
 	// Guard starts a guard, or gives the one of that name, which this driver made, other settings to undo.
-	// When Guard returns, it runs and has what it needs.
+	// When Guard returns, the guard runs and has all it needs.
 	Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 		silence time.Duration) (string, error)
 	// Touch keeps in touch with the guard of a name. It fails if the guard is no longer there.

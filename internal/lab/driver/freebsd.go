@@ -51,7 +51,7 @@ func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// told returns the beginning of a router's output, made printable.
+// told returns the beginning of a router's output, in printable form.
 func told(text string) string {
 	const most = 200
 	return strings.Join(strings.Fields(check.Plain(text[:min(len(text), most)])), " ")

@@ -141,8 +141,8 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 // adaptive).
 type pfLimits struct{ states, start, end int }
 
-// usual reports whether the timeouts are those that pfctl sets with a limit: from 60 % on, to 120 %
-// (pfctl_load_options).
+// usual reports whether the timeouts are those that pfctl sets with a limit: scaling from 60 % of it on, to
+// 120 % (pfctl_load_options).
 func (l pfLimits) usual() bool { return l.start == l.states/10*6 && l.end == l.states/10*12 }
 
 // parsePFLimits reads "states hard limit N" of pfctl -sm, and "adaptive.start N states" of pfctl -st.
@@ -187,7 +187,7 @@ func readPFStates(ctx context.Context, h host.Host, _, _ string) (string, error)
 	return strconv.Itoa(l.states), err
 }
 
-// applyPFStates merges the one option into pf's, and leaves timeouts that somebody has chosen alone.
+// applyPFStates adds this one option to pf's options, and leaves timeouts that somebody has chosen unchanged.
 func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil {
@@ -268,10 +268,10 @@ func pfRules(value string) (string, error) {
 }
 
 // bsdIdle finds our idle policies in the output of setkey -DP (FreeBSD's lib/libipsec/pfkey_dump.c): they
-// join the networks of kernel.SetIdlePolicies, each is the end of its own tunnel, and the request carries our
-// number. With an argument it prints how each is deleted. Otherwise it prints how many policies there are (by
-// the sequence number of the first), how many were printed, and how many have selectors of ours but are not
-// ours; then ours, out and in, of IPv4 and of IPv6.
+// connect the networks of kernel.SetIdlePolicies, each is the end of its own tunnel, and their request id is
+// our number. With an argument it prints how each is deleted. Otherwise it prints how many policies there are
+// (by the sequence number of the first), how many were printed, and how many have selectors of ours but are
+// not ours; then ours, out and in, of IPv4 and of IPv6.
 const bsdIdle = `mark=16110
 idle() { setkey -DP 2>&1 | awk -v list="$1" -v mark=$mark '
 function far(a) { return sub(/^240\./, "248.", a) || sub(/^2001:db8:0:/, "2001:db8:8000:", a) ? a : "" }
@@ -291,7 +291,7 @@ END { if (bad) print bad
 else if (!list) print all+0, seen+0, clash+0, n["out", 0]+0, n["in", 0]+0, n["out", 1]+0, n["in", 1]+0 }'; }
 `
 
-// bsdSetIdle deletes our policies and no other, as many at a time as are printed, and adds $2 new ones.
+// bsdSetIdle deletes our policies and no other, as many at a time as setkey prints, and adds $2 new ones.
 // setkey reports failures only in its output, so they are found by counting the policies.
 const bsdSetIdle = bsdIdle + `i=0; while [ $i -lt 99 ]; do i=$((i+1)); old=$(idle list)
 case $old in spddelete*) printf '%s\n' "$old" | setkey -c >/dev/null;; *) break;; esac; done

@@ -108,8 +108,8 @@ func bsdSeconds(text string) (int64, error) {
 	return int64(s)*1e9 + int64(ns), nil
 }
 
-// parseBSDSamples parses what sample wrote repeatedly. It leaves out a sample whose writer was interrupted,
-// and one during which the clock was set: its boot time differs from the one before.
+// parseBSDSamples parses what sample wrote repeatedly. It omits a sample whose writer was interrupted, and
+// one during which the clock was set: its boot time differs from the one before.
 func parseBSDSamples(text string) (out []snapshot) {
 	before := ""
 	for part := range strings.SplitSeq("\n"+text, "\n@") {
@@ -161,8 +161,8 @@ type bsdSample struct {
 	threads map[string]int64 // CPU time of kernel threads by name, in ns
 }
 
-// bsdSources are FreeBSD's. Its cores have no softirqs: the thread that serves the queues of a core counts as
-// such, otherwise their work would look like that of any other part of the kernel.
+// FreeBSD's sources. Its cores have no softirqs: the thread that serves the queues of a core counts as such;
+// otherwise its work would look like that of any other part of the kernel.
 var bsdSources = []source{
 	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
 		"if_io_tqg_N, and system_ns that of the rest", "sysctl tells no kern.cp_times", readCPTimes},

@@ -452,8 +452,8 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, args...)
 }
 
-// featuresToChange lists the features of a device that differ from what is wanted. Where commands are only
-// written down it lists all that can change, since their states may differ by then.
+// featuresToChange lists the features of a device that differ from what is wanted. If commands are only
+// written down, it lists all that can change, since the device's states may differ when they run.
 func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []string, err error) {
 	_, later := h.(*written)
 	for _, name := range slices.Sorted(maps.Keys(want)) {

@@ -18,7 +18,7 @@ import (
 // lookForOthers refuses a router on which another controller has set something, or is about to. It looks for
 // the directory of a guard at work, or the abstract socket of an agent, see package agent; in this network
 // namespace, if the router is one. $d is our own directory, which is made first: of two who do so at once at
-// most one continues. $own lists more of ours. What another user owns is ignored, as anybody can make it. A
+// most one continues. $own lists more of ours. Those of another user are ignored, as anybody can make one. A
 // directory whose process was killed, or ended with a reboot that the directory outlived, is removed: nobody
 // else would.
 const lookForOthers = `
@@ -81,7 +81,7 @@ func free(ctx context.Context, h host.Host, script string, own []string) error {
 // inUse is a script's exit code for a router that another controller has (EX_TEMPFAIL).
 const inUse = 75
 
-// hinted adds advice where another controller has the router.
+// hinted adds advice if another controller has the router.
 func hinted(err error) error {
 	code, _ := host.ExitCode(err)
 	if code != inUse {
@@ -150,7 +150,7 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 	return nil
 }
 
-// undoing returns the script that applies settings, the last first. It goes on after errors.
+// undoing returns the script that applies settings, the last first. It continues after errors.
 func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
 	for _, s := range slices.Backward(undo) {
@@ -186,7 +186,8 @@ func (w *written) add(input, script string, args ...string) {
 	w.text.WriteString("\n")
 }
 
-// change is shell for commands that change the router. On a host that writes changes down it does so.
+// change returns shell code for commands that change the router. On a host that writes changes down it does
+// so.
 func change(ctx context.Context, h host.Host, script string, args ...string) error {
 	return changeBy(ctx, h, "", script, args...)
 }

@@ -19,7 +19,7 @@ const (
 	mssTable      = kernel.TablePrefix + "mss"
 )
 
-// listTable prints a table, or nothing if there is none. Any other failure of nft is a failure.
+// listTable prints a table, or nothing if it does not exist. Any other failure of nft is a failure.
 const listTable = `command -v nft >/dev/null || { echo "it has no nft" >&2; exit 69; }
 list() { out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && return
 case $out in *"No such file"*) return 0;; esac; printf '%s\n' "$out" >&2; exit 1; }

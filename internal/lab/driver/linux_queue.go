@@ -133,8 +133,8 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	return lacking(change(ctx, h, script, args...))
 }
 
-// lacking marks the error as unsupported if the kernel lacks the queueing discipline, pf or sysctl, or the
-// device lacks what a setting needs, such as queues for mq.
+// lacking marks the error as unsupported if the kernel lacks the queueing discipline, pf or the sysctl, or
+// the device lacks what a setting needs, such as queues for mq.
 func lacking(err error) error {
 	const tunable = "; by hand: /boot/loader.conf, and a reboot, if it is a tunable"
 	for words, advice := range map[string]string{"kind is unknown": "", "Operation not supported": "",
@@ -267,7 +267,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			w == "linklayer" && next != "ethernet" && next != "unaware",
 			w == "drop_batch" && next != "64":
 			d.Why = "its owner has set " + w + ", which could not be restored"
-			if d.Kind == "tbf" { // even a change in place would lose it
+			if d.Kind == "tbf" { // even a change in place would remove it
 				d.Queue = qdisc.Queue{}
 			}
 		}

@@ -64,7 +64,7 @@ func (r *rulesetReader) line(line string) {
 	var handle int64
 	m := handleEnd.FindStringSubmatch(line)
 	if m != nil {
-		handle, _ = strconv.ParseInt(m[1], 10, 64) // digits; 0 if they overflow
+		handle, _ = strconv.ParseInt(m[1], 10, 64) // its digits as a number; 0 if they overflow
 		line = strings.TrimSuffix(line, m[0])
 	}
 
@@ -200,7 +200,7 @@ func (s *statements) next() string {
 	return s.words[s.at-1]
 }
 
-// takes skips words if they come next.
+// takes skips words if they are the next ones.
 func (s *statements) takes(words ...string) bool {
 	if s.at+len(words) > len(s.words) {
 		return false
@@ -249,7 +249,7 @@ func (s *statements) amount() (v uint64, per string, bytes bool) {
 	return v, per, false
 }
 
-// block skips past the brace that closes the one just read, and returns the words between.
+// block skips past the brace that closes the one read last, and returns the words between.
 func (s *statements) block() []string {
 	from := s.at
 	depth := 1

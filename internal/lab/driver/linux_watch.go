@@ -31,10 +31,11 @@ var (
 	sampledProbes = []string{"cpu", "softirq", "softnet", "netdev", "snmp", "memory", "conntrack"}
 )
 
-// sampler is one program that stays, since starting programs costs a small router most. For each line of its
-// input, which lists files below /proc, it appends a sample to the file to: "@", each existing file after its
-// name, and ".", which marks the sample as complete. It reads whole files by the separator RS; mawk reads
-// lines, since it must be interactive: otherwise it would wait for 4 KiB of input.
+// sampler is a single program that keeps running, since starting programs costs a small router most. For each
+// line of its input, which lists files below /proc, it appends a sample to the file to: "@", each existing
+// file after its name, and ".", which marks the sample as complete. It reads whole files by setting the
+// separator RS; mawk reads line by line, since it must be interactive: otherwise it would wait for 4 KiB of
+// input.
 var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
 for (i = 1; i <= NF; i++) { f = "/proc/" $i; head = "==> " $i " <==\n"
 while ((getline s <f) > 0) { print head s >>to; head = "" }
@@ -60,7 +61,7 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 `
 
 // loopScript takes the samples. It keeps them in the directory, in two files of $2 samples, the last 5 to 10
-// minutes at one a second, and ends when the directory vanishes. The session stays: it counts the lines of
+// minutes at one a second, and ends when the directory vanishes. The session remains: it counts the lines of
 // its input, and removes the directory when its input ends, so that a killed controller leaves nothing. If
 // the connection is lost unnoticed, the loop ends when the count has not changed for $3 samples.
 const loopScript = `trap '' HUP PIPE; echo 0 >"$d/kept"
@@ -86,8 +87,8 @@ awk $lines "$program" to="$d/samples" >/dev/null 2>&1 &
 `
 
 // fetchScript returns all samples, and a current one at the end without the process's CPU time. The loop may
-// begin a new file between any two commands: each file is given a name that the loop does not know, and one
-// that has just become the older one is looked for there.
+// begin a new file between any two commands: each file is given a name that the loop does not use; if one has
+// just become the older file, it is looked for under that name.
 const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
 mv -f "$1/older" "$1/first" 2>/dev/null
 mv -f "$1/samples" "$1/last" 2>/dev/null || mv -f "$1/older" "$1/last" 2>/dev/null
@@ -242,7 +243,7 @@ func (w *shellWatch) end(patience time.Duration) error {
 		}
 
 		if patience == 0 {
-			_ = w.session.Kill() // one that has ended is gone
+			_ = w.session.Kill() // sending it to an ended one has no effect
 		}
 
 		<-w.ended
@@ -340,7 +341,7 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 
 	clock, offset := before.until(w.related)
 	w.samples = append(w.samples, w.parse(out)...)
-	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody asks for older ones
+	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody requests older ones
 	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
 	peers := between(w.peers, taken.when, from+offset, to+offset)
 	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, peers, offset, "")...)
@@ -400,7 +401,7 @@ func parseCPUTime(stat string) int64 {
 	return sum * 10e6
 }
 
-// replay lets the probes read the samples one by one, as if they ran on the router.
+// replay lets the probes read the samples one by one, as if the probes ran on the router.
 func replay(ctx context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-samples-")
 	if err != nil {

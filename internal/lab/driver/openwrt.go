@@ -17,14 +17,15 @@ import (
 )
 
 // OpenWrt drives OpenWrt and derived systems, such as Turris OS. Driver linux handles the running kernel.
-// What OpenWrt's own services would overwrite is set through them, by uci without a commit: such a change
-// lies in /tmp/.uci, in memory, where fw4 and the init scripts see it, and a reboot drops it.
+// What OpenWrt's own services would otherwise overwrite is set through them, by uci without a commit: such a
+// change is kept in /tmp/.uci, in memory, where fw4 and the init scripts see it, and a reboot drops it.
 type OpenWrt struct{ Linux }
 
 // Name implements Driver.
 func (OpenWrt) Name() string { return "openwrt" }
 
-// isOpenWrt prints how certain it is. Derived systems keep the release file, whatever their name.
+// isOpenWrt prints how certain it is that this is OpenWrt. Derived systems keep the release file, whatever
+// their name.
 const isOpenWrt = `[ -f /etc/openwrt_release ] || grep -qE '^ID="?(openwrt|turrisos)"?$' /etc/os-release 2>/dev/null ||
 { echo other; exit 0; }
 command -v uci >/dev/null && echo openwrt || echo "without uci"`
@@ -84,7 +85,7 @@ var openWrtByHand = map[string]string{
 }
 
 // adviseByHand adds the owner's commands to the error of a setting that the driver does not make. No package
-// helps if the driver itself has no words for a queue, or forwards no ports.
+// helps if the driver itself does not support a queue, or does not forward ports.
 func adviseByHand(s record.Setting, err error) error {
 	step := openWrtByHand[s.Knob]
 	kind, _, _ := strings.Cut(s.Value, " ")

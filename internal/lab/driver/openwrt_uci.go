@@ -11,10 +11,10 @@ import (
 )
 
 // stage puts options of uci into effect without a commit (libuci's delta.c). It first reverts what was staged
-// for them, and stages only if now does not print the wanted state then: so the original state is restored
-// without a trace. An option without a value cannot be staged: direct then sets what is wanted. stage refuses
-// while others' changes are staged, which would take effect, too. If /tmp is full, uci does not report what
-// it drops.
+// for them, and then stages only if now does not print the wanted state: so the original state is restored
+// without a trace. If an option has no value it cannot be staged: direct then sets the wanted state. stage
+// refuses while others' changes are staged, which would take effect, too. If /tmp is full, uci does not
+// report what it drops.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done

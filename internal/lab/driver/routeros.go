@@ -56,7 +56,7 @@ var rosFacts = map[string]map[string]string{
 	"/system/routerboard/settings": {"cpu-frequency": "cpu_frequency_set"},
 }
 
-// Facts implements Describing. It leaves out what a menu lacks, as on a virtual router.
+// Facts implements Describing. It omits what a menu does not contain, as on a virtual router.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
 	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
 	var wrong error

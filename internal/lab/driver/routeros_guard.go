@@ -50,8 +50,8 @@ func guardSilence(name string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, ok
 }
 
-// keepAddress adds an address to a list for a time, each time another one, as an entry with a timeout may not
-// be changeable.
+// keepAddress adds an address to a list for a limited time, a new one each time, as an entry with a timeout
+// may not be changeable.
 func keepAddress(list string, keep time.Duration) string {
 	var b [3]byte
 	rand.Read(b[:]) // never fails
@@ -89,7 +89,7 @@ func guardRemoval(name string) []string {
 		lists + "/remove " + find(lists, "list", name), scripts + "/remove " + find(scripts, "name", name)}
 }
 
-// Guard implements Guarded. The guard is armed once the scheduler has run it and it has the script given.
+// Guard implements Guarded. The guard is armed once the scheduler has run it and it has received the script.
 func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
 	isNew := name == ""
@@ -186,7 +186,7 @@ func removeUnarmed(ctx context.Context, h host.Host) error {
 func startGuard(ctx context.Context, h host.Host, name, script string, silence time.Duration) error {
 	run := scripts + "/run " + quoteROS(name)
 	look := ":if (" + kept(name) + " = 0) do={" + run + "}"
-	// At a boot its devices may come up late; the script's own repetition waits for that, too.
+	// At boot, its devices may appear late. The script's own repetition waits for that, too.
 	boot := ":for cpTry from=1 to=12 do={:delay 5s; :if ([:len " + find(scripts, "name", name) + "] > 0) " +
 		"do={" + run + "}}"
 	entry := scheduler + "/add policy=" + guardPolicy + " name="

@@ -41,7 +41,7 @@ func allowROS(features string) string {
 		"button, or cut its power; it then reboots"
 }
 
-// mayGuard fails if no guard can be left. If a router does not reveal it, trying will.
+// mayGuard fails if no guard can be left on the router. If the router does not reveal it, trying will.
 func mayGuard(ctx context.Context, h host.Host) error {
 	mode, _ := first(ctx, h, "/system/device-mode/print as-value")
 	if !mode.yes("flagged") && (mode["scheduler"] == "" || mode.yes("scheduler")) {

@@ -141,8 +141,8 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	return none, lacks("driver routeros does not speak of queue %s", t["kind"])
 }
 
-// queueWord returns a parameter with RouterOS's text of its value in the words of tc(8), or nothing for the
-// kernel's default.
+// queueWord converts a parameter with RouterOS's text of its value to the words of tc(8), or to nothing for
+// the kernel's default.
 func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	switch {
 	case p.Name == "ack-filter" && text == "aggressive":
@@ -244,8 +244,8 @@ func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original str
 	return now, original, types, err
 }
 
-// ownQueue returns the prefix for the name of the queue type that we make for a device. The previous type
-// follows, so that others can find it, too, and after a reboot.
+// ownQueue returns the prefix for the name of the queue type that we make for a device. The name of the
+// previous type follows, so that it can be found by other controllers and after a reboot.
 func ownQueue(dev string) string { return rosMark + ":" + dev + ":" }
 
 func readROSQueue(ctx context.Context, h host.Host, dev, _ string) (string, error) {
@@ -420,7 +420,7 @@ func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// onTop adds a rule before all others of its chain, except those that RouterOS makes itself.
+// onTop adds a rule before all others of its chain, except rules that RouterOS makes itself.
 func onTop(menu, chain, rule string) string {
 	add := menu + "/add chain=" + chain + " " + rule
 	return ":do {:local cpTop " + find(menu, "chain", chain, "dynamic", "no") +

@@ -18,8 +18,8 @@ import (
 
 // RouterOS runs no process of ours, and appending to stored data would cost more with each sample. So a loop
 // of the console in one session prints a sample each second, which is buffered here until it is fetched. The
-// loop runs as long as an address is in a list of its name (see keepAddress): a killed controller leaves
-// nothing for long.
+// loop runs as long as an address is in a list of its name (see keepAddress): so after a killed controller
+// nothing remains for long.
 const (
 	watchPrefix = rosMark + "-watch-"
 	watchKept   = 2 * time.Minute // longer than Silence: a saturated router accepts commands late
@@ -27,7 +27,7 @@ const (
 	partMark    = "chokepoint-part"
 	maxSample   = 1 << 20         // bytes of one
 	maxLine     = 4 << 20         // bytes of a line
-	maxSamples  = 2 * keptSamples // are kept for the next Collect
+	maxSamples  = 2 * keptSamples // those are kept for the next Collect
 	clockDrift  = 1e9             // how far a router's clock may deviate between two readings, in ns
 )
 

@@ -79,7 +79,7 @@ type taken struct {
 
 func (s taken) when() int64 { return s.at }
 
-// source describes a probe whose series a system has: what its columns mean there, why there may be none,
+// source describes a probe whose series a system has: what the columns mean there, why there may be none,
 // and, for FreeBSD, how a sample is read.
 type source struct {
 	probe, doc, absent string
@@ -123,7 +123,7 @@ func series(p probe.Probe, samples []taken, offset int64, why string) record.Sam
 	return out
 }
 
-// tableOf has no value where a sample lacks a column; it returns nil if no sample has any. The router
+// tableOf leaves a value out where a sample lacks a column; it returns nil if no sample has any. The router
 // determines how many columns there are; columns beyond the limit are dropped.
 func tableOf(probe string, samples []taken, offset int64) *record.Table {
 	columns := map[string]bool{}

@@ -36,13 +36,13 @@ type client struct {
 	link  *link
 	began int64
 	done  chan struct{} // closed once the reader has ended
-	met   chan struct{} // closed once an agent has said hello, see ConnectLine
+	met   chan struct{} // closed once an agent has sent a hello, see ConnectLine
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
 	next     uint32
 	err      error // why the connection ended
-	node     int64 // start time of the agent that said hello last, 0 if none has
+	node     int64 // start time of the agent that sent the last hello, 0 if none has
 }
 
 func (a *client) read() {

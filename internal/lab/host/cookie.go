@@ -10,7 +10,7 @@ import (
 
 // Cookies are what a UDP listener requires from a sender before it sends more than it received: whoever
 // forges a source address never sees them. They are computed from that address and a secret of the
-// listener's, so that no state is kept for those who never return one (as RFC 4987 §3.6 does for TCP).
+// listener's, so that no state is kept for senders that never return one (as RFC 4987 §3.6 does for TCP).
 type Cookies struct{ key [sha256.Size]byte }
 
 // NewCookies makes the cookies of one listener.

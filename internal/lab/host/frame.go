@@ -52,7 +52,7 @@ type wireError struct {
 // ErrVersion means a frame of a protocol version that this program does not support.
 var ErrVersion = errors.New("agent protocol version differs")
 
-// ErrUnknownVerb is the typed answer to a verb that the node lacks.
+// ErrUnknownVerb is the typed answer to a verb unknown to the node.
 var ErrUnknownVerb = errors.New("unknown verb")
 
 // ErrNotUndone is the typed answer of a node that could not put back what it changed.

@@ -1,5 +1,5 @@
 // Package host represents a machine that we command: its files, its processes and its agent sessions. It does
-// not know what is measured or changed there. It is the only home of os/exec.
+// not know what is measured or changed there. No other package uses os/exec.
 package host
 
 import (
@@ -54,7 +54,7 @@ type Host interface {
 
 // Agent is the controller's view of a resident agent. It is safe for concurrent use; sessions of one agent
 // are multiplexed over one connection. Verbs are "family/entry", see Verb. Closing the agent ends every
-// session, and thus undoes every effect that a session holds.
+// session, and thus undoes every effect of a session.
 type Agent interface {
 	// Invoke opens verb with in, and decodes the one answer into out (which may be nil).
 	Invoke(ctx context.Context, verb string, in, out any) error
@@ -74,8 +74,8 @@ type Agent interface {
 // context is cancelled and its effects are undone.
 //
 // At the node: Recv returns io.EOF after the controller's Finish; after its Close, or when the connection is
-// lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and Close do nothing there:
-// the handler returns instead.
+// lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and Close have no effect
+// there: the handler returns instead.
 type Session interface {
 	Send(v any) error
 	Recv(v any) error
@@ -135,7 +135,7 @@ type Spawn struct {
 	Conn       *os.File   // standard input and output instead of pipes
 	Stderr     *os.File   // nil = ours
 	Dir        string     // working directory; "" = ours
-	Bound      bool       // it is killed as soon as we end, for whatever reason
+	Bound      bool       // it is killed as soon as this process ends, for whatever reason
 	Core       int        // the only core that it runs on, 1 = the first; 0 = any
 	As         *User      // whose rights it has; nil = ours
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // A line is a connection that outlives the programs at its ends: a guest's port, a serial line. Reading may
-// begin in the middle of a frame for somebody else, bytes may be lost or changed on the way, and the end of
-// the other program goes unnoticed. So both ends skip everything that is not a whole frame, and send a hello
-// with their start time: a hello with a new time ends the sessions of the previous program.
+// begin in the middle of a frame meant for another program, bytes may be lost or changed on the way, and the
+// end of the other program goes unnoticed. So both ends skip everything that is not a whole frame, and send a
+// hello with their start time: a hello with a new time ends the sessions of the previous program.
 
 // helloAgain is how long a controller waits for the answer to its hello.
 const helloAgain = 250 * time.Millisecond
@@ -63,9 +63,9 @@ func (a *client) sayHello() error {
 	}
 }
 
-// heardHello notes a new agent at the other end. The first one serves what was requested before it came; any
-// other knows nothing of the sessions that the previous one was serving. Sessions opened in between end as
-// well: their owners close them, which makes the new agent drop them.
+// heardHello notes a new agent at the other end. The first one serves requests sent before it started; later
+// ones do not know the sessions that the previous one was serving. Sessions opened in between end as well:
+// their owners close them, which makes the new agent drop them.
 func (a *client) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {

@@ -144,7 +144,7 @@ func bounded(p Process, r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxOutput+1))
 	if len(b) > maxOutput {
 		err = errors.Join(fmt.Errorf("it prints more than %d MB", maxOutput>>20), p.Kill())
-		_, _ = io.Copy(io.Discard, r) // what it had printed by then
+		_, _ = io.Copy(io.Discard, r) // its output until then
 	}
 	return b, err
 }

@@ -40,7 +40,7 @@ func (r *resync) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads what the line has.
+// fill reads the bytes available on the line.
 func (r *resync) fill() {
 	have := len(r.buf)
 	if cap(r.buf)-have < readAhead {
@@ -89,7 +89,7 @@ func (r *resync) skip(n int) {
 
 // broken reports whether another frame begins within the incomplete one, which then has lost bytes; it skips
 // to that. JSON has no control characters, so no payload of ours looks like a header, and a random secret
-// does once in 2^56 places.
+// does so once in 2^56 positions.
 func (r *resync) broken() bool {
 	from := max(headerSize, r.seen)
 	if from > len(r.buf) {
@@ -106,8 +106,8 @@ func (r *resync) broken() bool {
 	return false
 }
 
-// nextHeader finds the first valid header. If there is none, at is where one may still begin once more
-// bytes have come.
+// nextHeader finds the first valid header. If there is none, at is where one may yet begin when more bytes
+// arrive.
 func nextHeader(b []byte) (at int, found bool) {
 	for {
 		i := bytes.IndexByte(b[at:], 'C')

@@ -39,7 +39,7 @@ func (s Secret) read() []byte {
 	return s.bytes()
 }
 
-// Format prints a placeholder, whatever the verb.
+// Format prints a placeholder for any verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 func (Secret) String() string               { return redacted }

@@ -54,7 +54,7 @@ func (s *server) serve(ctx context.Context) error {
 }
 
 // hungUp distinguishes a controller that is gone from a damaged connection. A reset means that it died with
-// our answers unread, a deadline that it has fallen silent.
+// our answers unread, a deadline that it stopped sending.
 func hungUp(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
@@ -71,7 +71,7 @@ type server struct {
 	began   int64
 	running sync.WaitGroup
 
-	controller int64 // start time of the controller that said hello last; used by the reader
+	controller int64 // start time of the controller that sent the last hello; used by the reader
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
@@ -285,8 +285,8 @@ func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 // far, so that several controllers share an agent which can be reached by only one connection. It returns
 // when conn ends or ctx is cancelled, which abandons this controller's sessions and nobody else's; far stays
 // open, and undoes in its own time. If far is lost, the controller's sessions end with ErrUnreachable,
-// including those that it opens later; explain, unless nil, rewords that and every other error of far. Verbs
-// in own are served here instead of by far.
+// including those that it opens later; explain, unless nil, rewords that error and every other one of far.
+// Verbs in own are served here instead of by far.
 func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler,
 	explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {

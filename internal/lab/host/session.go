@@ -33,7 +33,7 @@ func (l *link) write(f frame) error {
 	return inWords(err)
 }
 
-// inWords replaces the various errors of a connection whose other end is gone by one that people understand.
+// inWords replaces the various errors of a connection whose other end is gone with a readable one.
 func inWords(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) {
 		return errors.New("connection closed")
@@ -52,7 +52,7 @@ type inbox struct {
 }
 
 // maxQueued bounds what may wait in all inboxes of a connection: several messages of a result, more than any
-// reader of ours falls behind.
+// of our readers ever falls behind.
 const (
 	maxQueued = 8 * maxPayload
 	frameCost = 64 // of the smallest
@@ -207,7 +207,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-// Relay joins a node's session to one that the node itself opened elsewhere, such as in a child process:
+// Relay connects a node's session to one that the node itself opened elsewhere, such as in a child process:
 // messages and secrets pass in both directions unread. It returns what the far handler returned.
 func Relay(near, far Session) error {
 	n, ok1 := near.(*session)

@@ -16,7 +16,7 @@ import (
 )
 
 // Child is a process made by Spawn. Reading and writing use its standard output and input; Close hangs up,
-// which tells every role to leave, and waits for it.
+// which makes every role leave, and waits for that.
 type Child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -77,8 +77,8 @@ func (s Spawn) Start() (*Child, error) {
 	return c, nil
 }
 
-// start starts the child's process. Its bond to us is one to the thread which starts it, and its cores are
-// that thread's: such a child gets its own thread here, for its whole life.
+// start starts the child's process. The child is bound to the thread that starts it, and runs on that
+// thread's cores: such a child gets its own thread here, for its whole life.
 func (s Spawn) start(c *Child) error {
 	if !s.Bound && s.Core == 0 {
 		return c.cmd.Start()

@@ -38,7 +38,7 @@ func (s Steady) Write(b []byte) (int, error) {
 }
 
 // KeepAlive makes the agent at the other end answer regularly, so that neither end falls silent, until ctx
-// ends or the agent is gone. It leaves errors to the agent's next user.
+// ends or the agent is gone. Its errors are reported to the agent's next user.
 func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -215,7 +215,7 @@ func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err 
 	return last, err
 }
 
-// openToOthers reports whether the mode lets another user write.
+// openToOthers reports whether the mode lets other users write.
 func openToOthers(info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
 	owner := info.Sys().(*syscall.Stat_t)
@@ -258,8 +258,8 @@ func ofCaller(info fs.FileInfo) bool {
 	return err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
 }
 
-// Walk calls see for each element of an absolute path from the top, including links and their targets, as far
-// as they exist, and returns the path reached, with links resolved. It stops at the first error.
+// Walk calls see for each existing element of an absolute path from the top, including links and their
+// targets, and returns the path reached, with links resolved. It stops at the first error.
 func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
 	const maxLinks = 40 // as the kernel's
 	at := "/"

@@ -56,7 +56,7 @@ func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 		kind = dhcpv4.MessageTypeAck
 		id := m.ServerIdentifier()
 		if id != nil && !id.Equal(l.own.Addr().AsSlice()) {
-			return nil, netip.Addr{}, nil // it accepted another server's offer
+			return nil, netip.Addr{}, nil // the subscriber accepted another server's offer
 		}
 	default:
 		return nil, netip.Addr{}, nil

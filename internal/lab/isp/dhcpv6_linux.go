@@ -60,7 +60,7 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	return addr, network, ok
 }
 
-// grant holds what an answer assigns to a subscriber: invalid where it assigns none.
+// grant holds what an answer assigns to a subscriber. A field is invalid if nothing of the kind is assigned.
 type grant struct {
 	addr     netip.Addr
 	network  netip.Prefix
@@ -89,7 +89,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	}
 
 	if named != (server != nil) || named && !server.Equal(b.own) {
-		return nil, g // it accepted another's offer, or is not from a subscriber
+		return nil, g // the subscriber accepted another server's offer, or the sender is not a subscriber
 	}
 
 	r = &dhcpv6.Message{MessageType: kind, TransactionID: m.TransactionID}

@@ -24,8 +24,8 @@ import (
 var linkLocal = netip.MustParsePrefix("fe80::1/64")
 
 // serveIPv6 makes the port that of an IPv6 provider: an address of the link, router advertisements and
-// DHCPv6. With PPPoE the port has only the address: the links are the sessions, see overSession. A machine
-// that cannot do so, or only at the price of something else, gives host.ErrUnsupported.
+// DHCPv6. With PPPoE the port has only the address: the links are the sessions, see overSession. It returns
+// host.ErrUnsupported on a machine that cannot do so, or only by giving up something else.
 func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	i, err := macOf(p.Device)
 	own := []netip.Prefix{linkLocal, p.Link()}
@@ -65,8 +65,8 @@ func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	return p.serveLink(ctx, i, p.bindings(i.HardwareAddr, p.Link()), undo)
 }
 
-// overSession serves IPv6 on the device of the n-th session, once both ends want it (RFC 5072). Its link has
-// a network of its own, the n-th after the port's. Everything ends with the device, except what undo undoes.
+// overSession serves IPv6 on the device of the n-th session, once both ends request it (RFC 5072). Its link
+// has its own network, the n-th after the port's. Everything ends with the device, except what undo undoes.
 func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-chan struct{},
 	undo *host.Undoing) error {
 	err := await(ctx, dev, gone, func(a netip.Addr) bool { return a == linkLocal.Addr() })
@@ -129,9 +129,9 @@ func speaksIPv6(dev string) error {
 }
 
 // beRouter makes the kernel answer neighbours as a router does: otherwise they drop their default route (RFC
-// 4861 §7.2.5). That alone forwards nothing as long as it is not on for all devices (ip6_forward). But
-// switching it on makes the kernel forget all default routes that were advertised to it, unless accept_ra is
-// 2 for their devices (net/ipv6/route.c, rt6_purge_dflt_routers).
+// 4861 §7.2.5). That alone forwards nothing as long as forwarding is not on for all devices (ip6_forward).
+// But switching it on makes the kernel forget all default routes that were advertised to it, unless accept_ra
+// is 2 for their devices (net/ipv6/route.c, rt6_purge_dflt_routers).
 func beRouter(dev string, undo *host.Undoing) error {
 	if err := speaksIPv6(dev); err != nil {
 		return err
@@ -255,7 +255,7 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 			from = allNodes
 		}
 
-		_, _ = c.WriteTo(text, nil, from) // a subscriber that hears nothing asks again
+		_, _ = c.WriteTo(text, nil, from) // a subscriber that receives nothing asks again
 	}
 }
 
@@ -280,8 +280,9 @@ func solicits(m []byte) bool {
 }
 
 // advertisement returns a router advertisement (RFC 4861 §4.2): addresses come from DHCPv6, those of the
-// link's network also without; the provider serves DNS, as far as it does. A lifetime of 0 withdraws
-// everything. A session has no link-layer address. The kernel fills in the checksum (RFC 3542 §3.1).
+// link's network also by autoconfiguration, and the provider is the DNS server, whether it runs one or not. A
+// lifetime of 0 withdraws everything. A session has no link-layer address. The kernel fills in the checksum
+// (RFC 3542 §3.1).
 func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Duration) []byte {
 	const (
 		managed, other      = 0x80, 0x40

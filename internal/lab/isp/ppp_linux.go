@@ -23,8 +23,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// pppOptions lists the options of every session: nothing is compressed, as with providers, and nothing of the
-// machine changes but the session's device.
+// pppOptions lists the options of every session: nothing is compressed, as usual with providers, and nothing
+// on the machine changes except the session's device.
 var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
@@ -69,7 +69,7 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 	}, nil
 }
 
-// joinPPPoE makes a session carry what left the device through a neighbour.
+// joinPPPoE redirects to a session what previously left the device through a neighbour.
 func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	daemon, err := knob.FindPPPD()
 	if err != nil {
@@ -367,7 +367,7 @@ func (r *sessions) begin(s *subscriber) {
 }
 
 // withSecrets gives the daemons that this thread starts their own view of /etc/ppp, in memory, with the
-// subscriber's password: pppd reads it from nowhere else.
+// subscriber's password: pppd reads it only from there.
 func (p *provider) withSecrets() error {
 	if p.User == "" {
 		return nil

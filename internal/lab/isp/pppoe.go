@@ -136,7 +136,8 @@ const maxSubscribers = 8
 const usualPayload = 1500 - pppoeBytes
 
 // hear processes a frame and returns the answer, nil for none, a session that begins, and one that ends. A
-// subscriber that asks for another session gets none while the old one ends, and asks again (RFC 2516 §8).
+// subscriber that asks for another session gets none while the old one is ending, and asks again (RFC 2516
+// §8).
 func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscriber) {
 	d, err := parseDiscovery(frame)
 	own := err == nil && bytes.Equal(d.to, c.mac)

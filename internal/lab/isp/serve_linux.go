@@ -151,7 +151,7 @@ type provider struct {
 	say      chan string
 }
 
-// tell reports an event, unless nobody takes it: that must not delay the service.
+// tell reports an event, unless nobody is ready to receive it: reporting must not delay the service.
 func (p *provider) tell(format string, args ...any) {
 	select {
 	case p.say <- fmt.Sprintf(format, args...):
@@ -215,7 +215,7 @@ func await(ctx context.Context, dev string, gone <-chan struct{}, such func(neti
 	defer cancel()
 	for {
 		if i, err := net.InterfaceByName(dev); err == nil {
-			has, _ := i.Addrs() // it is gone, or not there yet
+			has, _ := i.Addrs() // the device is gone, or does not exist yet
 			if slices.ContainsFunc(has, func(a net.Addr) bool {
 				p, err := netip.ParsePrefix(a.String())
 				return err == nil && such(p.Addr())

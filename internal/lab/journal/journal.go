@@ -2,8 +2,8 @@
 // program was killed. It undoes nothing itself, and no entry holds a secret.
 //
 // A journal is a file of lines, each the CRC-32 of its JSON in hexadecimal, a space, and the JSON. The first
-// line identifies its owner and machine. The owner holds an exclusive lock on it from before it gets its name
-// until the owner dies; others only ever hold a shared lock, for a moment.
+// line identifies its owner and machine. The owner holds an exclusive lock on it from before the file gets
+// its name until the owner dies; others hold only a shared lock, briefly.
 package journal
 
 import (
@@ -41,7 +41,8 @@ const version = 2
 const (
 	KindLab     = "lab"     // a lab was brought up: its holder
 	KindSetting = "setting" // a knob was set: the state before
-	// KindMachines: a lab of real machines was begun: where they are. There is nothing to undo.
+	// KindMachines: a lab of real machines was begun; the entry holds their locations. There is nothing to
+	// undo.
 	KindMachines = "machines"
 	// KindGuard: a driver has left a guard on a machine, which undoes settings there until it is dismissed.
 	KindGuard = "guard"
@@ -328,9 +329,9 @@ func Lives(dir, owner string) bool {
 }
 
 // FindStale returns the journals in dir whose owners are gone, and the names of the living owners. It ignores
-// a torn last line, as a kill leaves it: that change was never made. A journal with any other fault causes an
-// error, beside which the others are still returned. It considers only owners selected by wanted, nil = all.
-// The caller must hold Lock to undo the entries.
+// an incomplete last line, as left by a kill: that change was never made. A journal with any other fault
+// causes an error, beside which the others are still returned. It considers only owners selected by wanted,
+// nil = all. The caller must hold Lock to undo the entries.
 func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, living []string, err error) {
 	var faults []error
 	err = each(dir, func(owner, path string) error {
@@ -384,8 +385,8 @@ func each(dir string, f func(owner, path string) error) error {
 	return nil
 }
 
-// openOwn opens a file or directory that belongs to this user alone: it refuses a link, anything that others
-// may write to, and anything that makes the reader wait.
+// openOwn opens a file or directory that belongs to this user alone: it refuses a link, files that others may
+// write to, and files on which a reader would wait.
 func openOwn(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -475,8 +476,8 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 const maxLine = 1 << 20
 
 // parse reads a journal: its head, the entries not undone, last first, and the size of its complete lines. An
-// entry for machines stays as long as another there is not undone. It refuses everything that Create, Add and
-// Done do not write.
+// entry for machines stays as long as another entry on them is not undone. It refuses everything that Create,
+// Add and Done do not write.
 func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	in := bufio.NewReaderSize(from, maxLine)
 	open := map[int]Entry{}

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// divertTable is our own routing table, and the priority of the rule that consults it before the main one.
+// divertTable is our own routing table, and the priority of the rule that consults this table before the main
+// one.
 const divertTable = 1018
 
 // Divert redirects routes through neighbours on one device to another, point-to-point device while that

@@ -33,7 +33,7 @@ func Counters(dev string) (LinkCounters, error) {
 // buffer of a megabyte; a sampler asks for them once.
 type NICStats struct {
 	fd    int
-	names map[string][]string // of the devices read so far
+	names map[string][]string // the devices read so far
 	reply nicStats
 }
 
@@ -122,7 +122,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 		_    [16]byte
 	}{data: what}
 	copy(request.name[:unix.IFNAMSIZ-1], dev)
-	// Raw, as it returns at once: informing Go's scheduler costs a small machine more than the reading.
+	// Raw, as it returns at once: informing Go's scheduler costs more on a small machine than the reading.
 	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(n.fd), unix.SIOCETHTOOL,
 		uintptr(unsafe.Pointer(&request)))
 	if e != 0 {
@@ -132,7 +132,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 	return nil
 }
 
-// absence translates "no such device" to its meaning here.
+// absence translates "no such device" to its meaning in this context.
 func absence(err error) error {
 	if errors.Is(err, unix.ENODEV) {
 		return ErrAbsent
@@ -199,7 +199,7 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	}
 
 	if errors.Is(err, unix.EOPNOTSUPP) && f != nil {
-		err = nil // a device that does not report its driver is no tap
+		err = nil // a device that does not report its driver is not a tap
 	}
 
 	if err != nil {

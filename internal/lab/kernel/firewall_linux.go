@@ -257,7 +257,7 @@ func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	return f.add()
 }
 
-// Silence holds whether our rules drop the machine's ICMP errors for packets that are undeliverable or too
+// Silence reports whether our rules drop the machine's ICMP errors for packets that are undeliverable or too
 // big.
 var Silence = Table[bool]{"silence", filter.silent, equal[bool], filter.addSilence}
 

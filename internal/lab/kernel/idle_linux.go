@@ -120,8 +120,8 @@ func addIdleTunnel(i int) error {
 		func() error { return AddRoute(w.Allowed[1], netip.Addr{}, dev) })
 }
 
-// idleMark is the reqid that tells our idle policies from anyone else's, and the group of our idle tunnels'
-// devices.
+// idleMark is the reqid that distinguishes our idle policies from all others, and the group of our idle
+// tunnels' devices.
 const idleMark = 0x63_70_69 // "cpi"
 
 // IdlePolicies counts our loaded IPsec policies, per direction and version of IP; all counts must be equal.

@@ -136,7 +136,7 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 }
 
 // ReplayWindows lists the replay window of each IPsec association in packets, 0 if it has none. It reads
-// nothing else of the messages, which contain keys.
+// nothing else from the messages, which contain keys.
 func ReplayWindows() ([]int, error) {
 	messages, err := dump(func() ([][]byte, error) {
 		return nl.NewNetlinkRequest(nl.XFRM_MSG_GETSA, unix.NLM_F_DUMP).Execute(unix.NETLINK_XFRM,

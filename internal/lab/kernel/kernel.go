@@ -21,7 +21,7 @@ var ErrUnsupported = errors.New("not supported by this kernel")
 var ErrAbsent = errors.New("does not exist")
 
 // UDPSegmentation is the offload that a tap has only if the program at its other end accepts such packets,
-// which its flags do not show.
+// which the tap's flags do not show.
 const UDPSegmentation = "tx-udp-segmentation"
 
 // VethEnd is one end of a virtual Ethernet link. PID identifies the network namespace by a process in it; 0
@@ -116,7 +116,7 @@ const (
 
 // Firewall is a chain that every forwarded packet passes: Rules rules, or one rule with as many elements,
 // none of which matches. If Stateful, a rule before them accepts packets of known connections; if Log, one
-// after them logs each packet that gets so far. Both versions of IP have the same. The zero value is no
+// after them logs each packet that gets this far. Both versions of IP have the same. The zero value is no
 // firewall.
 type Firewall struct {
 	On       bool
@@ -147,8 +147,8 @@ type Flowtable struct {
 }
 
 // SysctlPath returns the file of a kernel setting below /proc/sys. A name is written with dots, as in
-// sysctl(8); if a part of it contains a dot itself, such as the device in net/ipv4/conf/eth0.5/forwarding,
-// with slashes.
+// sysctl(8), or with slashes if a part of it contains a dot itself, such as the device in
+// net/ipv4/conf/eth0.5/forwarding.
 func SysctlPath(name string) (string, error) {
 	path := name
 	if !strings.Contains(name, "/") {

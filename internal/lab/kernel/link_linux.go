@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddVeth makes a virtual link whose ends lie in the given namespaces from the start: no third namespace ever
-// sees them. queues is the number of transmit and receive queues of each end; below 1 means 1.
+// AddVeth makes a virtual link whose ends are in the given namespaces from the start: they never appear in a
+// third namespace. queues is the number of transmit and receive queues of each end; below 1 means 1.
 func AddVeth(a, b VethEnd, queues int) error {
 	reportDetails()
 	// Refer to our own namespace by this thread: it need not be the process's main one, and /proc may be
@@ -56,7 +56,7 @@ func IsUp(dev string) (bool, error) {
 // LoopbackUp sets the loopback device up.
 func LoopbackUp() error { return Up("lo") }
 
-// DeleteLink deletes a device. It is no error if it is already gone.
+// DeleteLink deletes a device. It is not an error if the device is already gone.
 func DeleteLink(dev string) error {
 	err := withLink(dev, "delete", netlink.LinkDel)
 	return ignore(ignore(err, ErrAbsent), unix.ENODEV)

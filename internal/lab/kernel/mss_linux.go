@@ -13,8 +13,8 @@ import (
 // mssMark is the prefix of an empty chain that no packet sees and whose name contains the size.
 const mssMark = "to_"
 
-// MSSClamp holds the size to which the router lowers the MSS of TCP: 0 means not at all, ClampToPMTU what the
-// route's MTU carries.
+// MSSClamp holds the size to which the router lowers the MSS of TCP: 0 means not at all, ClampToPMTU means to
+// what the route's MTU allows.
 var MSSClamp = Table[int]{"mss", filter.mssClamp, equal[int], filter.addMSSClamp}
 
 func (f filter) mssClamp(family nftables.TableFamily) (int, error) {

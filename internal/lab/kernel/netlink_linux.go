@@ -53,9 +53,9 @@ func find(dev string) (netlink.Link, error) {
 	return l, err
 }
 
-// replaced removes our previous state, adds the wanted one, and reads it back: it is complete, or absent. If
-// nothing is wanted, what is read back belongs to another process, and stays: the agent of a killed
-// controller may still restore a setting while the next one sets it anew.
+// replaced removes our previous state, adds the wanted one, and reads it back: the new state is complete, or
+// absent. If nothing is wanted, whatever is read back belongs to another process, and stays: the agent of a
+// killed controller may still restore a setting while the next one sets it anew.
 func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
 	err := inOrder(remove, add, func() error {
 		got, err := read()

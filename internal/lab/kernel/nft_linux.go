@@ -27,7 +27,7 @@ type Table[T any] struct {
 	add func(f filter, table string, hooked bool, want T) error
 }
 
-// Read reads the present state. Anything that Set does not make is an error.
+// Read reads the present state. Anything that Set does not produce is an error.
 func (t Table[T]) Read() (v4 T, err error) {
 	var none, v6 T
 	f, err := openFilter()
@@ -50,7 +50,7 @@ func (t Table[T]) Read() (v4 T, err error) {
 	return v4, nil
 }
 
-// Set replaces the present state, and reads it back: it is complete, or absent.
+// Set replaces the present state and reads it back: afterwards the state is complete, or absent.
 func (t Table[T]) Set(want T) error {
 	var nothing T
 	return explain(onFilter(func(f filter) error {
@@ -63,7 +63,7 @@ func (t Table[T]) Set(want T) error {
 	}), "set %s", t.name)
 }
 
-// Probe makes such a table that no packet sees, and deletes it again, to test the kernel.
+// Probe creates such a table, which no packet passes, and deletes it again, to test the kernel.
 func (t Table[T]) Probe(like T) error {
 	return explain(probeFilter(func(f filter, table string) error {
 		return t.add(f, table, false, like)
@@ -96,7 +96,7 @@ func probeFilter(add func(f filter, table string) error) error {
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
-// add is flush for additions: there "no such file" means that the kernel lacks a kind of chain or of
+// add is like flush, for additions: for them "no such file" means that the kernel lacks a kind of chain or of
 // expression.
 func (f filter) add() error {
 	err := f.flush()

@@ -31,8 +31,8 @@ var codecs = map[string]codec{
 	"cake":       {encodeAttributes, decodeCake},
 }
 
-// cakeRaw is the attribute that marks OVERHEAD, also present, as never set: then the device's own header
-// counts.
+// cakeRaw is the attribute that marks OVERHEAD, which is also present, as never set: then the device's own
+// header counts.
 const cakeRaw = 12
 
 func decodeCake(all []qdisc.Parameter, b []byte) (map[string]uint64, error) {

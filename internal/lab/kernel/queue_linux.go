@@ -142,7 +142,7 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	return explain(err, "set queue %s of %s", want.Kind, dev)
 }
 
-// changeQueue changes the parameters of a queue; those that want does not name stay.
+// changeQueue changes the parameters of a queue; parameters that are not in want stay.
 func changeQueue(dev string, now Qdisc, want qdisc.Queue) error {
 	options, err := encodeQueue(want)
 	if err != nil {
@@ -448,7 +448,7 @@ func Policer(dev string) (rate uint64, err error) {
 }
 
 // SetPolicer drops incoming packets of a device above the rate, in bits per second, once a burst of bytes is
-// used up. Rate 0 removes the policer. A device with somebody else's filters there is left alone.
+// used up. Rate 0 removes the policer. A device with filters of another owner is left alone.
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := Policer(dev)
 	if err == nil && now > 0 {

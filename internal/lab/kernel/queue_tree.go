@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Discipline is a queueing discipline or class as found, with the rates that it enforces. Rates are in bits
-// per second; 0 = none.
+// Discipline is a queueing discipline or class as found, with the rates that it enforces, in bits per second;
+// 0 = none.
 type Discipline struct {
 	Class                           bool
 	Kind                            string
@@ -20,7 +20,7 @@ type Discipline struct {
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
 	Queue                           qdisc.Queue // to set it again; without a kind if that is impossible
-	Why                             string      // what could not be restored
+	Why                             string      // parameters that could not be restored
 }
 
 // TrafficFilter is a filter with its effect on the packets that it matches.
@@ -126,7 +126,7 @@ func ordinary() map[string]map[uint16][]uint64 {
 	}
 }
 
-// unrestorable returns an error for options of a queue that none of our parameters would restore.
+// unrestorable returns an error for options of a queue that our parameters cannot restore.
 func unrestorable(q Qdisc) error {
 	kind := string(q.Kind)
 	if q.Stab {
@@ -305,7 +305,7 @@ func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	}
 
 	switch kind, params := string(bytes.TrimRight(found[kindAt], "\x00")), options[paramsAt]; {
-	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five common words, what, to whom
+	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five common words, action, target
 		f.Action = "mirror"
 		what := word(params, 5)
 		if what == redirect || what == 3 {

@@ -132,8 +132,8 @@ func encodeHTB([]qdisc.Parameter, map[string]uint64) []byte {
 func encodeHTBClass(v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	buffer := ticks(v["burst"], rate)
-	// The quantum matters only between classes; it is set so that the kernel does not warn of one too large
-	// for the rate.
+	// The quantum matters only between classes. It is set so that the kernel does not warn that it is too
+	// large for the rate.
 	b := appendAttribute(nil, 1, words(rateSpec(rateSpec(nil, rate), rate), buffer, buffer, 60_000, 0, 0))
 	if rate > math.MaxUint32 {
 		b = appendWide(appendWide(b, 6, rate), 7, rate)

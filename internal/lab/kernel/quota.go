@@ -155,7 +155,7 @@ func (h hierarchy) ours(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), h.lab)
 }
 
-// CPUQuota reads the quota of the vCPUs of a lab's guests; 0 if there are none, or nothing that could limit
+// CPUQuota reads the quota of the vCPUs of a lab's guests; 0 if there are none, or nothing that can limit
 // them. dir is the directory of the lab's files.
 func CPUQuota(dir string) (_ Quota, err error) {
 	defer func() {
@@ -295,7 +295,7 @@ func ProbeCPUQuota(dir string) error {
 
 // above returns the cgroup below which those of a guest are made. In version 1 that is where QEMU was
 // started. In version 2 a cgroup with processes cannot delegate controllers, so it is the nearest ancestor
-// that does, or the root, which always can; began reports that the root has just begun to.
+// that delegates, or the root, which always can; began reports that the root has just begun to delegate.
 func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {
@@ -343,7 +343,7 @@ func (h hierarchy) limit(dir string, q Quota) error {
 		return err
 	}
 
-	groups := map[int]string{} // of each QEMU, chosen before it is moved
+	groups := map[int]string{} // chosen for each QEMU before it is moved
 	for _, p := range list {
 		if groups[p.pid] != "" {
 			continue

@@ -11,7 +11,7 @@ import (
 )
 
 // AddAddress gives a device an address; an IPv6 address is usable at once, without duplicate address
-// detection. It is no error if the device has it already.
+// detection. It is not an error if the device already has it.
 func AddAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "add address "+p.String()+" to", func(l netlink.Link) error {
 		a := &netlink.Addr{IPNet: ipNet(p)}
@@ -22,7 +22,7 @@ func AddAddress(dev string, p netip.Prefix) error {
 	})
 }
 
-// DelAddress removes an address from a device. It is no error if it is gone.
+// DelAddress removes an address from a device. It is not an error if it is already gone.
 func DelAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "delete address "+p.String()+" of", func(l netlink.Link) error {
 		return ignore(netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(p)}), unix.EADDRNOTAVAIL)
@@ -73,7 +73,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return explain(err, "add route to %s from %s dev %s", dst, orLink(src), dev)
 }
 
-// DelRoute deletes what AddRoute added. It is no error if the route or its device is gone.
+// DelRoute deletes what AddRoute added. It is not an error if the route or its device is gone.
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Shared describes who else uses a device's link, "" if nobody does: a bridge or bond to which it belongs,
+// Shared describes what else uses a device's link, "" if nothing does: a bridge or bond to which it belongs,
 // the ports of a bridge, or the default route, if that leaves by the device or one stacked on it. A service
 // on a shared link reaches others.
 func Shared(dev string) (by string, err error) {
@@ -101,8 +101,8 @@ func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink
 	for _, l := range links {
 		up := l.Attrs()
 		session := l.Type() == "ppp" && slices.Contains(strings.Fields(pppoe), a.Name)
-		// The other end of a veth pair is also its parent; in another namespace it has an index of that
-		// namespace.
+		// The other end of a veth pair is also its parent; if it is in another namespace, the index is one of
+		// that namespace.
 		above := up.ParentIndex == a.Index && up.NetNsID < 0 && l.Type() != "veth"
 		if seen[up.Index] || !above && !session && up.Index != a.MasterIndex {
 			continue

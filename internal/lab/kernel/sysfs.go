@@ -41,7 +41,7 @@ func (w Words) Read(dev string) ([]string, error) {
 	return words, explain(err, "read %s of %s", w.what, cmp.Or(dev, "the machine"))
 }
 
-// Set writes them; a single one goes to all files.
+// Set writes the words; a single one goes to all files.
 func (w Words) Set(dev string, words []string) error {
 	files, err := w.files(dev)
 	return explain(writeEach(files, words, err), "set %s of %s", w.what, cmp.Or(dev, "the machine"))
@@ -162,8 +162,8 @@ func affinityFiles(dev string) ([]string, error) {
 	return nil, lacks("it has no interrupts")
 }
 
-// Attribute reads a setting of a device in /sys, such as "threaded". It needs the /sys of the namespace. A
-// setting that this kernel lacks is ErrUnsupported.
+// Attribute reads a setting of a device in /sys, such as "threaded". It needs the /sys of the namespace. For
+// a setting that this kernel lacks, it returns ErrUnsupported.
 func Attribute(dev, name string) (string, error) {
 	dir, err := deviceDir(dev)
 	var b []byte

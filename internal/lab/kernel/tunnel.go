@@ -9,7 +9,7 @@ import (
 // Key is a WireGuard key. It is never printed, not even if public: public and private keys look alike.
 type Key [32]byte
 
-// Format prints a placeholder, whatever the verb.
+// Format prints a placeholder for any verb.
 func (Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[key]")) }
 
 // MarshalText encodes a placeholder.
@@ -29,7 +29,7 @@ type WireGuard struct {
 	Allowed   []netip.Prefix // addresses that the peer may use
 }
 
-// WireGuardStats are the counters of a device's one peer. Handshake is the time of the last one, zero if
+// WireGuardStats are the counters of a device's only peer. Handshake is the time of the last one, zero if
 // there was none.
 type WireGuardStats struct {
 	Sent, Received uint64
@@ -70,15 +70,15 @@ func (c ESPCipher) KeySize() int {
 // ESPKey holds one direction's keys, concatenated. It is never printed.
 type ESPKey []byte
 
-// Format prints a placeholder, whatever the verb.
+// Format prints a placeholder for any verb.
 func (ESPKey) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[key]")) }
 
 // MarshalText encodes a placeholder.
 func (ESPKey) MarshalText() ([]byte, error) { return []byte("[key]"), nil }
 
 // ESP is one end of an ESP tunnel (RFC 4303, tunnel mode) that carries both versions of IP: two security
-// associations, and the policies that direct packets through them: those of a device made by AddXfrm with the
-// same ID, or, without a device, all packets to and from the networks Behind the other end.
+// associations, and the policies that direct packets through them: the packets of a device made by AddXfrm
+// with the same ID or, without a device, all packets to and from the networks Behind the other end.
 type ESP struct {
 	ID            uint32 // of the tunnel and its device; never 0
 	Cipher        ESPCipher

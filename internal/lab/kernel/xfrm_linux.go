@@ -70,7 +70,7 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	return err
 }
 
-// AddESP sets up one end, or nothing.
+// AddESP sets up one end completely, or not at all.
 func AddESP(e ESP) error {
 	reportDetails()
 	steps := e.steps()
@@ -83,7 +83,7 @@ func AddESP(e ESP) error {
 	return nil
 }
 
-// RemoveESP undoes AddESP. It is no error if something is already gone.
+// RemoveESP undoes AddESP. It is not an error if something is already gone.
 func RemoveESP(e ESP) error { return undo(e.steps()) }
 
 type espStep struct{ add, del func() error }

@@ -7,7 +7,7 @@ import (
 )
 
 // CPUCount sets how many of its CPUs a guest uses, the first ones; its kernel takes the others offline. It
-// takes effect at once, without a reboot. A guest has as many as the lab was made with.
+// takes effect at once, without a reboot. A guest has as many CPUs as were given to it when the lab was made.
 func CPUCount() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

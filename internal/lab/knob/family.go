@@ -30,7 +30,7 @@ type Place struct {
 	// OwnKernel: the node is a machine of its own within the lab, so that machine-wide settings belong to it
 	// alone.
 	OwnKernel bool `json:"own_kernel,omitempty"`
-	// Sysctls permits kernel settings. The node decides by itself, whatever it is asked.
+	// Sysctls permits kernel settings. The node itself decides, whatever the request.
 	Sysctls Permission `json:"sysctls,omitempty"`
 	// Lab is the directory of the lab's files on this machine, for settings of the machine that carries the
 	// lab.
@@ -48,7 +48,8 @@ type Language interface {
 	Factor() factor.Declaration
 	// Parse returns a canonical State or an error that lists what is allowed.
 	Parse(text string) (State, error)
-	// Same reports whether what was read back is what was requested, perhaps in another form (rounded rates).
+	// Same reports whether what was read back is equivalent to what was requested, perhaps in another form
+	// (rounded rates).
 	Same(want, got State) bool
 }
 
@@ -58,7 +59,7 @@ type Knob interface {
 	// Read returns the present state of what want would set, such that applying it again restores the place.
 	Read(ctx context.Context, p Place, want State) (State, error)
 	Apply(ctx context.Context, p Place, s State) error
-	// Check answers whether the state can be set at the place, for which a kernel may lack the means.
+	// Check reports whether the state can be set at the place; a kernel may lack the means.
 	Check(ctx context.Context, p Place, s State) check.Answer
 }
 
@@ -127,7 +128,7 @@ type kernelKnob[T any] struct {
 	spelling[T]
 	perPort bool
 	read    func(p Place) (T, error)
-	readFor func(p Place, want T) (T, error) // nil: read, whatever want is
+	readFor func(p Place, want T) (T, error) // nil: read, for any want
 	apply   func(p Place, v T) error
 	check   func(p Place, v T) check.Answer // nil: always possible
 	trying  bool                            // only setting it shows whether it works: these exist
@@ -248,7 +249,7 @@ func numbers(least, most int) spelling[int] {
 	}
 }
 
-// words are their own states.
+// The words are states themselves.
 func words(list ...string) spelling[State] {
 	last := len(list) - 1
 	wrong := want("%s or %s", strings.Join(list[:last], ", "), list[last])

@@ -53,7 +53,7 @@ type setting struct {
 	State State  `json:"state"`
 }
 
-// key identifies a setting: each member of a family is a setting of its own.
+// key identifies a setting. Each member of a family is a separate setting.
 func (s setting) key() string {
 	if strings.HasSuffix(s.Knob, ":") {
 		member, _, _ := strings.Cut(string(s.State), "=")
@@ -351,7 +351,7 @@ func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// Allowed keeps faults where they belong: on the machine that carries the lab they only take CPU time.
+// Allowed restricts faults to suitable places: on the machine that carries the lab they only take CPU time.
 func (k *faultKnob) Allowed(p Place, s State) error {
 	list, err := parseFaults(string(s))
 	if strings.HasPrefix(string(s), asFound) {
@@ -368,8 +368,8 @@ func (k *faultKnob) Allowed(p Place, s State) error {
 	return err
 }
 
-// Companion is work in a process beside a node's agent for as long as a setting holds: the verb that does it,
-// and its request. The process answers once it has begun.
+// Companion is work in a process beside a node's agent for as long as a setting holds: the verb for it, and
+// its request. The process answers once it has begun.
 type Companion struct {
 	Verb string
 	Task any
@@ -383,7 +383,7 @@ type Accompanied interface {
 func (k *faultKnob) Companions(p Place, s State) []Companion {
 	list, err := parseFaults(string(s))
 	if err != nil {
-		return nil // the state found has none
+		return nil // the state as found has none
 	}
 
 	var out []Companion

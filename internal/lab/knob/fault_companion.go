@@ -13,7 +13,7 @@ import (
 
 const verbHog, verbTighten = "fault/cpu_hog", "fault/cpu_tightening"
 
-// hog uses a core until told to leave.
+// hog uses up a core until asked to leave.
 func hog(ctx context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err

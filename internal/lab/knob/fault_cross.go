@@ -40,7 +40,7 @@ func crossTraffic(p Place, level State) []Companion {
 	}}
 }
 
-// cross sends until told to leave.
+// cross sends until asked to leave.
 func cross(ctx context.Context, s host.Session, q crossing) error {
 	to, err := q.target()
 	if err != nil {

@@ -340,8 +340,8 @@ const (
 	roomOfDelay = 10_000
 )
 
-// faultQueue turns the words of faults into a queueing discipline: netem if packets are lost or delayed, else
-// a token bucket if there is a rate.
+// faultQueue turns the faults' words into a queueing discipline: netem if packets are lost or delayed, else a
+// token bucket if there is a rate.
 func faultQueue(words State) State {
 	v := map[string]string{}
 	for f := strings.Fields(string(words)); len(f) > 1; f = f[2:] {
@@ -404,7 +404,8 @@ func parseTightening(name, level string) (State, error) {
 	return State(strings.Join(out, ",")), nil
 }
 
-// faultRefuses explains why a cell's faults cannot be where they are, or not with its other settings.
+// faultRefuses explains why a cell's faults are impossible at their places, or together with its other
+// settings.
 func faultRefuses(s factor.Shape, cell factor.Cell) string {
 	used := map[string]string{} // knob and place → fault that sets it
 	for place, level := range factor.Name("fault").Each(cell) {

@@ -16,7 +16,7 @@ var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set,
 //	in a set   one rule looks the packet up in a set of N
 //	in a map   one rule takes its verdict from a map of N
 //	stateful   packets of known connections pass ahead of that
-//	log        packets that come to the end are written to the kernel's log
+//	log        packets that reach the end are written to the kernel's log
 //
 // IPv4 and IPv6 get the same rules.
 func Firewall() Knob {

@@ -183,8 +183,8 @@ func exporters(dev string) (map[int]string, error) {
 	return out, nil
 }
 
-// exportsFrom parses a command line, words that end in NUL: whether it is for a device, and its socket's
-// directory.
+// exportsFrom parses a command line (words that end in NUL): whether it exports from a device, and its
+// socket's directory.
 func exportsFrom(line, dev string) (dir string, ok bool) {
 	words := strings.Split(line, "\x00")
 	if filepath.Base(words[0]) != softflowd {

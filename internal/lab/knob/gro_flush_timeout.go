@@ -12,8 +12,8 @@ import (
 var errGROFlush = want("off, or a time up to 1s, such as 20us")
 
 // GROFlushTimeout sets how long a device holds received packets to merge them with others of their flow
-// (generic receive offload): "off" for until the end of each poll, or a time such as "20us". It works only
-// while GRO is on (Documentation/networking/napi.rst).
+// (generic receive offload): "off" for only until the end of each poll, or a time such as "20us". It works
+// only while GRO is on (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
 	k := ofPorts(ofRouter(factor.Declaration{

@@ -32,8 +32,8 @@ func LinkMTU() Knob {
 }
 
 // forgetPathMTUs drops the node's learnt path MTUs (RFC 1191, RFC 8201), which it would use for ten minutes
-// after the links are wide again: behind a tunnel its own devices do not change. If a kernel does not permit
-// this, they expire.
+// after the links' MTUs have risen again: behind a tunnel its own devices do not change. If a kernel does not
+// permit this, they expire.
 func forgetPathMTUs() error {
 	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
 	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {

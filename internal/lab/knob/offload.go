@@ -99,7 +99,7 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// OffloadFeatures returns what a state requires of a device with these features; some are fixed.
+// OffloadFeatures returns what a state requires of a device with these features, some of which are fixed.
 func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {
@@ -184,7 +184,7 @@ func applyOffload(dev string, s State) error {
 	return err
 }
 
-// sameOffload accepts a list that is part of what was read, and any list where a word was requested: other
+// sameOffload accepts a list that is part of what was read, and any list if a word was requested: other
 // features are not compared.
 func sameOffload(want, got State) bool {
 	has := OffloadFeatures(got, superFeatures(), nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Permission determines which kernel settings of a node may be set. Plans are written by others and run as
+// Permission determines which kernel settings of a node may be set. Plans may be written by others but run as
 // root: the zero value permits only those of machineSysctls. Any other text adds names, separated by commas.
 type Permission string
 

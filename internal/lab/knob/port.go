@@ -219,7 +219,7 @@ func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
 	return Each(s, func() ([]string, error) { return k.devices(p) })
 }
 
-// OfAll returns the state of devices with these states: the common one, or the list where they differ.
+// OfAll returns the state of several devices: the common one, or the list if they differ.
 func OfAll(each map[string]State) State {
 	states := slices.Compact(slices.Sorted(maps.Values(each)))
 	if len(states) == 1 {

@@ -14,8 +14,8 @@ import (
 const over = "over " // precedes the queue of a port without a shaper
 
 // Shape is a router's shaper: an htb of one class, with fq_codel as its queue, limits what leaves by the
-// place's port, or else by its WAN port, to a rate such as "50M"; "off" removes it. Without a shaper the
-// state read is "over QUEUE", with the queue in the words of Queue, and restores that.
+// place's port, or else by its WAN port, to a rate such as "50M"; "off" removes it. If there is no shaper,
+// the state read is "over QUEUE", with the queue in the syntax of Queue, and setting it restores that queue.
 func Shape() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
@@ -60,7 +60,8 @@ func spellShape(s shape) State {
 	return spellLimit(s.rate)
 }
 
-// sameShape compares what was requested: without a shaper any queue will do, unless one is named.
+// sameShape compares the state with what was requested: without a shaper any queue is accepted, unless one is
+// named.
 func sameShape(want, got shape) bool {
 	if want.rate > 0 || got.instead.Kind == "" {
 		return false
@@ -98,7 +99,7 @@ func readShape(dev string) (s shape, err error) {
 		return s, err
 	}
 
-	// With another burst it is somebody else's, which would not be restored.
+	// With another burst it is somebody else's, and would not be restored.
 	own := burstOf(rate)
 	if rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
 		return shape{rate: rate}, nil

@@ -48,8 +48,8 @@ func (*sysctl) Parse(text string) (State, error) {
 
 func (*sysctl) Same(want, got State) bool { return want == got }
 
-// Allowed protects what is not the lab's from a plan that others may have written and root runs: nothing is
-// set on the machine that carries a lab, and on other nodes only what the place permits.
+// Allowed protects machines that are not the lab's from a plan that others may have written and that runs as
+// root: nothing is set on the machine that carries a lab, and on other nodes only what the place permits.
 func (*sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
 	if p.Lab != "" || p.Node == factor.Host {

@@ -26,8 +26,8 @@ type End struct {
 // NoEnd is the state of a device that does not exist.
 const NoEnd State = "none"
 
-// TunnelEnd is the knob for these ends. It has only the language: a lab uses it to lay tunnels where a driver
-// makes the end, and no agent does.
+// TunnelEnd is the knob for these ends. It has only the language: a lab uses it to lay tunnels whose end is
+// made by a driver instead of an agent.
 func TunnelEnd() Knob {
 	return &kernelKnob[State]{
 		declared: declared{factor.Declaration{Name: "tunnel_end"}},

@@ -37,7 +37,7 @@ const (
 type Access struct {
 	Kind   string `json:"kind"`
 	Device string `json:"device"`
-	// Addresses are held on the device while serving; if empty it has its own.
+	// Addresses are assigned to the device while serving; if empty, it keeps its own.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	// IPv6 is a block of networks, with DHCP and PPPoE: the first /56 contains those of the links, which are
 	// advertised there, and each subscriber is delegated another /56 (RFC 8415 §6.3). If invalid: only IPv4.
@@ -111,9 +111,9 @@ func SessionDevice(port string, n int) string {
 }
 
 // WAN sets how the first router gets its WAN from the node beyond, which plays the provider. It is set at
-// both ends of that link, first at the provider. Both run in processes of their own, which undo their changes
-// when they end: there is nothing to read or to restore. All other nodes forget the path's MTU, before and
-// after.
+// both ends of that link, first at the provider. Both ends run in processes of their own, which undo their
+// changes when they end: there is nothing to read or to restore. All other nodes forget the path's MTU,
+// before and after.
 func WAN() Knob {
 	return &wanKnob{declared{factor.Declaration{
 		Policy: true,

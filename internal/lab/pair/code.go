@@ -56,7 +56,7 @@ func checksum(b []byte) string {
 }
 
 // ParseCode parses what Text wrote, tolerating case, spaces, hyphens, and the letters that Crockford's
-// alphabet lacks because they look like digits. An error never contains any of the text.
+// alphabet lacks because they look like digits. An error never contains part of the text.
 func ParseCode(text string) (host.Secret, error) {
 	plain := strings.Map(func(r rune) rune {
 		switch r {

@@ -45,7 +45,7 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 	return v, nil
 }
 
-// ErrBusy means that a peer refuses a controller that knows the code: it serves another one, or has not
+// ErrBusy means that a peer refuses a controller that knows the code: it is serving another one, or has not
 // noticed yet that a connection is broken.
 var ErrBusy = errors.New("the peer is busy")
 
@@ -78,7 +78,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 
 	c := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Nobody has vouched for the peer's certificate: the code does, for this very connection.
+		// Nobody has vouched for the peer's certificate. The code vouches for this very connection.
 		InsecureSkipVerify: true,
 	})
 	unanswered := func(err error) error {

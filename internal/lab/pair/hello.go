@@ -1,6 +1,6 @@
 // Package pair connects two machines before their agents talk: by a one-time code that a person carries over,
-// an encrypted connection, and both ends' proof that they know the code. It knows nothing of labs and
-// measures nothing. It is the only home of crypto/tls, which the small agent does not include.
+// an encrypted connection, and both ends' proof that they know the code. It does not know labs and measures
+// nothing. No other package uses crypto/tls, which the small agent does not include.
 package pair
 
 import (
@@ -29,8 +29,8 @@ import (
 // hello: 15 bytes of name, one of version, and its proof of the code. The peer answers with a verdict of one
 // byte, and its own proof or, to refuse, a text with a length of two bytes. A proof is the HMAC-SHA256, keyed
 // by the code, of the role and of what TLS exports for this connection alone (RFC 8446 §7.5; RFC 9266 uses it
-// likewise). So it is useless on another connection, and a man in the middle of two connections has none for
-// either.
+// likewise). So it is useless on another connection, and a man in the middle has no valid proof for either of
+// his two connections.
 const (
 	magic     = "chokepoint-pair"
 	version   = 2

@@ -19,9 +19,9 @@ import (
 )
 
 // Bounds on what unauthenticated clients can use: how many may be pending at once, in total and from one
-// prefix, and how long. A client that failed keeps its place for a while, so that repeated attempts take no
-// CPU time that a run needs. While no run is served, a client that finds no place takes another's: the
-// longest waiting one of its own prefix if that has its share, else of the prefix with the most. Thus
+// prefix, and for how long. A client that failed keeps its place for a while, so that repeated attempts do
+// not take CPU time needed by a run. While no run is served, a client that finds no place takes another's:
+// the longest waiting one of its own prefix if that has its share, else of the prefix with the most. Thus
 // unauthenticated clients that hold on to their places keep no controller out.
 const (
 	maxPending     = 64
@@ -144,7 +144,8 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 	}
 }
 
-// refused reports a client that did not prove the code, and keeps its place blocked unless another took it.
+// refused reports a client that did not prove the code, and keeps its place blocked unless another client
+// took it.
 func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrPort, why error) {
 	switch ended := context.Cause(proving); {
 	case ended == nil:
@@ -184,7 +185,7 @@ func (d *Listener) tell(from netip.AddrPort, what string) {
 	d.Tell(from, what)
 }
 
-// enter finds a place for a connection, if necessary and permitted another's.
+// enter finds a place for a connection, or takes that of another if necessary and permitted.
 func (d *Listener) enter(g *pending) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

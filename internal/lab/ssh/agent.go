@@ -50,7 +50,8 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	return "mips", nil
 }
 
-// places lists where the agent may be installed: first places in memory, of which a router has more.
+// places lists where the agent may be installed: first places in memory, which is larger than storage on a
+// router.
 const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 
 // StartAgent installs a program there and starts it as an agent in a role, with the role's arguments, as root
@@ -98,9 +99,9 @@ type place struct {
 func (p place) file() string { return p.dir + "/agent" }
 
 // leave has the directory removed.
-func (p place) leave() { _ = p.shell.Close() } // the connection is gone, and so is what it held
+func (p place) leave() { _ = p.shell.Close() } // the connection is gone, and so is what depended on it
 
-// findPlace makes a directory in the first place that runs a program, after those skipped.
+// findPlace makes a directory in the first place where a program can run, after those skipped.
 func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
@@ -150,7 +151,7 @@ func ownFolder(dir string) bool {
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
-// lost returns an error if the connection is gone. Then a program that did not run proves nothing about the
+// lost returns an error if the connection is gone. If so, a program that did not run proves nothing about the
 // machine.
 func (c *Connection) lost(ctx context.Context) error {
 	_, err := c.Run(ctx, "exit 0\n")

@@ -24,7 +24,7 @@ var unknownCommand = regexp.MustCompile(
 
 func onConsole(said string) bool { return unknownCommand.MatchString(said) }
 
-// dialConsole connects anew, without a session of its own: a console session would have to run a command
+// dialConsole reconnects, without a session of its own: a console session would have to run a command
 // forever. Then it asks the machine for its facts.
 func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	master, err := c.start("-MN", "")

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Bounds on standard error: how much of its end is kept, and how much may come.
+// Bounds on standard error: how much of its end is kept, and how much may be written.
 const (
 	keptHeard    = 4 << 10
 	heardAtOnce  = 8 << 20
@@ -56,7 +56,7 @@ type heard struct {
 	flooded bool
 }
 
-// hear starts to read a pipe; flood is called once when more comes than is allowed.
+// hear starts to read a pipe; flood is called once when more arrives than is allowed.
 func hear(out, in *os.File, flood func()) *heard {
 	h := &heard{
 		out:     out,
@@ -131,7 +131,7 @@ func (c *Connection) hearAll() (err error) {
 		return fmt.Errorf("make %s: %w", c.logFile(), err)
 	}
 
-	// Opened for both, it exists before ssh does, and stays when one side ends.
+	// Opened for both, it exists before ssh does, and remains when one side ends.
 	log, err := os.OpenFile(c.logFile(), os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (c *Connection) carry(master *host.Child) {
 	}
 }
 
-// flood returns an error once the connection was ended because too much came.
+// flood returns an error once the connection was ended because too much was written.
 func (c *Connection) flood() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -66,8 +66,8 @@ func (m machine) session(ctx context.Context, line string, stdin io.Reader) (hos
 	return b, nil
 }
 
-// commandLine joins words so that every login shell reads them alike, even csh, to which OPNsense passes
-// root's commands: a newline ends its quoted words, and "!" refers to an earlier command within them
+// commandLine joins words so that every login shell reads them alike, even csh, which OPNsense uses for
+// root's commands: there a newline ends quoted words, and "!" refers to an earlier command within them
 // (tcsh(1)). A line with either is written in octal, for the POSIX shell to decode.
 func commandLine(words []string) string {
 	line := strings.Join(words, " ")

@@ -1,6 +1,6 @@
 // Package ssh reaches other machines by the user's own OpenSSH client: with its configuration, agents,
 // hardware keys and jump hosts, over one connection to each machine that all sessions share. It installs
-// chokepoint's agent there and starts it. It knows nothing of labs.
+// chokepoint's agent there and starts it. It does not know labs.
 package ssh
 
 import (
@@ -33,7 +33,7 @@ type Destination struct {
 	Port int // 0 = that of the configuration
 }
 
-// Parse parses "ssh://[USER@]HOST[:PORT]". Nothing in it can be mistaken for an option of ssh, and there is
+// Parse parses "ssh://[USER@]HOST[:PORT]". No part of it can be mistaken for an option of ssh, and there is
 // no place for a password: command lines are stored.
 func Parse(text string) (d Destination, err error) {
 	rest, ok := strings.CutPrefix(text, Scheme)
@@ -145,11 +145,11 @@ type Connection struct {
 	machine *heard // standard error of the machine, or of a program on the way to it
 
 	mu      sync.Mutex
-	flooded bool // it was ended because too much came
+	flooded bool // it was ended because too much was written
 }
 
-// hello prints the machine's facts and then waits: the connection stays as long as its input does. A login
-// shell's own output comes before the first line.
+// hello prints the machine's facts and then waits: the connection lasts as long as its input. A login shell's
+// own output precedes the first line.
 const hello = `echo; echo chokepoint-hello
 uname -s; uname -m; id -u
 if sudo -n true >/dev/null 2>&1; then echo sudo; else echo none; fi
@@ -160,7 +160,8 @@ exec cat >/dev/null
 // dialTime bounds how long a machine may take from the first packet to its answers.
 const dialTime = time.Minute
 
-// Dial connects. It asks the user nothing: instead of a question it returns an error with the next step.
+// Dial connects. It does not ask the user anything: instead of a question it returns an error with the next
+// step.
 func Dial(ctx context.Context, d Destination, o Options) (*Connection, error) {
 	return dialWithin(ctx, d, o, dialTime)
 }
@@ -359,7 +360,7 @@ const (
 	notKnown   = " and you have requested strict checking"
 )
 
-// keptAs returns the name before one of those, "" if ssh's log lacks it.
+// keptAs returns the name before one of those, "" if it is not in ssh's log.
 func keptAs(said, then string) string {
 	end := max(strings.Index(said, then), 0)
 	return said[strings.LastIndexByte(said[:end], ' ')+1 : end]
@@ -384,7 +385,7 @@ const (
 	aliveTries = 3
 )
 
-// start starts ssh with a command for the machine. Bound: it ends with this program, however that ends.
+// start starts ssh with a command for the machine. If bound, ssh ends with this program, however that ends.
 func (c *Connection) start(how, command string) (*host.Child, error) {
 	if err := c.flood(); err != nil {
 		return nil, err
@@ -442,7 +443,8 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	return args, dir
 }
 
-// way returns how a user would connect, too: options, with a configuration, and finally the destination.
+// way returns options, with a configuration, and finally the destination, as a user could also type them to
+// connect.
 func (c *Connection) way(config string) (words []string) {
 	for _, o := range [][2]string{{"-F", config}, {"-i", c.options.Identity},
 		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {
@@ -453,8 +455,8 @@ func (c *Connection) way(config string) (words []string) {
 	return append(words, strings.TrimPrefix(c.User+"@", "@")+c.Host)
 }
 
-// Open starts a command there in a session of the connection. The command must mean the same to every login
-// shell, including csh: words, and text in single quotes.
+// Open starts a command there in a session of the connection. The command must have the same meaning for
+// every login shell, including csh: words, and text in single quotes.
 func (c *Connection) Open(command string) (*session, error) {
 	child, err := c.start("-oControlMaster=no", c.marked(command))
 	if err != nil {
@@ -508,7 +510,7 @@ func (c *Connection) Run(ctx context.Context, script string) (string, error) {
 
 // Close ends the connection, and thereby all sessions.
 func (c *Connection) Close() error {
-	if c.held != nil { // it does not end with its input
+	if c.held != nil { // it does not end when its input ends
 		c.master.Kill()
 		<-c.held
 	}

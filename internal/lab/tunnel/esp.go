@@ -153,7 +153,7 @@ func (k esp) clear(r request, c connect) error {
 		return err
 	}
 
-	_ = e.close() // which finds half of it gone
+	_ = e.close() // the next clear finds half of it gone
 	return nil
 }
 

@@ -32,24 +32,25 @@ type Spec struct {
 type Tunnel interface {
 	Name() string
 	Check(ctx context.Context, near, far End) check.Answer
-	// Up lays the tunnel and returns once it carries packets. Down takes the path down, as does the end of
+	// Up lays the tunnel and returns once it carries packets. Down takes the path down; so does the end of
 	// either agent.
 	Up(ctx context.Context, near, far End, s Spec) (Path, error)
 	// Serve is the node side: it holds one end of the tunnel until its session ends.
 	Serve(ctx context.Context, s host.Session) error
 }
 
-// Burden is implemented by kinds of tunnel that slow down packets outside them: they must be down while
-// others are measured.
+// Burden is implemented by kinds of tunnel that slow down packets outside them: they must be down while other
+// paths are measured.
 type Burden interface{ Burdens() bool }
 
 // Path is a tunnel that is up.
 type Path interface {
 	MTU() int
-	// Devices returns near's and far's: the tunnel's or, if it has none, those by which its packets leave.
+	// Devices returns those of near and far: the tunnel's or, if it has none, those by which its packets
+	// leave.
 	Devices() []string
-	// Counters reads the counters. Under load it waits as long as ctx lives, because a node may be too busy
-	// to answer.
+	// Counters reads the counters. Under load it waits until ctx ends, because a node may be too busy to
+	// answer.
 	Counters(ctx context.Context, underLoad bool) (Counters, error)
 	// Down is idempotent.
 	Down(ctx context.Context) error
@@ -60,5 +61,5 @@ type Counters struct {
 	Sent, Received uint64 // bytes of carried packets
 	Handshake      int64  // age of the last handshake in ns, -1 = none
 	Implementation string // "kernel", "userspace"
-	Counted        string // what was counted: a device, or an association in words
+	Counted        string // what was counted: a device, or a description of an association
 }

@@ -28,7 +28,7 @@ type request struct {
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	Outer  netip.Addr     `json:"outer,omitzero"` // of this end
 	Near   bool           `json:"near,omitempty"` // whether this is the near end
-	// Clear: remove what a previously connected end has left. Waits for an end that hangs: its agent kills
+	// Clear: remove what a previously connected end left behind. Waits for an end that hangs; its agent kills
 	// it.
 	Clear *connect `json:"clear,omitempty"`
 }
@@ -79,11 +79,11 @@ type nodeSide interface {
 	Name() string
 	probe(ctx context.Context, r request) check.Answer
 	open(r request) (side, error)
-	clear(r request, c connect) error // removes what a killed one has left
+	clear(r request, c connect) error // removes what a killed one left behind
 }
 
 // side is one end on its node. configure sets it up; neither it nor read keeps a secret. close undoes
-// everything, however far it got.
+// everything, however far the set-up got.
 type side interface {
 	public() string // for the other end: a key, a fingerprint, or nothing
 	configure(ctx context.Context, secret []byte, c connect) error
@@ -123,7 +123,7 @@ func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	return ended(report(ctx, s, e.read, sendDatagram))
 }
 
-// clearEnd waits until no process holds the end any more, and removes what the last one has left.
+// clearEnd waits until no process holds the end any more, and removes what the last one left behind.
 func clearEnd(ctx context.Context, k nodeSide, r request) error {
 	for {
 		owned, err := own(r.Device)
@@ -146,7 +146,7 @@ func removeDevice(dev string) error {
 	return kernel.DeleteLink(dev)
 }
 
-// unused returns an error if a node has such a device already.
+// unused returns an error if a node already has such a device.
 func unused(device string) error {
 	there, err := kernel.Exists(device)
 	if err == nil && there {
@@ -274,7 +274,7 @@ func sendDatagram(to netip.Addr) error {
 		return fmt.Errorf("send a datagram through the tunnel to %s: %w", to, err)
 	}
 	defer c.Close()
-	// A "port unreachable" in answer to an earlier one is proof, too.
+	// A "port unreachable" in answer to an earlier datagram is also proof.
 	_, _ = c.Write([]byte("chokepoint"))
 	return nil
 }

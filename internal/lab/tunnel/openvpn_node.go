@@ -174,10 +174,10 @@ func (p *openVPNProcess) hear(line string) {
 	}
 }
 
-// say has one caller at a time: first start, then the reader. A program that is gone has hung up.
+// say has one caller at a time: first start, then the reader. If the program is gone, it has hung up.
 func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
-// now returns what is known of the tunnel.
+// now returns what is known about the tunnel.
 func (p *openVPNProcess) now() management {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,7 +330,8 @@ type controlSocket struct {
 	name     *os.File
 }
 
-// managementPath is where openvpn finds the socket: its first descriptor beyond the standard three.
+// managementPath is the path by which openvpn finds the socket: its first descriptor beyond the standard
+// three.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {

@@ -25,8 +25,8 @@ const presharedSize = 32               // length of the shared secret in bytes
 // killTime is how long it takes to get rid of an end that hangs: its agent kills it after answerTime.
 const killTime = answerTime + 3*time.Second
 
-// agentlessTime is answerTime for an end without an agent: each answer takes a slow router several commands,
-// and the first one also starts a guard, which the router's scheduler must prove.
+// agentlessTime is like answerTime, for an end without an agent: each answer takes a slow router several
+// commands, and the first one also starts a guard, which the router's scheduler must confirm.
 const agentlessTime = 90 * time.Second
 
 // end is one node of a path with the session that holds its device.
@@ -66,7 +66,7 @@ type kind struct {
 }
 
 type traits struct {
-	fitted  bool   // its default MTU is what fits an Ethernet underlay
+	fitted  bool   // its default MTU fits an Ethernet underlay
 	mute    bool   // it has no handshake
 	burdens bool   // see Burden
 	remark  string // appended to a yes
@@ -147,7 +147,7 @@ func fitMTU(kind string, outer6 bool) int {
 	return t.FitMTU(1500)
 }
 
-// plausible refuses what would fail late or silently.
+// plausible refuses keys and addresses that would fail late or silently.
 func plausible(near, far End, s Spec) error {
 	if near.Outer.Is4() != far.Outer.Is4() || !near.Outer.IsValid() {
 		return fmt.Errorf("outer addresses %v and %v are not of one IP version", near.Outer, far.Outer)
@@ -349,7 +349,7 @@ func (s status) words(node string, mute bool) string {
 func (p *path) MTU() int          { return p.mtu }
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
-// Implementation returns the resolved kind: "wireguard-userspace", or words if the ends differ.
+// Implementation returns the resolved kind: "wireguard-userspace", or a description if the ends differ.
 func (p *path) Implementation() string {
 	near := p.ends[0]
 	far := p.ends[1]
@@ -361,7 +361,7 @@ func (p *path) Implementation() string {
 		far.implementation())
 }
 
-// implementation returns the last word of a WireGuard's name; other kinds are the kernel's, except OpenVPN.
+// implementation returns the last part of a WireGuard's name; other kinds are the kernel's, except OpenVPN.
 func (e *end) implementation() string {
 	if strings.HasPrefix(e.kind, nameOpenVPN) {
 		return "userspace"
@@ -451,8 +451,8 @@ func (p *path) clear(ctx context.Context, e, peer *end) error {
 	return err
 }
 
-// finish waits for the node's handler to return. A node that is gone has taken its device with it, one that
-// failed has reported that before, and one that was abandoned undoes by itself.
+// finish waits for the node's handler to return. If the node is gone, so is its device; if it failed, it has
+// already reported that; if it was abandoned, it undoes its changes by itself.
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()

@@ -123,7 +123,7 @@ func (d *userspaceDevice) handshake() (time.Time, error) {
 	return lastHandshake(b.Bytes()), nil
 }
 
-// lastHandshake finds the time in the configuration protocol's answer.
+// lastHandshake finds the time in an answer of the configuration protocol.
 func lastHandshake(answer []byte) time.Time {
 	var sec, nsec int64
 	for line := range bytes.Lines(answer) {

@@ -50,8 +50,8 @@ func WireGuardUserspace() Tunnel {
 	return kind{nodeSide: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
 }
 
-// wireguard is one implementation: how a node opens a device, and how it finds out whether it can. The ends
-// exchange public keys through the controller, which gives both a preshared key.
+// wireguard is one implementation: how a node opens a device, and how it finds out whether that is possible.
+// The ends exchange public keys through the controller, which gives both a preshared key.
 type wireguard struct {
 	name     string
 	device   func(r request) (device, error)
@@ -241,7 +241,8 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	return up(ctx, p)
 }
 
-// Serve serves a request for either, which our controller never makes: it names one.
+// Serve serves a request for either implementation. Our controller never sends one: it names an
+// implementation.
 func (auto) Serve(ctx context.Context, s host.Session) error {
 	if probeKernelDevice().State == check.Yes {
 		return WireGuardKernel().Serve(ctx, s)

@@ -17,7 +17,7 @@ import (
 const ownKernel = "give a kernel and its modules: --kernel FILE --modules DIR"
 
 // apt is a private root of the package manager: lists and packages of one architecture, from the machine's
-// own sources, without touching the machine. It needs no privileges.
+// own sources, without changing the machine. It needs no privileges.
 type apt struct {
 	dir     string // cache/apt-ARCH
 	etc     string // the machine's configuration
@@ -159,8 +159,8 @@ func (e *oneLine) Unwrap() error { return e.error }
 
 const listsAge = 24 * time.Hour // maximum age of the lists
 
-// update fetches the lists. A source that does not answer is no error if the others have the packages, so
-// that only the caller can judge the error.
+// update fetches the lists. A source that does not answer is not an error if the others have the packages, so
+// only the caller can judge the error.
 func (a apt) update(ctx context.Context) error {
 	a.say("fetching the package lists for %s", a.machine.arch)
 	if err := a.fetch(ctx, "Dir::State::lists", "state/lists", "update"); err != nil {
@@ -182,7 +182,7 @@ func (a apt) listsAreFresh(now time.Time) bool {
 	return err == nil && now.Sub(info.ModTime()) < listsAge && string(sources) == a.sourcesKey()
 }
 
-// candidates returns those of the names that can be installed.
+// candidates returns those names that can be installed.
 func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) {
 	out, err := a.run(ctx, "apt-cache", append([]string{"policy"}, names...)...)
 	if err != nil {
@@ -311,8 +311,8 @@ func parseURIs(out string) map[string]string {
 // lentDirs is the prefix of fetch's directories.
 const lentDirs = "/var/tmp/chokepoint-apt-"
 
-// fetch makes apt-get download something into one of its directories. Run as root, apt-get uses a user of its
-// own for that, who can enter no directory of root's. So the directory's contents are meanwhile in a public
+// fetch makes apt-get download something into one of its directories. If run as root, apt-get downloads as a
+// user of its own, who cannot enter root's directories. So the directory's contents are meanwhile in a public
 // one, where nobody else can write.
 func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
 	if os.Geteuid() != 0 {
@@ -382,7 +382,7 @@ func (a apt) prune(files []string) {
 	}
 }
 
-// sourceFiles reads the machine's package sources, by name, as far as this user may read them: they may
+// sourceFiles reads the machine's package sources, by name, as far as this user may read them: these may
 // suffice.
 func (a apt) sourceFiles() map[string]string {
 	found := map[string]string{}
@@ -442,7 +442,7 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 			continue
 		}
 
-		// Comments, too: they cost nothing.
+		// Include comments, too: they do no harm.
 		b.WriteString(ubuntuServers(line, arch))
 	}
 
@@ -477,7 +477,7 @@ func rewriteLine(line string) string {
 	return "deb [" + strings.Join(kept, " ") + "]" + after
 }
 
-// ubuntuServers replaces the server: archive.ubuntu.com has amd64, ports.ubuntu.com everything else.
+// ubuntuServers replaces the server: archive.ubuntu.com has amd64, ports.ubuntu.com all other architectures.
 func ubuntuServers(line, arch string) string {
 	const ports, main = "ports.ubuntu.com/ubuntu-ports", "archive.ubuntu.com/ubuntu"
 	if arch == "amd64" {

@@ -66,7 +66,7 @@ func Arches() []string {
 	return names
 }
 
-// NativeArch returns this machine's own architecture, or "" if no guest has it.
+// NativeArch returns this machine's own architecture, or "" if guests do not support it.
 func NativeArch() string {
 	for _, m := range machines {
 		if m.goarch == runtime.GOARCH {

@@ -135,7 +135,7 @@ func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 const keep = 30 * 24 * time.Hour // how long something unused stays in the cache
 const workFolder = ".work-"      // prefix of directories that are not complete yet
 
-// forgetOld removes from the cache what was not used for long, and what interrupted builds have left; the
+// forgetOld removes from the cache what was not used for long, and what interrupted builds left behind; the
 // caller holds the lock. Failures to remove something do not matter.
 func (r Recipe) forgetOld(now time.Time) {
 	entries, err := os.ReadDir(r.Cache)

@@ -53,7 +53,7 @@ func (r Recipe) say(format string, args ...any) {
 }
 
 // Image builds the image, or finds it in the cache if its inputs are the same as before. Concurrent builds
-// wait for each other; an interrupted one leaves nothing that a later one would mistake for an image.
+// wait for each other; an interrupted one leaves nothing behind that a later one would mistake for an image.
 //
 // The image has two parts. The base is the kernel, its modules and the programs for a human; it is made once
 // per set of packages. The other part is the guest's own program, which is packed anew whenever it changes.
@@ -93,7 +93,7 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	}
 
 	if img, ok := r.cached(in, program); ok {
-		return img, nil // another build has made it meanwhile
+		return img, nil // another build has meanwhile made it
 	}
 
 	if err := r.buildImage(in, program); err != nil {
@@ -178,8 +178,8 @@ func readJSON[T any](file string) (v T, err error) {
 	return v, err
 }
 
-// cached returns the image if it is complete. Directories get their names last, so one with a name is
-// complete.
+// cached returns the image if it is complete. Directories get their final names last, so a directory of that
+// name is complete.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	base := r.baseDir(in)
 	dir := r.imageDir(in, program)
@@ -195,7 +195,7 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 
 	now := time.Now()
 	for _, d := range []string{base, dir} {
-		_ = os.Chtimes(d, now, now) // forgetOld keeps what is in use
+		_ = os.Chtimes(d, now, now) // forgetOld keeps images in use
 	}
 
 	return img, true
@@ -352,7 +352,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 	return os.Rename(work, name)
 }
 
-// unpack unpacks packages into a directory. None of their scripts is run.
+// unpack unpacks packages into a directory. It runs none of their scripts.
 func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil || len(items) == 0 {
 		return err

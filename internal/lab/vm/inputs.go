@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// resolved holds what was found out about the distribution's packages, valid for a day.
+// resolved holds the results of resolving the distribution's packages, valid for a day.
 type resolved struct {
 	Request string    `json:"request"` // hash over sources and requested packages
 	Until   time.Time `json:"until"`
@@ -65,8 +65,8 @@ func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	return in, err == nil
 }
 
-// findInputs asks the distribution. If that does not answer, the last answer is used for another hour; a
-// user's own kernel can do without.
+// findInputs resolves the distribution's packages. If its servers do not answer, the last result is used for
+// another hour; with a user's own kernel, the packages may be missing.
 func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	now := time.Now()
 	if in, ok := r.knownInputs(now); ok {
@@ -218,7 +218,7 @@ func (r Recipe) withTree(in inputs) (inputs, error) {
 	}
 
 	var err error
-	for i, p := range paths { // a link to them, such as /vmlinuz, has another time
+	for i, p := range paths { // a link to a file, such as /vmlinuz, has another time
 		if paths[i], err = filepath.EvalSymlinks(p); err != nil {
 			return inputs{}, fmt.Errorf("read the kernel: %w", err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// exitSector is a guest by itself: it writes 0x10 to the port of QEMU's isa-debug-exit, which ends QEMU with
+// exitSector is a complete guest: it writes 0x10 to the port of QEMU's isa-debug-exit, which ends QEMU with
 // exit status 0x10<<1|1 (hw/misc/debugexit.c).
 var exitSector = []byte{
 	0xb0, 0x10, // mov al, 0x10

@@ -63,7 +63,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 		}
 
 		name := normalName(base)
-		// Of equal names that of updates/ or extra/ is newer, as for depmod; kernel/ sorts between them.
+		// Of modules with equal names, one in updates/ or extra/ takes precedence, as with depmod; kernel/
+		// sorts between them.
 		if old, ok := t.paths[name]; !ok || strings.HasPrefix(old, "kernel/") {
 			t.paths[name] = filepath.ToSlash(rel)
 		}
@@ -157,7 +158,7 @@ func moduleLists(chosen map[string]*module) (dep, alias string) {
 	return deps.String(), aliases.String()
 }
 
-// sortedModules orders by place, so that equal trees make equal lists.
+// sortedModules sorts by place, so that equal trees yield equal lists.
 func sortedModules(chosen map[string]*module) []*module {
 	return slices.SortedFunc(maps.Values(chosen),
 		func(a, b *module) int { return strings.Compare(a.place(), b.place()) })
@@ -296,7 +297,8 @@ var moduleFolders = []string{
 	"updates/", "extra/",
 }
 
-// notRouted lists parts of those that no router between Ethernet links uses: other media, file systems.
+// notRouted lists parts of the names of modules that no router between Ethernet links uses: other media, file
+// systems.
 var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/",
 	"kernel/net/ax25/", "kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/",
 	"kernel/net/can/", "kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/",
@@ -317,7 +319,7 @@ func wantedModule(name, path string) bool {
 	}
 	switch {
 	case slices.Contains(moduleNames, name), !strings.Contains(path, "/"):
-		return true // a tree without directories, such as OpenWrt's, was selected by its maker
+		return true // a tree without directories, such as OpenWrt's, was selected by its author
 	case strings.HasPrefix(path, "kernel/arch/"):
 		return strings.Contains(path, "/crypto/") || strings.Contains(path, "/lib/")
 	case strings.HasPrefix(name, "test_"), strings.HasSuffix(name, "_kunit"), name == "tcrypt":
@@ -328,12 +330,12 @@ func wantedModule(name, path string) bool {
 
 // bootModules are loaded at boot, in this order, by one process: calling modprobe for each at first use costs
 // 35 to 80 ms under emulation. Those for reaching the guest come first. Loading none of these changes the
-// path of a packet. Names that are no modules of a kernel are skipped.
+// path of a packet. Names that are not modules of a kernel are skipped.
 var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",
 	// Links. Not ifb and dummy, which make some themselves, nor 8021q, which adds a filter to each.
 	"veth", "tun", "bridge",
-	// Queues, and what directs packets to them.
+	// Queues, and the actions and filters that direct packets to them.
 	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",
 	"cls_u32", "cls_matchall", "cls_flower", "act_police", "act_mirred", "act_gact",
 	// Firewall, address translation, flow offload.

@@ -18,10 +18,10 @@ import (
 // PortName names the virtio port that the guest's agent serves; our end is QEMU's standard input and output.
 const PortName = "chokepoint.agent"
 
-// Guest is a virtual machine to run. The zero values of its sizes mean those of a usual router.
+// Guest is a virtual machine to run. Zero sizes mean those of a usual router.
 type Guest struct {
 	Image    Image  `json:"image"`
-	Kernel   string `json:"kernel"` // file, as in Image, whose own are not transmitted
+	Kernel   string `json:"kernel"` // file, as in Image; its own modules are not transmitted
 	Initrd   string `json:"initrd"`
 	CPUs     int    `json:"cpus,omitempty"`      // 0 = see VCPUs
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
@@ -68,7 +68,8 @@ var boards = map[string]board{
 		cpus:    2,
 		console: "ttyAMA0",
 	},
-	// Two devices on one of the board's two PCI interrupt lines stall under load, so there is no third port.
+	// Two devices on the same one of the board's two PCI interrupt lines stall under load, so there is no
+	// third port.
 	"mipsel": {
 		program: "qemu-system-mipsel",
 		machine: []string{"-M", "malta"},
@@ -119,7 +120,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	}
 
 	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
-	mitigations := "off" // which cost an emulated CPU time, and protect nothing
+	mitigations := "off" // it costs an emulated CPU time, and protects nothing
 	if g.KVM {
 		mitigations = "auto"
 	}
@@ -155,7 +156,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// VCPUs returns the guest's number of vCPUs: two with KVM, and one where several do not work under emulation.
+// VCPUs returns the guest's number of vCPUs: two with KVM, and one if several do not work under emulation.
 func (g Guest) VCPUs() int {
 	b := boards[g.Image.Arch]
 	switch {
@@ -170,7 +171,7 @@ func (g Guest) VCPUs() int {
 // Fragile reports whether the guest may hang or crash through no fault of its own. A kernel patches code that
 // its other vCPUs run (static keys, used by sockets' time stamps and nftables' hooks, and tracepoints:
 // text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2 may continue to run
-// the old code: of three guests with two vCPUs on a busy machine none survived 10,000 switches
+// the old code: of three guests with two vCPUs on a busy machine, none survived 10,000 switches
 // (docs/measured). With one thread for two vCPUs, each waits for the other, which shows in a queue's delays.
 func (g Guest) Fragile() bool { return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1 }
 
@@ -191,7 +192,7 @@ func (g Guest) CPUModel() string {
 // comma doubles the commas of a value, as QEMU requires.
 func comma(text string) string { return strings.ReplaceAll(text, ",", ",,") }
 
-// String describes the guest in words.
+// String describes the guest.
 func (g Guest) String() string {
 	accel := "emulated"
 	if g.KVM {

@@ -33,8 +33,9 @@ var programs = []program{
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
 
-// applets are links to busybox, where no program of that name exists. Left out are applets that start other
-// programs by name and would prefer applets again, and those that end the machine without involving its init.
+// applets are links to busybox, made where no program of that name exists. Omitted are applets that start
+// other programs by name and would again prefer applets, and those that shut the machine down without
+// involving its init.
 var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff",
 	"dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head",
 	"hexdump", "hostname", "id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod",

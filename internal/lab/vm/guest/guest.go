@@ -1,6 +1,6 @@
 // Package guest implements the first processes of a virtual machine whose only userland is the program
 // itself: the init that the kernel starts, the modprobe that the kernel calls, and the start of the agent on
-// the machine's port. It knows nothing of QEMU, of images, or of the agent's work.
+// the machine's port. It does not depend on QEMU, on images, or on the agent's work.
 package guest
 
 import (
@@ -33,9 +33,9 @@ func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 // initSignals lists the signals that Init handles.
 var initSignals = []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT}
 
-// role returns "init", "modprobe" or "", by the name under which the program was started. The name alone
-// makes no init: in a container the first process has number 1 as well, and a user may start /init a second
-// time.
+// role returns "init", "modprobe" or "", by the name under which the program was started. Neither the name
+// nor number 1 alone identifies init: the first process of a container has number 1 as well, and a user may
+// start /init a second time.
 func role(name string, pid int) string {
 	base := filepath.Base(name)
 	if base == "init" && pid == 1 || base == "modprobe" {
@@ -64,7 +64,7 @@ func parameter(cmdline, name string) (value string, ok bool) {
 }
 
 // serialDevice returns the device file of a serial line on the kernel's command line: a name such as ttyS1,
-// no path.
+// not a path.
 func serialDevice(name string) (string, error) {
 	if !strings.HasPrefix(name, "tty") || strings.ContainsAny(name, "/.") {
 		return "", fmt.Errorf("kernel parameter %s=%s: want a serial line such as ttyS1", portName, name)

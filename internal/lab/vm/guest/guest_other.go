@@ -16,7 +16,7 @@ func Init(<-chan os.Signal, []string) error {
 	return fmt.Errorf("be a guest's first process: %w on %s", host.ErrUnsupported, runtime.GOOS)
 }
 
-// Modprobe reports that this system has none.
+// Modprobe reports that it is not available on this system.
 func Modprobe(_ []string, messages io.Writer) bool {
 	fmt.Fprintf(messages, "modprobe: error: load modules: %v on %s\n", host.ErrUnsupported, runtime.GOOS)
 	return false

@@ -83,8 +83,8 @@ func (g *guest) boot() error {
 	return g.findPort()
 }
 
-// loadList loads the modules of the image's list. It reports one that does not load, such as one for another
-// CPU.
+// loadList loads the modules of the image's list. It reports those that do not load, such as those for
+// another CPU.
 func (g *guest) loadList() error {
 	list, err := os.ReadFile("/" + modulesFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +153,7 @@ func (g *guest) live() error {
 				again.Reset(pause)
 			}
 
-			// Report each change once: a controller may stay away for long.
+			// Report each change only once: a controller may stay away for a long time.
 			news := fmt.Sprintf("ready: kernel %d ms, modules %d ms", g.began/1e6, g.modules/1e6)
 			if err != nil {
 				news = oneLine(err)
@@ -187,7 +187,7 @@ func (g *guest) startAgent() error {
 	return nil
 }
 
-// connected returns an error while nobody is at the port's other end: an agent would end at once.
+// connected returns an error as long as nobody is at the port's other end: an agent would end at once.
 func connected(port *os.File) error {
 	fds := []unix.PollFd{{Fd: int32(port.Fd()), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLHUP != 0 {

@@ -44,7 +44,7 @@ func readList(file string) (string, error) {
 }
 
 // parseDependencies parses modules.dep into the files of its lines "file: dependency …", by name, below the
-// list's directory. It skips malformed lines, and those that lead out of the directory.
+// list's directory. It skips malformed lines, and lines with files outside the directory.
 func parseDependencies(text string) map[string][]string {
 	all := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -132,8 +132,8 @@ func (m *modules) wantAll(names []string) error {
 }
 
 // want loads what a name refers to: the module itself, or else all modules that have it as an alias, one of
-// which must load. Several drivers offer one algorithm, and the first may be for another CPU. What is built
-// into the kernel is there already.
+// which must load. Several drivers offer one algorithm, and the first may be for another CPU. Modules built
+// into the kernel need no loading.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
 	if files, ok := m.files[name]; ok {
@@ -243,8 +243,8 @@ func normal(text string) string {
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
 // matches reports whether a shell pattern covers the whole of a text. A malformed pattern, such as one with
-// an open bracket, covers nothing: the kernel's build makes none. Invalid UTF-8 bytes are treated alike, as
-// are a slash and NUL.
+// an open bracket, covers nothing: the kernel's build produces none. Invalid UTF-8 bytes are treated alike,
+// as are a slash and NUL.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
