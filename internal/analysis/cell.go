@@ -212,8 +212,8 @@ func (g *group) addCeiling(run *record.Run) {
 	}
 }
 
-// addTester compares the cell with what the tester can do alone: in a tunnel, with the control cell that has
-// the same tunnel and no router, or with nothing if the plan has none.
+// addTester compares the cell with what the tester can do alone: in a tunnel, with the control cell (same
+// tunnel, no router), or with nothing if the plan has none.
 func (g *group) addTester(run *record.Run, all []*group) {
 	c := &g.cell
 	metric := validity.TesterMetric(g.factors)
@@ -315,9 +315,9 @@ func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	return varying
 }
 
-// labelOf names the factors of a cell selected by show, nil for all: first the leading ones, by their bare
-// level, then the others by name, except those that are off or implied by another. If none remains it names
-// the leading ones, without the lab's shape.
+// labelOf names the factors of a cell selected by show, nil for all: first the leading ones, by level alone,
+// then the others by name, except those that are off or implied by another. If none remains it names the
+// leading ones, without the lab's shape.
 func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string {
 	shown := func(name string) bool { return show == nil || show[name] }
 	names := f.Names()

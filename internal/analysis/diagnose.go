@@ -29,7 +29,7 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	}
 }
 
-// pathOf names the path of a trial; each boot of its router makes another path.
+// pathOf identifies the path of a trial. Each boot of its router makes another path.
 func (x *Derivation) pathOf(j *validity.Graded) string {
 	return fmt.Sprint(x.run.Design.Path(j.Trial.Row.Factors).Key(), j.Trial.Boots)
 }
@@ -89,8 +89,8 @@ func diagnosable(j *validity.Graded) bool {
 		j.Trial.Foreign == nil // nothing was watched
 }
 
-// failedOnPath reports whether a trial failed because of what the path did to packets: that has a cause,
-// though no number.
+// failedOnPath reports whether a trial failed because of what the path did to packets. Such a trial has a
+// cause but no number.
 func failedOnPath(j *validity.Graded) bool {
 	f := j.Trial.Failure
 	return j.Grade == evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && f != nil &&

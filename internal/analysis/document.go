@@ -1,5 +1,5 @@
 // Package analysis turns stored trials into the document of a run: numbers with intervals, grades,
-// comparisons and words. It is pure: no files, no network, no clock, no unseeded randomness, and the same
+// comparisons and sentences. It is pure: no files, no network, no clock, no unseeded randomness, and the same
 // input gives the same document. Data flows one way: this package joins what metrics, search, validity and
 // comparison compute, and none of them calls back.
 package analysis
@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Document is everything shown of a run: the output of show --json, from which the report is drawn. Printing
-// recomputes nothing.
+// Document is everything shown of a run: the output of show --json, from which the report is drawn. Nothing
+// is recomputed for printing.
 type Document struct {
 	Format      string               `json:"format"` // record.Format
 	Run         RunHead              `json:"run"`
@@ -195,8 +195,8 @@ type SearchResult struct {
 	// UnsentShare is the share of the frames missing at the upper bound that the generator never sent: above
 	// one half, the limit found is the tester's, not the path's.
 	UnsentShare float64 `json:"unsent_share"`
-	// Bursts counts trials at the upper bound that lost too many frames and in which the sender sent more at
-	// once than a policer's bucket holds.
+	// Bursts counts trials at the upper bound that lost too many frames and in which the sender sent bursts
+	// larger than a policer's bucket.
 	Bursts int `json:"burst_trials,omitempty"`
 }
 

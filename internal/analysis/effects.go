@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// work identifies comparable rates: one kind of load, or what one library does with ciphers, hashes or keys.
+// work identifies comparable rates: those of one kind of load, or of one library for ciphers, hashes or keys.
 type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {

@@ -45,8 +45,8 @@ func (c *Carriage) Wall() int64 {
 
 // Align finds the offset of a machine's clock at which the bytes that its network devices received (netdev,
 // by that clock) agree best with those that the trials' flows carried. wall is the offset by the wall clocks,
-// 0 if unknown. Unless wrong says that the machine's is wrong, the result must lie within ClocksAgree of it:
-// other runs of the same plan look alike, and only the time distinguishes them.
+// 0 if unknown. Unless wrong is set, because the machine's wall clock is wrong, the result must lie within
+// ClocksAgree of it: other runs of the same plan look alike, and only the time distinguishes them.
 func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statistics.Aligned, error) {
 	carried := c.curve()
 	if len(carried.T) == 0 {
@@ -235,8 +235,8 @@ func withImports(run *record.Run, t record.Trial) record.Trial {
 	return t
 }
 
-// during cuts from an import what lies between two times, with the adjacent samples; ok is false if there is
-// nothing.
+// during returns the part of an import between two times, with the adjacent samples; ok is false if it is
+// empty.
 func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	d.Clock = record.Clock{
 		OffsetBefore: im.Offset,

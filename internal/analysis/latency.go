@@ -196,7 +196,7 @@ func distribution(all []*record.Latency) (Distribution, bool) {
 	return d, true
 }
 
-// once appends a text that is not there yet.
+// once appends a text unless it is already there.
 func once(list []string, text string) []string {
 	if text == "" || slices.Contains(list, text) {
 		return list
@@ -243,7 +243,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	return out
 }
 
-// loadedPath returns a cell's line; ok is false if the cell reveals nothing about a path full of TCP.
+// loadedPath returns a cell's line; ok is false if the cell did not load the path with TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
 	p := LoadedPath{Cell: g.factors}
 	if factor.Protocol.Is(g.factors, factor.UDP) || factor.Engine.Is(g.factors, "flows", "requests") {

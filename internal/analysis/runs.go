@@ -53,7 +53,8 @@ type Regression struct {
 
 // CompareRuns matches the cells of two runs by their factors and compares the metrics that both have: the
 // ratio of the medians' Hodges–Lehmann shift on logarithms, with the interval that inverts the Mann–Whitney
-// test. All comparisons are one family, see RunsTest. Below six runs on either side there is no verdict.
+// test. All comparisons are one family, see RunsTest. With fewer than six runs on either side there is no
+// verdict.
 func CompareRuns(a, b *Document) *RunComparison {
 	c := &RunComparison{
 		Format:      record.Format,

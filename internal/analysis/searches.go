@@ -183,7 +183,7 @@ func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial)
 }
 
 // standsFor returns the trial that supplies a search's other numbers: the last full-length one at the lower
-// bound of the first goal that has one, or else the last at the least load tried.
+// bound of the first goal with such a bound, or else the last at the lowest load tried.
 func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
@@ -250,8 +250,8 @@ func (g *group) caveat(kind, text string) {
 	g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// addIrregular reports a cell's searches without a regular result, and that other numbers are those at the
-// found rate.
+// addIrregular reports the searches of a cell without a regular result, and that the cell's other numbers
+// were measured at the rate found.
 func (g *group) addIrregular() {
 	if len(g.search) == 0 {
 		return

@@ -147,8 +147,8 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	return s
 }
 
-// noSuchProbe is the reason of a node that does not read memory: it shares the host's, which is watched
-// there.
+// noSuchProbe is the reason given for a node whose memory is not read: it shares the host's, which is watched
+// on the host.
 const noSuchProbe = "probe memory did not run"
 
 // memoryUse holds the memory that a node's programs used in a window, or why that is unknown.

@@ -206,7 +206,7 @@ func searchNotes(run *record.Run) []string {
 	return notes
 }
 
-// mixed reports whether some cell has packets of several sizes.
+// mixed reports whether any cell has packets of several sizes.
 func mixed(run *record.Run) bool {
 	return slices.ContainsFunc(run.Design.Cells,
 		func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })

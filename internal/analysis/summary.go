@@ -18,7 +18,7 @@ import (
 // summary describes in words what the run found, most important first.
 func summary(run *record.Run, d *Document) []string {
 	var out []string
-	for _, w := range d.Ways { // imported results appear nowhere else
+	for _, w := range d.Ways { // imported results are shown nowhere else
 		out = append(out, w.Words())
 	}
 

@@ -92,8 +92,8 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is the factor by which a series that varies by itself must differ to be shown: less is
-// insignificant beside results that differ.
+// otherwise is the factor by which a series that varies by itself must differ to be shown: a smaller change
+// is insignificant compared with the difference of the results.
 const otherwise = 1.5
 
 // sampledChanges compares the series of the cells that both runs have: settings by their difference, which
@@ -188,8 +188,9 @@ func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
 	return r
 }
 
-// sampledProbe reports whether a trial has other levels of the same probe at the same node. Readings before
-// and after a window suffice for a counter; a level needs one within, which a short window may lack.
+// sampledProbe reports whether a trial has other levels of the same probe at the same node. For a counter,
+// readings before and after a window suffice; a level needs a reading within the window, and a short window
+// may have none.
 func sampledProbe(name SeriesName, t TrialSamples) bool {
 	for other, s := range t.Series {
 		if other.Node == name.Node && other.Probe == name.Probe && !s.Counter {
@@ -219,8 +220,8 @@ func (p *rangePair) differs() bool {
 	return p.a.absent && !p.b.absent
 }
 
-// apart reports whether the series differs by more than similar trials do, and not just like the rate of the
-// load.
+// apart reports whether the series differs by more than it varies between similar trials, and in another
+// ratio than the rate of the load.
 func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
 		return false

@@ -33,7 +33,7 @@ const (
 	AdviceKeys     = "keys"
 )
 
-// alike is the ratio from which one speed is relevantly higher than another for choosing a cipher.
+// alike is the ratio of two speeds below which the difference is irrelevant for choosing a cipher.
 const alike = 1.1
 
 const chacha = "chacha20-poly1305"
@@ -96,7 +96,7 @@ func compare(a, b speed) int {
 	return cannotTell
 }
 
-// doubted describes what makes figures doubtful, to append to conclusions from them.
+// doubted describes why figures are doubtful, to append to conclusions from them.
 func doubted(speeds ...speed) string {
 	var kinds []string
 	for _, s := range speeds {
@@ -230,7 +230,7 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 
 	if cbc, ok := find("aes-128-cbc", cipher.Encrypt); ok && okG {
 		if sha, ok := find("sha256", cipher.Hash); ok {
-			// CBC authenticates nothing: each byte is encrypted, and hashed again.
+			// CBC authenticates nothing: each byte is encrypted and then also hashed.
 			together := cbc.after(sha)
 			word := map[int]string{bothAlike: "about as fast as", firstFaster: "faster than",
 				secondFaster: "slower than"}[compare(together, gcm)]

@@ -58,7 +58,7 @@ type Result struct {
 	Published bool             `json:"-"` // a figure without an interval, from one or more repetitions
 }
 
-// Doubt explains why a figure may not be that of the CPU.
+// Doubt explains why a figure may not represent the CPU.
 type Doubt struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
@@ -83,7 +83,7 @@ func CPUOf(facts map[string]string) CPU {
 	}
 }
 
-// Feature is a kind of instructions that ciphers use, with the kernel's names of those that the CPU has.
+// Feature is a kind of CPU instructions that ciphers use, with the kernel's names of those that the CPU has.
 type Feature struct {
 	Name  string   `json:"name"`
 	Flags []string `json:"flags"`

@@ -77,7 +77,7 @@ func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 // baselineOf returns the baseline for the levels of a factor; nil: none.
 func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *factor.Without {
 	d := design.Catalogue.Of(name)
-	// What a plan may vary about the machines has no level that means "without it", either.
+	// Nor has a plan's setting of the machines a level that means "without it".
 	optional := d.Kind == factor.Path && d.Without == nil && !d.Base
 	if d.Kind != factor.Setting && !optional || slices.ContainsFunc(groups, func(g *metrics.Cell) bool {
 		return d.AtBaseline(g.Factors[name])
@@ -123,8 +123,7 @@ func describe(f record.Factors) string {
 	return strings.Join(parts, ", ")
 }
 
-// find returns the cell that equals f except that want holds, and except for factors that follow from those
-// in want.
+// find returns the cell that equals f except for want, and for the factors that follow from want.
 func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *metrics.Cell {
 	free := map[string]bool{}
 	for name := range want {
@@ -279,7 +278,7 @@ func (c *Comparison) conclude(tested int) {
 	}
 }
 
-// excluded describes the differences that lie outside the interval.
+// excluded describes the differences outside the interval.
 func (c *Comparison) excluded() string {
 	if c.Difference {
 		return fmt.Sprintf("differences below %s and above %s", metrics.Say(c.Metric, c.Low),

@@ -171,7 +171,7 @@ func (s *sweep) measure() {
 		return
 	}
 
-	// If the sender did not exceed the limit, its rate is only a lower bound of what passes. Δ ln packets per
+	// If the sender did not exceed the limit, its rate is only a lower bound of the path's. Δ ln packets per
 	// second ÷ Δ ln size
 	slope := math.Log(large.pps()/small.pps()) /
 		math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))

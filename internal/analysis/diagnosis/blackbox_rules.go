@@ -54,7 +54,7 @@ func special(terms ...Term) Candidate {
 	return candidate(append(terms, supports("special", met(terms...)))...)
 }
 
-// said returns a fact about packet sizes: the rate that passed, of the smallest and of the largest.
+// said returns a fact about packet sizes: the rate reached with the smallest and with the largest.
 func (s *sweep) said() Fact {
 	small, large := s.sizes()
 	return against(seen(metrics.PacketRate, small.pps(), "%r of %.4g-byte packets, %r of %.4g-byte ones",
@@ -82,8 +82,8 @@ func checkOneCore(s *sweep) Candidate {
 		text("one core per flow: %r with one, %r with several", one, several)
 }
 
-// waits returns how far the queue in front of a per-byte limit is full. Probes do not see a flow's own queue,
-// but TCP's RTT also grows if the ends are short of time.
+// waits returns how far the queue in front of a per-byte limit is full. Probes do not pass through a flow's
+// own queue, but TCP's RTT also grows if the ends are short of time.
 func (s *sweep) waits() (float64, Fact) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
@@ -97,8 +97,8 @@ func (s *sweep) resent() (float64, Fact) {
 	return again, seen(metrics.Retransmits, again, "TCP retransmits %h of its segments")
 }
 
-// checkPerByte checks a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
-// drops.
+// checkPerByte checks a limit that counts bytes but is not a rate limiter: the rate is uneven, and packets
+// are neither queued nor dropped.
 func checkPerByte(s *sweep) Candidate {
 	var rates []float64
 	for _, c := range s.limited {
@@ -116,8 +116,8 @@ func checkPerByte(s *sweep) Candidate {
 		text("a per-byte limit of about %b", s.bps)
 }
 
-// checkPerFlow checks a per-byte limit that each flow has to itself: several streams of TCP carry more than
-// one, and more than one flow of UDP at full rate.
+// checkPerFlow checks a per-byte limit that applies to each flow separately: several streams of TCP carry
+// more than one stream, and more than one flow of UDP at full rate.
 func checkPerFlow(s *sweep) Candidate {
 	one := s.one.goodput()
 	several := s.many.goodput()
@@ -189,8 +189,8 @@ func (s *sweep) atRest() []*Cell {
 // restLost returns the highest loss of a load below the limit.
 func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
 
-// checkRandomLoss checks equal loss at every rate, which comes from the path: loss at the higher rate alone
-// comes from a limit.
+// checkRandomLoss checks whether loss is equal at every rate: then it comes from the path, while loss only at
+// the higher rate comes from a limit.
 func checkRandomLoss(s *sweep) Candidate {
 	lowest := math.Inf(1)
 	lost := s.restLost()
@@ -226,7 +226,7 @@ func checkReordering(s *sweep) Candidate {
 		text("packets are reordered: %h arrive out of order", worst)
 }
 
-// checkBlackHole checks a path that small packets pass and large ones do not.
+// checkBlackHole checks for a path that passes small packets but not large ones.
 func checkBlackHole(s *sweep) Candidate {
 	small, large := s.sizes()
 	v, ok := large.value(metrics.PacketRate)
@@ -280,7 +280,7 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 	return ratio(rate, float64(asked)), rate, asked > 0
 }
 
-// connecting checks how new connections are answered while loads over open ones get through.
+// connecting checks how new connections are answered while loads over open connections get through.
 func (s *sweep) connecting(share, rate float64, terms ...Term) Candidate {
 	return special(append(terms, requires("open-ones-pass", s.restLost(), .15, .03))...).
 		facts(seen(metrics.FlowRate, rate, "%h of the new connections complete in time, %s", share,
@@ -317,8 +317,8 @@ func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
 }
 
-// perFlow returns how far each flow has its own limit, instead of sharing one: by the ratio of several flows
-// to one or, if that is unknown, by the bytes of one in flight.
+// perFlow returns how likely it is that each flow has its own limit, instead of sharing one: by the ratio of
+// several flows to one or, if that is unknown, by the bytes of one in flight.
 func (s *sweep) perFlow() float64 {
 	one, many := s.one.goodput(), s.many.goodput()
 	if one > 0 && many > 0 {
@@ -357,7 +357,7 @@ func checkSendBuffer(s *sweep) Candidate {
 		text("the send buffer is too small: %k per RTT", s.windowBytes())
 }
 
-// checkSender checks a sender that has nothing to send, though the path would carry far more.
+// checkSender checks for a sender that has nothing to send although the path could carry far more.
 func checkSender(s *sweep) Candidate {
 	busy, ok := s.one.value(metrics.BusyRatio)
 	udp := s.udp()
@@ -381,7 +381,7 @@ func (s *sweep) received() float64 {
 	return s.udp()
 }
 
-// checkTester checks loads that nothing between the ends held back.
+// checkTester checks for loads that nothing between the ends held back.
 func checkTester(s *sweep) Candidate {
 	if s.tcp() <= 0 || s.udp() <= 0 {
 		return missing("TCP or UDP at full rate has no goodput")

@@ -28,8 +28,8 @@ var checksumErrors = Rule{
 	},
 }
 
-// lostTo checks a cause of loss with a counter of its own on the node, by its share of the packets that the
-// ends miss.
+// lostTo checks for a cause of loss that has a counter of its own on the node: it compares the counter with
+// the number of packets missing at the ends.
 func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
 	missed, why := o.missed()
 	if why != "" {

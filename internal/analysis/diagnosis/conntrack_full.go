@@ -38,7 +38,7 @@ var conntrackFull = Rule{
 			}
 
 			drops := o.total(place{Node: node}, "conntrack", "drop")
-			// A table that drops is full, though a sample a moment later finds room.
+			// A table that drops is full, even if a later sample finds room.
 			full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))
 			best = likelier(best, at.candidate(requires("full-table", full).by(
 				against(at.fact("entries", entries,

@@ -47,7 +47,7 @@ type Candidate struct {
 	// it was not examined.
 	Score       float64
 	NotExamined string // why not: what is missing
-	// Undecided gives the reason why the class is not ruled out, however low its score.
+	// Undecided explains why the class is not ruled out, however low its score.
 	Undecided string
 	// Elsewhere describes the place of the limit, for a cause that matches no class.
 	Elsewhere string
@@ -141,7 +141,7 @@ const (
 	minNamed = .50 // of one that is named as the answer
 	// below which an unknown cause is not the answer, even if several known ones share the rest
 	minUnknown = .10
-	// score from which a cause that another outweighs is also listed: both may limit the traffic
+	// score from which a cause is listed even if another outweighs it: both may limit the traffic
 	contributes = 1
 	maxFacts    = 5
 )
@@ -343,8 +343,8 @@ func weigh(all []Candidate) (unknown float64) {
 	return math.Exp(-highest) / sum
 }
 
-// given wraps a check that needs input from the trial: if read gives a reason why it is missing, the rule is
-// not examined.
+// given wraps a check that needs input from the trial: if read returns a reason why it is missing, the rule
+// is not examined.
 func given[T any](read func(*Observation) (of T, why string),
 	check func(*Observation, T) Candidate) func(*Observation) Candidate {
 	return func(o *Observation) Candidate {

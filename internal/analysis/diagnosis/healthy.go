@@ -85,7 +85,7 @@ func (o *Observation) allConnections() Candidate {
 }
 
 // connected returns the shares of the flows due in the window that completed by its end, and that failed. If
-// flows start at random, the number due varies.
+// flows start at random times, the number due varies.
 func (o *Observation) connected() (done, failed float64) {
 	flows := o.Trial.Traffic.ShortFlows
 	if flows == nil || flows.Started == 0 {

@@ -72,7 +72,7 @@ type queue struct {
 	rateBps    float64 // frame rate of the port
 	setBps     float64 // rate to which it limits the port; 0 = none, or unknown
 	owned      bool    // the rate was found there, not set by the plan
-	waited     float64 // share of the window's samples with packets in it; 1 if nothing sampled it
+	waited     float64 // share of the window's samples with packets in the queue; 1 if not sampled
 	fifos      bool    // it has classes with a FIFO each
 	polices    bool    // its filters also drop what exceeds a rate
 	full       bool    // a sample saw it nine tenths full, where its limit is known
@@ -100,8 +100,8 @@ func (q queue) idle() float64 {
 	return degree(q.waited, .8, .4)
 }
 
-// holds returns the overlimits per packet with which the queue may have limited the load. Uncounted ones, as
-// with fq, show in a port that sends at the queue's configured rate.
+// holds returns the overlimits per packet with which the queue may have limited the load. If they are not
+// counted, as with fq, a port that sends at the queue's configured rate indicates them.
 func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
 		return .3 * degree(q.rateBps/q.setBps, .88, .96)
@@ -109,7 +109,7 @@ func (q queue) holds() float64 {
 
 	over := q.overlimits
 	if over > .03 && slices.Contains(shaping, q.kind) {
-		// One overlimit may stand for several packets that its burst then lets pass.
+		// One overlimit may delay several packets, which the burst then lets pass together.
 		over = max(over, .25*degree(q.waited, .7, .95))
 	}
 
@@ -119,8 +119,8 @@ func (q queue) holds() float64 {
 // throttles requires that the queue throttles often enough to limit the load.
 func (q queue) throttles() Term { return requires("throttles", q.holds(), .03, .25) }
 
-// atRate contradicts another cause of lost packets if a queue throttles at its rate: it then drops the
-// excess.
+// atRate contradicts another cause of loss if a queue limits the load at its configured rate: it then drops
+// the excess.
 func (q queue) atRate() Term { return contradicts("throttles", q.holds(), .02, .2) }
 
 // String returns "the router's WAN port".
@@ -215,7 +215,8 @@ func (o *Observation) carriers(at place, low, high float64) (out []string) {
 	return out
 }
 
-// extra reports whether a device is none of its node's ports, nor the loopback, nor one that only queues.
+// extra reports whether a device is neither one of its node's ports, nor the loopback, nor one that only
+// queues.
 func (o *Observation) extra(node, device string) bool {
 	return device != "lo" && !strings.HasPrefix(device, "ifb") && !o.isPort(node, device)
 }
@@ -242,7 +243,7 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	q = queue{place: at, packets: packets, waited: 1, drops: o.total(at, "qdisc", "drops")}
 	q.early = o.columnAt(at, "qdisc", "drops").grewBefore()
 	q.refused = o.total(at, "netdev", "tx_dropped") + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
-	// A queue counts the pieces of merged packets, but its overlimits in whole ones.
+	// A queue counts the segments of merged packets, but its overlimits in whole merged packets.
 	q.overlimits = ratio(o.total(at, "qdisc", "overlimits"), packets) * o.pieces(o.passed(at, "tx"))
 	q.kind, q.managed = o.kindOf(at)
 	q.rateBps = 8 * o.perSecond(o.passed(at, "tx").bytes)

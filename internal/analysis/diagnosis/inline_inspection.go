@@ -46,7 +46,7 @@ var inlineInspection = Rule{
 	}),
 }
 
-// inspects returns what else receives a node's packets, "" for nothing; why if that is unknown.
+// inspects names what else receives a node's packets, "" for nothing; why is set if that is unknown.
 func (o *Observation) inspects(node string) (what, why string) {
 	e := o.environment(node)
 	if why := e.Inventory.Lacks("taps"); why != "" {

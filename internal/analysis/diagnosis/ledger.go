@@ -15,14 +15,14 @@ import (
 type Ledger struct {
 	Data []Account `json:"data"`           // in the order in which the load's data pass them
 	Acks []Account `json:"acks,omitempty"` // the same for TCP's acknowledgements; of a load in one direction
-	// MissedPackets holds the lower and the upper bound of the packets that the ends miss. One counts
-	// retransmitted segments, some of them lost before the window, or lost datagrams; the other counts
+	// MissedPackets holds the lower and the upper bound of the number of packets missing at the ends. One
+	// counts retransmitted segments, some of them lost before the window, or lost datagrams; the other counts
 	// packets that left the sender and did not reach the receiver, some of them still in flight. Absent if
 	// nothing counted them.
 	MissedPackets []float64 `json:"missed_packets,omitempty"`
 	DiedPackets   float64   `json:"died_packets"` // of the data, in all stages
-	// RestPackets counts missed packets whose death no counter explains; negative: more died than the ends
-	// miss.
+	// RestPackets counts missed packets whose loss no counter explains; negative: more were counted as lost
+	// than are missing.
 	RestPackets float64 `json:"rest_packets"`
 	// RestWhere names the stage at which at least half of the rest vanishes or appears between two counters.
 	RestWhere string `json:"rest_where,omitempty"`
@@ -38,7 +38,7 @@ type Ledger struct {
 	Sender *Sender `json:"sender,omitempty"` // of TCP
 }
 
-// Account counts, at one stage of the path, the packets that came in, left and died, and times how long they
+// Account counts, at one stage of the path, the packets that came in, left and were lost, and how long they
 // waited. In and Out count segments as on the wire, even if the kernel has merged them.
 type Account struct {
 	Node     string   `json:"node"`
@@ -99,8 +99,9 @@ func (a *Account) dies(packets float64, by string) {
 	}
 }
 
-// SharesAt returns how much of the packets that the ends miss died at a node or one of its elements, and how
-// much of the added RTT passed in its queues: from 0 to 1, 0 if unknown. A rule drops in the network stack.
+// SharesAt returns what share of the packets missing at the ends was lost at a node or one of its elements,
+// and what share of the added RTT passed in its queues: from 0 to 1, 0 if unknown. A rule drops in the
+// network stack.
 func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 	if l == nil || node == "" {
 		return 0, 0
@@ -240,8 +241,8 @@ func (o *Observation) queueAccounts(h hop) (out []Account) {
 	return out
 }
 
-// leftLast returns what came out of the last stage that counts packets, nil where that is a link that does
-// not.
+// leftLast returns what came out of the last stage that counts packets, nil if that is a link, which does not
+// count.
 func leftLast(stages []Account) *float64 {
 	for _, a := range slices.Backward(stages) {
 		if a.Out != nil || a.Stage == StageLink {
@@ -251,7 +252,7 @@ func leftLast(stages []Account) *float64 {
 	return nil
 }
 
-// deadliest finds the stage at which most packets die; ok is false if none does.
+// deadliest finds the stage at which most packets were lost; ok is false if none was.
 func deadliest(stages []Account) (worst Account, ok bool) {
 	for _, a := range stages {
 		if a.DiedPackets() > worst.DiedPackets() {
@@ -367,8 +368,8 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	}
 }
 
-// diesBetween compares the deaths in a router with what it received by one port and did not queue at the
-// other. Its counters may count merged packets, which together stand for the missing segments.
+// diesBetween compares the losses in a router with what it received on one port and did not queue on the
+// other. Its counters may count merged packets, each of which represents several segments.
 func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
@@ -495,7 +496,7 @@ func (o *Observation) receive(l *Ledger) {
 // of the sent ones, since segments in merged packets are estimated, or five.
 func Tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
 
-// balancePackets compares the packets that died with those that the ends miss.
+// balancePackets compares the number of lost packets with the number missing at the ends.
 func (o *Observation) balancePackets(l *Ledger) {
 	for _, a := range l.Data {
 		l.DiedPackets += a.DiedPackets()
@@ -536,7 +537,7 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	last := l.Data[len(l.Data)-2]
 	sent := first.In
 	if sent == nil || first.Out != nil && *first.Out > *sent {
-		sent = first.Out // UDP does not count datagrams that its own queue refused
+		sent = first.Out // UDP does not count datagrams that its own queue rejected
 	}
 
 	if o.load().Direction == record.Both || sent == nil || last.In == nil {
@@ -555,8 +556,9 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	return max(n, 0), true
 }
 
-// restWhere locates packets that died uncounted, or were counted without being missed: the first stage that
-// nothing counts, else the one with the largest difference between its counters, if it is large enough.
+// restWhere locates packets that were lost without being counted, or counted as lost without being missing:
+// the first stage that nothing counts, else the one with the largest difference between its counters, if it
+// is large enough.
 func (l *Ledger) restWhere(enough float64) (where string) {
 	for _, a := range l.Data {
 		if a.Missing != "" {

@@ -32,7 +32,7 @@ func (q queue) fifo() bool {
 	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
 }
 
-// noFIFO lists queues that choose what they drop, and "other" for several queues of unknown kinds.
+// noFIFO lists queues that choose which packets they drop, and "other" for several queues of unknown kinds.
 var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
 
 // overflowedEarly returns the FIFO on the load's path that dropped most packets before the window, and how
@@ -135,7 +135,7 @@ func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	return counted
 }
 
-// fullest returns the busy share of the busiest core for which packets may wait, the router's or that of the
+// fullest returns the busy share of the busiest core that may make packets wait: the router's, or that of the
 // machine that carries the lab.
 func (o *Observation) fullest() (busy float64) {
 	for _, node := range append([]string{record.HostNode}, o.Routers()...) {

@@ -39,7 +39,7 @@ type Observation struct {
 	Metrics *metrics.Measured
 	Reasons []evidence.Reason  // of the validity gate
 	Line    Limit              // rate of the path, stated or read
-	Tester  Limit              // what the tester reaches alone with this load
+	Tester  Limit              // what the tester alone reaches with this load
 	Idle    map[string]float64 // metrics of the idle path, where it was measured
 	ledger  *Ledger            // see Ledger
 }

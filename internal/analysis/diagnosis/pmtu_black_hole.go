@@ -82,7 +82,8 @@ var pmtuBlackHole = Rule{
 	}),
 }
 
-// swallows checks a path on which no MTU is known to drop packets: it names what else may.
+// swallows checks for a path that drops packets although no MTU is known to be too small: it names other
+// possible causes.
 func (o *Observation) swallows() Candidate {
 	j := candidate().text("a PMTU black hole on the path: large packets are dropped silently")
 	found := func(at place, text string, values ...any) {

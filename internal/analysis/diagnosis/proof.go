@@ -67,7 +67,7 @@ type Steps struct {
 // limits and one with slack.
 const nearEnough = .5
 
-// Prove checks how far the rates, or another metric, confirm the finding of an experiment.
+// Prove checks how well the rates, or another metric, confirm the finding of an experiment.
 func Prove(e record.Experiment, metric string, d Steps) *Proof {
 	p := &Proof{Experiment: e, Metric: metric, Answers: []Answer{}, Verdict: Undecided}
 	var all []float64
@@ -129,8 +129,8 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 
 		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
-		if step.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
-			// The raised limit may itself cost something, less the farther away it is.
+		if step.Resource > 1 && p.falls() { // it finds the next limit and does not test this one
+			// Raising a limit may itself cost something, less so farther away.
 			if a.Ratio.Median < nextMet*step.Resource {
 				p.Headroom = max(p.Headroom, a.Ratio.Median)
 			}
@@ -299,7 +299,7 @@ func (p *Proof) check(slack bool) {
 	case moves && l.Low > below && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
 	case moves && p.frees():
-		// A limit is what frees the rate when removed, however unsteady the steps are.
+		// What raises the rate when removed is a limit, however unsteady the steps are.
 		p.Verdict, what = Confirmed, "the steps leave it open, but without it the rate rises"
 	case moves && l.High < below:
 		p.Verdict, what = Refuted, "the rate does not follow it"
@@ -348,7 +348,7 @@ func (p *Proof) Predict(gain float64, by string) {
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and so is one that
 // confirms, if the rate had to change in it. Experiments in which it should not change can only refute. What
-// frees the rate when removed is a limit, whatever steps of something else show.
+// raises the rate when removed is a limit, whatever the steps of another resource show.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
 	for _, p := range proofs {

@@ -59,12 +59,12 @@ var randomLoss = Rule{
 
 		arrive := 0.0
 		if l := o.Trial.Loaded; l != nil && loaded == 0 {
-			arrive = loss * float64(len(l.RTT)) // that many probes would be lost, too
+			arrive = loss * float64(len(l.RTT)) // that many probes would be lost as well
 		}
 
 		q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })
 		drops := q.lost() > loss/3
-		link := drops && q.kind == "netem" && !q.full // it is set to lose packets, as links do
+		link := drops && q.kind == "netem" && !q.full // configured to lose packets, as real links do
 		if link {
 			j.Text += " at " + q.String()
 			j = j.at(q.place).facts(q.fact("drops", q.drops, "%.0f packets were dropped there"))

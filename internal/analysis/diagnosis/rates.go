@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// held returns the queue that throttles the load most, with the term that this limits the load; why gives
-// the reason if there is none.
+// held returns the queue that throttles the load most, and the term that it limits the load; why gives the
+// reason if there is none.
 func (o *Observation) held() (q queue, holds Term, why string) {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {

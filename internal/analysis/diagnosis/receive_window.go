@@ -41,8 +41,8 @@ var receiveWindow = Rule{
 	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
 }
 
-// waitsElsewhere contradicts an end's buffer as the limit where packets wait long elsewhere, so that it would
-// suffice for the path's own RTT; less so if a small one was set.
+// waitsElsewhere contradicts an end's buffer as the limit if packets wait long elsewhere: without that wait
+// the buffer would suffice. It contradicts less if a small buffer was set.
 func (o *Observation) waitsElsewhere(buffer float64) Term {
 	_, rtt := o.inFlight()
 	_, waits, _, _ := o.addedDelay()

@@ -79,7 +79,7 @@ var conditions = map[string]func(*Observation) bool{
 	"rate is not set":   func(o *Observation) bool { return !rateIsSet(o) },
 }
 
-// remedies returns those of a rule's remedies that still apply in the trial's state.
+// remedies returns the remedies of a rule that are still possible in the state of the trial.
 func (o *Observation) remedies(all []Remedy) []Remedy {
 	return slices.DeleteFunc(slices.Clone(all), func(r Remedy) bool {
 		when := conditions[r.When]

@@ -81,8 +81,8 @@ var ruleDrop = Rule{
 // ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).
 var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
 
-// deaths counts packets that died in a router without being counted as its drops, against those that the ends
-// miss.
+// deaths compares the packets that were lost in a router without being counted as its drops with those
+// missing at the ends.
 type deaths struct {
 	place
 	metric, reason  string // reason: the kernel's, "" if it gives none
@@ -115,7 +115,8 @@ func (o *Observation) diesInside() []Term {
 	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003)}
 }
 
-// died finds the node on the load's path in whose network stack most packets died that no other class covers.
+// died finds the node on the load's path in whose network stack most packets were lost that no other class
+// covers.
 func (o *Observation) died() (worst deaths, why string) {
 	l := o.Ledger()
 	if l == nil || l.MissedPackets == nil {
@@ -188,7 +189,8 @@ func (o *Observation) passed(at place, direction string) frames {
 	return frames{o.total(at, "netdev", direction+"_packets"), o.total(at, "netdev", direction+"_bytes")}
 }
 
-// missed counts the packets of the load that the ends miss: retransmitted segments, or lost datagrams.
+// missed counts the packets of the load that are missing at the ends: retransmitted segments, or lost
+// datagrams.
 func (o *Observation) missed() (n float64, why string) {
 	if o.IsTCP() {
 		if _, ok := o.resent(); !ok {

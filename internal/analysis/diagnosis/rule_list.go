@@ -75,7 +75,7 @@ var ruleList = Rule{
 
 		other, _, _ := o.otherWork(s)
 		share := min(ratio(rules*o.perSecond(packets)*rounds/loop, max(s.Busy-other, .1)), .95)
-		// One core after the other works on a single stream, and none need be full.
+		// A single stream is processed by one core after another, none of which need be full.
 		full := s.full()
 		full.Met = max(full.Met, min(degree(share, .4, .7), degree(s.Full.Busy, .5, .75)))
 		at := place{node, "forward"}
@@ -83,7 +83,7 @@ var ruleList = Rule{
 		matching := requires("matching", share, .05, .35)
 		j := at.candidate().gain(1/(1-share)).
 			text("the %s's packet filter matches each packet against %.0f rules", node, rules)
-		// A rule may cost many times what the simplest do: the number of rules excludes nothing.
+		// A rule may cost many times what the simplest do, so a small number of rules rules nothing out.
 		switch {
 		case rules == 0:
 			matching = matching.by(count)

@@ -39,7 +39,7 @@ var slowSender = Rule{
 }
 
 // starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles
-// share its threads wait for one. Threads that ask for less than their share get it, so one that hardly runs
+// share its threads wait for one. Threads that need less than their share get it, so one that hardly runs
 // does not wait for a core.
 func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {

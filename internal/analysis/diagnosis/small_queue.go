@@ -104,7 +104,7 @@ func networkFact(share float64) Fact {
 		"neither the application nor a window nor a buffer held TCP back for %h of the time")
 }
 
-// overflows returns the terms of a FIFO that is too small, which adds a short delay in ns and not a long one.
+// overflows returns the terms for a FIFO that is too small: its delay in ns is short.
 func (o *Observation) overflows(q queue, drops Term, short, long float64) []Term {
 	probes, tcp, _, _ := o.addedDelay()
 	return []Term{drops, contradicts("delay", max(probes, min(tcp, probes+5e6)), short, long), q.atRate()}

@@ -27,13 +27,13 @@ const (
 // window, and the smallest share finds slack of up to a half.
 var stepShares = []float64{.85, .7, .5}
 
-// raised lists the steps that raise a level of the plan, so far that the rate meets the next limit, near or
-// far.
+// raised lists the factors by which a level of the plan is raised, far enough for the rate to meet the next
+// limit, near or far.
 var raised = []float64{8, 1024}
 
 // Kinds of limit that respond to the same steps.
 const (
-	byRate   = "rate"   // bits per second, whatever the packets and flows
+	byRate   = "rate"   // bits per second, independent of packets and flows
 	byPacket = "packet" // packets per second
 	byWindow = "window" // bytes in flight per flow
 	byFlow   = "flow"   // a limit per flow
@@ -70,7 +70,7 @@ var planted = map[string][]string{
 	BacklogBudget: {"backlog", "budget"}, WireguardQueue: {"tunnel_queue"},
 }
 
-// takenWhole lists the faults that cannot be taken away in part: without them the rate must rise.
+// takenWhole lists the faults that can only be removed entirely: without them the rate must rise.
 var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "loss", "tiny_queue",
 	"backlog", "budget", "tunnel_queue"}
 
@@ -158,7 +158,7 @@ func withoutFault(level, name, none string) string {
 // faultForm matches the part of that name in a level of the factor fault, and its amount.
 func faultForm(name string) *regexp.Regexp { return regexp.MustCompile(`(?:^|\+)` + name + `=([^+]*)`) }
 
-// scaledFault returns a level with its amount scaled by share, for the factor fault that of one part.
+// scaledFault returns a level with its amount scaled by share; for the factor fault, that of its only part.
 func scaledFault(level, name string, share float64) (string, bool) {
 	found := faultForm(name).FindStringSubmatchIndex(level)
 	if found == nil {
@@ -182,8 +182,8 @@ func ratedQueue(level string) (qdisc.Queue, bool) {
 	return q, err == nil && q.Values["rate"] > 0
 }
 
-// scaledLevel scales a level that is one amount, such as "50M" or "80%", or a queue that has a rate. thousand
-// is the step between its unit prefixes.
+// scaledLevel scales a level that consists of one amount, such as "50M" or "80%", or a queue that has a rate.
+// thousand is the step between its unit prefixes.
 func scaledLevel(level string, share, thousand float64) (string, bool) {
 	if q, ok := ratedQueue(level); ok {
 		q = q.With("rate", uint64(q.RateBps()*share)/8*8)

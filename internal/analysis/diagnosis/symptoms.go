@@ -31,8 +31,8 @@ var symptoms = []struct{ of, classes []string }{
 	// The cost per packet fills cores.
 	{[]string{RuleList, LogFlood, Thermal, ConnectionRate, SmallSegments, InlineInspection, ShaperCPU},
 		[]string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow, OtherLoad}},
-	// A full core or process forwards all it can: congestion control, on which these act, is not the limit. A
-	// process drops what does not fit into its socket buffer.
+	// A full core or process forwards all it can: congestion control, on which these steps act, is not the
+	// limit. A process drops what does not fit into its socket buffer.
 	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
 	{[]string{VPNProcess}, []string{WireguardQueue}},
 	// A CPU does not have to move dropped packets.

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Term is one condition of a class, and how far a trial meets it: 0 = not at all, 1 = fully.
+// Term is one condition of a class, and to what degree a trial meets it: 0 = not at all, 1 = fully.
 type Term struct {
 	Name string // within its class, as in the table of weights
 	Kind TermKind
@@ -39,8 +39,8 @@ func contradicts(name string, x float64, bounds ...float64) Term {
 	return term(Contradicts, name, x, bounds)
 }
 
-// term returns a term that is met as far as x is on the way from the first bound to the second; without
-// bounds it is met to the degree x.
+// term returns a term that is met to the degree to which x has come from the first bound to the second;
+// without bounds, to the degree x.
 func term(kind TermKind, name string, x float64, bounds []float64) Term {
 	if len(bounds) == 2 {
 		x = degree(x, bounds[0], bounds[1])
@@ -77,7 +77,7 @@ func yes(is bool) float64 {
 	return 0
 }
 
-// met returns how far a group of terms is met: as far as the least of the required ones, unless another
+// met returns to what degree a group of terms is met: that of the least met required term, unless another
 // contradicts.
 func met(terms ...Term) float64 {
 	lowest, highest := 1.0, 0.0
@@ -128,7 +128,7 @@ func (w Weights) Of(class string, t Term) float64 {
 }
 
 // Prior returns the weight of a term before any trial is seen. With aboveBase it is added to that of the
-// base: a class that lacks what it requires is less likely than an unknown one.
+// base: a class whose requirements are not met is less likely than an unknown cause.
 func Prior(t Term) (weight float64, aboveBase bool) {
 	switch {
 	case t.Name == Base:

@@ -6,8 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// maxTesterShare is the share of the tester's result alone above which that result cannot have been its
-// maximum.
+// maxTesterShare is the share of what the tester reaches alone above which that cannot have been its maximum.
 const maxTesterShare = 1.25
 
 // testerLimited describes trials that measured the generator, not the path.

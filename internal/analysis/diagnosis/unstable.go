@@ -78,7 +78,7 @@ func (o *Observation) lostWhenIdle() Term {
 // the whole range.
 const minTrials = 6
 
-// caution is the spread of the trials from which it is worth mentioning.
+// caution is the spread between trials from which it is mentioned.
 const caution = .1
 
 // acrossTrials adds to the candidates of single trials the spread of their rates, and returns it as a caution

@@ -66,7 +66,7 @@ func (o *Observation) tunnelEnd() string {
 
 // tunnelProcesses returns the CPU time of the tunnel's own processes, in cores. On shared cores it is the
 // time of the lab's processes without the load generator; otherwise that of the router's processes. A process
-// that only computes is not a tunnel's: a tunnel spends as long in system calls.
+// that only computes does not belong to a tunnel, which spends as much time in system calls.
 func (o *Observation) tunnelProcesses(s system) (float64, string) {
 	if !o.Shared() {
 		return min(s.User, s.Kernel) + s.Kernel, ""

@@ -11,7 +11,7 @@ import (
 
 // say formats a sentence like fmt.Sprintf, and its float64 values by further verbs: %h a share in per cent,
 // %n nanoseconds, %b bits per second, %k bytes, %r packets per second, %m a multiple, and %g three
-// significant digits, or as many as its precision. Without values, the sentence stands as it is.
+// significant digits, or as many as its precision. Without values the sentence is returned unchanged.
 func say(sentence string, values ...any) string {
 	if len(values) == 0 {
 		return sentence
@@ -31,7 +31,7 @@ func say(sentence string, values ...any) string {
 // number is a value within a sentence.
 type number float64
 
-// Format writes the value by the verbs of say.
+// Format writes the value for the verbs of say.
 func (n number) Format(to fmt.State, verb rune) {
 	v := float64(n)
 	text := ""

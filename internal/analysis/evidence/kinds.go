@@ -5,7 +5,7 @@ import "slices"
 // Classes of kinds.
 const (
 	ClassReason  = "reason"  // doubts a trial or cell: makes it suspect
-	ClassCaveat  = "caveat"  // qualifies a number: makes nothing suspect
+	ClassCaveat  = "caveat"  // qualifies a number, without making it suspect
 	ClassFinding = "finding" // what was found
 )
 
@@ -21,7 +21,7 @@ type Kind struct {
 	Name      string // the stable word of the document
 	Class, Of string
 	Means     string // what it means; for a reason: when it fires
-	Do        string // what to do about it; "" = nothing
+	Do        string // what to do about it; "" if nothing
 	// Chance marks a reason that may be due to chance as well as to the set-up: it makes a cell suspect only
 	// if it affects a quarter of its trials, as the median does not change with fewer.
 	Chance  bool

@@ -11,8 +11,8 @@ type grid struct {
 	top      int
 }
 
-// fineness is the minimum share of a goal's width that a whole number of steps must reach; less would make
-// the search narrower than asked.
+// fineness is the minimum share of a goal's width that a whole number of steps must reach; with less the
+// search would be finer than requested.
 const fineness = 0.99
 
 func newGrid(c Config) grid {
@@ -74,7 +74,7 @@ func (g grid) steps(width float64) int { return max(int(math.Floor(logWidth(widt
 
 // middle splits the interval between two indexes. One part is a power of two of the width, so that further
 // halving ends at exactly the width; of these the most even split is chosen, with the smaller part below. An
-// interval of less than two widths is split by half the width while that is whole.
+// interval of less than two widths is split by half the width, if that is a whole number of steps.
 func middle(low, high, width int) int {
 	span := high - low
 	for span < 2*width && width%2 == 0 {

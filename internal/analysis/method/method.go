@@ -1,6 +1,6 @@
-// Package method decides what a search does next, and what it has found: pure functions of the trials so
-// far. It touches no machine, knows no engine and keeps no state, so that a search can be resumed, repeated
-// on paper and read again from stored trials.
+// Package method decides what a search does next, and what it has found: pure functions of the trials so far.
+// It touches no machine, knows no engine and keeps no state, so that a search can be resumed, repeated on
+// paper and evaluated again from stored trials.
 //
 // The search is MLRsearch as specified by RFC 9971 (Multiple Loss Ratio Search): load classification and
 // conditional throughput are those of its appendices. How loads are chosen is left to implementations; here

@@ -50,7 +50,7 @@ type search struct {
 // measure requests one trial. ok is false if the replay ends.
 func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok bool) {
 	if s.c.MaxTime > 0 && s.spent >= s.c.MaxTime {
-		return Trial{}, false // gave up: no next step, either
+		return Trial{}, false // it gave up, so there is no next step
 	}
 
 	step := record.TrialInput{Load: s.grid.load(index), Duration: d, Warmup: warmup}
@@ -75,8 +75,8 @@ func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok b
 	return t, true
 }
 
-// run runs the whole search: initial trials, then whichever trial the goals' selectors want most, until none
-// wants one.
+// run runs the whole search: initial trials, then the trial with the highest priority among the goals'
+// selectors, until none proposes one.
 func (s *search) run() {
 	selectors := s.selectors()
 	low, high, ok := s.initial(selectors)
@@ -113,7 +113,7 @@ func (s *search) run() {
 
 // initial finds a good place to start: at the greatest load, then at the rate forwarded there, then at the
 // rate forwarded at that, or one width above if its loss was negligible. It computes rates as if every frame
-// above them were lost. It returns the two loads between which to start.
+// above them were lost. It returns the two loads to start between.
 func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	ratio := math.Inf(1)
 	duration := time.Duration(0)
@@ -353,7 +353,7 @@ func (x *selector) limit(width int) {
 func (x *selector) reach() int { return max(x.step, *x.shared) }
 
 // nominate finds the load that advances the goal, moving on to the next target when the current one is
-// reached. ok is false once the goal is.
+// reached. ok is false once the goal itself is reached.
 func (x *selector) nominate() (c candidate, ok bool) {
 	for {
 		x.lo, x.hi = x.s.bounds(x.target().goal)

@@ -17,8 +17,8 @@ const LossStep = 1.0 / lossSteps
 
 const lossSteps = 10
 
-// Latency returns the next trial of RFC 2544's latency test (section 26.2) at the shares of a rate: each of
-// the repeats goes through all of them.
+// Latency returns the next trial of RFC 2544's latency test (section 26.2) at the shares of a rate: each
+// repeat goes through all of them.
 func Latency(rate float64, duration time.Duration, repeats int, history []Trial) (record.TrialInput, bool) {
 	shares := LatencyShares()
 	n := len(history)

@@ -16,7 +16,7 @@ type Cell struct {
 	Grade   string                      `json:"grade"`
 	Reasons []evidence.Reason           `json:"reasons"`
 	Metrics map[string]statistics.Value `json:"metrics"`
-	Missing map[string]string           `json:"missing,omitempty"` // metric → why there is none
+	Missing map[string]string           `json:"missing,omitempty"` // metric → why it is missing
 
 	Blocks map[string]map[int]float64 `json:"-"` // metric → its value in each block
 }

@@ -40,7 +40,7 @@ func cipherRateOf(block int) string {
 }
 
 // ClockOf returns the highest clock of a node's CPUs between two times, and its source: cpufreq, or the loop
-// that probe clock times, a round of which takes so many cycles; 0 Hz if neither reports it.
+// timed by probe clock, of which each round takes a known number of cycles; 0 Hz if neither reports it.
 func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
 	if hz = MostOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
 		return hz, cipher.ClockTold

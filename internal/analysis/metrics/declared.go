@@ -281,7 +281,7 @@ var byName = sync.OnceValue(func() map[string]record.Metric {
 // Label returns the name of a metric within a sentence.
 func Label(name string) string { return Of(name).Label }
 
-// Say formats a value of a metric with the unit of its declaration: "26.9 ms".
+// Say formats a value of a metric in the unit of its declaration: "26.9 ms".
 func Say(name string, value float64) string {
 	m := Of(name)
 	if m.Unit != "" {
@@ -376,7 +376,7 @@ const (
 var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
 	Temperature, loopRate}
 
-// endStems lists what may slow the ends of a path by itself, if each is a machine.
+// endStems lists what may slow down the ends of a path, if each end is a machine.
 var endStems = []string{StealRatio, ForeignRatio, Temperature, loopRate}
 
 // percentile is a quantile with its name in metrics.

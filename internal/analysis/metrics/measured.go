@@ -209,8 +209,8 @@ func (m *Measured) addOneWay(tr *record.Traffic) {
 // bucket counts times from fromNs up to the next bucket.
 type bucket struct{ fromNs, n int64 }
 
-// quantileOf returns the lower bound of the bucket that contains the quantile of so many; ok is false if that
-// has no time.
+// quantileOf returns the lower bound of the bucket that contains the quantile of n values; ok is false if
+// that value has no time.
 func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	slices.SortFunc(buckets, func(a, b bucket) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	rank := int64(math.Ceil(level * float64(of)))
@@ -298,8 +298,8 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 	m.Set(NetworkLimited, math.Max(busy-rwnd-sndbuf, 0))
 }
 
-// chronographs reports whether an engine reads them: TCP with too little to send is busy for less than the
-// jiffies in which the kernel counts.
+// chronographs reports whether the engine's chronographs are meaningful: TCP with little to send is busy for
+// less than the jiffies in which the kernel counts.
 func chronographs(tr *record.Traffic) bool {
 	return slices.ContainsFunc(tr.Flows, func(f record.Flow) bool {
 		return f.TCP != nil && f.TCP.Series.Column("busy_ns") != nil

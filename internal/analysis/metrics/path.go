@@ -46,7 +46,7 @@ func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64
 	return PayloadShareBy(f, HeadersOf(f), func(size int) int { return on.Bytes(size, at) })
 }
 
-// PayloadShareBy is PayloadShare for what is counted of an inner packet of a size, with headers of a length.
+// PayloadShareBy is like PayloadShare, for packets of a given size with headers of a given length.
 func PayloadShareBy(f record.Factors, headers int, count func(size int) int) float64 {
 	sizes := []int{PathOf(f, true).MTU()}
 	given := f.PacketSizes()

@@ -12,7 +12,7 @@ import (
 // place describes where a trial ran, as far as its metrics depend on it.
 type place struct {
 	routers []string            // devices under test, near to far
-	own     bool                // their work runs on cores of its own
+	own     bool                // their work runs on cores of their own
 	why     string              // why not
 	apart   bool                // no machine carries all nodes
 	ends    []string            // the nodes that send and receive, near to far
@@ -169,7 +169,7 @@ func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func
 	m.setUnless(missing, metric, sum)
 }
 
-// ownRoot omits the loopback device and queues below a root queue, whose drops the root counts, too.
+// ownRoot omits the loopback device, and queues below a root queue, which also counts their drops.
 func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
 
 // unlabelled selects totals.

@@ -57,14 +57,13 @@ func (m *Measured) addFlowTimes(s *record.ShortFlows) {
 	}
 
 	if s.RateHz == 0 {
-		return // nothing had a due time
+		return // no flow had a due time
 	}
 
 	m.setTime(flowLate, Percentiles[2], begun, "flow", record.FlowClass{Times: s.Late})
 }
 
-// setTime sets a percentile of the times of so many flows. Those without a time count as slower than all
-// others.
+// setTime sets a percentile of the times of n flows. Those without a time count as slower than all others.
 func (m *Measured) setTime(name string, q percentile, of int64, what string, classes ...record.FlowClass) {
 	if !statistics.Carries(int(min(of, math.MaxInt32)), q.Level) {
 		m.Lack(fmt.Sprintf("the number of %ss, %d, does not carry %s", what, of, q.Name), name)

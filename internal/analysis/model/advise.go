@@ -31,8 +31,8 @@ const (
 	CannotTell = "cannot tell"
 )
 
-// A device suffices from enoughShare of the line's goodput on, since two measurements may differ by the rest.
-// Below borderlineShare it does not.
+// A device suffices if it reaches enoughShare of the line's goodput, since two measurements may differ by the
+// rest. Below borderlineShare it does not.
 const (
 	enoughShare     = .95
 	borderlineShare = .8
@@ -242,7 +242,7 @@ func watts(c *catalogue.Catalogue, device string) string {
 	return all.Watts()
 }
 
-// unmeasured lists what the results that count leave open.
+// unmeasured lists what the results that count do not cover.
 func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 	var out []string
 	open := func(name string, has func(catalogue.Result) bool) {

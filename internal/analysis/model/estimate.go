@@ -26,7 +26,7 @@ type gathered struct {
 
 func (g *gathered) add(bps float64, text string, err error) {
 	if err != nil {
-		// that a device is impossible says more than that a sweep is short
+		// an impossible device is a better reason than a short sweep
 		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
 			g.reason = err
 		}
@@ -211,8 +211,8 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		"the streams' ends take nothing from the router")
 }
 
-// capacity returns the best rate of a device through a tunnel that its link did not bound: other limits only
-// reduce it. A rate forwarded in hardware reveals nothing about the processor.
+// capacity returns the best rate of a device through a tunnel, if its link did not bound it: other limits
+// only reduce it. A rate forwarded in hardware reveals nothing about the processor.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
 	for _, r := range w.rows {
 		differ, _, _ := Differs(catalogue.Result{
@@ -496,7 +496,7 @@ func forwarding(ns float64) string {
 	return unit.Nanoseconds(ns)
 }
 
-// atMost returns the smaller of what the link and the fastest cipher allow.
+// atMost returns the lower of the rates that the link and the fastest cipher allow.
 func (w world) atMost(q catalogue.Result) (bps float64, by string) {
 	d, known := w.Device(q.Device)
 	if !known {

@@ -19,7 +19,7 @@ type axis struct {
 	level func(catalogue.Result) int
 }
 
-// sizeAxis returns the size that a question names, or would name: the packet's for UDP, else the MTU.
+// sizeAxis returns the size that a question names or could name: the packet size for UDP, else the MTU.
 func sizeAxis(q catalogue.Result) axis {
 	if q.Protocol == "udp" && q.MTU == 0 {
 		return axis{"packet", func(r catalogue.Result) int { return r.Packet }}
@@ -233,7 +233,8 @@ func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Resu
 }
 
 // byNearest uses the device's own nearest result if none lie on both sides, up to a factor of reach away on
-// each axis. It assumes that a packet takes as long as there, and that more or fewer streams carry as much.
+// each axis. It assumes that a packet takes as long as in that result, and that more or fewer streams carry
+// as much.
 func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis

@@ -1,7 +1,7 @@
 // Package model predicts the rate of a router that was not measured from rates that were: by the size of
 // packets, by the number of streams, by cores and their clock, and by the speed of a cipher. Each model
-// states its assumptions, refuses where they do not hold, and is scored on published results that it was not
-// shown. The formulas are those of docs/method/models.md.
+// states its assumptions, refuses where they do not hold, and is scored on published results that were
+// withheld from it. The formulas are those of docs/method/models.md.
 package model
 
 import (
@@ -36,7 +36,7 @@ type Interval struct {
 type PacketCost struct {
 	PerPacket Interval `json:"per_packet_ns"`
 	PerByte   Interval `json:"per_byte_ns"`
-	Bound     string   `json:"bound"` // what takes at least two thirds of the time of a mean packet
+	Bound     string   `json:"bound"` // what takes at least two thirds of the time per mean packet
 	N         int      `json:"n"`     // sizes
 
 	smallest, largest int
@@ -147,7 +147,7 @@ func interval(value, free, half float64) Interval {
 }
 
 // possible checks the extremes: from a larger to a smaller packet the rate falls at most in proportion to the
-// payload, if bytes cost nothing, and least if packets cost nothing.
+// payload, if bytes cost nothing, and least if there is no cost per packet.
 func possible(sorted []Size, within float64) error {
 	worst, said := within, ""
 	for i, small := range sorted {

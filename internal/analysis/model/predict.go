@@ -137,8 +137,8 @@ type Prediction struct {
 	Powers    []catalogue.Power `json:"powers"` // published power figures of the device
 }
 
-// Predict answers a question from results: with the measured ones, and each model's estimate with the range
-// of its errors on the catalogue.
+// Predict answers a question with the measured results, and with each model's estimate and the range of its
+// errors on the catalogue.
 func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
 	scores []Errors) Prediction {
 	w := world{c, rows}

@@ -50,7 +50,7 @@ func Suspect(results []catalogue.Result) int {
 	return n
 }
 
-// What is left out, one at a time.
+// what is left out, one at a time
 const (
 	OfPublished = "published result"
 	OfOwn       = "own cell"

@@ -13,13 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SevereUnsent is the share of the requested frames that may be missing without being counted as lost: below
-// it the generator's own timing at the edges of the window decides, not its speed (RFC 9971, "Measurer":
-// severe deviations of the offered from the intended load are turned into loss).
+// SevereUnsent is the share of the requested frames that may be missing without being counted as lost: a
+// smaller share is due to the generator's timing at the edges of the window, not to its speed (RFC 9971,
+// "Measurer": severe deviations of the offered from the intended load are turned into loss).
 const SevereUnsent = 0.001
 
 // PacedShortfall bounds the share of its rate that paced TCP may miss in a low-loss trial: the kernel's
-// pacing and TCP's own start take some.
+// pacing and TCP's start cost some of it.
 const PacedShortfall = 0.05
 
 // ShapedShortfall is the same for TCP behind a rate set by a setting, which also counts headers: a tunnel
@@ -74,7 +74,7 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	if counted && asked > 0 {
 		missing := sum.Unsent
 		slack := int64(SevereUnsent*float64(asked)) + 2*int64(len(t.Traffic.Flows))
-		if missing <= slack || s.Test == record.TestBackToBack { // a burst counts as what was sent of it
+		if missing <= slack || s.Test == record.TestBackToBack { // of a burst, only what was sent counts
 			asked = sum.Sent
 			missing = 0
 		}
@@ -104,7 +104,7 @@ func shortfall(t *record.Trial) float64 {
 }
 
 // GrowingBacklog bounds the share of the flows due in a window that may be incomplete at its end without
-// counting as not carried: the numbers under way at both edges of the window differ.
+// counting as not carried: the numbers in progress at the two edges of the window differ.
 const GrowingBacklog = 0.05
 
 // lostConnections returns the share of the flows that failed, or were not connected in time; or of those that
@@ -195,8 +195,7 @@ func history(m record.Method, trials []*record.Trial, test string, idle *record.
 
 // NextOfSearch returns the next trial of a row's search, from its previous ones, in order; failed ones do not
 // count. more is false once it has ended. greatest is the tester's own ceiling, if the plan gives no greatest
-// load, and interfaces how many are loaded at once. A search that has begun keeps the limits with which it
-// began.
+// load, and interfaces how many are loaded at once. A search keeps the limits with which it began.
 func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial,
 	idle *record.Latency) (next record.SearchTrial, more bool, err error) {
 	next = record.SearchTrial{

@@ -107,9 +107,9 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	return near[0], nil
 }
 
-// NoMatchError means that the traffic of a machine does not show when it was recorded.
+// NoMatchError means that a machine's traffic does not reveal when it was recorded.
 type NoMatchError struct {
-	Many bool // it fits at several times
+	Many bool // it matches at several times
 }
 
 func (e *NoMatchError) Error() string {
@@ -120,7 +120,7 @@ func (e *NoMatchError) Error() string {
 	return "relate its clock to the run's: the traffic that its devices received is not the run's"
 }
 
-// Hint returns what would decide.
+// Hint returns what would help to decide.
 func (e *NoMatchError) Hint() string {
 	if e.Many {
 		return "start the probe before the run and stop it after: the whole of it fits once only"
@@ -183,8 +183,8 @@ func newIntervals(c Curve) intervals {
 // of returns the rate of the interval that ends with a sample.
 func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1)) }
 
-// agree returns the correlation with the rates of another counter, whose clock is d behind. Where that has no
-// points its rate is zero.
+// agree returns the correlation with the rates of another counter, whose clock is d behind. The rate is zero
+// where that counter has no points.
 func (r intervals) agree(other Curve, d int64) float64 {
 	from := other.T[0] + d
 	to := other.T[len(other.T)-1] + d

@@ -84,7 +84,7 @@ const divisions = 20000
 // RunsTest returns the p-values of a family of comparisons of two runs, adjusted for their number, and the
 // name of the test. Each map holds the values of a metric by block of its run, at least MinInterval of them.
 //
-// It is the same step-down maximum test, with every division of all blocks between the runs tried, on the
+// It is the same step-down maximum test, trying every division of all blocks between the runs, on the
 // difference of the means; if there are too many divisions it uses Holm's correction of Mann–Whitney tests,
 // which then has enough power.
 func RunsTest(a, b []map[int]float64) (p []float64, name string) {
@@ -194,8 +194,8 @@ func Total(v []float64) float64 {
 	return s
 }
 
-// stepDown counts, for each comparison from the strongest, the sign patterns in which the largest statistic
-// among it and the weaker ones is as large.
+// stepDown counts, for each comparison from the strongest, the sign patterns for which the largest statistic
+// of it and the weaker ones is at least as large.
 func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
 	order := upTo(len(observed))
 	sort.SliceStable(order, func(a, b int) bool { return observed[order[a]] > observed[order[b]] })

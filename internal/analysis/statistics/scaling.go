@@ -29,8 +29,8 @@ func (s Scaling) Peak() (n float64, ok bool) {
 	return max(math.Sqrt((1-s.Contention)/s.Coherence), 1), true
 }
 
-// FitScaling fits the law by least squares of relative errors in N ÷ X, in which it is linear, with
-// nonnegative contention and coherence. ok is false if nothing fits.
+// FitScaling fits the law by least squares of relative errors in N ÷ X, where it is linear, with nonnegative
+// contention and coherence. ok is false if nothing fits.
 func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	best := math.Inf(1)
 	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {

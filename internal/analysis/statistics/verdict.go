@@ -2,8 +2,8 @@ package statistics
 
 import "fmt"
 
-// SmallestRelevant is the smallest relative difference that matters to anyone: two results whose ratio lies
-// within ±2 % count as the same.
+// SmallestRelevant is the smallest relative difference that matters: two results whose ratio lies within ±2 %
+// count as the same.
 const SmallestRelevant = 0.02
 
 // Verdicts of a comparison.

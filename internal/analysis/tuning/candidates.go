@@ -25,7 +25,7 @@ type Situation struct {
 // standard is a change worth trying on any router if it means something in one of the cells.
 type standard struct {
 	factor    string
-	level     func(s Situation, now string) string // "" = none; now is the cell's level, "" = as found
+	level     func(s Situation, now string) string // "" = none; now is the level in the cell, "" = as found
 	classes   []string                             // of the findings that it addresses
 	why, risk string
 }
@@ -75,8 +75,8 @@ func withoutLog(now string) string {
 	return ""
 }
 
-// standards are tried in this order unless a finding favours another. Rings are not among them: larger ones
-// made forwarding slower whenever that was measured.
+// standards are tried in this order unless a finding suggests another. Rings are not among them: larger ones
+// made forwarding slower in every measurement.
 var standards = [...]standard{
 	{"cpu_quota@host", given(func(string) string { return "off" }),
 		[]string{diagnosis.ClockDown, diagnosis.Thermal, diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores,

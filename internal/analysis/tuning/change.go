@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Change replaces levels of factors in a cell; they are tried together.
+// Change replaces levels of factors in a cell. They are tried together.
 type Change struct {
 	Levels factor.Cell `json:"levels"` // a level of "" removes the factor: as found
 	Why    string      `json:"why"`

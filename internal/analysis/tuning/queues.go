@@ -114,7 +114,7 @@ func (s Situation) besidePlan() (out []proposal) {
 	return out
 }
 
-// holds reports whether a level emulates a link or limits a rate: the router does not choose that.
+// holds reports whether a level emulates a link or limits a rate, which is not the router's choice.
 func holds(level string) bool {
 	all, err := qdisc.Parse(level)
 	return err != nil || slices.ContainsFunc(all, func(q qdisc.Queue) bool {

@@ -57,7 +57,7 @@ type Effect struct {
 	comparison.Comparison
 }
 
-// Scored holds the effects of a set of changes relative to another one.
+// Scored holds the effects of a set of changes, compared with another set.
 type Scored struct {
 	Round   string   `json:"round,omitempty"` // its title
 	Set     Set      `json:"changes"`
@@ -138,8 +138,8 @@ func (m measured) goals(a, b factor.Cell) []string {
 	return out
 }
 
-// unsafe explains why a cell breaks the budget if its reference does not, or less. A cell without a single
-// number, or with a failed trial, does not carry its traffic.
+// unsafe explains why a cell exceeds the budget although its reference does not, or exceeds it by less. A
+// cell without a single number, or with a failed trial, does not carry its traffic.
 func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
 	why := m.failure(cell)
 	if why != "" && m.failure(against) == "" {
@@ -273,7 +273,7 @@ func (j *Scored) conclude() {
 	}
 }
 
-// score returns the verdict on one number. A delay that grew within the budget harms nothing.
+// score returns the verdict on one number. A delay that grew within the budget does no harm.
 func (e *Effect) score() string {
 	sure := e.N >= statistics.MinInterval && e.PValue <= significance
 	if slices.Contains(delays[:], e.Metric) {

@@ -18,13 +18,13 @@ type Round struct {
 const maxRounds = 3
 
 // Search decides which changes are tried next, and which are kept: first each one alone and all of them at
-// once; then each of the rest on top of what helped, as long as that finds more; then, in fresh blocks, the
+// once; then each of the rest on top of what helped, as long as more is found; then, in fresh blocks, the
 // kept changes against the router as found, and against the kept changes without each of them.
 type Search struct {
 	Candidates []Change
 	Kept       Set
 	Tried      []Scored // of each round, in order
-	Final      *Scored  // kept changes against the router as found, in blocks that did not select them
+	Final      *Scored  // kept changes against the router as found, in blocks not used for selecting them
 
 	out    []string // changes not to be tried again
 	rounds int
@@ -76,7 +76,7 @@ func (s *Search) left() []Change {
 	})
 }
 
-// tries compares each remaining change, on top of the kept ones, with the kept ones.
+// tries lists comparisons of each remaining change, on top of the kept ones, with the kept ones alone.
 func (s *Search) tries() *Round {
 	left := s.left()
 	if len(left) == 0 || s.rounds == maxRounds {
@@ -109,7 +109,8 @@ func (s *Search) tries() *Round {
 	return r
 }
 
-// checks compares the kept changes with the router as found and with themselves without each change.
+// checks lists comparisons of the kept changes with the router as found, and with themselves without each
+// change.
 func (s *Search) checks() *Round {
 	r := &Round{
 		Title: "what is kept, and each of its changes taken back",
@@ -128,8 +129,9 @@ func (s *Search) checks() *Round {
 // noTime says why a change that a lab can make is not tried.
 const noTime = "the time of --for does not suffice"
 
-// Shorten drops what Next lists last, for lack of time: in a round of changes the last one, in a round that
-// checks the kept ones what is not needed to propose them. Unchecked changes are not proposed.
+// Shorten drops what Next lists last, for lack of time: in a round of changes the last change; in a round
+// that checks the kept changes, whatever is not needed for proposing them. Unchecked changes are not
+// proposed.
 func (s *Search) Shorten() {
 	switch left := s.left(); {
 	case s.stage == trying:
@@ -147,7 +149,7 @@ func (s *Search) Shorten() {
 			Why:     noTime,
 		})
 		s.Kept, s.stage = nil, ended
-	default: // the kept set from before, which was checked
+	default: // the previous kept set, which was checked
 		s.Kept = s.spare
 		s.stage = ended
 	}
@@ -164,7 +166,7 @@ func (s *Search) Take(found []Scored) {
 	case confirming:
 		s.stage = ended
 		s.Final = &found[0]
-		// What was left out did matter, in combination.
+		// What was left out mattered in combination.
 		if found[1].Verdict == Harms || found[0].Verdict != Helps {
 			s.Kept = s.spare
 			again := s.before(s.spare)
@@ -173,8 +175,8 @@ func (s *Search) Take(found []Scored) {
 	}
 }
 
-// tried keeps every change that helped, the best of those for one factor; if none did, all at once if that
-// did.
+// tried keeps every change that helped, or the best of several for one factor. If none helped, it keeps all
+// of them together if that did.
 func (s *Search) tried(found []Scored) {
 	s.rounds++
 	was := len(s.Kept)
@@ -207,7 +209,7 @@ func (s *Search) tried(found []Scored) {
 	}
 }
 
-// checked drops changes that add nothing to the others.
+// checked drops changes that contribute nothing beside the others.
 func (s *Search) checked(found []Scored) {
 	s.Final = &found[0]
 	if found[0].Verdict != Helps {

@@ -101,7 +101,7 @@ func (r *Result) triedTable() string {
 	return tabbed(rows)
 }
 
-// added returns the changes that its reference lacks.
+// added returns the changes that are not in its reference.
 func (j *Scored) added() Set {
 	return slices.DeleteFunc(slices.Clone(j.Set), func(c Change) bool {
 		return len(j.Against.without(c)) < len(j.Against)
@@ -124,8 +124,8 @@ func intervalOf(c comparison.Comparison) string {
 	return unit.Significant(c.Low, 3) + "…" + unit.Significant(c.High, 3)
 }
 
-// beforeAfter returns the table of the kept changes' effects in blocks that did not select them, and of the
-// predictions.
+// beforeAfter returns the table of the kept changes' effects in blocks not used for selecting them, and of
+// the predictions.
 func (r *Result) beforeAfter() string {
 	rows := [][]string{{"CELL", "METRIC", "BEFORE", "AFTER", "AFTER ÷ BEFORE", "INTERVAL", "VERDICT"}}
 	for _, e := range r.Final.Effects {

@@ -21,8 +21,8 @@ import (
 type ceiling struct {
 	Kind       string
 	Bps        float64 // of goodput; 0 = none
-	Burst      float64 // bytes that may pass at once in addition
-	Bucket     float64 // bytes that may arrive at once if nothing is queued; 0 = any
+	Burst      float64 // bytes that may also pass at once
+	Bucket     float64 // bytes that may arrive at once at an empty queue; 0 = any number
 	Efficiency float64 // payload ÷ wire bytes on the link with the most headers
 }
 
@@ -346,7 +346,7 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 // hop is a node on the path from near to far with its ports on that path.
 type hop struct{ node, back, next string }
 
-// routeOf finds the shortest path from near to far over the topology's links.
+// routeOf finds the shortest path from near to far along the topology's links.
 func routeOf(top *record.Topology) []hop {
 	type step struct{ from, out, in string } // node, port left through, port arrived at
 	came := map[string]step{top.Near: {}}
@@ -409,8 +409,8 @@ func ControlOf(control, cell record.Factors) bool {
 	return cell.Has(control)
 }
 
-// framesOfACore exceeds the frames per second of one core on any known machine: a search for the xdp engine
-// begins there if neither the plan nor the tester's own ceiling gives a load.
+// framesOfACore is a frame rate that one core of no known machine exceeds: a search for the xdp engine begins
+// there if neither the plan nor the tester's own ceiling gives a load.
 const framesOfACore = 10e6
 
 // TesterRate returns what the tester alone can reach for a cell, in packets, bits or new connections per

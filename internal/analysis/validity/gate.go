@@ -124,8 +124,8 @@ func ownBurst(s trialCheck) (bytes float64) {
 	return bytes
 }
 
-// lostToBursts reports whether packets were lost that a policer would have passed if not for bursts: at a
-// rate that it allows, or no more than what one burst had above the bucket.
+// lostToBursts reports whether packets were lost that a policer would have passed but for bursts: the rate is
+// one that it allows, or no more was lost than the part of one burst that exceeded the bucket.
 func (s trialCheck) lostToBursts(burst float64) bool {
 	var lost, lostBytes, offered float64
 	headers := metrics.HeadersOf(s.t.Row.Factors)
@@ -412,8 +412,8 @@ func lateProbe(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// lateEdge fires if an end of a TCP load read its counts so late that its rate covers another time than the
-// window. Datagrams are counted by the senders.
+// lateEdge fires if an end of a TCP load read its counters so late that its rate covers another interval than
+// the window. Datagrams are counted by the senders.
 func lateEdge(s trialCheck) []evidence.Reason {
 	if s.traffic().Load.Protocol != "tcp" {
 		return nil

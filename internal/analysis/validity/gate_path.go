@@ -187,7 +187,7 @@ type deviceMove struct {
 	most               float64 // largest delta of any counter
 	bytes              float64 // received or sent, or both summed; -1 = no such counter
 	entered            float64 // of these, from the load's begin to the window's
-	tunnel             int     // number of the path's tunnel, from 1; 0 = not a tunnel's own
+	tunnel             int     // number of the path's tunnel, from 1; 0 = not a device of a tunnel
 }
 
 // devicesMoved groups deltas by device. A tunnel's own counters, of what its near end sent and received, each

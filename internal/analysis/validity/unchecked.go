@@ -122,7 +122,7 @@ func (s trialCheck) machines(kernels bool) (out []string) {
 	return slices.Compact(out)
 }
 
-// unseen explains why a probe reported nothing on nodes that it should have watched.
+// unseen explains why a probe returned nothing on nodes that it should have watched.
 func (s trialCheck) unseen(probe string, nodes []string) string {
 	return s.lacking(nodes, func(n record.NodeData) string {
 		_, missing := metrics.SamplesOf(n, probe)
@@ -130,7 +130,7 @@ func (s trialCheck) unseen(probe string, nodes []string) string {
 	})
 }
 
-// heatUnseen explains why nothing shows whether heat or power held a machine back.
+// heatUnseen explains why it is unknown whether heat or power slowed down a machine.
 func (s trialCheck) heatUnseen() string {
 	return s.lacking(s.machines(false), func(n record.NodeData) string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -146,7 +146,7 @@ func (s trialCheck) heatUnseen() string {
 	})
 }
 
-// lacking explains why nodes lack something, with their names unless all lack it for one reason.
+// lacking explains why nodes lack something, naming them unless all lack it for the same reason.
 func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) string {
 	if len(s.t.Nodes) == 0 {
 		return "nothing watched the nodes"
