@@ -15,15 +15,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// What may reveal whose router it is.
+// What may reveal the owner of a router.
 var (
-	// Words that may be an address, of IP or of a device; a word that is not one as a whole may contain one.
+	// Words that may be an address, of IP or of a device; a word that is not an address as a whole may
+	// contain one.
 	wordLike = regexp.MustCompile(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
 	ipv4     = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}`)
 	// Addresses of devices, also those that systemd derives names from.
 	hardware = regexp.MustCompile(`(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}\b|\benx[0-9a-f]{12}\b`)
-	// Keys, digests and certificates, in hexadecimal digits or base64. Paths have slashes, too, but no end
-	// like that.
+	// Keys, digests and certificates, in hexadecimal digits or base64. Paths also have slashes, but do not
+	// end like that.
 	keyLike = regexp.MustCompile(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
 		`\b(?:0x)?[0-9A-Fa-f]{32,}\b|[0-9A-Za-z+/]{42,}==?|AAAA[0-9A-Za-z+/]{30,}|[0-9A-Za-z+]{42,}`)
 	// Properties with a user's text, or whose value is specific to one router: name and value as written by

@@ -13,8 +13,8 @@ import (
 
 var errRebooted = errors.New("the router was booted anew while the trial ran: it is another one now")
 
-// bootsOf returns the boots of a lab's routers, see record.Trial.Boots, by names that mean nothing outside
-// the run.
+// bootsOf returns the boots of a lab's routers, see record.Trial.Boots, by names without meaning outside the
+// run.
 func (c *Campaign) bootsOf(ctx context.Context, l *lab.Lab) map[string]string {
 	var boots map[string]string
 	for name, boot := range l.Boots(ctx) {

@@ -64,12 +64,12 @@ type Campaign struct {
 	NewInterim func(run *record.Run) Interim
 	// Brief returns the numbers of a finished trial for the live view; nil: none are shown.
 	Brief func(run *record.Run, t record.Trial) record.Event
-	// Install makes the user install a firmware on the router, and returns once that is done; nil: nobody
-	// can.
+	// Install makes the user install a firmware on the router, and returns once that is done; nil: there is
+	// no user to do so.
 	Install func(ctx context.Context, level string) error
 	// InstallWait bounds the time until the router then reports its new version; 0 = 5 min.
 	InstallWait time.Duration
-	// Learnt stores what has become known about the run since its head was stored; nil: nothing is stored.
+	// Learnt stores facts about the run that became known after its head was stored; nil: nothing is stored.
 	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
 	// LearntAfter stores the inventories of the nodes after the last trial, by node; nil: nothing is stored.
 	LearntAfter func(ctx context.Context, after map[string]*record.Inventory) error
@@ -77,13 +77,13 @@ type Campaign struct {
 	Marks []record.Caveat
 	// Unfit reports cells that must not run any more, and is asked before each row; nil: none.
 	Unfit func(cell record.Factors) bool
-	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
+	// time that a trial may take beyond its own; 0 = 20 s, 60 s with guests
 	Slack time.Duration
-	// Until bounds the campaign: it ends before the first row that would end later, judging by the previous
-	// rows, and the run records that. Zero: no bound.
+	// Until bounds the campaign: it ends before the first row that, judging by the previous rows, would end
+	// later, and that is recorded in the run. Zero: no bound.
 	Until time.Time
 
-	meter        *meter.Meter // of power, while it is read; nil: none
+	meter        *meter.Meter // of power, while the meter is read; nil: no meter
 	meterFailing bool         // which has been reported
 
 	mu       sync.Mutex // guards Sink: events come from several goroutines
@@ -253,12 +253,12 @@ func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 // ErrMachineGone means that a machine needed by the lab is gone: no further trial can succeed.
 var ErrMachineGone = errors.New("a machine is gone")
 
-// A machine that is gone is tried this many times, a second apart: the network may be back soon. One that is
-// there but still serves our own broken connection is waited for as long as that can live.
+// A machine that is gone is tried this many times, a second apart: the network may be back soon. If a machine
+// answers but still serves our own broken connection, we wait as long as that connection can last.
 const gonePatience = 5
 
 // reconnect keeps the cause of a trial's failure from failing the next one. It adds to the failure which
-// nodes were found gone, and the last lines of their consoles. The error is ErrMachineGone.
+// nodes were gone, and the last lines of their consoles. The error is ErrMachineGone.
 func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) {
 	b := c.testbeds[placeOf(t.Row.Factors)]
 	if b == nil {
@@ -510,7 +510,7 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	return nil
 }
 
-// remember records what later rows depend on.
+// remember records the results on which later rows depend.
 func (c *Campaign) remember(t *record.Trial) {
 	if c.anotherBoot(t) {
 		c.interim = c.NewInterim(&c.Run)
@@ -523,7 +523,7 @@ func (c *Campaign) remember(t *record.Trial) {
 	c.interim.Add(t)
 }
 
-// steps asks for what a human must do at this point.
+// steps asks the user for the steps due at this point.
 func (c *Campaign) steps(ctx context.Context, when string) error {
 	for _, s := range c.Run.Design.Steps {
 		if s.When != when || c.Ask == nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// Ceilings measures what the tester of a lab can do alone, for kinds of traffic. On a single machine it makes
-// a lab for that purpose, with two ends and nothing between, and takes it down again. With two machines, each
-// measures its loopback device, without frames, and the slower one counts, for each kind. What was measured
-// before an error is returned with it.
+// Ceilings measures what the tester of a lab alone can do, for the given kinds of traffic. On a single
+// machine it makes a lab for that purpose, with two ends and nothing between, and takes it down again. With
+// two machines, each measures its loopback device, without frames, and the slower one counts, for each kind.
+// What was measured before an error is returned with it.
 func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Kind) ([]record.Ceiling,
 	error) {
 	near, err := l.Node(ctx, l.Topology.Near)

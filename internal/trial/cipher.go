@@ -57,7 +57,7 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	}
 
 	// The probe's loop consists of three shifts and three exclusive ors, each of which depends on the
-	// previous one; only x86 is known to do each in one cycle, and no two together.
+	// previous one; only x86 is known to execute each in one cycle, and never two at once.
 	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
 		n.rounds = 6
 	}
@@ -117,8 +117,8 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	return words, nil
 }
 
-// once measures a cell once, for so long, with everything measured alongside: rates by operation. openssl
-// accepts only whole seconds.
+// once measures a cell once, for a number of seconds, with everything measured alongside: rates by operation.
+// openssl accepts only whole seconds.
 func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration) (map[string]float64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Parts())*long+lab.UsualSlack)
@@ -164,7 +164,7 @@ func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration
 const (
 	longestCipher = time.Minute            // for one measurement by an agent
 	cipherGlance  = 10 * time.Millisecond  // enough to see that a library is able to
-	refusalTime   = 500 * time.Millisecond // an openssl that is unable to fails at once
+	refusalTime   = 500 * time.Millisecond // an openssl that cannot do so fails at once
 )
 
 // lacks explains why a library of the node cannot measure a cell, if that is conclusive.

@@ -43,7 +43,7 @@ type Conformance struct {
 // Output is the output of a driver's reading command on a router.
 type Output struct {
 	For     string   `json:"for"`     // as Capability.Name, or "facts"
-	Command []string `json:"command"` // its words, long scripts cut
+	Command []string `json:"command"` // its words, with long scripts cut
 	Printed string   `json:"printed"`
 	Cut     bool     `json:"cut,omitempty"` // there was more
 }
@@ -73,7 +73,8 @@ func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 
 // Conform tries on a router of a lab what a run may ask of it: it makes, reads back and undoes each setting
 // that the router's system has, reads counters and takes samples. It passes each result to tell at once. It
-// fails if a router is not as it was found, or went away; what the router lacks, or does wrong, is a result.
+// fails if a router is not as it was found, or is gone; what the router lacks, or does wrong, is a result,
+// not an error.
 func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Probe,
 	tell func(Capability) error) (*Conformance, error) {
 	n, err := l.Node(ctx, router)
@@ -223,7 +224,7 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	return a, ctx.Err()
 }
 
-// sample watches the router for a time, and records what it saw.
+// sample watches the router for some time, and records the samples.
 func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) (
 	a check.Answer, err error) {
 	w := newWatches(l)

@@ -252,7 +252,7 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 }
 
 // taggedWAN returns the device of the first router's WAN port if the cell puts a tag or a PPPoE session on
-// it, else "". If it changes it makes another setting, so that the translation moves along.
+// it, else "". If the device changes, the setting changes too, so that the translation moves to it.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
 		if factor.WAN.Is(f, factor.PPPoE) {

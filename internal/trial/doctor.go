@@ -26,7 +26,8 @@ type Capability struct {
 	Answer check.Answer `json:"answer"`
 }
 
-// Settings for an examination, at least one per knob, and one per thing that a kernel may lack: knob, level.
+// Settings for an examination: knob and level. There is at least one per knob, and one per feature that a
+// kernel may lack.
 var examined = [...][2]string{
 	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"},
 	{"queue", "mq"}, {"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "codel"},
@@ -127,7 +128,7 @@ type Timer struct {
 	Lost      int    `json:"lost"`
 
 	Scheduling string `json:"scheduling,omitempty"` // class of the sending thread
-	Includes   string `json:"includes,omitempty"`   // what that round trip includes
+	Includes   string `json:"includes,omitempty"`   // what the round trip includes
 
 	ClockSource string `json:"clock_source,omitempty"` // the kernel's, of the machine
 	ClockReadNs int64  `json:"clock_read_ns"`          // median cost of reading it

@@ -15,7 +15,7 @@ import (
 )
 
 // After the user's step the router may take this long to be back on the path and report the wanted version. A
-// router that reports another version may just not have gone down yet: it gets the shorter time.
+// router that reports another version may not have gone down yet: it gets the shorter time.
 const (
 	firmwareTime  = 5 * time.Minute
 	firmwareStays = 2 * time.Minute
@@ -179,8 +179,8 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 
 func orUnknown(version string) string { return cmp.Or(version, "one that is not known") }
 
-// meetAgain finds the router as it is now, with its reported version. After a failed step any version is
-// accepted.
+// meetAgain finds the router as it is now, with its reported version. After a failed step it accepts any
+// version.
 func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, failed bool) error {
 	begun := time.Now()
 	most := cmp.Or(c.InstallWait, firmwareTime)

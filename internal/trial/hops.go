@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Hops are probed by ICMP, which routers answer in software, some at a limited rate; distant ones reveal
+// Hops are probed by ICMP, which routers answer in software, some at a limited rate; distant hops reveal
 // nothing about the router.
 const (
 	maxHops     = 4
@@ -32,9 +32,9 @@ func (a *attempt) hops() []netip.Addr {
 	return x.route.Routers[:min(maxHops, len(x.route.Routers))]
 }
 
-// probeHops measures round trips to the path's routers in the window that c gives to others. The probes run
-// when it returns, so that they do not start amid the load. They end with the window, and a hop that does not
-// answer fails nothing. The returned function waits for them.
+// probeHops measures round trips to the path's routers in the window that c gives to others. The probes are
+// running when it returns, so that they do not start amid the load. They end with the window. A hop that does
+// not answer is not a failure. The returned function waits for the probes.
 func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration time.Duration,
 	into func(*record.Hop) **record.Latency) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -35,7 +35,7 @@ func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); reading.Wait() }, nil
 }
 
-// sayFailing reports once that the meter gives no readings (any more).
+// sayFailing reports once that the meter gives no readings, or no longer does.
 func (c *Campaign) sayFailing(why error) {
 	if !c.meterFailing && why != nil {
 		c.tell(record.Event{

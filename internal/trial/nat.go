@@ -50,9 +50,9 @@ func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
 	return nil
 }
 
-// noNATOff returns the reason why a cell cannot be without translation, and how it could; none if it can. In
-// a run with trials whose cells have the level only by default there is none either: earlier versions made
-// them so, and the others are measured like them.
+// noNATOff returns the reason why a cell cannot be without translation, and how it could; none if it can. Nor
+// is there one in a run with trials whose cells have the level only by default: earlier versions recorded
+// them so, and the remaining ones are measured likewise.
 func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.Answer, err error) {
 	if len(c.Done) > 0 && !c.asksNATOff() {
 		return no, nil

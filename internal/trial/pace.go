@@ -10,8 +10,8 @@ import (
 // rowOverhead is the assumed time to set up and collect a row until some have been run.
 const rowOverhead = 400 * time.Millisecond
 
-// pace estimates the time left. Rows of a kind take about as long as the previous ones, with the plan's
-// estimate as a prior: so the estimate changes slowly.
+// pace estimates the time left. Rows of a kind take about as long as the previous ones; the plan's estimate
+// is the prior, so that the estimate changes slowly.
 type pace struct {
 	plan  *plan.Plan
 	rows  []record.Row // remaining; the first is under way

@@ -22,16 +22,16 @@ import (
 // discoveredPath describes the path between two machines over one version of IP, if it is unknown beforehand.
 type discoveredPath struct {
 	opener map[string]string // protocol → the end that can open: "near" or "far"
-	why    map[string]string // protocol → why neither can
+	why    map[string]string // protocol → why neither end can
 	mtu    int               // 0: unknown
 	route  *agent.FoundRoute // nil: the search was impossible
 	// hears is the source address of the far end's datagrams, if the far end opens and a translation does not
-	// hide it.
+	// hide that address.
 	hears  netip.Addr
 	ends   [2]lab.Meeting
 	device [2]string // of each end, towards the other; "" = unknown
 	nat    string    // see lab.Lab.Translated
-	// unasked: the far end runs a third-party program, and nothing was found out.
+	// unasked: the far end runs a third-party program, and was not explored.
 	unasked bool
 }
 
@@ -126,7 +126,7 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 	return x, nil
 }
 
-// found records what was found out about the path over a version of IP.
+// found records the results of exploring the path over a version of IP.
 func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
 	if c.discovered == nil {
 		c.discovered = map[int]*discoveredPath{}
@@ -423,7 +423,7 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 	}
 }
 
-// ofMachine adds to a machine's fingerprint what it reveals as an end.
+// ofMachine adds to a machine's fingerprint what it reveals about itself as an end.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
 	if slices.Contains(l.Topology.Routers, n.Name) {
 		maps.Copy(e.Facts, c.between(n.Name).Facts)
@@ -459,7 +459,7 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 	return nil
 }
 
-// noCards reports in one sentence the ends without a hardware network card, and what that means.
+// noCards reports in one sentence which ends have no hardware network card, and what that means.
 func (c *Campaign) noCards(name string) {
 	const kind, means = "virtual-cards", " no network card of hardware: packets of up to 64 KiB may cross " +
 		"between, and then offload=wire does not hold"

@@ -21,7 +21,7 @@ import (
 )
 
 // Prepare brings up the labs that the plan needs and tries everything that could fail late: it fills
-// Run.Skipped with the cells that cannot run here, after those that a resumed run has already,
+// Run.Skipped with the cells that cannot run here, after those that a resumed run already has,
 // Run.Topologies, Run.Environments and Run.LabNote. It remembers only conclusive answers; an inconclusive
 // check lets the cell run, and fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
@@ -93,8 +93,7 @@ func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	})
 }
 
-// impossible returns the reason why a cell cannot run here, and what would make it possible; no reason if it
-// can.
+// impossible returns the reason why a cell cannot run here, and what would make it possible; none if it can.
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (can check.Answer, err error) {
 	b, err := c.testbed(ctx, cell)
@@ -132,7 +131,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			return can, err
 		}
 
-		if !there { // ask once it is there
+		if !there { // ask once the device exists
 			d.tunnel = lab.TunnelSpec{Kind: factor.NoTunnel}
 			d.settings = nil
 		}
@@ -425,8 +424,8 @@ func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	return c.LearntAfter(ctx, after)
 }
 
-// Found reads what is on the path of packets at a node of l, nil if nothing there can report it. What cannot
-// be read is a gap.
+// Found reads what is on the path of packets at a node of l. It returns nil if nothing there can report it.
+// An unreadable part is a gap.
 func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	n, err := l.Node(ctx, node)
 	var v *record.Inventory

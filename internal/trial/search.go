@@ -14,8 +14,8 @@ import (
 // maxSearchFailures bounds the consecutive failed trials of a search before it gives up.
 const maxSearchFailures = 3
 
-// search runs trials of a row until the search in the design has ended. The stored trials determine what
-// follows, so an interrupted search continues where it was.
+// search runs trials of a row until the search in the design has ended. The stored trials determine the next
+// one, so an interrupted search continues where it stopped.
 func (c *Campaign) search(ctx context.Context, row record.Row, out *Outcome) error {
 	failures := 0
 	for failures < maxSearchFailures {

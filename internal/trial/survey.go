@@ -122,8 +122,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 	return out, context.Cause(ctx)
 }
 
-// card describes what a packet meets at a device: its MTU, speed, and which of its offloads make packets that
-// are no frames on a wire.
+// card describes what a packet meets at a device: its MTU, speed, and which of its offloads produce packets
+// that could not be frames on a wire.
 func card(facts map[string]string, dev string) string {
 	mtu := facts["device:"+dev+":mtu"]
 	if mtu == "" {
@@ -155,7 +155,7 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
-// readCard adds to what is known of an agentless router's device which of its offloads are on, and its MTU if
+// readCard adds to the facts of an agentless router's device which of its offloads are on, and its MTU if
 // missing; or why its driver cannot read that.
 func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	told, known := strings.CutSuffix(told, ")")
@@ -288,7 +288,7 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 		e.Facts["kernel"], optional(", %s", n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
-// ofDriver reports what drives a node, and what that forbids us; and the machine's facts.
+// ofDriver reports the driver of a node, and what the node forbids us; and the machine's facts.
 func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string) {
 	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), optional(", %s", n.Rights),
 		optional(" (%s)", n.Unagented))
@@ -313,8 +313,8 @@ func routersOf(x *discoveredPath) string {
 	return unit.Count(len(x.route.Routers), "router")
 }
 
-// surveyPackets are sent each way to see whether they cross the router: far more than one of our sessions
-// sends meanwhile.
+// surveyPackets are sent in each direction to see whether they cross the router: far more than one of our
+// sessions sends meanwhile.
 const surveyPackets = 64
 
 // crosses sends packets, and looks whether the router's counters of both sides grow by as many. The error is
@@ -344,13 +344,13 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	return crossed(ctx, got, func() ([]record.CounterDelta, error) { return w.moved(ctx, before, "check") })
 }
 
-// failedCheck returns the answer for a check that itself failed.
+// failedCheck returns the answer for a check that failed itself.
 func failedCheck(ctx context.Context, err error) (check.Answer, error) {
 	return check.CouldNotTell("%v", err), context.Cause(ctx)
 }
 
-// uncountable returns the answer if the router's counters cannot be read. If the router itself reports this,
-// it lacks a named device.
+// uncountable returns the answer if the router's counters cannot be read. If the router itself reports that,
+// a named device does not exist.
 func uncountable(ctx context.Context, err error) (check.Answer, error) {
 	if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
 		return failedCheck(ctx, err)
@@ -390,7 +390,7 @@ func crossed(ctx context.Context, got agent.Reached,
 	}
 }
 
-// uncounted names the counter of a router's ports that did not grow by what went each way.
+// uncounted names the counter of a router's ports that did not grow by the packets sent in each direction.
 func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	for _, m := range moved {
 		sent := got.Bytes

@@ -32,8 +32,8 @@ type attempt struct {
 	moves   []record.CounterDelta // before the load
 }
 
-// try runs one row. The returned trial is complete, failed or not; the error is set only when ctx was
-// cancelled, and then the trial must not be kept.
+// try runs one row. The returned trial is complete, failed or not; the error is set only if ctx was
+// cancelled; then the trial must not be kept.
 func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	step *record.SearchTrial) (*record.Trial, error) {
 	t := c.newTrial(row, number, step)
@@ -118,7 +118,7 @@ func (a *attempt) caveat(kind, text string) {
 	a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// evidence keeps what the probes saw in a failed trial.
+// evidence keeps what the probes recorded in a failed trial.
 func (a *attempt) evidence(ctx context.Context) {
 	if a.watch == nil || a.t.Nodes != nil {
 		return
@@ -466,14 +466,14 @@ func (c *Campaign) engine(name string) traffic.Engine {
 // lead is the time from fixing the timeline to its start: enough for a message to reach every node.
 const lead = 15 * time.Millisecond
 
-// drain bounds the wait for packets on their way when the window ends: later ones count as lost. The ends
-// stop as soon as nothing is missing.
+// drain bounds the wait for packets in transit when the window ends: later ones count as lost. The ends stop
+// as soon as nothing is missing.
 const drain = 500 * time.Millisecond
 
 // conductor keeps the engines of one trial in step: all of them are ready before the timeline is fixed.
 type conductor struct {
 	warmup, duration time.Duration
-	fixed            func(record.Window) error // called once, by the last to become ready
+	fixed            func(record.Window) error // called once, by the last end to become ready
 	progress         func(traffic.Progress)
 
 	mu      sync.Mutex

@@ -24,7 +24,7 @@ type way struct {
 	near, far traffic.End
 	opener    string // of the path check: "near" or "far"
 	ports     lab.DataPorts
-	tag       string   // shown by the path check's packets; "" if nobody else sends any
+	tag       string   // shown by the path check's packets; "" if other programs also send
 	unwatched []string // routers whose counters nobody reads
 	agentless []string // routers whose counters a driver reads
 	// thirdParty: the far end runs a third-party program, which answers only its own traffic.
@@ -113,7 +113,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 	return w, nil
 }
 
-// Neighbor returns the device to which a node's own leads; nil if it is not under our control.
+// Neighbor returns the device to which a node's own device leads; nil if it is not under our control.
 func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, error) {
 	port, ok := l.Neighbor(name)
 	if !ok {
@@ -215,9 +215,9 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	return out
 }
 
-// ofWindow returns the load's counter deltas from the window's start on, of those that were read there. It
-// returns none if the reading was too late to represent the window, or late at all without a warm-up: then
-// the load's counters are used.
+// ofWindow returns the load's counter deltas from the window's start on, for counters that were read at that
+// time. It returns none if the reading was too late to represent the window, or late at all without a
+// warm-up: then the load's counters are used.
 func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []record.CounterDelta) {
 	late := e.at - win.Start
 	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {

@@ -133,7 +133,7 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 	case name == lab.HostNode:
 		watched = probe.ByScope(probes, record.ScopeHost)
 		options.Live = liveEvery
-	case n.Facts.Guest(): // nobody else uses its cores and memory
+	case n.Facts.Guest(): // nothing else uses its cores and memory
 		watched = probes
 		options.Own = nil
 		options.Trace = n.Trace

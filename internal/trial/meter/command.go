@@ -52,7 +52,7 @@ func (m *Meter) command(ctx context.Context) error {
 	}
 
 	close(stop)
-	_ = p.Kill() // one that has ended is gone
+	_ = p.Kill() // killing an ended one has no effect
 	_, failed := p.Wait()
 	<-end
 	<-talk

@@ -1,5 +1,5 @@
 // Package meter reads from outside how much power a device draws: from a plug by HTTP, or from a command's
-// output. A meter that fails has no reading, and a reason; nothing else fails because of it.
+// output. A meter that fails has a reason instead of a reading; nothing else fails because of it.
 package meter
 
 import (
@@ -28,7 +28,7 @@ const (
 	usualSilence = 10 * time.Second
 	// nearest is the minimum distance between readings. One that comes sooner is dropped.
 	nearest = int64(5 * time.Millisecond)
-	// maxReadings bounds what is kept until it is fetched.
+	// maxReadings bounds the readings kept until they are fetched.
 	maxReadings = 1 << 20
 )
 
@@ -43,7 +43,7 @@ type Meter struct {
 	mu       sync.Mutex
 	at       []int64 // by the controller's clock
 	watts    []float64
-	decimals int // most digits after the point so far
+	decimals int // largest number of digits after the point so far
 	failed   error
 	failedAt int64
 	first    chan struct{} // closed at the first reading
@@ -255,7 +255,7 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	return s, failing
 }
 
-// words describes whose power a reading is, its source, and its resolution.
+// words describes what device a reading is of, its source, and its resolution.
 func (m *Meter) words() string {
 	how := map[string]string{shelly: "asked once a second", tasmota: "asked once a second",
 		command: "as often as it prints"}[m.spec.scheme]

@@ -75,7 +75,7 @@ func (q Request) check() error {
 	return nil
 }
 
-// checkWindow reports what in a timeline is out of bounds for a load.
+// checkWindow reports which part of a timeline is out of bounds for a load.
 func checkWindow(w record.Window, l record.Load) error {
 	if w.Begin < 0 || w.Start < w.Begin || w.End < w.Start || w.Stop < w.End {
 		return fmt.Errorf("timeline %+v: its times are not in order", w)

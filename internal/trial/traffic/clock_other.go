@@ -12,7 +12,7 @@ import (
 // sleepUntil sleeps until CLOCK_MONOTONIC reaches at.
 func sleepUntil(at int64) { time.Sleep(time.Duration(at - Monotonic())) }
 
-// tellsThreads: the use of each thread is unknown, as goroutines have none of their own.
+// tellsThreads: the use of each thread is unknown, as goroutines have no threads of their own.
 const tellsThreads = false
 
 // OwnThread leaves the calling goroutine on its present thread.

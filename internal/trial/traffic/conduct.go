@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Every wait is bounded. Patience is a node's for its peer, and the controller's patience with a node is
-// longer, so that the node can report what it waited for; overtime is what the nodes may need beyond the
-// planned end of the load to send their results.
+// Every wait is bounded. Patience is a node's with its peer. The controller's patience with a node is longer,
+// so that the node can report what it was waiting for; overtime is what the nodes may need beyond the planned
+// end of the load to send their results.
 const (
 	Patience = 10 * time.Second
 	SetUp    = 15 * time.Second
@@ -73,10 +73,10 @@ type Message struct {
 	Listening int             `json:"listening,omitempty"` // port
 	Ready     bool            `json:"ready,omitempty"`
 	Progress  *Progress       `json:"progress,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"` // a part; large results have several
+	Result    json.RawMessage `json:"result,omitempty"` // part of the results; large ones have several parts
 }
 
-// endpoint is one end during a conducted load. Its reader passes on that it listens and that it is ready;
+// endpoint is one end during a conducted load. Its reader reports that the end listens and that it is ready;
 // result and err belong to the reader until done is closed.
 type endpoint struct {
 	side    string

@@ -169,7 +169,7 @@ func CloseListeners(listeners []net.Listener) {
 const MaxPending = 64
 
 // Acceptor accepts connections and reads the preamble of each. It closes a connection that sends none in
-// time, or another load's.
+// time, or that of another load.
 type Acceptor struct {
 	Listeners []net.Listener
 	first     []byte // preamble of flow 0
@@ -183,7 +183,7 @@ type Acceptor struct {
 }
 
 // Accept starts accepting. admit takes over a connection that has sent a flow's preamble, in a goroutine of
-// its own. At most pending connections may be pending.
+// its own. At most pending of them may wait for their preamble.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
 	a := &Acceptor{
@@ -254,7 +254,7 @@ type pendingConns struct {
 }
 
 // add adds a connection. If there is no room, it drops one: among those from the address with the most, the
-// one waiting longest. So nobody keeps others out by waiting.
+// one waiting longest. So waiting connections cannot keep others out.
 func (w *pendingConns) add(c net.Conn) {
 	w.conns = append(w.conns, c)
 	if len(w.conns) <= w.most {

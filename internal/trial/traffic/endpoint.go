@@ -35,7 +35,7 @@ type Flow interface {
 
 // Unblocker is a flow whose worker may block in a call.
 type Unblocker interface {
-	// Unblock ends those calls: at first gently, so that data under way arrives, then at once.
+	// Unblock ends those calls: at first gently, so that data in transit arrives, then at once.
 	Unblock(how Urgency)
 }
 
@@ -88,7 +88,7 @@ type Endpoint struct {
 	Keys     []FlowKey
 	Flows    []Flow
 	Workers  []Worker // that carry the flows
-	EndSetup func()   // ends the keepalive of connections before the run; may be nil, like those below
+	EndSetup func()   // ends the keepalive of connections before the run; may be nil, like the following ones
 	Begin    func(ctx context.Context, w record.Window)
 	Finish   func(*EndReport) error // completes the report of the end
 	Release  func()                 // closes what the flows share
@@ -206,7 +206,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	return parts, nil
 }
 
-// drain returns how long the flows have to end by themselves. A stream's bytes under way at the window's end
+// drain returns how long the flows have to end by themselves. A stream's bytes in transit at the window's end
 // do not count, so that it need not wait for them; datagrams do.
 func (l *Endpoint) drain(p *Phases) time.Duration {
 	at := p.Stop
@@ -294,7 +294,7 @@ func (l *Endpoint) report(m *meter) *EndReport {
 	return r
 }
 
-// ByteFlow counts the payload of one end of one stream in one direction: a flow with nothing more to report.
+// ByteFlow counts the payload of one end of one stream in one direction: a flow that reports nothing else.
 type ByteFlow struct {
 	Key   FlowKey
 	Sends bool
@@ -341,11 +341,11 @@ func (f *ByteFlow) Report() FlowReport {
 // Over reports whether a call ended according to plan: the time has come, or the load was abandoned.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
-// OwnThreads is up to how many flows have a thread each. More flows share one thread per core and direction,
-// so that thousands do not need thousands of stacks and switches between them.
+// OwnThreads is the number of flows up to which each has a thread. More flows share one thread per core and
+// direction, so that thousands of flows do not need thousands of stacks and switches between them.
 const OwnThreads = 32
 
-// Deal distributes flows evenly to at most so many workers.
+// Deal distributes flows evenly over at most n workers.
 func Deal[F any](flows []F, shares int) [][]F {
 	out := make([][]F, min(max(shares, 1), len(flows)))
 	for i, f := range flows {

@@ -1,6 +1,6 @@
-// Package traffic contains what activities that offer load or probe latency, each in a package below, have in
-// common: their contracts, the controller that keeps the nodes in step, and the parts of a node side. It
-// never computes a rate or a percentile; it passes on counts, times and series unchanged.
+// Package traffic contains what the activities that offer load or probe latency have in common, each of which
+// has a package below: their contracts, the controller that keeps the nodes in step, and the parts of a node
+// side. It never computes a rate or a percentile; it passes on counts, times and series unchanged.
 package traffic
 
 import (
@@ -23,7 +23,7 @@ type End struct {
 	Offset int64        // ns: the node's monotonic clock minus the controller's
 	CPUs   []int        // allowed cores of the engine's processes; nil = all
 	Next   *Neighbor    // nil = not under our control
-	// ThirdParty names the third-party server that runs there, such as iperf3: Agent is nil then.
+	// ThirdParty names the third-party server that runs there, such as iperf3; Agent is nil then.
 	ThirdParty string
 }
 
@@ -45,8 +45,8 @@ type Conductor interface {
 	Progress(p Progress)
 }
 
-// Progress is an intermediate state of a load: of both ends by the controller's monotonic clock, or of one
-// node, by its own.
+// Progress is an intermediate state of a load: of both ends, by the controller's monotonic clock, or of one
+// node, by the node's own.
 type Progress struct {
 	At          int64   `json:"at_ns"`
 	ReceivedBps float64 `json:"bps"`              // payload bits per second, all streams, both directions

@@ -22,8 +22,8 @@ const (
 )
 
 // SayHello opens a connected socket for each flow on its path and sends hellos on it until the listener
-// welcomes it, within Patience. admit owns a socket from then on; the function that it returns is called once
-// its hello has ended, successfully or not.
+// answers with a welcome, within Patience. admit owns a socket from then on; the function that it returns is
+// called once its hello has ended, successfully or not.
 func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow int, c *net.UDPConn) (ended func(), err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -203,7 +203,8 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	}
 }
 
-// check returns the flow of a hello, -1 if unknown, and the answer, which it writes into b, nil for none.
+// check returns the flow of a hello, or -1 if unknown, and the answer, which it writes into b; nil for no
+// answer.
 func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
@@ -314,8 +315,8 @@ func udpNetwork(a netip.Addr) string {
 	return "udp6"
 }
 
-// unfragmented makes a packet that does not fit an error instead of fragments: the packet size is what is
-// being measured.
+// unfragmented makes sending a packet that does not fit fail, instead of fragmenting it: the packet size is
+// what is being measured.
 func unfragmented(network, _ string, c syscall.RawConn) error {
 	ip := 4
 	if network == "udp6" {

@@ -101,7 +101,7 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, checked che
 	return best
 }
 
-// AskEnd asks an end for its part in a load, and reports whether it has that engine at all.
+// AskEnd asks an end for its part in a load, and reports whether the end has that engine at all.
 func AskEnd(ctx context.Context, engine string, load record.Load, side string, end End) (a check.Answer,
 	has bool) {
 	err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),

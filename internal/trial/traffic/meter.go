@@ -24,7 +24,7 @@ type meter struct {
 	scheduling string
 }
 
-// Mark holds what the process had used at an edge of the window.
+// Mark holds the resources that the process had used at an edge of the window.
 type Mark struct {
 	late         int64 // ns, how late it was taken
 	user, system int64
@@ -63,8 +63,8 @@ func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	}
 }
 
-// next returns the tick after due. The window's end is one, even between two others; past ticks are skipped,
-// but never edges.
+// next returns the tick after due. The window's end is a tick, even between two others; past ticks are
+// skipped, but never edges.
 func (m *meter) next(p *Phases, due int64) int64 {
 	n := due + m.interval
 	if due == p.End {
@@ -107,7 +107,7 @@ func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
 	}
 }
 
-// TakeMark reads what the process and its threads have used so far.
+// TakeMark reads the resources that the process and its threads have used so far.
 func TakeMark(tids []atomic.Int64) Mark {
 	k := Mark{threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
 	k.user, k.system = processCPU()
@@ -122,8 +122,7 @@ func TakeMark(tids []atomic.Int64) Mark {
 	return k
 }
 
-// Place adds the cores on which the threads run. Reading that takes long, so it is done after what was to be
-// timed.
+// Place adds the cores on which the threads run. Reading that takes long, so it is done after the timed work.
 func (k *Mark) Place(tids []atomic.Int64) {
 	for i := range tids {
 		tid := tids[i].Load()
@@ -133,7 +132,7 @@ func (k *Mark) Place(tids []atomic.Int64) {
 	}
 }
 
-// UsageBetween returns what the process used from one mark to another.
+// UsageBetween returns the resources that the process used from one mark to another.
 func UsageBetween(start, end Mark) record.EndUsage {
 	u := record.EndUsage{
 		UserNs:      end.user - start.user,

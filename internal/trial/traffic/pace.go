@@ -3,7 +3,7 @@ package traffic
 import "time"
 
 // Pace determines when how many packets are due. Deadlines are absolute, so that a late wake-up is
-// compensated by short bursts, up to MaxDebt; anything older is abandoned and counted as unsent.
+// compensated by short bursts, up to MaxDebt; older packets are abandoned and counted as unsent.
 type Pace struct {
 	perNs   float64 // packets per nanosecond; 0 = full rate
 	burst   int64   // packets per deadline
@@ -21,7 +21,7 @@ const (
 	MaxDebt   = 10 * time.Millisecond
 )
 
-// NewPace paces a bit rate of packets with so many bytes of payload on average; 0 is full rate.
+// NewPace paces a bit rate of packets with a given mean payload in bytes; 0 is full rate.
 func NewPace(bps, payload float64) Pace {
 	if bps <= 0 {
 		return Pace{Forever: true}
@@ -55,8 +55,8 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
 }
 
-// Most returns the largest number of packets that were due at once since its previous call, and thus sent
-// back to back: after a late wake-up far more than one burst.
+// Most returns the largest number of packets that were due at once since its previous call, and were thus
+// sent back to back: after a late wake-up that is far more than one burst.
 func (p *Pace) Most() int64 {
 	most := p.most
 	p.most = 0

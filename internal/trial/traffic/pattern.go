@@ -39,7 +39,7 @@ func (p Pattern) Fill(b []byte, at uint64) {
 	}
 }
 
-// Mismatches counts the bytes of b that differ from those at position at on.
+// Mismatches counts the bytes of b that differ from those at position at and following.
 func (p Pattern) Mismatches(b []byte, at uint64) int64 {
 	var n int64
 	for len(b) > 0 && at%8 != 0 {

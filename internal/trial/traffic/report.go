@@ -42,7 +42,7 @@ type FlowReport struct {
 	// Announced.
 	record.Packets
 	Highest   int64 `json:"highest,omitempty"`
-	Announced int64 `json:"announced,omitempty"` // number sent, by the cool-down; -1 if none of that arrived
+	Announced int64 `json:"announced,omitempty"` // number sent, by the cool-down; -1 if none of those arrived
 
 	// Notes are further facts: counts are summed over an end's flows, except "…_bytes", whose maximum counts.
 	Notes map[string]int64 `json:"-"`
@@ -170,13 +170,13 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 	return t, nil
 }
 
-// addCaveats reports what the tester itself lost or read late, and packets that are not those of a wire.
+// addCaveats reports what the tester itself lost or read late, and packets that could not exist on a wire.
 func addCaveats(t *record.Traffic) {
 	say := func(kind, format string, args ...any) {
 		t.Caveats = append(t.Caveats, record.Caveat{Kind: kind, Text: fmt.Sprintf(format, args...)})
 	}
 	for _, side := range sides {
-		// The path did carry packets for which a receiver's own socket buffer had no room.
+		// The path did carry the packets for which a receiver's own socket buffer had no room.
 		n := t.Details[side+".socket_drops"]
 		if n != "" && n != "0" {
 			say("receiver-drops", "%s packets were lost in the %s receiver's own socket buffer: the tester, "+
@@ -230,8 +230,8 @@ func losers(t *record.Traffic) (out []string) {
 	return out
 }
 
-// joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender what it
-// sent. If no packet of the cool-down arrived, the receiver could not see the missing tail, and the
+// joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender the
+// packets sent. If no packet of the cool-down arrived, the receiver could not see the missing tail, and the
 // sender's count gives it.
 func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 	p := &r.Packets
@@ -257,16 +257,16 @@ func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 			f.Stream, f.Direction, p.Sent, p.Received, p.Lost)
 	}
 
-	// The packets of the window may arrive over a longer time than they were sent in (a queue that drains),
-	// never over a shorter one: silence at an edge means loss, not a shorter window.
+	// The packets of the window may arrive over a longer time than the one in which they were sent (a queue
+	// that drains), never over a shorter one: silence at an edge means loss, not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
 	f.Packets = p
 	return nil
 }
 
-// Measured explains why a load is no measurement although it ended well: an end of TCP read its counts half a
-// window late or more, so that most of them are from outside the window, or miss most of it; or a sender of
-// datagrams started that late, and offered next to nothing.
+// Measured explains why a load is not a measurement although it ended well: an end of TCP read its counters
+// late by half a window or more, so that they mostly cover time outside the window, or miss most of it; or a
+// sender of datagrams started that late, and offered next to nothing.
 func Measured(t *record.Traffic) error {
 	window := t.Load.Duration
 	fault := func(side, did string, late, waited time.Duration) error {

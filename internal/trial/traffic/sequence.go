@@ -36,7 +36,7 @@ const (
 	sequenceLeap   = 1 << 32 // a larger step is damage, not loss
 )
 
-// NewSequence returns a sequence that remembers so many numbers, a multiple of 64.
+// NewSequence returns a sequence that remembers n numbers, a multiple of 64.
 func NewSequence(numbers int) Sequence { return Sequence{seen: make([]uint64, numbers/64)} }
 
 // MemoryOf returns the memory of each of several flows.
@@ -81,7 +81,7 @@ func (s *Sequence) See32(n uint32) {
 	s.See(uint64(whole))
 }
 
-// reach brings the words up to the given one into the memory; it retires those whose place they take.
+// reach adds the words up to the given one to the memory; it retires those whose place they take.
 func (s *Sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {

@@ -32,7 +32,7 @@ type Connector func(ctx context.Context, q Part) (Running, error)
 // Endpoints turns a function that prepares an Endpoint into a Connector.
 func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	return func(ctx context.Context, q Part) (Running, error) {
-		// A size without room for a header would panic in a thread, and end the whole program.
+		// A size without room for a header would cause a panic in a thread, and end the whole program.
 		a := CheckLoad(q.Load)
 		if a.State != check.Yes {
 			return nil, fmt.Errorf("load: %s", a.Reason)
@@ -48,8 +48,8 @@ func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	}
 }
 
-// LetGo ends what a node holds for the length of a session, and waits until it is undone, for at most within
-// if the node is silent.
+// LetGo ends a setting that a node holds for the length of a session, and waits until it is undone, for at
+// most within if the node does not answer.
 func LetGo(s host.Session, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Socket is a descriptor that several threads use and one closes.
+// Socket is a descriptor that several threads use and one of them closes.
 type Socket struct {
 	FD int
 
@@ -30,7 +30,7 @@ func (s *Socket) Shutdown(how int) {
 	}
 }
 
-// Close drops what is still queued, so that nothing of this load is under way during the next one.
+// Close drops what is still queued, so that no packet of this load is in transit during the next one.
 func (s *Socket) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +108,8 @@ func Connect(fd int, to netip.AddrPort, ip int) error {
 	return nil
 }
 
-// DontFragment makes a packet that does not fit an error instead of fragments: the packet size is what is
-// being measured.
+// DontFragment makes sending a packet that does not fit fail, instead of fragmenting it: the packet size is
+// what is being measured.
 func DontFragment(fd int, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
@@ -204,7 +204,7 @@ type mmsghdr struct {
 	length uint32
 }
 
-// Batch is a set of datagrams for one system call; each has fixed space in one buffer, and more for control
+// Batch is a set of datagrams for one system call; each has fixed space in one buffer, and space for control
 // messages in another.
 type Batch struct {
 	buffer   []byte
@@ -283,8 +283,8 @@ func (b *Batch) SendGSO(fd, i, j int) error {
 	return nil
 }
 
-// Receive receives what is available without waiting. With MSG_TRUNC a datagram's length is its real one even
-// if its space is smaller, so that only the header needs to be copied.
+// Receive receives what is available without waiting. With MSG_TRUNC the length reported for a datagram is
+// its real one even if its space is smaller, so that only the header needs to be copied.
 func (b *Batch) Receive(fd int) (int, error) {
 	if b.each > 0 { // the kernel wrote the length it used
 		for i := range b.used {

@@ -4,8 +4,8 @@ package traffic
 
 import "golang.org/x/sys/unix"
 
-// DontFragment makes a packet that does not fit an error instead of fragments (ip(4) and ip6(4) of FreeBSD;
-// macOS has it since version 11).
+// DontFragment makes sending a packet that does not fit fail, instead of fragmenting it (ip(4) and ip6(4) of
+// FreeBSD; macOS supports that since version 11).
 func DontFragment(fd, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Lengths of what precedes the UDP payload.
+// Lengths of the headers before the UDP payload.
 const (
 	Ipv4Header = 20
 	ipv6Header = 40
@@ -113,14 +113,14 @@ func (d Datagram) WithCookie(c uint64) Datagram {
 // Cookie returns the cookie set by WithCookie.
 func (d Datagram) Cookie() uint64 { return d.Seq<<32 | uint64(d.Tick) }
 
-// PutSequence overwrites what differs between datagrams of one flow.
+// PutSequence overwrites the fields that differ between datagrams of one flow.
 func PutSequence(b []byte, ph Phase, seq uint64, tick uint32) {
 	b[6], b[7] = byte(ph), byte(seq&seqMask>>32)
 	binary.BigEndian.PutUint32(b[8:], uint32(seq))
 	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
-// Purposes of tags: seeing the packets of one purpose does not allow forging another's.
+// Purposes of tags: seeing the packets of one purpose does not make it possible to forge those of another.
 const (
 	TagData     = "datagram"
 	TagHello    = "hello" // and for their answers
@@ -157,8 +157,8 @@ func Welcome(tag string) []byte {
 	return h[:WelcomeSize]
 }
 
-// ReadPreamble returns the flow's index, or false for another load's: first is the preamble of flow 0 of this
-// load.
+// ReadPreamble returns the flow's index, or false if it is that of another load: first is the preamble of
+// flow 0 of this load.
 func ReadPreamble(b, first []byte, flows int) (int, bool) {
 	if len(b) != PreambleSize || !bytes.Equal(b[:16], first[:16]) {
 		return 0, false

@@ -24,8 +24,8 @@ const printFormat = "chokepoint-probe/1"
 
 // Print samples the probes every interval, count times or, with 0, until ctx ends, and writes line-delimited
 // JSON. The first line is {"format", "at_ns", "realtime_ns"}, the latter by the machine's wall clock; each
-// further one is a sample {"at_ns", "probe", "scope", "values"}, with null for a value that is not there now,
-// or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine lacks.
+// further one is a sample {"at_ns", "probe", "scope", "values"}, with null for a value that is absent at the
+// time, or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine lacks.
 func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Duration, count int) error {
 	if every <= 0 {
 		return fmt.Errorf("print samples: interval %v is not above 0", every)
@@ -137,14 +137,14 @@ type LineError struct {
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Why) }
 
-// Limits on the input, so that a foreign file exhausts nothing.
+// Limits on the input, so that a foreign file cannot exhaust the memory.
 const (
 	maxLine   = 4 << 20
 	maxValues = 1 << 26 // over all tables, including absent ones
 )
 
 // ReadPrinted parses Print's output and returns the samples that keep selects by probe and time; nil keeps
-// all. Columns that some samples lack have no value there. An error is a *LineError, or the reader's.
+// all. A column has no value where a sample lacks it. An error is a *LineError, or the reader's.
 func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)

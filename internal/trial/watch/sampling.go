@@ -20,7 +20,7 @@ type source struct {
 	sampler probe.Sampler // nil: unavailable; set under sampling.mu
 	columns []string
 	row     []float64
-	levels  bool // slow, and no counter: the difference of two reads means nothing
+	levels  bool // slow, and not a counter: the difference of two reads has no meaning
 	every   int64
 	due     int64
 	costs   []int64 // of the last reads, up to steadyCosts
@@ -59,8 +59,8 @@ const (
 	slowShare = 0.002
 	// rareFactor spaces an expensive source whose readings at the marks suffice.
 	rareFactor = 5
-	// steadyCosts is how many reads determine a source's cost: the cheapest of them does. The thread is also
-	// charged for interrupts during a read.
+	// steadyCosts is the number of reads that determine a source's cost, which is that of the cheapest. The
+	// thread is also charged for interrupts during a read.
 	steadyCosts = 5
 	// cheapTry is the cost up to which an absent source is tried at every mark; tryShare bounds the attempts
 	// at a more expensive one, such as the walk over all processes for virtual machines.
@@ -128,9 +128,9 @@ func (s *sampling) try(src *source) {
 	}
 }
 
-// retry opens sources that were absent, such as that of a kernel module loaded since, and makes them due at
-// once. The cost counts for the loop, and is bounded: a window may be short, and most absent sources, such as
-// a sensor, stay absent.
+// retry opens sources that were absent, such as that of a kernel module loaded meanwhile, and makes them due
+// at once. The cost counts for the loop, and is bounded: a window may be short, and most absent sources, such
+// as a sensor, stay absent.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
 		if src.sampler != nil || now < src.again {
@@ -215,8 +215,8 @@ func (s *sampling) loop() {
 	}
 }
 
-// asleep estimates the cost of falling asleep and waking up, which no thread's time contains by itself: the
-// sleeper leaves its thread to others, and may wake on another one.
+// asleep estimates the cost of falling asleep and waking up, which is not included in any thread's time: the
+// sleeper gives its core to other threads, and may wake up on another core.
 type asleep struct {
 	thread int
 	since  int64 // CPU time of the thread
@@ -277,7 +277,7 @@ func (s *sampling) catchUp() {
 	}
 }
 
-// tick reads what is due, or everything at a mark, and returns the CPU time that the reads took. One
+// tick reads the sources that are due, or all at a mark, and returns the CPU time that the reads took. One
 // reading of the thread's clock serves as the end of one read and the start of the next.
 func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
@@ -315,8 +315,8 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 	return read
 }
 
-// lastMark reports, at a mark, that no other follows: it is the end of a window. There a source of levels
-// reveals nothing about the window.
+// lastMark reports, at a mark, that no other follows: it is the end of a window. A level read then reveals
+// nothing about the window.
 func (s *sampling) lastMark() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +336,7 @@ func (s *sampling) nextMark() int64 {
 
 // next returns when the source is due again after a read at the time at, which may have been a mark. All
 // times are on the grid of the fast sources, because waking up costs as much as a read; missed reads are
-// skipped. A single read does not make a source expensive.
+// skipped. A source does not count as expensive after a single read.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
 	if len(src.costs) == steadyCosts {
@@ -420,7 +420,8 @@ func (s *sampling) all() []*series {
 	return all
 }
 
-// schedule adds marks. Those already past are taken at once, and that delay is not blamed on the sampler.
+// schedule adds marks. Those already past are taken at once, and their delay does not count against the
+// sampler.
 func (s *sampling) schedule(at []int64) error {
 	now := host.Monotonic()
 	s.mu.Lock()
@@ -451,8 +452,8 @@ func (s *sampling) stop() {
 const samplerCost = "sampler"
 
 // collect passes each probe's samples of from…to, and the nearest outside, to send, and returns the rest:
-// cost, log lines, stalls. It drops what ended before: each collection covers later times than the previous
-// one, and a watch of many trials must not hold them all.
+// cost, log lines, stalls. It drops the samples that ended before: each collection covers later times than
+// the previous one, and a watch of many trials must not hold them all.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData
 	s.catchUp()
@@ -479,7 +480,7 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 	}
 
 	for _, st := range s.stalls {
-		// A stall lasts from when the sample was due until it was taken.
+		// A stall lasts from the time at which the sample was due until it was taken.
 		if st.At >= from && st.At-st.LateNs <= to {
 			d.Stalls = append(d.Stalls, st)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds on what a watch keeps: 20 minutes, and little enough memory for all probes together that a small
-// router can spare it.
+// Bounds on the samples that a watch keeps: 20 minutes, and so little memory for all probes together that a
+// small router can spare it.
 const (
 	keptNs     = 20 * 60 * 1e9
 	keptValues = 2 << 20 // 16 MiB of float64
@@ -96,13 +96,13 @@ func trimSeries(all []*series, now int64) {
 	}
 }
 
-// snapshot returns a view of the rows held now. Rows are only ever added after it, so it can be read while
-// sampling continues.
+// snapshot returns a view of the rows held now. Rows are only ever added after the view, so it can be read
+// while sampling continues.
 func (s *series) snapshot() series { return series{slices.Clone(s.blocks)} }
 
 // cut copies the rows of from…to and the nearest row outside on either side, so that the edges are covered. A
-// column that a row lacks is NaN there. The cost is that of the rows after the first: n-1 reads belong to the
-// n-1 intervals that the table spans.
+// column missing from a row is NaN there. The cost is that of the rows after the first, since the table spans
+// n-1 intervals.
 func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 	from, to = s.widen(from, to)
 	var columns []string

@@ -66,8 +66,9 @@ const (
 	opCollect  = "collect"
 )
 
-// answer is a node's message in a watch: that it is resident, each core's load, or a part of a collection. A
-// collection consists of one answer per probe, so that no frame gets large, and a last one with the rest.
+// answer is a node's message in a watch: a report that the watch is resident, each core's load, or a part of
+// a collection. A collection consists of one answer per probe, so that no frame gets large, and a last one
+// with the rest.
 type answer struct {
 	Ready   bool             `json:"ready,omitempty"`
 	Live    []float64        `json:"live,omitempty"`

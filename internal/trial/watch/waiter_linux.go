@@ -14,8 +14,8 @@ import (
 )
 
 // waiter sleeps until a time or until it is woken. It uses a kernel timer in the runtime's poller: so the
-// sleeper holds no processor of Go's scheduler. One that does is asked to yield every 10 ms, which takes a
-// signal and thread switches: at 100 Hz a quarter of the watch's cost.
+// sleeper holds no processor of Go's scheduler. A goroutine that holds one is asked to yield every 10 ms,
+// which takes a signal and thread switches: at 100 Hz a quarter of the watch's cost.
 type waiter struct {
 	timer *os.File
 	conn  syscall.RawConn
@@ -32,7 +32,7 @@ func newWaiter() (*waiter, error) {
 	}
 
 	w := &waiter{timer: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
-	w.look = w.over // made once, as each would be on the heap
+	w.look = w.over // made once, as each new one would be on the heap
 	if w.conn, err = w.timer.SyscallConn(); err != nil {
 		w.timer.Close()
 		return nil, fmt.Errorf("wait for timerfd: %w", err)
@@ -59,7 +59,7 @@ func (w *waiter) over(uintptr) bool {
 	}
 
 	w.set(min(w.at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
-	return w.woken.Swap(false) // which arrived meanwhile, and would be lost
+	return w.woken.Swap(false) // it arrived meanwhile, and would be lost
 }
 
 func (w *waiter) set(ns int64, flags int) {

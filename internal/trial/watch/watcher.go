@@ -30,7 +30,7 @@ type Watcher struct {
 	session host.Session
 	reader  sync.WaitGroup
 
-	mu      sync.Mutex // also orders what is sent
+	mu      sync.Mutex // also orders the messages sent
 	clock   clockReading
 	cores   []float64
 	ended   error // why the reader has stopped
@@ -50,7 +50,7 @@ type collection struct {
 }
 
 // Start starts the named probes on the node and returns once they are resident. It fails without a session,
-// or if the node refuses; probes that the node lacks are samples with the reason.
+// or if the node refuses; probes that do not exist on the node yield samples with the reason.
 func Start(ctx context.Context, agent host.Agent, node string, probes []string, opts Options) (*Watcher,
 	error) {
 	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
@@ -167,8 +167,8 @@ func (w *Watcher) take(a answer) {
 	}
 }
 
-// maxCollected bounds what a node may send in one collection: many times what it keeps, since columns that
-// come and go leave gaps.
+// maxCollected bounds what a node may send in one collection: many times what the node keeps, since columns
+// that come and go leave gaps.
 const maxCollected = 16 * 8 * keptValues
 
 // sizeOf returns the approximate size of samples.
@@ -225,8 +225,8 @@ func (w *Watcher) Live() []float64 {
 }
 
 // Collect fetches the samples of from…to, and the nearest sample outside on either side. The node keeps at
-// most 20 minutes, and nothing from before the from of the last collection. Clock holds the relation at Start
-// or the last Collect, and now; times are shifted by their mean.
+// most 20 minutes, and nothing from before the start of the last collection. Clock holds the relation of the
+// clocks at Start or the last Collect, and at present; times are shifted by the mean of both.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	before, after, err := w.sync(ctx)
 	if err != nil {

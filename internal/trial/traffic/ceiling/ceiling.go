@@ -1,5 +1,5 @@
-// Package ceiling measures what the tester alone can do, with no router between: which kinds of traffic are
-// measured, and how often. It draws no conclusion from the numbers.
+// Package ceiling measures what the tester alone can do, without a router in between: it defines which kinds
+// of traffic are measured, and how often. It draws no conclusion from the numbers.
 package ceiling
 
 import (
@@ -47,9 +47,9 @@ const usualMTU = 1500
 // Kind is a kind of traffic whose ceiling is measured.
 type Kind record.TrafficKind
 
-// KindOf returns the kind of traffic of an engine's load over a link. Flows begun at a rate may be any number
-// at once, so theirs has many streams. Datagrams have a size of their own, whatever the link's MTU, and the
-// engine for frames has nothing to offload.
+// KindOf returns the kind of traffic of an engine's load over a link. Any number of flows begun at a rate may
+// be open at once, so their kind has many streams. Datagrams have a size of their own, whatever the link's
+// MTU, and the engine for frames has nothing to offload.
 func KindOf(engine string, l record.Load, over record.Link) Kind {
 	if l.Protocol == "udp" {
 		over.MTU = l.PacketSize
@@ -90,7 +90,7 @@ func (k Kind) Frames() bool { return k.Engine == framesEngine }
 // String names the kind.
 func (k Kind) String() string { return k.Over("") }
 
-// Over names the kind in a result, with what it was measured over. It does not mention the default,
+// Over names the kind in a result, with the conditions of the measurement. It does not mention the default,
 // separately numbered packets as on a wire.
 func (k Kind) Over(way string) string {
 	streams := "1 stream"
@@ -161,7 +161,7 @@ const (
 	maxSockets = 64
 )
 
-// classes of traffic: those of sockets, then frames.
+// classes of traffic: that of sockets, then frames
 var classes = [...]Kind{
 	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {
 		Engine:   flowsEngine,
@@ -233,11 +233,11 @@ func spread(kinds []Kind) []Kind {
 	return out
 }
 
-// Loopback measures what the tester alone can do, with no router between: over the loopback device of the
-// agent's node, which must be up. Sender and receiver share the machine, as in a local lab. The device passes
-// large packets whole, as many network cards do.
+// Loopback measures what the tester alone can do, without a router in between: over the loopback device of
+// the agent's node, which must be up. Sender and receiver share the machine, as in a local lab. The device
+// passes large packets whole, as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
-	// somebody else's request, which would keep this machine busy
+	// a request of another user, which would keep this machine busy
 	most := 2 * (len(classes) - 1) * maxKinds
 	if len(kinds) > most {
 		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
@@ -259,8 +259,8 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 	return ceilings(ctx, end, end, "loopback", kinds)
 }
 
-// Direct measures what the tester alone can do between two ends of one machine with nothing between, on links
-// with the kinds' offload. Kinds measured before a failure are returned with the error.
+// Direct measures what the tester alone can do between two ends of one machine with nothing in between, on
+// links with the kinds' offload. Kinds measured before a failure are returned with the error.
 func Direct(ctx context.Context, near, far traffic.End, kinds []Kind) ([]record.Ceiling, error) {
 	return ceilings(ctx, near, far, "direct", kinds)
 }

@@ -38,7 +38,7 @@ type choice struct {
 	why  []string
 }
 
-// instead explains why the mode is not a better one, "" if it is the best.
+// instead explains why a better mode was not chosen, "" if the mode is the best.
 func (c choice) instead() string { return strings.Join(c.why, "; ") }
 
 // choose returns the first mode that works; if want names one, only that.
@@ -173,8 +173,8 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 		return w, nil
 	}
 
-	// Many cards lose their link for seconds when a program is attached, and with it everything else on it,
-	// such as the control connection.
+	// Many cards lose their link for seconds when a program is attached, and with it every connection, such
+	// as the control connection.
 	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
 		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
 			record.FramesLive, record.SinkDriver)

@@ -46,7 +46,7 @@ type xdpFlow struct {
 	port   *xdpPort
 	thread *xdpSender // sender of its BPF test-run frames; else nil
 	sends  bool
-	index  int     // among those of its direction
+	index  int     // index among the flows of its direction
 	first  bool    // first of the end's flows; it does the work of all
 	mean   float64 // payload
 	perNs  float64 // requested frames; 0 = full rate
@@ -299,7 +299,7 @@ func (s xdpSink) Run(ph *traffic.Phases) error {
 			before, last = n, max(last, traffic.Monotonic())
 		}
 
-		// Only after a look: a thread that woke late saw nothing of the time in between.
+		// Only after a look: a thread that woke up late saw nothing of the time in between.
 		if ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
 			return nil
 		}
@@ -345,7 +345,7 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// sendPhases holds when a sender saw each phase begin, 0 = never, and when it finished. Those of a
+// sendPhases holds when a sender saw each phase begin, 0 = never, and when it finished. The phases of a
 // packetSocket are known once the run has ended.
 type sendPhases struct {
 	began [bpf.Cooldown + 2]int64
@@ -418,7 +418,7 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
 }
 
-// Received may run beside the meter: it reads for itself.
+// Received may run beside the meter: it reads the counters itself.
 func (f *xdpFlow) Received() (bytes, packets int64) {
 	if !f.sends && f.bySocket() {
 		packets = f.moved.Load()
@@ -470,7 +470,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 			return r
 		}
 
-		// What was due within the window, however late it was sent.
+		// The packets that were due within the window, however late they were sent.
 		r.Unsent = f.unsent(r.Sent, int64(p.request.Load.Duration))
 		if r.Ns > 0 && r.Unsent <= r.Sent {
 			r.Ns = p.atLeastDue(r.Ns)
@@ -500,7 +500,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	return r
 }
 
-// unsent returns how many frames the rate required in a time beyond those sent.
+// unsent returns how many more frames than were sent the rate required in a time.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
 // atLeastDue returns how long the frames of a window took. A paced window that began late has caught up: its

@@ -14,7 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node side of the xdp engine: that of an end, or of the device that an end's frames enter.
+// Serve is the node side of the xdp engine: either the side of an end, or that of the device into which an
+// end's frames go.
 func (XDP) Serve(ctx context.Context, s host.Session) error {
 	var q traffic.Request
 	if err := s.Recv(&q); err != nil {

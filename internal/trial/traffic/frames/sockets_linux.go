@@ -186,8 +186,8 @@ func (s *txSender) settle(ph *traffic.Phases) error {
 const txSettle = 200 * time.Millisecond
 
 // packetSocket sends whole frames by AF_PACKET, many per call, bypassing the queueing discipline (packet(7)).
-// Frames are made in its slots; one that the device refuses stays queued, so that it is not counted as sent
-// too early. Only one thread uses it.
+// Frames are made in its slots; a frame that the device refuses stays queued, so that it is not counted as
+// sent too early. Only one thread uses it.
 type packetSocket struct {
 	traffic.Socket
 	batch      *traffic.Batch

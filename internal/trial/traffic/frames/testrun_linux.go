@@ -39,7 +39,7 @@ type xdpSender struct {
 }
 
 // shares distributes an end's flows over its threads of BPF test-run frames, one per core. A virtual link
-// puts what a core sends into the receive queue of that core's number: two cores that shared one would
+// puts what a core sends into the receive queue of that core's number: two cores that shared a queue would
 // obstruct each other, so there are no more threads than queues. Flows stay on their thread, because frames
 // sent on two could overtake each other.
 func (p *xdpPort) shares() []*xdpSender {
@@ -86,7 +86,8 @@ func (p *xdpPort) shares() []*xdpSender {
 func (*xdpSender) Name() string { return "a sender of frames" }
 
 // enter starts the thread, which is in the kernel from then on; frames are due once run has set the timeline.
-// So the time that the kernel takes to begin, which grows the more others send, does not count for the load.
+// So the time that the kernel takes to begin, which grows with the number of others that send, does not count
+// for the load.
 func (s *xdpSender) enter() {
 	s.done = make(chan error, 1)
 	started := make(chan int)
@@ -170,7 +171,7 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 	return errors.Join(err, failed)
 }
 
-// runDelay returns how long, in ns, a thread of this process has waited for a CPU since it began
+// runDelay returns how long, in ns, a thread of this process has waited for a CPU since the thread began
 // (Documentation/scheduler/sched-stats.rst); 0 if the kernel does not report it.
 func runDelay(tid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
@@ -205,7 +206,7 @@ func (s *xdpSender) refresh() error {
 	return nil
 }
 
-// describeSenders describes what the threads do, and their cores.
+// describeSenders describes the threads' modes, and their cores.
 func describeSenders(list []*xdpSender) (what, cores string) {
 	burst, stamped := list[0].frames.Burst()
 	threads := "one thread"

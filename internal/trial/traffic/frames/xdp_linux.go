@@ -48,7 +48,7 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 }
 
 // refusal explains why an end does not support frames, whatever the load, "" if it does: the peer of lab pair
-// does not, nor does an agent of another system.
+// does not support them, nor does an agent of another system.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
 		a, has := traffic.AskEnd(ctx, x.Name(), load, "", end)
@@ -137,7 +137,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		case c.mode == "":
 			return x.fallBack(ctx, near, far, load, conductor, pair[0].Node+": "+c.instead())
 		case c.mode == record.FramesLive && pair[0].Next != nil && pair[0].Next.Node != pair[1].Node:
-			next[side] = pair[0].Next // the other end prepares its own
+			next[side] = pair[0].Next // the other end prepares its own device
 		}
 	}
 
@@ -229,6 +229,6 @@ func ratePPS(load record.Load) float64 {
 	return load.RateBps / bits
 }
 
-// xdpDrain bounds the wait, after the senders' end and after the last frame that arrived, for another one:
+// xdpDrain bounds the wait, after the senders' end and after the last frame that arrived, for a further one:
 // frames have no end marker, and a queue on the path empties for as long as the timeline allows.
 const xdpDrain = 30 * time.Millisecond

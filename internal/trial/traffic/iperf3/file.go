@@ -15,15 +15,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// File holds one test written with --json by somebody else's iperf3.
+// File holds one test written with --json by another user's iperf3.
 type File struct {
 	Traffic *record.Traffic
 	Began   time.Time // zero if unknown
 	Title   string    // from --title
 	Extra   string    // from --extra-data
-	// Alone: it lacks the other end's own intervals.
+	// Alone is set if the file lacks the other end's own intervals.
 	Alone bool
-	// Printed: it is iperf3's output without --json, with rates of three digits.
+	// Printed is set for iperf3's output without --json, with rates of three digits.
 	Printed bool
 	// Missing lists factors that the file does not record.
 	Missing []factor.Name
@@ -132,7 +132,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e7) * float64(time.Second))
 }
 
-// keepOwn drops the series that only the other end has; near tells which end wrote the report.
+// keepOwn drops the series that only the other end has; near is set if the near end wrote the report.
 func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 	for i := range t.Flows {
 		f := &t.Flows[i]

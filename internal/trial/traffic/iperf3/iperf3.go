@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine offers load by an installed iperf3, so that results can be compared with everybody else's. Its
+// Engine offers load by an installed iperf3, so that results can be compared with other people's. Its
 // measured window is iperf3's report without the warm-up, and begins when its connections are made.
 type Engine struct{}
 
@@ -72,7 +72,7 @@ type iperf3Output struct {
 }
 
 // Offer runs iperf3 as a server at the listening end, unless a third party's is there, and as a client at the
-// other. The counts of a third party's server come from what it sends the client at the end.
+// other. The counts of a third party's server come from the results that it sends to the client at the end.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	a := checkIperf3(load)
@@ -120,8 +120,8 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// joinIperf3 makes traffic from both ends' output. Without the server's output, if that is a third party's,
-// it lacks that side's series.
+// joinIperf3 makes traffic from both ends' output. If the server is a third party's, its output is missing,
+// and so are that side's series.
 func joinIperf3(load record.Load, client, server []byte, started int64) (*record.Traffic, error) {
 	cr, err := readIperf3(client)
 	if err != nil {

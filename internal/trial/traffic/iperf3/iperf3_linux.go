@@ -21,7 +21,7 @@ import (
 
 // Serve is the node side of the adapter.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
-	// However this ends, so does the process.
+	// However this ends, the process ends with it.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return traffic.Serve(ctx, s, func(traffic.Request) check.Answer { return installedIperf3(ctx) }, connect)
@@ -65,7 +65,7 @@ func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 }
 
 // holdPort finds a free port, and protects it from connections and other listeners until release. iperf3 may
-// listen on it meanwhile: it uses SO_REUSEADDR, and nobody listens here (socket(7)).
+// listen on it meanwhile: it uses SO_REUSEADDR, and this socket does not listen (socket(7)).
 func holdPort(addr netip.Addr) (port int, release func(), err error) {
 	family, at := traffic.Sockaddr(netip.AddrPortFrom(addr, 0))
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -106,13 +106,13 @@ type child struct {
 	process host.Process // nil = not started
 	started int64
 	done    chan struct{}
-	out     []byte // like those below, belongs to the reader until done is closed
+	out     []byte // like the following fields, belongs to the reader until done is closed
 	stderr  []byte
 	usage   host.Usage
 	err     error
 }
 
-// maxOutput bounds what is kept of an iperf3's output.
+// maxOutput bounds how much of an iperf3's output is kept.
 const maxOutput = 16 << 20
 
 func (c *child) start(ctx context.Context) error {
@@ -146,8 +146,8 @@ func (c *child) Close() {
 	}
 }
 
-// slack allows for what iperf3 does beyond the window: its own connections, exchange of results and rounding
-// to seconds.
+// slack allows for the time that iperf3 needs beyond the window: its own connections, exchange of results and
+// rounding to seconds.
 const slack = 8 * time.Second
 
 // Run returns the output, or why there is none. iperf3 explains its failures in the JSON. The end that opens
@@ -190,7 +190,8 @@ func (c *child) outcome() (iperf3Output, error) {
 	return iperf3Output{JSON: c.out, Usage: c.usage, Started: c.started}, nil
 }
 
-// awaitListening waits for the server's socket. A connection would use up its only test.
+// awaitListening waits for the server's socket. It does not connect, since a connection would use up the
+// server's only test.
 func (c *child) awaitListening(ctx context.Context, port int) error {
 	limit := traffic.Monotonic() + int64(traffic.Patience)
 	for traffic.Monotonic() < limit {

@@ -10,8 +10,8 @@ import (
 )
 
 // iperf3Report holds the used parts of iperf3's -J output; versions add and drop keys. Its "sender" does not
-// say which of two lines is the sender's: it tells whether the program that wrote the file sends in that
-// stream.
+// distinguish the sender's line from the receiver's: it indicates whether the program that wrote the file
+// sends in that stream.
 type iperf3Report struct {
 	Start struct {
 		Connected []iperf3Socket `json:"connected"`
@@ -142,7 +142,7 @@ func readIperf3(b []byte) (*iperf3Report, error) {
 	return &r, r.check()
 }
 
-// FailedError is the error of a test that iperf3 itself reports as failed, in its words.
+// FailedError is the error of a test that iperf3 itself reports as failed, with iperf3's message.
 type FailedError struct{ Text string }
 
 func (e *FailedError) Error() string { return "iperf3: " + e.Text }
@@ -159,7 +159,7 @@ func (r *iperf3Report) check() error {
 
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
-			s.Lost = nil // in one interval it is negative if late packets arrive that had counted as lost
+			s.Lost = nil // negative in an interval in which late packets arrived that had counted as lost
 			if err := s.plausible(); err != nil {
 				return fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
 			}
@@ -178,7 +178,7 @@ func (r *iperf3Report) check() error {
 }
 
 // Bounds on iperf3's counts. The receiver knows losses and the sender what was sent; their counts differ by
-// the packets on their way at the edges: that many more may be lost than sent, or fewer than none.
+// the packets in transit at the edges: by that number more packets may be lost than sent, or fewer than none.
 const (
 	maxCounted  = 1 << 53
 	edgeShare   = .01
@@ -290,8 +290,8 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 	return flows, nil
 }
 
-// tcpTotals: the client's file has both sides' counts, because the server sends its own; in the server's file
-// the other side's are zero.
+// tcpTotals: the client's file has both sides' counts, because the server sends its own; in the server's
+// file, those of the other side are zero.
 func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives iperf3Side) error {
 	if sent.Bytes == nil || received.Bytes == nil {
 		return errors.New("how many bytes were sent or received is unknown")
@@ -314,9 +314,9 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	return nil
 }
 
-// udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's file
-// has in every direction. The receiving side's own count of packets differs by those under way at the edges,
-// and is not used.
+// udpTotals: the sending side's packets are those that it sent; losses are counted by the receiver, and the
+// client's file has them in every direction. The receiving side's own count of packets differs by those in
+// transit at the edges, and is not used.
 func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	sends, receives iperf3Side) error {
 	p := &record.Packets{UnsentUnknown: true}

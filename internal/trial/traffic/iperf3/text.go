@@ -24,8 +24,8 @@ type Printed struct {
 	Err      error
 }
 
-// ReadPrinted parses the tests in iperf3's output without --json, whatever surrounds or separates them. Rates
-// have the three digits of the text, and bytes follow from them.
+// ReadPrinted parses the tests in iperf3's output without --json, ignoring text around and between them.
+// Rates have the three digits of the text, and bytes are computed from them.
 func ReadPrinted(text []byte) []Printed {
 	var p printedReader
 	at := 0
@@ -302,7 +302,7 @@ func count(s string) *float64 {
 	return nil
 }
 
-// What this text lacks, and another would have.
+// What this text lacks and other output would have.
 var (
 	errPrinted = check.WithHint(errors.New("iperf3's last lines, those of sender and receiver, are not "+
 		"all in it"),
@@ -473,7 +473,7 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 			}
 		}
 
-		if t.server { // which only has its own counts
+		if t.server { // which has only its own counts
 			zero := 0.0
 			for k, c := range side {
 				if c == nil && side[1-k] != nil {

@@ -100,7 +100,7 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	}
 
 	var answered echoReport
-	if len(raw[1]) > 0 { // a router's kernel reports nothing
+	if len(raw[1]) > 0 { // a router's kernel does not report any
 		if err := json.Unmarshal(raw[1][0], &answered); err != nil {
 			return nil, fmt.Errorf("read the result of the echo: %w", err)
 		}
@@ -163,14 +163,14 @@ type openEcho func(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket
 type echoSocket interface {
 	// settle prepares the calling goroutine to receive, and returns its thread and scheduling class.
 	settle() (tid int, scheduling string)
-	// receive waits some milliseconds for a datagram; arrived is the kernel's time for it, 0 if unknown. What
-	// somebody else sent yields no bytes.
+	// receive waits some milliseconds for a datagram; arrived is the kernel's time for it, 0 if unknown. A
+	// datagram from another sender yields no bytes.
 	receive() (b []byte, arrived int64)
 	reply(b []byte) error
 	Close()
 }
 
-// echoer returns probes with the time they spent here. It accepts only the sender of the first hello.
+// echoer returns probes with the time that they spent here. It accepts only the sender of the first hello.
 type echoer struct {
 	hellos *traffic.HelloServer
 	socket echoSocket
@@ -236,7 +236,7 @@ func (e *echoer) serve() {
 }
 
 // echo returns a probe. The residence is the time from the kernel's stamp of the arrival to just before the
-// answer is given to the kernel.
+// answer is passed to the kernel.
 func (e *echoer) echo(b []byte, arrived int64) {
 	b[6] = byte(traffic.PhaseEcho)
 	residence := int64(-1)
@@ -265,7 +265,7 @@ type echoReport struct {
 	Usage      record.EndUsage `json:"usage"`
 }
 
-// parts divides a report into messages of so many probes.
+// parts divides a report into messages with a limited number of probes.
 func parts(l *record.Latency) (list []any) {
 	for i := 0; i == 0 || i < len(l.RTT); i += partProbes {
 		j := min(i+partProbes, len(l.RTT))

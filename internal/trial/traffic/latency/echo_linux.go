@@ -33,8 +33,8 @@ func openStamped(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, 
 	return &stampedEcho{newStampedSocket(fd, size), at, prober}, nil
 }
 
-// settle leaves the socket to this thread alone, and makes the kernel drop what others send. If it does not,
-// the source address decides.
+// settle reserves the socket for this thread, and makes the kernel drop what others send. If that fails, the
+// source address decides.
 func (e *stampedEcho) settle() (tid int, scheduling string) {
 	e.listener.Close()
 	unix.SetNonblock(e.FD, false)

@@ -116,7 +116,7 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	around := icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag))
 	p := newStampedProber(fd, q.Request, around)
 	p.kernel = true
-	p.back = traffic.PhaseProbe // a kernel returns what it received
+	p.back = traffic.PhaseProbe // a kernel echoes what it received
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)
 	}
@@ -129,8 +129,8 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	return p.ready(), nil
 }
 
-// openICMP opens a ping socket, which any user may do whose group is in net.ipv4.ping_group_range, or else a
-// raw one, which needs CAP_NET_RAW.
+// openICMP opens a ping socket, which is open to any user whose group is in net.ipv4.ping_group_range, or
+// else a raw one, which needs CAP_NET_RAW.
 func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 	domain, sa := traffic.Sockaddr(netip.AddrPortFrom(q.Addr, 0))
 	protocol := unix.IPPROTO_ICMP

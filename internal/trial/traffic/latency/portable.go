@@ -12,7 +12,7 @@ import (
 )
 
 // ServePortable is a node side of the latency probe that needs only package net. It has no kernel stamps, so
-// that round trips include the wake-ups of both ends' processes, whatever the other end is.
+// that round trips include the wake-ups of both ends' processes, whatever runs at the other end.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, func(at *net.UDPConn, prober netip.AddrPort, _ int) (echoSocket, error) {
 		return &portableEcho{at, prober, make([]byte, 1<<16)}, nil

@@ -11,7 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// framing puts a probe's payload into what the socket sends and receives; the zero value adds nothing.
+// framing converts between a probe's payload and what the socket sends and receives; the zero value adds
+// nothing.
 type framing struct {
 	head int                                      // bytes before the payload
 	room int                                      // further bytes that an answer may have
@@ -116,7 +117,7 @@ func (p *prober) sendEnd() {
 	}
 }
 
-// sendAll sends each probe when it is due. tids receives the threads that spend time on it.
+// sendAll sends each probe when it is due. tids receives the threads that do the sending.
 func (p *prober) sendAll(tids []atomic.Int64) {
 	b := make([]byte, p.head+p.payload)
 	p.begin = traffic.TakeMark(tids)
@@ -164,8 +165,8 @@ func (p *prober) listening() bool {
 		!(p.allSent.Load() && p.answered >= p.emitted.Load())
 }
 
-// enter processes what was received at a time. It returns the payload with the first answer to a probe, and
-// nil for everything else.
+// enter processes a received packet. It returns the payload if it is the first answer to a probe, and nil for
+// everything else.
 func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	if p.open != nil {
 		var ok bool

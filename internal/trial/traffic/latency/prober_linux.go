@@ -50,7 +50,7 @@ func (p *stampedProber) ready() *stampedProber {
 	return p
 }
 
-// Run sends probes along the timeline. The report is divided into parts of so many probes.
+// Run sends probes along the timeline. The report is divided into parts with a limited number of probes.
 func (p *stampedProber) Run(ctx context.Context, w record.Window, say func(traffic.Progress) error) ([]any,
 	error) {
 	if err := p.run(ctx, w, say, p.send, p.receive); err != nil {

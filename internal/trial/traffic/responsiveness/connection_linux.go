@@ -15,9 +15,9 @@ import (
 )
 
 // A connection of the responsiveness engine carries frames: a header with kind, length and number, and as
-// many bytes as the length says. A request has to wait for the bulk frames given to the kernel before it, as
-// on an HTTP/2 connection. The kernel's unsent data is bounded, so that the path's queue is measured, and not
-// the sender's.
+// many bytes as its length. A request has to wait for the bulk frames given to the kernel before it, as on an
+// HTTP/2 connection. The kernel's unsent data is bounded, so that the path's queue is measured, and not the
+// sender's.
 const (
 	frameHeader = 16
 	bulkSize    = 16 << 10 // of the longest frame
@@ -34,8 +34,8 @@ const (
 	adaptEvery  = 100 * time.Millisecond
 )
 
-// unsentFor returns the unsent limit for a connection that has carried so many bytes in a time, and the
-// length of its bulk frames: at most half of that.
+// unsentFor returns the unsent limit for a connection that has carried a number of bytes in a time, and the
+// length of its bulk frames: at most half of the limit.
 func unsentFor(bytes, ns int64) (unsent, length int) {
 	perTime := float64(bytes) * float64(unsentTime) / float64(max(ns, 1))
 	unsent = int(min(max(perTime, minUnsent), maxUnsent))
@@ -199,7 +199,7 @@ func (f *requestFlow) receive(p *traffic.Phases) error {
 			x.kind = frameResponse
 			select {
 			case f.outbox <- x:
-			default: // a peer that asks faster than it is answered
+			default: // a peer that sends requests faster than they are answered
 				return fmt.Errorf("receive: more than %d requests at once", outboxRoom)
 			}
 		case x.kind == frameResponse:

@@ -61,7 +61,7 @@ func (r *requester) begin(ctx context.Context, w record.Window) {
 	r.busy.Go(func() { r.each(r.askLoaded, requestInterval/2) })
 }
 
-// finish abandons what is still under way.
+// finish abandons unanswered requests.
 func (r *requester) finish() {
 	r.stop.Store(true)
 	r.cancel()
@@ -86,11 +86,11 @@ func (r *requester) each(do func(int), shift time.Duration) {
 	}
 }
 
-// goForeign connects, asks and leaves, beside everything else.
+// goForeign makes a foreign request on a connection of its own, concurrently with everything else.
 func (r *requester) goForeign(ctx context.Context) {
 	select {
 	case r.foreign <- struct{}{}:
-	default: // that many unanswered ones say enough
+	default: // that many unanswered ones are enough to know
 		r.note(traffic.Monotonic(), -1, -1)
 		return
 	}

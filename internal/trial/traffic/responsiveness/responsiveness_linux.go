@@ -17,15 +17,15 @@ import (
 
 // Engine loads a path with TCP and measures meanwhile how long a request takes, on connections of their own
 // and on those that carry the load, as described by draft-ietf-ippm-responsiveness. It uses neither TLS nor
-// HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
-// load's, not raised until the path is full. Its node side needs Linux.
+// HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is given
+// by the load, and not raised until the path is full. Its node side needs Linux.
 type Engine struct{}
 
 // Name is "responsiveness".
 func (Engine) Name() string { return "responsiveness" }
 
 // requestInterval is the time between two foreign requests, and between two loaded ones: together 80 per
-// second, of the 100 that the draft allows. They use less than 5 % of a link of 4 Mbit/s.
+// second; the draft allows 100. They use less than 5 % of a link of 4 Mbit/s.
 const requestInterval = 25 * time.Millisecond
 
 // maxRequestFlows bounds the threads of one end.
@@ -70,7 +70,7 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 
 // connect makes one connection per flow, whichever end sends in it, and prepares to ask or to answer.
 func connect(ctx context.Context, l *traffic.Endpoint) error {
-	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has a thread for either direction
+	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has one thread per direction
 	l.Mode = func() string {
 		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in "+
 			"the kernel", bulkSize>>10, unsentTime)

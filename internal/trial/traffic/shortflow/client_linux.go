@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// failurePause separates a stream's next flow from a failed one, so that flows that are refused at once do
-// not become a flood.
+// failurePause is the pause between a failed flow and a stream's next one, so that flows that are refused at
+// once do not become a flood.
 const failurePause = int64(10 * time.Millisecond)
 
 // clientStream is a stream at the end that opens.
@@ -62,7 +62,7 @@ type client struct {
 
 	table  *flowTable[clientConn]
 	alarm  *alarm
-	idle   []idleStream  // those that begin the next flow by themselves
+	idle   []idleStream  // the streams that begin the next flow by themselves
 	due    *flowArrivals // for flows begun at a rate
 	turn   int
 	number uint64
@@ -116,7 +116,7 @@ func (a *client) Run(p *traffic.Phases) error {
 	return a.err
 }
 
-// round begins what is due and serves what is ready.
+// round begins the flows that are due and serves those that are ready.
 func (a *client) round(p *traffic.Phases) error {
 	next := a.launch(p)
 	wait := traffic.CallTimeout
@@ -147,10 +147,10 @@ func (a *client) round(p *traffic.Phases) error {
 	return nil
 }
 
-// never is a time that does not come.
+// never is a time that never comes.
 const never = int64(1<<63 - 1)
 
-// launch begins the flows that are due, and returns when the next one is.
+// launch begins the flows that are due, and returns the time of the next one.
 func (a *client) launch(p *traffic.Phases) (next int64) {
 	now := traffic.Monotonic()
 	if now >= p.End {
@@ -271,7 +271,7 @@ func (a *client) serve(c *clientConn) {
 	}
 }
 
-// errAnswer means a listener that does not answer as ours do.
+// errAnswer means that the listener does not answer like ours.
 var errAnswer = errors.New("wrong answer")
 
 func (a *client) move(c *clientConn) (more bool, err error) {
@@ -383,7 +383,7 @@ func (a *client) failed(c *clientConn, err error) {
 	a.release(c, now+failurePause)
 }
 
-// failureWords describes what became of a flow.
+// failureWords describes how a flow failed.
 func failureWords(err error) string {
 	switch {
 	case err == io.EOF:
@@ -394,7 +394,7 @@ func failureWords(err error) string {
 	return err.Error()
 }
 
-// leave ends flows in progress, and counts them and those that should have begun.
+// leave ends flows in progress. It counts them, and those that should have begun.
 func (a *client) leave(p *traffic.Phases) {
 	for i := range a.table.slots {
 		c := a.table.slots[i].conn

@@ -31,7 +31,7 @@ func (l *streamEnd) Unblock(how traffic.Urgency) {
 // Close does nothing.
 func (l *streamEnd) Close() {}
 
-// Report adds what was verified.
+// Report adds the result of verification.
 func (l *streamEnd) Report() traffic.FlowReport {
 	r := l.ByteFlow.Report()
 	r.Verified, r.Corrupt = l.verified.Load(), l.corrupt.Load()
@@ -48,7 +48,7 @@ type flowBuffers struct {
 
 const (
 	flowPiece = 256 << 10 // for one call
-	flowTurn  = 1 << 20   // what a connection moves before the others' turn
+	flowTurn  = 1 << 20   // bytes that a connection moves before the others' turn
 )
 
 func newFlowBuffers(q traffic.Request) *flowBuffers {
@@ -135,7 +135,7 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
-// receive receives what is available: without an error 0 means nothing so far.
+// receive receives the available data: 0 without an error means nothing so far.
 func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	for {
 		n, err := traffic.Receive(c.fd, b, flags)
@@ -151,7 +151,7 @@ func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	}
 }
 
-// head receives into its space; true once it is full.
+// head receives into the header's space; true once that is full.
 func (c *flowConn) head() (bool, error) {
 	for c.got < len(c.in) {
 		n, err := c.receive(c.in[c.got:], 0)
@@ -253,7 +253,7 @@ func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	return slot, nil
 }
 
-// wait returns those whose turn ended early, and the events that come within a time.
+// wait returns the connections whose turn ended early, and the events that come within a time.
 func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.EpollEvent, err error) {
 	n, err := traffic.EpollWait(t.poll, t.events, within)
 	if err != nil && err != unix.EINTR {

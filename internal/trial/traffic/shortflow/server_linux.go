@@ -262,7 +262,7 @@ func (a *server) move(c *serverConn) (more bool, err error) {
 	}
 }
 
-// heard reads the ask, and whose it is.
+// heard reads the request, and identifies its flow.
 func (a *server) heard(c *serverConn) error {
 	b := c.in
 	if c.fresh {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Flows makes a TCP connection for each flow, whose size is drawn from a distribution: either each stream
-// begins the next flow when one has ended, or they begin at a rate, however slow the answers are. Its node
+// Flows makes a TCP connection for each flow, whose size is drawn from a distribution. Either each stream
+// begins the next flow when one has ended, or flows begin at a rate, however slow the answers are. Its node
 // side needs Linux.
 type Flows struct{}
 
@@ -35,8 +35,8 @@ const (
 	defaultResponse = 1000
 )
 
-// maxOpenFlows bounds an opener's simultaneous connections when they begin at a rate. Later ones wait while
-// their times run.
+// maxOpenFlows bounds an opener's simultaneous connections when they begin at a rate. Further ones wait, and
+// the waiting counts in their times.
 const maxOpenFlows = 4096
 
 // maxConnectionRate is far above what sockets can do.
@@ -141,8 +141,9 @@ func checkShortFlows(s *record.ShortFlows) error {
 	return nil
 }
 
-// An opener sends an ask before its payload: the flow's number, the number of bytes that follow, and of those
-// that it wants back. The answer begins with how many of them arrived, and how many differed from those sent.
+// An opener sends an ask before its payload: the flow's number, the number of bytes that follow, and the
+// number of bytes that it wants back. The answer begins with how many bytes arrived, and how many differed
+// from those sent.
 const (
 	flowHeaderSize = 24
 	answerSize     = 16

@@ -25,7 +25,7 @@ func (t *flowTally) within(intended int64) bool {
 	return intended >= t.window.Start && intended < t.window.End
 }
 
-// begin counts a flow that was due to start, and did later or not at all.
+// begin counts a flow that was due to start, and started later or not at all.
 func (t *flowTally) begin(intended, size int64) {
 	if t.within(intended) {
 		t.Started++

@@ -23,8 +23,8 @@ type FlowSizes struct {
 	points []sizePoint // for a published one
 }
 
-// sizePoint gives the share of all flows with at most so many packets. Between two points the size is
-// uniform; the first has its whole share.
+// sizePoint gives the share of all flows with at most a number of packets. Between two points the size is
+// uniform; the first point has its whole share.
 type sizePoint struct {
 	packets int64
 	share   float64
@@ -130,7 +130,7 @@ func (d *flowArrivals) begin(at int64) {
 }
 
 // advance moves to the next arrival. Even ones are computed from their number, so that no error accumulates;
-// those of several threads together are evenly spaced, or a Poisson process.
+// the arrivals of several threads together are evenly spaced, or a Poisson process.
 func (d *flowArrivals) advance() {
 	if d.rng != nil {
 		d.next += int64(d.rng.ExpFloat64() * d.every * float64(d.threads))

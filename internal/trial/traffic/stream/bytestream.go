@@ -38,7 +38,7 @@ func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) err
 	return nil
 }
 
-// sendSome gives the kernel up to limit bytes by one call. The stream is over once the other end has
+// sendSome passes up to limit bytes to the kernel by one call. The stream is over once the other end has
 // finished, by its own clock.
 func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (int, error)) (over bool,
 	err error) {
@@ -75,8 +75,8 @@ func (f *byteStream) received(b []byte) {
 	f.Count.Add(int64(len(b)))
 }
 
-// ended returns what the end of a received stream means, io.EOF if its sender closed it: nil once the window
-// has ended. The sender stops a little after that, by its own clock.
+// ended returns the meaning of the end of a received stream, which is io.EOF if the sender closed it: nil
+// once the window has ended. The sender stops a little after that, by its own clock.
 func ended(p *traffic.Phases, err error) error {
 	switch {
 	case p.Over(p.End):

@@ -13,7 +13,7 @@ const tickBits = 2
 func sendTick(realtime int64) uint32 { return uint32(realtime >> tickBits) }
 
 // delays is the distribution of one flow's one-way delays, relative to the first of them. A bucket is 64 ns
-// wide near it, and a sixteenth of its distance farther away.
+// wide near the first, and a sixteenth of its distance from it farther away.
 type delays struct {
 	first  uint32 // tick difference of the first packet
 	has    bool

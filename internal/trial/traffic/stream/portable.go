@@ -13,8 +13,8 @@ import (
 )
 
 // ServePortable is a node side of the native engine that needs only package net and the socket options of the
-// BSDs. The other end cannot distinguish it from that of Linux, except by what it leaves out: the kernel's
-// data about a stream, what a socket's buffer had no room for, and when datagrams arrived there.
+// BSDs. The other end cannot distinguish it from that of Linux, except by what is missing: the kernel's data
+// about a stream, the packets for which a socket's buffer had no room, and their times of arrival there.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkPortable, traffic.Endpoints(connectPortable))
 }

@@ -13,8 +13,8 @@ import (
 // package net returns from a write only when everything is accepted.
 const portableChunk = 64 << 10
 
-// portableTCP is one end of a TCP connection that carries data one way, moved by package net. It counts as
-// sent what the kernel has accepted.
+// portableTCP is one end of a TCP connection that carries data one way, moved by package net. Bytes that the
+// kernel has accepted count as sent.
 type portableTCP struct {
 	byteStream
 	conn *net.TCPConn
@@ -75,7 +75,7 @@ func (f *portableTCP) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// Unblock ends waiting calls; a sender's stream ends with what the kernel has accepted.
+// Unblock ends waiting calls. A sender's stream ends with the bytes that the kernel has accepted.
 func (f *portableTCP) Unblock(how traffic.Urgency) {
 	switch {
 	case how == traffic.AtOnce:
@@ -86,7 +86,7 @@ func (f *portableTCP) Unblock(how traffic.Urgency) {
 	}
 }
 
-// Close drops what is still queued, so that nothing of this load is under way during the next one.
+// Close drops what is still queued, so that no packet of this load is in transit during the next one.
 func (f *portableTCP) Close() {
 	f.conn.SetLinger(0)
 	f.conn.Close()

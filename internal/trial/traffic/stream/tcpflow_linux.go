@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Sizes of one system call. A large write saves sleeps and wake-ups; a receive that only truncates copies
-// nothing, so its size takes no memory.
+// Sizes of one system call. A large write saves sleeps and wake-ups; a receiving call that only truncates
+// copies nothing, so a large size takes no memory.
 const (
 	writeSize    = 1 << 20
 	truncateSize = 4 << 20
@@ -51,12 +51,12 @@ func optionsOf(i *unix.TCPInfo) []string {
 // tcpOptionECN is TCPI_OPT_ECN of linux/tcp.h: agreed on at the handshake.
 const tcpOptionECN = 8
 
-// tcpBuffers are shared by the streams of one end: what a sender sends without verification is always the
-// same, and what a receiver truncates is not stored.
+// tcpBuffers are shared by the streams of one end: without verification a sender always sends the same bytes,
+// and what a receiver truncates is not stored.
 type tcpBuffers struct{ send, trunc []byte }
 
 func newTCPBuffers(q traffic.Request) *tcpBuffers {
-	// never touched, so without memory
+	// never written to, so it occupies no memory
 	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)}
 	traffic.NewPattern(q.Load.Tag, 0).Fill(b.send, 0)
 	return b
@@ -140,7 +140,7 @@ const (
 	tcpPolls = 20
 )
 
-// take receives what one call returns; over reports that the stream has ended.
+// take receives the data of one call; over reports that the stream has ended.
 func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
@@ -193,7 +193,7 @@ func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
 	}
 }
 
-// sentBytes returns the payload that left at least once. A kernel before 4.19 does not count it; then the
+// sentBytes returns the payload that was sent at least once. A kernel before 4.19 does not count it; then the
 // bytes given to the kernel are used.
 func sentBytes(info *unix.TCPInfo, written int64) int64 {
 	if info.Bytes_sent == 0 {
@@ -214,8 +214,8 @@ func (f *tcpFlow) appendSeries(at int64, i *unix.TCPInfo) {
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
 }
 
-// appLimited reads a bit field that package unix leaves out: it follows the options and the window scales. If
-// set, the rate reveals nothing about the path.
+// appLimited reads a bit field that is missing from package unix: it follows the options and the window
+// scales. If set, the rate reveals nothing about the path.
 func appLimited(i *unix.TCPInfo) bool {
 	const offset = unsafe.Offsetof(i.Options) + 2
 	bits := *(*byte)(unsafe.Add(unsafe.Pointer(i), offset))
@@ -353,7 +353,7 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 	return f, nil
 }
 
-// poolWrite bounds what one stream may send before the next one's turn.
+// poolWrite bounds how much one stream may send before the next one's turn.
 const poolWrite = 256 << 10
 
 // tcpPool carries several streams of one direction on one thread.
@@ -431,7 +431,7 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	return nil
 }
 
-// turn moves what one call moves; over reports that the stream has ended.
+// turn moves the data of one call; over reports that the stream has ended.
 func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)

@@ -17,18 +17,18 @@ import (
 type tcpMode struct {
 	verify bool
 	pool   bool // several streams share a thread
-	// splice gives the kernel the payload's pages instead of a copy of them. It pays if the kernel segments
-	// by itself, and costs if a device does.
+	// splice gives the kernel the payload's pages instead of a copy. This pays off if the kernel does the
+	// segmentation itself, and costs time if a device does.
 	splice bool
-	// polled polls by a timer instead of being woken. It pays if every packet would wake the receiver,
-	// because the device does not merge them, and the receiver has a core to itself: waking it costs the
-	// sender's core, which carries the path as well, a sixth of its time.
+	// polled polls by a timer instead of being woken. This pays off if every packet would wake the receiver,
+	// because the device does not merge them, and the receiver has a core to itself: waking the receiver
+	// costs the sender's core, which carries the path as well, a sixth of its time.
 	polled bool
 }
 
-// threadsPerStream counts its two ends', which share the cores of a local lab. Only if each has a core do a
-// timer and a pipe cost less than they save: otherwise threads that come and go by their own clocks obstruct
-// each other.
+// threadsPerStream counts the threads of both ends, which share the cores of a local lab. Only if each has a
+// core do a timer and a pipe cost less than they save: otherwise threads that sleep and wake by their own
+// clocks obstruct each other.
 const threadsPerStream = 2
 
 // featuresTo returns the features of the device to the other end, nil if unknown.
@@ -46,8 +46,8 @@ func featuresTo(to netip.Addr) map[string]bool {
 	return features
 }
 
-// with chooses by what the device to the other end leaves to the kernel. An unknown device is assumed to
-// help.
+// with chooses the mode by which work the device to the other end leaves to the kernel. An unknown device is
+// assumed to help.
 func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMode {
 	segments := "tx-tcp-segmentation"
 	if to.Is6() {
@@ -85,8 +85,8 @@ func (w tcpMode) String() string {
 	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
 }
 
-// splicer passes pages to a socket through a pipe. The pages are never written to, so that data still under
-// way stays unchanged.
+// splicer passes pages to a socket through a pipe. The pages are never written to, so that data still in
+// transit stays unchanged.
 type splicer struct{ in, out int }
 
 func newSplicer() (*splicer, error) {
@@ -105,8 +105,8 @@ func (g *splicer) close() {
 	unix.Close(g.out)
 }
 
-// splice sends b and returns how much of it the socket accepted. The pipe's content must leave it first: a
-// full pipe would never accept the next pages.
+// splice sends b and returns how much of it the socket accepted. The pipe must be emptied first: a full pipe
+// would never accept the next pages.
 func (g *splicer) splice(p *traffic.Phases, fd int, b []byte) (int, error) {
 	iov := unix.Iovec{Base: &b[0]}
 	iov.SetLen(len(b))

@@ -10,7 +10,7 @@ import (
 // does not limit.
 type throttle struct {
 	perNs float64 // bytes
-	due   int64   // when the data moved so far would be due, at the rate
+	due   int64   // when the data moved so far is due, at the rate
 }
 
 const (
@@ -19,7 +19,7 @@ const (
 	minStep      = 1448
 )
 
-// of returns a throttle for so many flows together that have this share each.
+// of returns a throttle for n flows together, each of which has this share.
 func (t *throttle) of(flows int) *throttle {
 	if t == nil || flows == 1 {
 		return t
@@ -35,7 +35,7 @@ func (t *throttle) share(b []byte) []byte {
 	return b[:min(len(b), max(minStep, int(t.perNs*float64(throttleStep))))]
 }
 
-// wait sleeps until the data moved is due, but not beyond the window.
+// wait sleeps until the time at which the data moved is due, but not beyond the window.
 func (t *throttle) wait(p *traffic.Phases, moved int) {
 	if t == nil || moved <= 0 || p.Over(p.End) {
 		return

@@ -18,8 +18,8 @@ import (
 
 // connectUDP makes the flows. The opener's hello shows the listener where a flow comes from, behind any NAT,
 // and opens the return path. All flows share the listener's one port, so that a single port forward carries
-// them. There each has a connected socket or, if there are many, all share that of the port: kernels before
-// 6.13 search through all sockets of a port for each packet.
+// them. There each flow has a connected socket or, if there are many, all share that of the port: kernels
+// before 6.13 search through all sockets of a port for each packet.
 func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	u := &udpEnd{Endpoint: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
@@ -112,8 +112,8 @@ func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traf
 	return nil
 }
 
-// workers gives each flow a thread, or distributes them: those with sockets of their own over one thread per
-// core and direction, those that share a listener to one.
+// workers gives each flow a thread, or distributes them: flows with sockets of their own over one thread per
+// core and direction, those that share a listener to one thread.
 func (u *udpEnd) workers() []traffic.Worker {
 	parts := len(traffic.AllowedCPUs())
 	if len(u.Keys) <= traffic.OwnThreads {
@@ -193,8 +193,8 @@ type gso struct {
 }
 
 // gsoBy returns what the path to the other end allows, by the features of its first device. If the device
-// accepts a whole batch, that would cross a virtual network uncut, and no real packets would be forwarded:
-// only count mode, whose result reports it, does that.
+// accepts a whole batch, the batch would cross a virtual network uncut, and no real packets would be
+// forwarded: only count mode does that, and its result says so.
 //
 // Kernels before 6.11 refuse every datagram of a socket that sends batches, including short ones, if the
 // device leaves checksums to the kernel, as OpenVPN's does.

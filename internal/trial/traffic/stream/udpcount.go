@@ -13,7 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// For a receiver, and for end-of-stream messages, which tell it after the window how many packets there were.
+// For a receiver, and for end-of-stream messages, which inform it after the window how many packets there
+// were.
 const (
 	afterlife   = 10 * time.Millisecond // for packets overtaken by the end of the stream
 	endInterval = 2 * time.Millisecond
@@ -22,7 +23,7 @@ const (
 
 // udpCount is the account of one end of a stream of datagrams, however they are moved.
 type udpCount struct {
-	traffic.ByteFlow // Count is of payload moved in all phases, like packets
+	traffic.ByteFlow // Count is the number of payload bytes moved in all phases, like packets
 	packets          atomic.Int64
 	index            uint16
 	verify           bool
@@ -102,7 +103,7 @@ func (f *udpCount) Report() traffic.FlowReport {
 
 	r.Announced = f.announced
 	if f.announced >= 0 && !f.sequence.Finish(uint64(f.announced)) {
-		r.Announced = -1 // contradicts what arrived; the sender's count will show it
+		r.Announced = -1 // contradicts the number that arrived; the sender's count will show it
 	}
 
 	if r.Announced < 0 {
@@ -119,14 +120,14 @@ func (f *udpCount) Report() traffic.FlowReport {
 	return r
 }
 
-// tell publishes what has moved.
+// tell publishes the counts so far.
 func (f *udpCount) tell() {
 	f.packets.Store(f.moved)
 	f.Count.Store(f.movedBytes)
 }
 
-// take counts one datagram, or in count mode a batch of them, of so many bytes. b holds the first of these,
-// or all if they are verified. It was seen at now, and arrived at stamp by the kernel's realtime clock; 0 if
+// take counts one datagram, or in count mode a batch of them, of a total length. b holds the first bytes, or
+// all if they are verified. It was seen at now, and arrived at stamp by the kernel's realtime clock, 0 if
 // unknown.
 func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int64) {
 	many := 1
@@ -200,15 +201,15 @@ func explainSize(err error, size int) error {
 	return fmt.Errorf("send %d-byte packets: %w", size, err)
 }
 
-// sizes are the payloads of a flow's datagrams: the number determines the size, in all phases, so that both
-// ends know how long each is.
+// sizes are the payloads of a flow's datagrams: the sequence number determines the size, in all phases, so
+// that both ends know the length of each.
 type sizes struct {
 	cycle []int
 	ahead []int64 // bytes of all before it in the cycle; the last entry covers the whole cycle
 }
 
-// sizesOf returns the sizes of one flow of a load. Flows begin at different places, so that flows that send
-// in turn do not all send their large datagrams together.
+// sizesOf returns the sizes of one flow of a load. Flows begin at different positions, so that flows that
+// send in turn do not all send their large datagrams at the same time.
 func sizesOf(load record.Load, flow int) sizes {
 	all := load.PacketSizes()
 	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}

@@ -19,7 +19,7 @@ type udpFlow struct {
 	*traffic.Socket                  // its own, connected, or the listener's, which many flows share
 	to              *traffic.RawAddr // destination when using the listener's; else nil
 	ample           bool             // space for what arrives
-	drops           bool             // it reports what the socket dropped
+	drops           bool             // the socket reports its own drops
 	gso             gso
 	dropped         [2]uint32 // by the socket, at the edges; belongs to the meter until run has ended
 }

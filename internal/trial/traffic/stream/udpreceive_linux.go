@@ -28,8 +28,8 @@ func newUDPSink(flows []*udpFlow, all int) *udpSink {
 	return k
 }
 
-// prepare chooses what the sockets report about a datagram. Its time is the kernel's; merged batches have no
-// separate times.
+// prepare chooses what the sockets report about a datagram. The time of a datagram is the kernel's; the
+// datagrams of a merged batch have no separate times.
 func (k *udpSink) prepare() error {
 	room := traffic.DatagramHeader
 	control := 0
@@ -40,7 +40,7 @@ func (k *udpSink) prepare() error {
 
 	for _, fd := range k.fds {
 		if one.count {
-			// A kernel before 5.0 merges no datagrams; they are all counted nevertheless.
+			// A kernel before 5.0 does not merge datagrams; all are counted nevertheless.
 			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 			continue
 		}
@@ -66,8 +66,8 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	}
 	defer r.Close()
 	enter := k.enterBatch
-	// The first pass discards hellos that came too late. What has arrived is read completely: the path did
-	// not lose it.
+	// The first pass discards hellos that came too late. Data that has arrived is read completely: the path
+	// did not lose it.
 	late := int64(0) // by when everything from before Stop is read
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
@@ -99,7 +99,7 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 }
 
 // pause returns the time between two reads: longer if the socket has space for what arrives meanwhile, but
-// not at the window's edges, whose precision it determines.
+// not at the window's edges, whose precision depends on it.
 func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	now := traffic.Monotonic()
 	if k.ample && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {

@@ -52,7 +52,7 @@ const (
 	ttlCooldown = 62
 )
 
-// mark sets the phase's time to live for what is sent from now on.
+// mark sets the phase's time to live for the following datagrams.
 func (s *udpSender) mark() {
 	one := s.flows[0]
 	if !one.count {
@@ -85,8 +85,8 @@ func (s *udpSender) mark() {
 	binary.NativeEndian.PutUint32(s.ttl[unix.CmsgLen(0):], uint32(ttl))
 }
 
-// give sends up to n datagrams of a flow, as one UDP GSO batch if that works. Those of one call share one
-// send time.
+// give sends up to n datagrams of a flow, as one UDP GSO batch if that works. The datagrams of one call share
+// one send time.
 func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 	f := s.flows[flow]
 	if f.gso.most < 2 {
@@ -106,7 +106,7 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 			return 0, nil
 		}
 
-		// This route cannot (no checksum offload, a policy, too small an MTU): send one by one.
+		// This route does not support it (no checksum offload, a policy, too small an MTU): send one by one.
 		f.gso = gso{}
 		unix.SetsockoptInt(f.FD, unix.SOL_UDP, unix.UDP_SEGMENT, 0)
 		return 0, nil

@@ -27,7 +27,7 @@ type udpSource struct {
 	// give gives the kernel datagrams of the present phase, up to n of a flow from a number on, and returns
 	// how many it accepted.
 	give func(flow, n int, seq uint64) (int, error)
-	mark func() // tells the kernel of a new phase
+	mark func() // informs the kernel of a new phase
 }
 
 // newUDPSource returns a source for flows that share the total rate equally.
@@ -116,7 +116,8 @@ func (s *udpSource) nextPhase() int64 {
 	return s.phases.End
 }
 
-// account attributes what the rate required but was not sent to the flows that sent least.
+// account attributes the datagrams that the rate required but that were not sent to the flows that sent
+// least.
 func (s *udpSource) account() {
 	total := int64(0)
 	for _, f := range s.flows {
@@ -157,8 +158,8 @@ func (s *udpSource) next() int {
 	return i
 }
 
-// emitOf sends n datagrams of a flow; those that the kernel did not accept are not counted. If the buffer or
-// the queue is full, the rest waits for the next look at the clock.
+// emitOf sends n datagrams of a flow and counts those that the kernel accepted. If the buffer or the queue is
+// full, the rest waits until the clock is read next.
 func (s *udpSource) emitOf(flow, n int) error {
 	f := s.flows[flow]
 	for n > 0 && !s.phases.Abandoned.Load() {
@@ -184,8 +185,8 @@ func (s *udpSource) emitOf(flow, n int) error {
 	return nil
 }
 
-// sendEnd tells the receivers how many datagrams there were. It tells some of them however late the thread
-// is.
+// sendEnd reports to the receivers how many datagrams there were. However late the thread is, it reports to
+// some of them.
 func (s *udpSource) sendEnd() {
 	for round := 0; round < minEnds || !s.phases.Over(s.phases.Senders); round++ {
 		for i, f := range s.flows {
@@ -206,7 +207,7 @@ func (s *udpSource) sendEnd() {
 // udpArrivals counts what a socket receives in the accounts of its flows.
 type udpArrivals struct {
 	flows  []*udpCount
-	byFlow []*udpCount // the same, by index; nil belongs to another
+	byFlow []*udpCount // the same, by index; nil belongs to another thread
 }
 
 func newUDPArrivals(flows []*udpCount, all int) *udpArrivals {
@@ -229,7 +230,7 @@ func (a *udpArrivals) complete(now int64) bool {
 	return true
 }
 
-// flowOf returns the flow of a datagram, nil for a stray, which it counts unless it is left over from a
+// flowOf returns the flow of a datagram, or nil for a stray one, which it counts unless it belongs to a
 // hello. An incomplete datagram is a stray.
 func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	if whole && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) && a.byFlow[d.Flow] != nil &&
