@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// pread reads a file of the kernel by a raw call, bypassing Go's scheduler, whose work at each call, and its
-// monitor's, would cost as much as a source.
+// pread reads a file of the kernel by a raw call, bypassing Go's scheduler: the work of the scheduler and of
+// its monitor at each call would cost as much as reading a source.
 func pread(fd int, b []byte, offset int64) (int, error) {
-	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset is two words, in a specific order
+	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset consists of two words, in a specific order
 		return unix.Pread(fd, b, offset)
 	}
 
@@ -43,8 +43,8 @@ type dumpSocket struct {
 // answerPatience bounds the wait for the kernel, which answers at once.
 const answerPatience = time.Second
 
-// openDump opens a socket that requests a dump: kind is the message's type, size that of the family's header
-// after netlink's own.
+// openDump opens a socket for requesting a dump: kind is the message's type, size that of the family's
+// header, which follows netlink's own.
 func openDump(family int, kind uint16, size int, what string) (*dumpSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
 	if err != nil {
@@ -73,7 +73,7 @@ const (
 	manyDatagrams = 4
 )
 
-// dump requests a dump, and calls take with each message of the answer until that ends or take returns
+// dump requests a dump, and calls take with each message of the answer until the answer ends or take returns
 // io.EOF. Each dump has its own sequence number, so that the late end of an abandoned one is not mistaken for
 // the next one's.
 func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
@@ -199,8 +199,8 @@ func allowedCores() ([]int, error) {
 	return cores, nil
 }
 
-// onCore runs do on one core; for a core that has gone offline it does nothing. Afterwards the thread may run
-// where it might before.
+// onCore runs do on one core; for a core that has gone offline it does nothing. Afterwards the thread may
+// again run on all cores that it was allowed before.
 func onCore(core int, do func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

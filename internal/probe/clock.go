@@ -10,7 +10,7 @@ import (
 )
 
 // clock times a fixed piece of work, which shows how fast a CPU really is if no frequency is known, as in a
-// virtual machine, and how much of it is taken away unseen, as by a quota on the host.
+// virtual machine, and how much of it is taken away invisibly, such as by a quota on the host.
 func clock(root Root) Probe {
 	return Probe{
 		Name:  "clock",
@@ -28,8 +28,8 @@ func clock(root Root) Probe {
 }
 
 // A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 % of a core. One run would be
-// too short to meet a pause that a host makes every 10 ms, and a longer one would hide the clock behind an
-// interrupt.
+// too short to hit a pause that a host makes every 10 ms, and in a longer one an interrupt would hide the
+// clock.
 const (
 	clockRuns  = 16
 	clockRunNs = 50e3
@@ -44,7 +44,7 @@ type clockSampler struct {
 }
 
 func openClock(root Root) (Sampler, error) {
-	// /proc identifies the machine's CPUs: without it there is none to time.
+	// /proc identifies the machine's CPUs: without it no CPU can be timed.
 	if _, err := os.Stat(root.proc("stat")); errors.Is(err, fs.ErrNotExist) {
 		return nil, absent("%v: %s", err, noStat)
 	} else if err != nil {

@@ -187,7 +187,7 @@ func (s *cpuSampler) Sample(dst []float64) error {
 }
 
 // Cores compares the last sample with the one at the last call. Time that the hypervisor took away (steal)
-// counts as busy: nobody else could use it.
+// counts as busy, since nothing could use it.
 func (s *cpuSampler) Cores(dst []float64) []float64 {
 	now := s.now.cpus
 	if len(s.live) == len(now) {

@@ -15,8 +15,8 @@ import (
 
 // drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb feeds a histogram that
 // the kernel maintains by itself (Documentation/trace/histogram.rst), so a drop costs one lookup and a sample
-// one read. That is a setting of the whole machine: it is made only if the watch permits it, in its own
-// tracing instance, which is removed with the watch.
+// one read. The histogram is a setting of the whole machine: it is made only if the watch permits it, in its
+// own tracing instance, which is removed with the watch.
 func drops(root Root) Probe {
 	return Probe{
 		Name:  "drops",
@@ -176,7 +176,7 @@ func (s *dropsSampler) instantiate(all string) (err error) {
 		return fmt.Errorf("make tracing instance: %w", err)
 	}
 
-	return s.write("/buffer_size_kb", "4") // its buffer records nothing, and may be small
+	return s.write("/buffer_size_kb", "4") // its buffer records nothing, so it may be small
 }
 
 // write sets a file of the instance.
@@ -190,7 +190,7 @@ func (s *dropsSampler) write(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Sample reads the histogram. A reason that it does not list has not occurred.
+// Sample reads the histogram. A reason that is not listed there has not occurred.
 func (s *dropsSampler) Sample(dst []float64) error {
 	b, err := s.hist.read()
 	if err != nil {

@@ -351,7 +351,8 @@ var settingNames = strings.Fields(`
 	vm.swappiness
 `)
 
-// settings reads them in the process's own network namespace: an absent sysctl is missing with its reason.
+// settings reads the settings in the process's own network namespace: an absent sysctl is missing with its
+// reason.
 func (f *facts) settings() {
 	for _, name := range settingNames {
 		path := f.root.proc("sys/" + strings.ReplaceAll(name, ".", "/"))

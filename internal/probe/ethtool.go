@@ -30,7 +30,7 @@ var pauseNames = map[string]int{
 	"RxPause": rx, "TxPause": tx,
 }
 
-// driverWords select among a driver's counters, which may be thousands: what was lost, refused or late, and
+// driverWords select among a driver's counters, which may be thousands: packets lost, refused or late, and
 // how packets are spread over queues.
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}
@@ -160,7 +160,7 @@ func (s *ethtoolSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// find locates the columns among a driver's names, which hardly ever change.
+// find locates the columns among a driver's names, which rarely change.
 func (d *driver) find(names []string) {
 	if slices.Equal(names, d.all) {
 		return

@@ -20,8 +20,8 @@ const (
 	familyBoth, familyIPv4, familyIPv6 = 1, 2, 10 // NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6
 )
 
-// filterRules counts the rules of the packet filter. Reading thousands takes long, so it reads them again
-// only when the kernel reports a change.
+// filterRules counts the rules of the packet filter. Reading thousands of them takes long, so it reads them
+// again only when the kernel reports a change.
 func filterRules(root Root) Probe {
 	return Probe{
 		Name:  "filter",

@@ -131,8 +131,8 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is after how many rounds a kernel thread is read again: another process might have received
-// its number.
+// kernelRounds is the number of rounds after which a kernel thread is read again: another process might have
+// received its number.
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
@@ -209,7 +209,7 @@ func (s *foreignSampler) skip(pid int) bool {
 
 func (s *foreignSampler) Close() error { return nil }
 
-// process describes a process seen by the walk. The growths are those since the previous walk, not yet
+// process describes a process seen by the walk. The growths are those since the previous walk, and not yet
 // booked.
 type process struct {
 	pidStat
@@ -269,8 +269,8 @@ func (s *foreignSampler) settle(first bool) {
 }
 
 // discount subtracts what was booked for a dead process from the growth of the child time of the process that
-// waited for it: its parent, or an ancestor that inherited it. What remains is the time of processes, or of a
-// last moment, that no walk has seen. So short-lived processes count as well.
+// waited for it: its parent, or an ancestor that inherited it. The remainder is the time of processes, or of
+// a process's last moments, that no walk has seen. So short-lived processes count as well.
 func (s *foreignSampler) discount(dead *process) {
 	booked := dead.ticks + dead.childTicks
 	p := s.known[dead.parent]

@@ -35,7 +35,7 @@ type guestThread struct {
 	label string     // "router/vcpu0"
 	path  string     // of its statistics
 	start uint64     // start time, to recognise a reused number
-	quota *throttles // how long its quota held it back; nil if it has none
+	quota *throttles // how long its quota throttled it; nil if it has no quota
 }
 
 func (t guestThread) is(other guestThread) bool {
@@ -45,7 +45,7 @@ func (t guestThread) is(other guestThread) bool {
 // throttles sums the counts of a thread's successive cgroups: each starts at zero.
 type throttles struct {
 	file       func() string // of the present cgroup
-	past, last float64       // ns: of previous ones, and of the present one at the last reading
+	past, last float64       // in ns: of previous emulators, and of the present one at the last reading
 }
 
 func (t *throttles) read() float64 {

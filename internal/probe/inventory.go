@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds on an inventory; it counts what exceeds them.
+// Bounds on an inventory. What exceeds them is only counted.
 const (
 	maxDevices = 64
 	maxQueues  = 128 // also bounds filters, per device
@@ -68,7 +68,7 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	}
 }
 
-// parseTaps counts the sockets in /proc/net/packet by what they listen to, and those beyond maxTaps kinds.
+// parseTaps counts the sockets in /proc/net/packet by kind, and those beyond maxTaps kinds.
 func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, more int) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)                         // sk, RefCnt, Type, Proto, Iface, R, …
@@ -96,7 +96,7 @@ func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, m
 	return taps, more
 }
 
-// DeviceQueues records the disciplines and filters of a device, parents before what is below them. It omits
+// DeviceQueues records the disciplines and filters of a device, parents before their children. It omits
 // classes that a kind has by itself, such as those of a tbf.
 func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficFilter) record.NetDevice {
 	d := record.NetDevice{Name: dev}

@@ -112,7 +112,7 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 	return out
 }
 
-// legacyEntries counts the entries in the tables of iptables-legacy. If the kernel lacks it there are none.
+// legacyEntries counts the entries in the tables of iptables-legacy. There are none if the kernel lacks it.
 func legacyEntries(root Root) (map[string]int, error) {
 	out := map[string]int{}
 	for prefix, file := range map[string]string{"": "net/ip_tables_names", "ip6 ": "net/ip6_tables_names"} {

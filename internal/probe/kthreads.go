@@ -53,8 +53,8 @@ func kthreads(root Root) Probe {
 	}
 }
 
-// kthreadsSampler walks the kernel's threads. A worker serves whoever needs one: its time counts for the kind
-// in its name when it is read.
+// kthreadsSampler walks the kernel's threads. A worker serves changing parts of the kernel: its time counts
+// for the kind that its name shows when it is read.
 type kthreadsSampler struct {
 	columns
 	dir  string

@@ -133,7 +133,8 @@ func (f *file) up() float64 {
 }
 
 // device returns the sysfs directory of a device of this process's network namespace, or "". A sysfs mounted
-// by another namespace shows that one's devices, perhaps with the same names: index and address must match.
+// by another namespace shows that namespace's devices, perhaps with the same names: index and address must
+// match.
 func (r Root) device(name string) string {
 	dir := filepath.Join(r.sys("class/net"), name)
 	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))

@@ -18,7 +18,7 @@ func power(root Root) Probe {
 			level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// The available ones of Documentation/power/powercap/powercap.rst (microjoules that restart after
+			// Those available of Documentation/power/powercap/powercap.rst (microjoules that restart after
 			// max_energy_range_uj; readable only by root since 5.10) and
 			// Documentation/hwmon/sysfs-interface.rst (microwatts and microjoules).
 			var g gauges

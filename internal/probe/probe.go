@@ -32,15 +32,15 @@ type Probe struct {
 	Rare  bool   // slow and expensive; its readings at the edges of a window suffice
 	Empty string // why it may temporarily have no column
 	Stems []record.Metric
-	// Source opens it. An absent source is an error with the reason, never a zero; it is host.ErrUnsupported
-	// if that is conclusive. A sampler returned with an error is closed.
+	// Source opens the probe's source. If the source is absent, the error gives the reason; it is
+	// host.ErrUnsupported if that is conclusive. A sampler returned with an error is closed.
 	Source func(o Options) (Sampler, error)
 }
 
 // Sampler reads one source repeatedly. It is used by one goroutine.
 type Sampler interface {
-	// Columns names what Sample fills: "<label>/<stem>" or "<stem>". They may change only when Sample
-	// returns ErrColumns.
+	// Columns returns the names of the values filled in by Sample: "<label>/<stem>" or "<stem>". They may
+	// change only when Sample returns ErrColumns.
 	Columns() []string
 	// Sample fills dst, one value per column; NaN = no value now.
 	Sample(dst []float64) error
@@ -56,15 +56,15 @@ type Options struct {
 	// Own lists processes of the node's machine that, with all their descendants, belong to the lab:
 	// "foreign" excludes them.
 	Own []int `json:"own,omitempty"`
-	// Trace permits switching on tracepoints of the node's machine for the length of the watch: it belongs to
-	// the lab alone, and can take it.
+	// Trace permits switching on tracepoints of the node's machine for the length of the watch: the machine
+	// belongs to the lab alone, and supports it.
 	Trace bool `json:"trace,omitempty"`
 	// NoLog forbids reading the kernel's log: it belongs to a machine outside the lab.
 	NoLog bool `json:"no_log,omitempty"`
 }
 
-// Liner is implemented by samplers that also collect log lines; Lines returns those since its previous call.
-// Times are the node's CLOCK_MONOTONIC.
+// Liner is implemented by samplers that also collect log lines; Lines returns the lines since its previous
+// call. Times are the node's CLOCK_MONOTONIC.
 type Liner interface{ Lines() []record.LogLine }
 
 // Cored is implemented by samplers that know each core's load. Cores appends the busy share (0…1) of each
@@ -75,8 +75,8 @@ type Cored interface{ Cores(dst []float64) []float64 }
 // driver's counters.
 type Declarer interface{ Declared() []record.Metric }
 
-// ByScope returns the probes whose metrics have the scope: record.ScopeHost for what one machine has once,
-// record.ScopeNode for what each namespace has.
+// ByScope returns the probes whose metrics have the scope: record.ScopeHost for metrics of the whole machine,
+// record.ScopeNode for those of each namespace.
 func ByScope(list []Probe, scope string) []Probe {
 	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.Scope != scope })
 }
@@ -102,7 +102,7 @@ func scoped(scope string, metrics []record.Metric) []record.Metric {
 	return metrics
 }
 
-// Check finds out, by opening the source, whether this machine has it.
+// Check finds out, by opening the source, whether it exists on this machine.
 func (p Probe) Check() check.Answer {
 	s, err := p.Open(Options{})
 	switch {

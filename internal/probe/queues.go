@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// queuesMetrics are the columns of probe queues; those with the same names as in probe qdisc have the same
-// meaning, for a class or a tin.
+// queuesMetrics are the columns of probe queues. Those that share a name with a column of probe qdisc have
+// the same meaning, for a class or a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times an htb class sent at its own rate"),
 	counter("borrows", "count", "times an htb class sent at its parent's rate"),
@@ -33,8 +33,8 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	level("average_delay_ns", "ns", "mean time that packets waited in CAKE"),
 )
 
-// queues reads what only some queues have: the classes of htb, the flows and marks of fq_codel, the tins of
-// CAKE.
+// queues reads what only certain queues have: the classes of htb, the flows and marks of fq_codel, the tins
+// of CAKE.
 func queues(Root) Probe {
 	return Probe{
 		Name:  "queues",
@@ -123,7 +123,7 @@ const cakeTins = 10 // TCA_CAKE_STATS_TIN_STATS of linux/pkt_sched.h
 type queueKey struct {
 	index  int32
 	class  bool
-	id     uint32 // a class's own, a queueing discipline's parent
+	id     uint32 // a class's own statistics, a queueing discipline's parent
 	tin    int
 	metric int // in queuesMetrics
 }
@@ -192,7 +192,7 @@ func (s *queuesSampler) take(kind uint16, body []byte) error {
 	case name == "htb" && k.class:
 		s.fields(k, q.App, htbFields)
 		for i, v := range qdiscValues(&q) {
-			s.add(k, i, v) // they are the first of queuesMetrics
+			s.add(k, i, v) // they come first in queuesMetrics
 		}
 	case name == "htb":
 		s.shaped = append(s.shaped, k.index)

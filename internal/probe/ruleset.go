@@ -25,7 +25,7 @@ type FoundRule struct {
 	Jump       string // chain to which it sends packets
 	Goto       bool   // without return
 	Map        bool   // it sends packets through a map to unknown chains
-	Conditions int    // besides the state of the connection
+	Conditions int    // any match other than the state of the connection
 	States     uint32 // states of connections, bits as in nftables; 0 = any
 	Verdict    string
 }
@@ -92,7 +92,7 @@ func (r *FoundRule) InStates(states uint32) {
 // Count records a counter.
 func (r *FoundRule) Count(packets, bytes int64) { r.Packets, r.Bytes = &packets, &bytes }
 
-// LimitTo records "limit rate …": so many packets or bytes in so many seconds.
+// LimitTo records "limit rate …": a number of packets or bytes per number of seconds.
 func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, over bool) {
 	if seconds == 0 {
 		return
@@ -268,7 +268,7 @@ type walked struct {
 
 func chainKey(family, table, chain string) string { return family + " " + table + " " + chain }
 
-// follow walks through a chain that packets, of established connections or others, reach, and reports whether
+// follow walks through a chain reached by packets, of established connections or others, and reports whether
 // they leave it at its end.
 func (w *chainWalk) follow(chain string, established bool) bool {
 	at := walked{chain, established}
@@ -316,7 +316,7 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 	return here || back
 }
 
-// PacketFilter describes the rules: which packets reach them, and those that do more than accept.
+// PacketFilter describes the rules: which packets reach them, and which rules do more than accept.
 func (s Ruleset) PacketFilter() *record.PacketFilter {
 	f := &record.PacketFilter{Flowtables: s.Flowtables[:min(len(s.Flowtables), maxChains)]}
 	slices.SortStableFunc(s.Chains, func(a, b record.FilterChain) int {

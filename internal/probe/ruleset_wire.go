@@ -353,12 +353,12 @@ func (r *ruleReader) statement(name string, w wire) {
 	}
 }
 
-// extension parses a match or target of iptables. The one for states is treated like nftables' own.
+// extension parses a match or target of iptables. The match for states is treated like that of nftables.
 func (r *ruleReader) extension(target bool, w wire) {
 	const nameAt, revision, info = 1, 2, 3
 	name := w.text(nameAt)
 	b := w[info]
-	// struct xt_conntrack_mtinfo2 and 3: flags of what is compared, of what is inverted, the states.
+	// struct xt_conntrack_mtinfo2 and 3: flags of what is compared, flags of what is inverted, the states.
 	const flags, inverted, states, end, ofState = 146, 148, 150, 152, 1
 	half := binary.NativeEndian.Uint16
 	if name == "conntrack" && w.number(revision) >= 2 && len(b) >= end && half(b[flags:]) == ofState &&

@@ -9,7 +9,7 @@ import (
 )
 
 // snmpNames lists the protocol counters that reveal something about a path, its limits or its losses, by
-// nstat(8)'s names. Kernels have those of their generation; the others get no column.
+// nstat(8)'s names. A kernel has those of its version; the others get no column.
 var snmpNames = strings.Fields(`
 	IpInReceives IpInHdrErrors IpInAddrErrors IpForwDatagrams IpInUnknownProtos IpInDiscards IpInDelivers
 	IpOutRequests IpOutDiscards IpOutNoRoutes IpReasmTimeout IpReasmReqds IpReasmOKs IpReasmFails IpFragOKs
@@ -117,7 +117,7 @@ func snmp(root Root) Probe {
 	})
 }
 
-// namedProbe reads the wanted names, those of the metrics in the kernel's spelling, from some files.
+// namedProbe reads the wanted names, those of the metrics in the kernel's spelling, from a set of files.
 func namedProbe(name, scope string, metrics []record.Metric, names []string, parts []namedFile) Probe {
 	var stems []string
 	for _, m := range metrics {

@@ -29,7 +29,7 @@ func thermal(root Root) Probe {
 				"time for which its package was slowed for heat (package_throttle_total_time_ms)"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// The available ones of Documentation/driver-api/thermal/sysfs-api.rst,
+			// Those available of Documentation/driver-api/thermal/sysfs-api.rst,
 			// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c.
 			var g gauges
 			for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wireguard reads the peers of the kernel's devices. A userspace device shows its counters only to those who
+// wireguard reads the peers of the kernel's devices. A userspace device shows its counters only to users who
 // may read its keys.
 func wireguard(root Root) Probe {
 	return Probe{

@@ -1,6 +1,6 @@
-// Package bpf contains the kernel-side programs of the small-packet engine and loads them: frames that the
-// kernel's test run sends (BPF_PROG_TEST_RUN, Linux 5.18) and that are counted in the driver where they
-// arrive. Everything that it makes is tied to descriptors of this process and ends with it.
+// Package bpf contains the kernel-side programs of the small-packet engine and loads them: frames are sent by
+// the kernel's test run (BPF_PROG_TEST_RUN, Linux 5.18) and counted in the driver where they arrive.
+// Everything that it makes is tied to descriptors of this process and ends with it.
 package bpf
 
 import (
@@ -68,7 +68,7 @@ type Sent struct {
 type Arrived struct {
 	Next                                  uint64 // highest number seen + 1
 	Received, Lost, Duplicates, Reordered int64
-	Ancient                               int64 // too old to recognise a duplicate
+	Ancient                               int64 // too old to be recognised as a duplicate
 	Strange                               int64 // damaged numbers
 	Wrong                                 int64 // of another length, in all phases
 	All                                   int64 // in all phases
@@ -103,7 +103,7 @@ func (l Load) SizeOf(flow int, seq uint32) int {
 }
 
 // variant describes the frames of one size: the headers, and what the size adds to the constant part of the
-// checksum, which is that of the largest.
+// checksum, which is computed for the largest size.
 type variant struct {
 	size int
 	head []byte

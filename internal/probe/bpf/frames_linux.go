@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Structures of frames.c. What is "net" there is bytes here.
+// Structures of frames.c. Its fields in network byte order are bytes here.
 type config struct {
 	Gap, Debt                   uint64
 	Part, Burst, Stamp, Out, In uint32
@@ -191,7 +191,7 @@ func (f *Frames) config() config {
 	return c
 }
 
-// start is the state before the first frame: none is ever due.
+// start is the state before the first frame: no frame is ever due.
 func (f *Frames) start() {
 	s := &f.state
 	s.Begin = 1<<63 - 1
@@ -248,7 +248,8 @@ func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) 
 //
 // The kernel takes a while to begin, because a sending test run changes the XDP dispatcher, which waits until
 // all cores have left their present work (bpf_dispatcher_change_prog of kernel/bpf/dispatcher.c,
-// synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 beside a thread that sends already. See Runs.
+// synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 ms beside a thread that already sends. See
+// Runs.
 func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
 	defer f.thread.Store(0)
@@ -267,8 +268,8 @@ func (f *Frames) Runs() (bool, error) {
 	return err == nil && s.Runs > 0, err
 }
 
-// Stop ends Send. Its thread is in the kernel, which only a signal ends; using one of Go's own signals is
-// harmless.
+// Stop ends Send. Its thread is in a system call, which only a signal ends; one of Go's own signals does no
+// harm.
 func (f *Frames) Stop() {
 	f.stop.Store(true)
 	for {
@@ -368,8 +369,8 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	return out, nil
 }
 
-// Delays reads how long frames with a time were under way, by bucket (see DelayBucket), and how many arrived
-// before they were sent, which is possible with two clocks.
+// Delays reads how long frames with a timestamp were in transit, by bucket (see DelayBucket), and how many
+// arrived before they were sent, which is possible with two clocks.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	buckets = make([]int64, delayBuckets+1)
 	if err := f.loaded.Delays.Lookup(uint32(0), buckets); err != nil {
@@ -417,7 +418,7 @@ func Probe() (live, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	// None is due yet, so that the frame is dropped.
+	// No frame is due yet, so that the frame is dropped.
 	if live := testRun(f.loaded.Program, f.first, 1, 1); live != nil {
 		return reason(fmt.Errorf("send BPF test-run frames: %w", live)), nil
 	}
@@ -425,7 +426,7 @@ func Probe() (live, err error) {
 	return nil, nil
 }
 
-// reason separates what no attempt can change from what one might.
+// reason distinguishes conclusive errors from those that another attempt might not have.
 func reason(err error) error {
 	for _, never := range []error{ebpf.ErrNotSupported, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL} {
 		if errors.Is(err, never) {

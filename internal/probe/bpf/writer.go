@@ -2,8 +2,8 @@ package bpf
 
 import "encoding/binary"
 
-// StampEvery returns the distance of frames with a time, for a load that sends so many per second (0 = full
-// rate).
+// StampEvery returns the distance between frames with a timestamp, for a load that sends so many per second
+// (0 = full rate).
 func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
 
 // Writer makes a load's frames for sending by a socket: the same ones that the kernel's program makes.
