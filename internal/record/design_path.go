@@ -18,9 +18,9 @@ func (p *Procedure) Path(cell Factors) Factors {
 	return path
 }
 
-// DropDefaultNAT removes the level off of the factor nat, the default, which claims that nothing translates
-// addresses, from the cells selected by where, in which that is wrong or unknown, and from lists about them.
-// It changes the lists in place.
+// DropDefaultNAT removes the level off of the factor nat, the default, which claims that addresses are not
+// translated, from the cells selected by where, for which the claim is wrong or unknown, and from lists of
+// such cells. It changes the lists in place.
 func (d *Design) DropDefaultNAT(where func(Factors) bool) {
 	without := func(cell Factors) Factors {
 		if factor.NAT.Is(cell, factor.Off) && where(cell) {

@@ -2,8 +2,8 @@ package record
 
 import "slices"
 
-// Experiment is what a plan of steps tests: that one resource holds the traffic back. A factor takes steps of
-// the resource away, or adds some, between untouched windows.
+// Experiment is what a plan of steps tests: that one resource limits the traffic. A factor takes parts of the
+// resource away, or adds to it, between untouched windows.
 type Experiment struct {
 	Run    string `json:"run,omitempty"` // run with the finding
 	Class  string `json:"class"`         // class of the finding, such as "shaper"

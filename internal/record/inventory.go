@@ -284,8 +284,8 @@ func (d *NetDevice) clsact() bool {
 	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
 }
 
-// filters returns those with an action on packets that leave the device, or on those that arrive. A queueing
-// discipline "ingress" sees only those that arrive.
+// filters returns the filters with an action on packets that leave the device, or on those that arrive. A
+// queueing discipline "ingress" sees only those that arrive.
 func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	if d == nil {
 		return nil

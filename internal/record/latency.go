@@ -26,9 +26,9 @@ type Latency struct {
 	EchoNs       []int64 `json:"echo_ns,omitempty"` // residence in the echo process
 	SkippedSlots int64   `json:"skipped_slots"`     // slots for which the probe was too late
 
-	Ends map[string]EndUsage `json:"ends,omitempty"` // "near", "far": the probe's own processes
+	Ends map[string]EndUsage `json:"ends,omitempty"` // "near" and "far": the probe's own processes
 
-	Details map[string]string `json:"details,omitempty"` // scheduling class, clocks, what was echoed
+	Details map[string]string `json:"details,omitempty"` // scheduling class, clocks, kind of echo
 	Caveats []Caveat          `json:"caveats,omitempty"`
 }
 

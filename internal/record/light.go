@@ -35,7 +35,7 @@ func (t Trial) Light() Trial {
 	return t
 }
 
-// Apart returns the trial with copies of everything that holds series or raw output, so that these can be
+// Apart returns the trial with copies of all fields that hold series or raw output, so that these can be
 // removed from it.
 func (t Trial) Apart() Trial {
 	t.Meter = copyOf(t.Meter)
@@ -74,7 +74,7 @@ func copyOf[T any](p *T) *T {
 	return new(*p)
 }
 
-// Tables names every place for a table in a trial, as docs/reference/store.md does.
+// Tables names every field for a table in a trial, as docs/reference/store.md does.
 func (t *Trial) Tables() map[string]**Table {
 	slots := map[string]**Table{}
 	if t.Traffic != nil {

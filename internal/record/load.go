@@ -63,7 +63,7 @@ type EndLimits struct {
 	SendBuffer    int     `json:"send_buffer_bytes,omitempty"`
 }
 
-// Limits returns those of a side, "near" or "far".
+// Limits returns the limits of a side, "near" or "far".
 func (l Load) Limits(side string) EndLimits {
 	if side == "far" {
 		return l.Far
@@ -74,7 +74,7 @@ func (l Load) Limits(side string) EndLimits {
 // Modes of counting UDP, and whether batches of datagrams are sent by UDP GSO.
 const (
 	UDPExact = factor.UDPExact // each datagram by its number and time
-	UDPCount = factor.UDPCount // by length: several may be sent and received as one
+	UDPCount = factor.UDPCount // by length: several may be sent and received at once
 	GSOOff   = "off"
 )
 
@@ -87,7 +87,7 @@ const (
 )
 
 // SendersMargin extends a load at its senders beyond the window, so that a receiver that reads its count late
-// at the window's end has not seen silence in between.
+// at the window's end does not see silence in between.
 const SendersMargin = 20 * time.Millisecond
 
 // PacketSizes returns the IP lengths of the load's packets, which each flow repeats in this order.

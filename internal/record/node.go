@@ -9,7 +9,7 @@ import (
 const HostNode = "host"
 
 // Kinds of lab, as in Run.Lab; the one with virtual routers of another architecture is "vm:ARCH". Only this
-// file compares them: what matters about a node are its facts.
+// file compares them; other code uses the facts of a node.
 const (
 	LabLocal = "local"
 	LabVM    = "vm"
@@ -27,13 +27,13 @@ func GuestArch(lab string) (arch string, ok bool) {
 // InNamespaces reports whether a kind of lab consists of namespaces of this machine, without guests.
 func InNamespaces(lab string) bool { return lab == LabLocal }
 
-// WithPeer reports whether a kind of lab has a far end that somebody started for one run: such a lab cannot
-// be made again to resume it.
+// WithPeer reports whether a lab of this kind has a far end that a user started for one run: such a lab
+// cannot be made again to resume it.
 func WithPeer(lab string) bool { return lab == LabPair }
 
 // Owners of a node's CPUs. Counts on shared CPUs do not belong to the node alone.
 const (
-	CPUsShared   = "shared"   // of the machine that carries the lab, with everything else there
+	CPUsShared   = "shared"   // of the machine that carries the lab, with everything else on it
 	CPUsVirtual  = "virtual"  // of a guest: lent by that machine's hypervisor
 	CPUsEmulated = "emulated" // of a guest: emulated by that machine
 	CPUsOwn      = "own"      // of a real machine
@@ -114,7 +114,7 @@ func (r *Run) Facts(node string) map[string]string {
 }
 
 // Tested returns the facts of the device under test: the first router, or the near end if the run's
-// topologies have none.
+// topologies have no router.
 func (r *Run) Tested() NodeFacts {
 	for _, t := range r.Topologies {
 		if len(t.Routers) > 0 {

@@ -1,6 +1,6 @@
-// Package record holds what a run leaves behind: the design, its rows and trials, samples and the vocabulary
-// common to several stages. It touches no machine, its methods return only what follows from their own value,
-// and no type in it can contain a secret.
+// Package record holds what is kept of a run: the design, its rows and trials, samples and the vocabulary
+// common to several stages. It touches no machine, its methods depend only on their own value, and no type in
+// it can contain a secret.
 //
 // Times inside a trial are nanoseconds of the controller's monotonic clock (CLOCK_MONOTONIC); Trial.Origin is
 // the zero to subtract and Trial.Started relates it to wall time.
@@ -105,16 +105,16 @@ type Design struct {
 	Cells []Factors `json:"cells,omitempty"`
 	// the plan's labels: factor → level → label
 	Labels       map[string]map[string]string `json:"labels,omitempty"`
-	Hard         []string                     `json:"hard,omitempty"` // hard-to-change factors, outermost first
-	Baseline     Factors                      `json:"baseline"`       // the factors that identify the baseline
+	Hard         []string                     `json:"hard,omitempty"` // hard to change, outermost first
+	Baseline     Factors                      `json:"baseline"`       // factors that identify it
 	Requirements []Requirement                `json:"require,omitempty"`
 	Conditions   map[string]string            `json:"conditions,omitempty"` // typed-in facts
 	Steps        []Step                       `json:"steps,omitempty"`
 	Skipped      []Skipped                    `json:"skipped,omitempty"` // by the plan's own rules
 	Experiment   *Experiment                  `json:"experiment,omitempty"`
 
-	// Catalogue explains the factors' names. It is not stored: readers of a run add that of this program. nil
-	// has the factors of every plan.
+	// Catalogue explains the factors' names. It is not stored: readers of a run add this program's own. nil
+	// stands for the factors of every plan.
 	Catalogue *factor.Catalogue `json:"-"`
 }
 
@@ -193,7 +193,7 @@ type Caveat struct {
 const (
 	ScopeFlow = "flow" // one traffic flow
 	ScopePath = "path" // near to far
-	ScopeNode = "node" // one node's own: its namespace or machine
+	ScopeNode = "node" // of a single node: its namespace or machine
 	ScopeHost = "host" // the machine that carries all nodes, shared by all roles
 )
 
@@ -327,7 +327,7 @@ type CounterDelta struct {
 	When    string `json:"when"` // "check", "window" or "load"
 }
 
-// Traffic directions: where the data goes. Up is near to far.
+// Traffic directions: where the data goes. Up is from near to far.
 const (
 	Up   = factor.Up
 	Down = factor.Down
@@ -474,8 +474,8 @@ type Samples struct {
 	Table       *Table   `json:"table,omitempty"`
 }
 
-// Cost is the cost of observing, by the program's own accounting: the reads of the intervals between the
-// first and the last sample.
+// Cost is the cost of observing, by the program's own accounting: that of the reads in the intervals between
+// the first and the last sample.
 type Cost struct {
 	Probe  string `json:"probe"`
 	Reads  int64  `json:"reads"`

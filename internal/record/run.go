@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Run states. Running is that of a run without an end record; killed is that of such a run whose program is
-// gone, and is never stored.
+// Run states. A run without an end record is running or, if its program is gone, killed; the latter is never
+// stored.
 const (
 	RunRunning     = "running"
 	RunKilled      = "killed"

@@ -31,7 +31,7 @@ type Search struct {
 }
 
 // Goal is a search goal: the first six attributes, with the initial trial duration, are those of RFC 9971;
-// the rest are ours.
+// the others are ours.
 type Goal struct {
 	Name            string        `json:"name"`
 	FinalDuration   time.Duration `json:"final_trial_duration_ns"`
@@ -75,8 +75,8 @@ type SearchLimits struct {
 	Unit string  `json:"unit"` // of loads: "pps", "bit/s" of TCP payload, or "flows/s"
 	Min  float64 `json:"min"`
 	Max  float64 `json:"max"`
-	// Interfaces counts the interfaces that are loaded at once: the factor between a load of one and the load
-	// of all.
+	// Interfaces counts the interfaces that are loaded at once: the ratio of the load of all to the load of
+	// one.
 	Interfaces int `json:"interfaces"`
 }
 

@@ -219,7 +219,8 @@ func (r *reader) take(n int) []byte {
 	return b
 }
 
-// count decodes a number of things that take at least a byte each, so that a damaged one exhausts no memory.
+// count decodes the number of items that take at least a byte each, so that a damaged number does not exhaust
+// memory.
 func (r *reader) count() int {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > uint64(len(r.rest)-n) {

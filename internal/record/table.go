@@ -76,7 +76,7 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 		return err
 	}
 
-	for i, n := range t.Names { // they may come from a node, hidden from text filters by base64
+	for i, n := range t.Names { // the names may come from a node, hidden from text filters by base64
 		t.Names[i] = check.Plain(n)
 	}
 

@@ -31,7 +31,7 @@ type Keeper struct {
 // keptBytes is enough for a hundred short trials: with many more a run would grow for minutes.
 const keptBytes = 1 << 20
 
-// AppendTrial stores a trial and those that wait. A locked store is no error.
+// AppendTrial stores a trial and those that wait. A locked store is not an error.
 func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	p, err := k.Store.pack(t)
 	if err != nil {
@@ -56,7 +56,7 @@ func roomHint(err error, hint string) error {
 	return check.WithHint(err, hint)
 }
 
-// roomToRun: deleting takes some space itself, so that a full disk needs more than that.
+// roomToRun is larger: deleting needs some space itself, so a run must not fill the disk.
 const roomToRun = "make some room on that file system, after which chokepoint delete --keep 50 removes old " +
 	"runs; then resume the run"
 
@@ -120,8 +120,8 @@ func (k *Keeper) flush(ctx context.Context) error {
 	return err
 }
 
-// Settle stores waiting trials, retrying for so long unless ctx is cancelled, and then verifies that the
-// store has every trial.
+// Settle stores waiting trials, retrying for up to patience unless ctx is cancelled, and then verifies that
+// the store has every trial.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	waiting := ctx
 	ctx = context.WithoutCancel(ctx)
@@ -158,7 +158,7 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Release frees the trials in memory, once the store has all: what follows needs the memory.
+// Release frees the trials in memory once all of them are stored, because later stages need the memory.
 func (k *Keeper) Release() {
 	k.trials = nil
 	k.bytes = 0
@@ -185,7 +185,7 @@ func (k *Keeper) stored(ctx context.Context) (map[string]bool, error) {
 }
 
 // Trials yields the trials of the run, from the store or else from memory. An error stands for a trial that
-// both have lost.
+// is in neither.
 func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 	return func(yield func(record.Trial, error) bool) {
 		mine := map[string]*packed{}

@@ -55,7 +55,7 @@ type Note struct {
 	ForgetFacts   string `json:"forget_facts,omitempty"`
 }
 
-// addTo adds the note to a head that has own environments stored with the run itself.
+// addTo adds the note to a head. The head has its own environments if they are stored with the run itself.
 func (n Note) addTo(run *record.Run, own int) {
 	if n.ForgetSamples != "" {
 		of := func(im record.Import) bool { return im.Node == n.ForgetSamples }
@@ -169,7 +169,7 @@ func (s *Store) added(res sql.Result, err error, what string) error {
 	return nil
 }
 
-// AddNote appends what has become known about a run.
+// AddNote appends what was learnt about a run after its head was stored.
 func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 	body, err := s.packJSON(note)
 	if err != nil {

@@ -97,7 +97,7 @@ func (e *VersionError) Error() string {
 		schemaVersion)
 }
 
-// Hint returns what to do about it.
+// Hint returns what can be done about it.
 func (e *VersionError) Hint() string {
 	if e.Has < schemaVersion {
 		return "move that file away and measure again, or choose another data directory with XDG_DATA_HOME"
@@ -124,7 +124,7 @@ func checkVersion(ctx context.Context, q interface {
 	return &VersionError{Path: path, Has: has}
 }
 
-// createSchema sets up an empty file. Another process may have been faster.
+// createSchema sets up an empty file. Another process may already have done so.
 func (s *Store) createSchema(ctx context.Context) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		if err := checkVersion(ctx, tx, s.path); err != ErrNone {

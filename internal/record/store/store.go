@@ -26,7 +26,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// ErrNone: there is no store yet, because nothing has ever been recorded.
+// ErrNone means that there is no store, because nothing was ever recorded.
 var ErrNone = errors.New("no run has been recorded yet")
 
 // Store is an open store. It is safe for concurrent use; writes of several processes to one file wait for
@@ -39,7 +39,7 @@ type Store struct {
 }
 
 // Open opens the store at path for writing, and creates it (and its directories, mode 0700) if it is missing.
-// Another schema is a *VersionError, and the file is left alone.
+// If it has another schema, the error is a *VersionError, and the file stays unchanged.
 func Open(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -71,8 +71,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, err
 }
 
-// OpenReadOnly opens an existing store for reading, even if nothing can be written. A store that does not
-// exist, or to which no run was ever written, is ErrNone.
+// OpenReadOnly opens an existing store for reading, even if nothing can be written. If it does not exist, or
+// no run was ever written to it, the error is ErrNone.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // packed is a trial in its stored form.
 type packed struct {
-	record.Trial        // without what Split removes, and without what only body contains
+	record.Trial        // without the parts that Split removes, and those that only body contains
 	body         []byte // zstd of the trial as JSON
 	series       []byte // zstd
 	stored       bool
@@ -23,8 +23,8 @@ type packed struct {
 func (p *packed) what() string { return "trial " + p.ID + " of run " + p.Run }
 
 // AppendTrial stores a finished trial with all its data, in one transaction: when it returns nil the trial is
-// on disk and was read back, and a kill at any moment leaves all of it or nothing. A second trial with the
-// same row and attempt is a *DuplicateError. The trial is not changed.
+// on disk and was read back, and after a kill at any moment all of it or nothing is stored. A second trial
+// with the same row and attempt is a *DuplicateError. The trial is not changed.
 func (s *Store) AppendTrial(ctx context.Context, t record.Trial) error {
 	p, err := s.pack(t)
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *Store) insert(ctx context.Context, p *packed) error {
 	return s.confirm(ctx, p)
 }
 
-// confirm reads back what was committed, as another program would: by the file's name and without this one's
-// caches. A file that was removed or overwritten meanwhile silently accepts writes.
+// confirm reads back what was committed, as another program would: by the file's name and without this
+// program's caches. A file that was removed or overwritten meanwhile silently accepts writes.
 func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	defer func() {
 		if err != nil {
@@ -114,7 +114,7 @@ func (s *Store) Trials(ctx context.Context, runID string) (trials []record.Trial
 	return trials, nil
 }
 
-// Each is Trials one by one. An error stands for an unreadable trial, or for all.
+// Each is like Trials, one trial at a time. An error stands for an unreadable trial, or for all.
 func (s *Store) Each(ctx context.Context, runID string) iter.Seq2[record.Trial, error] {
 	k := Keeper{Store: s, Run: runID}
 	return k.Trials(ctx)
