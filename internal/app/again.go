@@ -22,13 +22,13 @@ type again struct {
 	on    record.Run // the run
 	other Peer
 	guard *guard    // of the changes being tried, nil: none
-	until time.Time // no run begins that would end later; zero: no bound
+	until time.Time // runs that would end later are not begun; zero: no bound
 }
 
 // labTime covers bringing a lab up and down.
 const labTime = 3 * time.Second
 
-// takes estimates how long a plan takes here, by what the trials of a document took beyond their own times.
+// takes estimates how long a plan takes here, from the overhead in time of a document's trials.
 func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
 	method := before.Run.Method
 	planned := method.Warmup + method.Duration + method.Cooldown
@@ -87,8 +87,8 @@ func (a again) head(pl *plan.Plan) record.Run {
 	return run
 }
 
-// run runs a plan as a run of its own, with everything that a run has: journal, undoing, store, report and
-// resume. It returns the document, also of a run that was cut short.
+// run runs a plan as a run of its own, with everything that belongs to it: journal, undoing, store, report
+// and resume. It returns the document, even if the run was cut short.
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
 	x, err := a.execution(ctx, pl, a.head(pl),
 		RunOptions{Attach: a.on.Attached, Peer: a.other, Until: a.until})
@@ -132,7 +132,7 @@ func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o R
 	return x, err
 }
 
-// link notes this run in the run whose finding it tests. That run may be gone.
+// link notes this run in the run whose finding it tests. That run may no longer exist.
 func (x *execution) link(ctx context.Context) error {
 	e := x.run.Design.Experiment
 	if e == nil || e.Run == "" {

@@ -112,7 +112,7 @@ func (a *App) WithJournal(owner string, f func(*journal.Journal) error) error {
 	return errors.Join(f(j), j.Close())
 }
 
-// Local returns a lab of namespaces of this machine that is not up yet. What it changes goes to j.
+// Local returns a lab of namespaces of this machine that has yet to be brought up. What it changes goes to j.
 func (a *App) Local(id string, j *journal.Journal) lab.Local {
 	return lab.Local{
 		ID:       id,
@@ -123,7 +123,7 @@ func (a *App) Local(id string, j *journal.Journal) lab.Local {
 	}
 }
 
-// Remote returns a lab of real machines that is not up yet. What it changes goes to j.
+// Remote returns a lab of real machines that has yet to be brought up. What it changes goes to j.
 func (a *App) Remote(id string, m record.Machines, j *journal.Journal) lab.Remote {
 	return lab.Remote{
 		ID:       id,

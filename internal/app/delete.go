@@ -14,8 +14,8 @@ import (
 )
 
 // Delete removes runs from the store, with their directories: those of names and, unless keep is negative,
-// all but the newest keep. A run that is still going on is never removed. It returns the ids of the removed
-// runs, also with an error.
+// all but the newest keep. A run in progress is never removed. It returns the ids of the removed runs, also
+// with an error.
 func (d Dirs) Delete(ctx context.Context, names []string, keep int) (removed []string, err error) {
 	st, err := d.openToChange(ctx)
 	if errors.Is(err, store.ErrNone) && keep >= 0 {
@@ -151,7 +151,7 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	ids, err := st.Removed(ctx)
 	for _, id := range ids {
-		err = errors.Join(err, d.removeRun(id)) // what a delete that failed has left
+		err = errors.Join(err, d.removeRun(id)) // what a failed delete left behind
 	}
 
 	if err != nil {

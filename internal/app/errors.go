@@ -42,7 +42,7 @@ func Leaves(err error) []error {
 		return nil
 	}
 
-	// A sentence with several causes is not a join of them.
+	// This is one sentence with several causes, not a join of errors.
 	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
 		var all []error
 		for _, e := range j.Unwrap() {

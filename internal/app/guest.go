@@ -130,7 +130,7 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	return &g, nil
 }
 
-// BuildImage builds the guest image of an architecture, or finds it built.
+// BuildImage builds the guest image of an architecture, unless it has been built already.
 func (a *App) BuildImage(ctx context.Context, arch string, k record.OwnKernel) (vm.Image, error) {
 	r := vm.Recipe{Arch: arch, Kernel: k.File, Modules: k.Modules, Cache: a.Dirs.VMCache(), Say: a.noteText}
 	var err error

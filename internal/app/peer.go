@@ -62,7 +62,7 @@ func (p Peer) Vocabulary() plan.Vocabulary {
 		return registry.Vocabulary()
 	}
 
-	address, _ := p.address() // Check reports what is wrong with it
+	address, _ := p.address() // Check reports what is wrong with the name
 	name, _, _ := net.SplitHostPort(address)
 	a, err := netip.ParseAddr(name)
 	return registry.PeerVocabulary(p.ThirdParty(), err == nil && !a.Unmap().Is4())

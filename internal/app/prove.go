@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// The size of an experiment: so many blocks of three steps, with an untouched window for each.
+// The size of an experiment: the number of blocks of three steps, each with an untouched window.
 const (
 	proveBlocks = 3
 	proveCopies = 3
@@ -35,7 +35,7 @@ type test struct {
 	made plan.Patched // source of the plan
 }
 
-// testsOf returns the experiments on the findings of a run: for each verdict those of its first cause, in the
+// testsOf returns the experiments on the findings of a run: for each verdict those on its first cause, in the
 // cell with the highest confidence. With a class it returns those on that class in each cell, found or not.
 // If there is none it notes why.
 func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
@@ -328,7 +328,7 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 type ProveOptions struct {
 	Class    string    // test this class of limit in each cell, found or not; "": what was found
 	CodeFile string    // file with the code that the run's peer shows now
-	Until    time.Time // no experiment begins that would end later; zero: no bound
+	Until    time.Time // experiments that would end later are not begun; zero: no bound
 }
 
 // Prove tests the findings of a stored run under its conditions, each experiment as a run of its own, and

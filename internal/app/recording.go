@@ -50,7 +50,7 @@ func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string,
 		}
 	}
 
-	if len(to.run.Imports) == 0 && facts < 2 { // the run has recorded it itself
+	if len(to.run.Imports) == 0 && facts < 2 { // the run recorded this itself
 		return "", Usage("chokepoint list shows the runs, --into names one",
 			"import --undo: nothing was imported into run %s", to.run.ID)
 	}
@@ -67,7 +67,7 @@ func (d Dirs) addNote(ctx context.Context, run string, note store.Note) error {
 	return errors.Join(st.AddNote(ctx, run, note), st.Close())
 }
 
-// imported describes the run to import into: its unwatched router, and what its trials carried.
+// imported describes the run to import into: its unwatched router, and the load that its trials carried.
 type imported struct {
 	run      record.Run
 	router   string

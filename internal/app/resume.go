@@ -43,7 +43,7 @@ func refuse(run record.Run, hint, format string, args ...any) error {
 const compares = "its numbers would not compare with the earlier ones; --force goes on and marks the run"
 
 // Resume runs the trials that a killed or interrupted run has not finished, in the same order. It first
-// restores what a killed run has left. Without a name it resumes the latest run that was cut short.
+// undoes what a killed run left behind. Without a name it resumes the latest run that was cut short.
 func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result, error) {
 	if name == "" {
 		var err error
@@ -211,7 +211,7 @@ func (a *App) reportUnstored(after string, stored map[string]bool) {
 	}
 }
 
-// putBack undoes what the run itself left when it was killed.
+// putBack undoes what the run itself left behind when it was killed.
 func (a *App) putBack(ctx context.Context, run record.Run) error {
 	r, err := lab.RestoreOwner(ctx, run.ID, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
 	for _, text := range r.Undone {
@@ -229,7 +229,7 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 	return nil
 }
 
-// changed lists what is known at once to make the new trials differ from the old ones.
+// changed lists what, as is known at once, will make the new trials differ from the old ones.
 func changed(run record.Run) []string {
 	var out []string
 	h := binaryHash()

@@ -140,7 +140,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	reason := ""
 	gone := errors.Is(runErr, trial.ErrMachineGone)
 	switch {
-	// A signal that came after the last trial has interrupted nothing.
+	// A signal that came after the last trial interrupted nothing.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status = record.RunInterrupted
 		reason = "by a signal"
@@ -267,7 +267,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	}
 
 	x.reportPath = path
-	// The journal comes first, so that of two runs that begin at once one sees the other.
+	// The journal comes first: if two runs begin at once, one of them sees the other's.
 	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
 		return err
 	}
@@ -490,7 +490,7 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 	return x.Ask(ctx, s)
 }
 
-// undo restores the labs, on a context of its own: a second Ctrl-C gives up waiting.
+// undo restores the labs, in a context of its own; a second Ctrl-C stops waiting.
 func (x *execution) undo(ctx context.Context) error {
 	if x.campaign == nil {
 		return nil
@@ -555,7 +555,7 @@ func (x *execution) waits(n int, why error) {
 	x.emit(record.Event{Event: "warning", Text: text})
 }
 
-// shut closes what open opened. Nothing here loses a result.
+// shut closes what open opened. An error here loses no result.
 func (x *execution) shut() error {
 	defer x.Dirs.ClearRuntime()
 	var err error
@@ -577,7 +577,7 @@ func (x *execution) shut() error {
 }
 
 // ShowCommands notes the programs that machines and a power meter make this machine run, and what they
-// reveal, before they run: a lab file is a program.
+// reveal, before they run: in effect, a lab file is a program.
 func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 	var uses []string
 	if m.SSHConfig != "" {

@@ -37,7 +37,7 @@ import (
 type TuneOptions struct {
 	RunOptions // its Report is not used
 
-	Try      []tuning.Change // in addition to those that the findings propose
+	Try      []tuning.Change // in addition to those suggested by the findings
 	Only     bool            // try only Try
 	MaxDelay time.Duration   // that a load may add, p99
 	MaxLoss  float64         // ratio
@@ -231,7 +231,7 @@ func (t *tuner) asFound(ctx context.Context) error {
 	return nil
 }
 
-// idleOf returns when a plan measures idle latency, or "" if it does not but could.
+// idleOf returns when a plan measures idle latency, or "" if it could but does not.
 func idleOf(m record.Measure) string {
 	if m.LatencyIdle == plan.IdleOff && m.LatencyLoaded {
 		return ""
@@ -375,7 +375,7 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 			switch {
 			case len(pl.Skipped()) > 0:
 				out[i].Why = pl.Skipped()[0].Reason
-			case len(cells) == 0: // it means nothing in this cell
+			case len(cells) == 0: // it has no meaning in this cell
 				cells = []factor.Cell{cell}
 			}
 

@@ -58,7 +58,7 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 	return trial.Look(looking, l, router, node.Probes(), o.Every, show)
 }
 
-// Reach reaches a command's machine, as the router of a lab of its own.
+// Reach reaches a command's machine, as the router of its own lab.
 func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
 	if err := Absolute(PathsOf(m)...); err != nil {
 		return nil, err
