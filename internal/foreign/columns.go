@@ -29,7 +29,7 @@ func looksNumeric(text []byte) bool {
 	return numbers > others
 }
 
-// readMinistat reads columns of numbers, as ministat(1) does: lines of "#" are comments, a column may be
+// readMinistat reads columns of numbers, as ministat(1) does: lines of "#" are comments, some columns may be
 // shorter than others. In a file of report --format ministat the comments name the columns, whose numbers are
 // goodput.
 func readMinistat(text []byte) ([]Result, error) {

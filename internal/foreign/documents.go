@@ -15,7 +15,7 @@ import (
 type document struct {
 	from, to int
 	text     []byte // with null in place of values that are not finite
-	joined   bool   // assembled from others: its offsets are not those of the file
+	joined   bool   // assembled from other texts: its offsets are not those of the file
 }
 
 // opening matches the beginning of a JSON object. A brace in prose is followed by something else.
@@ -101,7 +101,7 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 		return nil, err
 	}
 
-	if len(docs) == 0 { // the reader reports what it is
+	if len(docs) == 0 { // the reader itself reports what it is
 		return read(text)
 	}
 

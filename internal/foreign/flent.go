@@ -295,7 +295,7 @@ type byteCount struct {
 	sum   float64
 }
 
-// add adds a rate in Mbit/s that applied for some seconds from one time to another, in nanoseconds, if all
+// add adds a rate in Mbit/s that applied for a number of seconds between two times, in nanoseconds, if all
 // are plausible.
 func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	if from < 0 || to <= from || !finite(rate*1e6, maxRate) || !finite(float64(to)/1e9, maxSeconds) {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pingSeries lists the series of round trips to read: those by ICMP, which tests of several hosts have for
-// each, or else all.
+// pingSeries lists the series of round trips to read: those by ICMP, one for each host of a test, or else
+// all.
 func (f *flentFile) pingSeries() []string {
 	var icmp, all []string
 	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
@@ -37,7 +37,7 @@ func (f *flentFile) pingSeries() []string {
 }
 
 // addPings gives a trial the round trips of one series. If there are several it uses the worst, and a caveat
-// lists the numbers of all: one host's, or their mean, would hide what the load does to another.
+// lists the numbers of all: those of one host, or their mean, would hide what the load does to the others.
 func (f *flentFile) addPings(r *Result) {
 	var worst *Result
 	var worstOf string
@@ -89,8 +89,8 @@ type pings struct {
 	text string
 }
 
-// pingsOf ranks a series by what the load adds to its smallest round trip, or without a load by its median.
-// One without an answer under load ranks last.
+// pingsOf ranks a series by what the load adds to its smallest round trip, or without a load by its median. A
+// series without an answer under load ranks last.
 func pingsOf(r *Result) pings {
 	answered := func(l *record.Latency) (out []float64) {
 		if l == nil {
@@ -177,8 +177,8 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	return all
 }
 
-// split divides the probes of a trial: those before the load measure the idle path, those in the window the
-// load, those after it neither.
+// split divides the probes of a trial: those before the load measure the idle path, those in the window
+// measure the loaded path, and later ones neither.
 func split(r *Result, all *record.Latency) {
 	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
 		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)

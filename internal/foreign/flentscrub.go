@@ -25,7 +25,8 @@ var (
 	userAt   = regexp.MustCompile(`[0-9A-Za-z_.+-]+@[0-9A-Za-z_.-]*`)
 	quoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	wordOf   = regexp.MustCompile(`[0-9A-Za-z_.:%-]+`)
-	// Addresses within a word: IPv4, Ethernet, and systemd's interface names that contain one.
+	// Addresses within a word: IPv4 and Ethernet addresses, and systemd's names of interfaces that contain
+	// one.
 	addressIn = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
 		`\b[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2}\b|\b(?:en|wl|ww)x[0-9a-f]{12}\b`)
 	pathIn = regexp.MustCompile(`(^|[\s"'=(,:])((?:~|[A-Za-z]:)?[/\\][A-Za-z_.][^\s"',;:)]*|\\\\[^\s"',;)]+)`)
@@ -38,7 +39,7 @@ var (
 // named after them stay distinct.
 type aliases struct {
 	of    map[string]string
-	names []string // words replaced wherever they stand alone, the longest first
+	names []string // words replaced wherever they are whole words, the longest first
 }
 
 // maxNames bounds the names that are searched in every text of a file.
@@ -197,7 +198,7 @@ func (a *aliases) people(text []byte) {
 func (f *flentFile) anonymous(text []byte) []byte {
 	a := &aliases{of: map[string]string{}}
 	test := string(f.Meta.Name)
-	if isPath(test) { // the user's own: its name is in no directory of flent
+	if isPath(test) { // the user's own, whose name is in none of flent's directories
 		a.of[test] = path.Base(strings.ReplaceAll(test, `\`, "/"))
 	}
 

@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ErrNoSeries means that a trial has nothing to draw over time.
+// ErrNoSeries means that a trial has no series to draw over time.
 var ErrNoSeries = errors.New("it has no series of a rate or of round trips")
 
 // flentStep is flent's own step of the common axis in seconds. It grows if there would be more than maxSteps.

@@ -28,7 +28,7 @@ import (
 // MaxText bounds a file's text, decompressed, in bytes.
 const MaxText = 64 << 20
 
-// Bounds on the contents of a JSON text, each object of which may take a hundred bytes of memory, and each
+// Bounds on the content of a JSON text, of which each object may take a hundred bytes of memory, and each
 // value eight.
 const (
 	maxObjects = 1 << 20
@@ -40,17 +40,18 @@ const (
 // Result is a trial that another program measured. Times are nanoseconds from its beginning.
 type Result struct {
 	Factors      record.Factors // the conditions that the file states
-	Began        time.Time      // zero if the file does not state it
+	Began        time.Time      // zero if not stated by the file
 	Traffic      *record.Traffic
 	Idle, Loaded *record.Latency
 	Window       record.Window
 	Foreign      record.Foreign
 	Caveats      []record.Caveat
-	// LeftOut describes a part of the file without a number. Such a result makes no trial.
+	// LeftOut describes a part of the file without a number. Such a result becomes no trial.
 	LeftOut string
 }
 
-// newResult returns a result without a number. It lacks lacks, and what every other program lacks.
+// newResult returns a result without a number. It lacks the items of lacks, and those that every other
+// program lacks.
 func newResult(version string, lacks ...string) Result {
 	return Result{
 		Factors: record.Factors{},
@@ -65,7 +66,7 @@ func newResult(version string, lacks ...string) Result {
 
 // format is a file format of another program.
 type format struct {
-	name, file string // its name, and what writes such a file
+	name, file string // the format's name, and the programs that write it
 	read       func(text []byte) ([]Result, error)
 }
 
@@ -120,7 +121,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// failedError reports a failed test in the words of its program.
+// failedError reports a failed test with its program's own message.
 type failedError struct{ text string }
 
 func (e *failedError) Error() string { return e.text }
@@ -409,7 +410,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'g', -1, 64), nil
 }
 
-// words is a JSON string; any other value becomes its JSON.
+// words returns the text of a JSON string; any other value becomes its JSON.
 type words string
 
 func (w *words) UnmarshalJSON(b []byte) error {

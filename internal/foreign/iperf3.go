@@ -39,7 +39,7 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 
 	if len(tests) == 0 {
-		_, err := iperf3.ReadFile(text) // its error says what is wrong
+		_, err := iperf3.ReadFile(text) // its error describes what is wrong
 		return nil, at(text, err)
 	}
 
@@ -115,7 +115,7 @@ func iperf3Result(file *iperf3.File) Result {
 // title is the factor for a user's name of a test.
 const title = factor.Name("title")
 
-// What all other programs lack, and some.
+// What all other programs lack, and further items.
 const (
 	oneRun   = "repetitions"
 	noWarmup = "a warm-up that is cut off"

@@ -182,7 +182,8 @@ func figureOf(l string) string {
 	return strings.Join(fields[:min(len(fields), 3)], ":")
 }
 
-// result returns the factors of a cell of engine cipher on the usual node, so that both can be compared.
+// result returns the factors of a cell of engine cipher on the usual node, so that both programs can be
+// compared.
 func (x speedLine) result(version string) Result {
 	r := Result{
 		Factors: record.Factors{},
@@ -372,8 +373,8 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	return found, nil
 }
 
-// rateOf parses a rate above 0; NaN means that openssl does not know it, since it did nothing or took no
-// time.
+// rateOf parses a rate above 0. It returns NaN if openssl does not know the rate, since it did nothing or
+// took no time.
 func rateOf(figure string) (float64, error) {
 	if notFinite.MatchString(figure) {
 		return math.NaN(), nil
@@ -387,7 +388,7 @@ func rateOf(figure string) (float64, error) {
 	return v, err
 }
 
-// keySpeed parses "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4": the last ones are per second.
+// keySpeed parses "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4": the last two are per second.
 func keySpeed(fields, operations []string) (found []speedLine, err error) {
 	first := len(fields) - len(operations)
 	i := 0

@@ -14,7 +14,7 @@ import (
 // wgRate matches a cell with one rate, as written by iperf3 or people. B is a byte.
 var wgRate = regexp.MustCompile(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
 
-// parseRate parses a rate in bit/s. Any additional text makes it another rate, or several, and is an error.
+// parseRate parses a rate in bit/s. Any additional text means another rate, or several, and is an error.
 func parseRate(cell string) (float64, error) {
 	m := wgRate.FindStringSubmatch(cell)
 	if m == nil {
@@ -61,7 +61,7 @@ func isWGBench(l string) bool {
 // with different notes have different settings. A row without a rate is left out, with the reason.
 func readWGBench(text []byte) ([]Result, error) {
 	var out []Result
-	var first, head error // the first omission, and that of a row that may be a table's head
+	var first, head error // the first omission, and that of a row that may be a table's heading
 	results := 0
 	leave := func() {
 		if head != nil {
