@@ -10,7 +10,7 @@ import (
 )
 
 // ReadPlan reads a plan and shortens its times, so that a campaign over fakes takes milliseconds per row: the
-// file's own minimum durations are for real traffic.
+// minimum durations in plan files are for real traffic.
 func ReadPlan(t testing.TB, text string, v plan.Vocabulary) *plan.Plan {
 	t.Helper()
 	p, err := plan.Read("test.yaml", []byte(text), v, nil)

@@ -30,7 +30,7 @@ type Engine struct {
 	// AtStart, if set, is called after the warm-up was carried, before the window. It is for planted faults.
 	AtStart func(w *Wire)
 
-	wire *Wire // at the node side: what the load crosses
+	wire *Wire // at the node side: the ports that the load crosses
 }
 
 // Name implements traffic.Engine with a name that plans use.
@@ -231,7 +231,7 @@ func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	return s.Send(bytes)
 }
 
-// carry puts so many bytes of each flow on the wire.
+// carry puts a number of bytes of each flow on the wire.
 func (e Engine) carry(o order, bytes int64) {
 	for _, direction := range o.Flows {
 		if e.wire != nil {

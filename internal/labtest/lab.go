@@ -26,11 +26,12 @@ type Lab struct {
 
 	Probes []probe.Probe // of every node; nil: Probes()
 	Stuck  string        // planted fault: a knob that nodes do not restore
-	// Fragments lists the share of its memory for fragments that the router reports at each query; then none.
+	// Fragments lists the share of its memory for fragments that the router reports at each query; after the
+	// last, 0.
 	Fragments []float64
 
 	Wire    *Wire            // set by Up
-	Routers map[string]*Host // set by Up: the agentless ones
+	Routers map[string]*Host // set by Up: the nodes without an agent
 
 	states map[string]*nodeState // for nodes with an agent
 }
@@ -93,7 +94,7 @@ func (f *Lab) changed(node string) func(setting, value string) {
 }
 
 // State lists the settings that differ from the initial ones: none when everything is restored. It may be
-// called after the lab was closed.
+// called after the lab is closed.
 func (f *Lab) State() []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(f.states)) {

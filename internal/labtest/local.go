@@ -98,7 +98,7 @@ func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	return n
 }
 
-// Able skips the test if something conclusively does not work here.
+// Able skips the test if a check says that something conclusively does not work here.
 func Able(t testing.TB, what string, a check.Answer) {
 	t.Helper()
 	if a.State == check.No && a.Reason != "" {

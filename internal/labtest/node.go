@@ -25,7 +25,7 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 		map[string]kernel.LinkCounters, error) {
 		return f.counters(node, devices)
 	})
-	h[agent.VerbEcho] = Tunnel{}.Serve // which answers, and stays open as an echo does
+	h[agent.VerbEcho] = Tunnel{}.Serve // that node answers, and the session stays open like an echo's
 	h[agent.VerbReach] = host.Answering(func(_ context.Context, r agent.Reach) (agent.Reached, error) {
 		return f.reach(node, r), nil
 	})

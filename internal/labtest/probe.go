@@ -19,7 +19,7 @@ func Probes() []probe.Probe {
 		source("host-ticks", record.ScopeHost, "host-ticks_samples"), absent}
 }
 
-// Undeclared returns a source with a planted fault: its column has a stem that it does not declare.
+// Undeclared returns a source with a planted fault: a column whose stem it does not declare.
 func Undeclared() probe.Probe { return source("ticks", record.ScopeNode, "lan/no_such_stem") }
 
 func source(name, scope, column string) probe.Probe {

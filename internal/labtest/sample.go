@@ -206,7 +206,7 @@ func (s Sample) Trials() []record.Trial {
 	return trials
 }
 
-// Trial returns a trial with a window of one second in which so many bytes arrived.
+// Trial returns a trial with a window of one second in which the given number of bytes arrived.
 func (s Sample) Trial(row record.Row, bytes int64) record.Trial {
 	const second = int64(time.Second)
 	series := record.NewTable("bytes")

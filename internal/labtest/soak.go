@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// Telemetry returns what all probes of a lab's nodes see in a window of so many seconds: most counters grow,
-// by random amounts.
+// Telemetry returns what all probes of a lab's nodes record in a window of the given number of seconds: most
+// counters grow, by random amounts.
 func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[string]record.NodeData {
 	fast := map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 	nodes := map[string]record.NodeData{}
@@ -68,7 +68,7 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 // both in seconds.
 const SoakLength, SoakEvery = 300, 305
 
-// Soak returns a run of so many windows of five minutes, whose trials Soaked makes.
+// Soak returns a run with the given number of windows of five minutes, whose trials Soaked makes.
 func Soak(windows int) record.Run {
 	s := Sample{ID: "20260110-030405-aaaa", Started: time.Date(2026, 1, 10, 3, 4, 5, 0, time.UTC), Scale: 1}
 	run := s.Run()
@@ -135,7 +135,7 @@ func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial
 	}
 }
 
-// movedBy returns a trial shifted by so much.
+// movedBy returns a trial shifted in time by an offset.
 func movedBy(t record.Trial, d int64) record.Trial {
 	later := func(x *record.Table) *record.Table {
 		c := &record.Table{Names: x.Names, T: slices.Clone(x.T), V: x.V}

@@ -63,7 +63,7 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	before := make([]string, len(settings))
 	for i, s := range settings {
 		before[i] = read(s)
-		for range 2 { // it is no error if a setting holds already
+		for range 2 { // it is not an error if a setting is already in force
 			MustDo(t, d.Apply(ctx, h, s), "apply %s=%s", s.Knob, s.Value)
 		}
 

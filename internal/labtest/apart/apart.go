@@ -17,7 +17,7 @@ const longVariable = "CHOKEPOINT_LONG"
 func Wanted() bool { return os.Getenv(longVariable) != "" }
 
 // Long skips a test that boots guests, or takes longer than a package's share of go test ./..., unless such
-// tests were requested. Reason begins the test's reason, in the words of .ci/allowed-skips.
+// tests were requested. Reason begins the test's reason, as listed in .ci/allowed-skips.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if !Wanted() {
@@ -25,8 +25,8 @@ func Long(t testing.TB, reason string) {
 	}
 }
 
-// SideBySide lets so many parallel tests of a package run at once, if they wait more than they compute. Call
-// it before the tests begin; the flag -parallel of go test overrides it.
+// SideBySide lets n parallel tests of a package run at once, if they mostly wait. Call it before the tests
+// begin; the flag -parallel of go test overrides it.
 func SideBySide(tests int) {
 	if err := flag.Set("test.parallel", strconv.Itoa(tests)); err != nil {
 		panic(err)
@@ -47,8 +47,8 @@ func Needs(t testing.TB, programs ...string) {
 const processVariable = "CHOKEPOINT_TEST_PROCESS"
 
 // Process runs the calling test again in a process of its own and returns false, or returns true if this is
-// that process. There the test may change what all tests share, such as resource limits: the testing package
-// writes a log of its own, which a limit of file sizes would truncate.
+// that process. There the test may change what all tests share, such as resource limits: in the common
+// process a limit on file sizes would truncate the log that the testing package writes.
 func Process(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(processVariable) == t.Name() {

@@ -21,7 +21,7 @@ import (
 type Row = map[string]string
 
 // Device plays a router with RouterOS's console: a part of its scripting language, as in the manual, over
-// menus that hold texts. It refuses parameters that the manual does not have. Its own time advances with each
+// menus that hold texts. It refuses parameters that are not in the manual. Its own time advances with each
 // command and at reboots, so that tests need not wait for the scheduler; :timestamp is the real time.
 type Device struct {
 	Tables map[string][]Row // the rows of each menu
@@ -32,8 +32,8 @@ type Device struct {
 	// Counters returns those of a device, as /interface/print stats names them; nil: they increase by
 	// themselves.
 	Counters func(device string) map[string]uint64
-	// Changed is called for a row of a menu that is added or, gone, removed, and Pinged for an address; Moved
-	// returns the counters of a peer with a public key, as its print names them. All may be nil.
+	// Changed is called for a row of a menu that is added or, if gone is set, removed; Pinged for an address.
+	// Moved returns the counters of a peer with a public key, as its print names them. All may be nil.
 	Changed func(menu string, row Row, gone bool)
 	Pinged  func(address string)
 	Moved   func(key string) Row
@@ -263,8 +263,8 @@ func (d *Device) background(script string) {
 	}
 }
 
-// Reboot drops what is only in memory, and starts what starts at a boot. Entries with an interval whose time
-// has not come, because the clock was lost, do not run.
+// Reboot drops what is only in memory, and runs the scheduler's start-up entries. Entries with an interval
+// whose time has not come, because the clock was lost, do not run.
 func (d *Device) Reboot() {
 	d.mu.Lock()
 	var run []string
@@ -462,7 +462,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 
 		d.last++
 		row[".id"] = fmt.Sprintf("*%X", d.last)
-		if menu == "/interface/wireguard" { // it generates the keys itself
+		if menu == "/interface/wireguard" { // the device generates the keys itself
 			public := sha256.Sum256([]byte(row[".id"]))
 			row["private-key"] = WireGuardSecret
 			row["public-key"] = base64.StdEncoding.EncodeToString(public[:])

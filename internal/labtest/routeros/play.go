@@ -24,7 +24,7 @@ const socket = "console"
 
 // Play plays a router between 198.18.1.0/24, lan, and 198.18.2.0/24, wan, until ctx ends. Console sends it
 // lines. It writes its process id to dir, and twice a second its configuration. Its clock and its ports'
-// counters are those of this machine. A test may extend the device with with.
+// counters are those of this machine. A test may extend the device by the function with.
 func Play(ctx context.Context, dir string, with func(d *Device)) error {
 	d := New()
 	d.Each, d.Counters = 0, portCounters

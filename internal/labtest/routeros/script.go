@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// scope holds variables; a block sees those around it.
+// scope holds variables; a block also sees those of the enclosing scopes.
 type scope struct {
 	around *scope
 	vars   map[string]any

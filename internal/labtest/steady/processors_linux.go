@@ -27,7 +27,7 @@ func allowed() []int {
 func pin(CPU int) {
 	var set unix.CPUSet
 	set.Set(CPU)
-	_ = unix.SchedSetaffinity(0, &set) // on another CPU it detects the stalls there
+	_ = unix.SchedSetaffinity(0, &set) // on another CPU it detects that CPU's stalls
 }
 
 // sleep blocks the thread itself: Go's own timers wait for other threads.

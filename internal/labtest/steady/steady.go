@@ -1,7 +1,7 @@
 // Package steady is for tests that depend on time. On a machine whose hypervisor lends its CPUs to others a
 // vCPU stalls for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate reveals
-// nothing about the code. So a test's finding about one counts only if no vCPU stalled meanwhile and if
-// further trials confirm it; everything else counts at once.
+// nothing about the code. So a test's finding about a time or a rate counts only if no vCPU stalled meanwhile
+// and if further trials confirm it; all other findings count at once.
 package steady
 
 import (
@@ -29,7 +29,7 @@ const (
 	nap   = 2 * time.Millisecond
 )
 
-// Trial is one attempt of a test. Its other methods report errors that count whatever the machine did.
+// Trial is one attempt of a test. Its other methods report errors that count whatever happens on the machine.
 type Trial struct {
 	testing.TB
 
@@ -48,8 +48,8 @@ func (r *Trial) Timedf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
 }
 
-// Stalled reports that the trial itself noticed a CPU stalled for d, as one that misses the ticks of its
-// clock does, if only for a few at a time.
+// Stalled reports that the trial itself noticed that a CPU stalled for d, such as one that misses ticks of
+// its clock, even if only for a few at a time.
 func (r *Trial) Stalled(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
