@@ -160,7 +160,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 	return list
 }
 
-// noNode refuses a node that the lab lacks.
+// noNode refuses a node that is not in the lab.
 func noNode(s factor.Shape, c factor.Cell) string {
 	name := NodeFactor.Of(c)
 	has := func(n factor.Node) bool { return n.Name == name }

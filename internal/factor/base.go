@@ -66,7 +66,7 @@ const (
 	Both = "both"
 
 	UDPExact = "exact" // each datagram by its number and time
-	UDPCount = "count" // by length: several may be sent and received as one
+	UDPCount = "count" // by length: several may be sent and received at once
 
 	Off = "off"
 	On  = "on"
@@ -102,7 +102,7 @@ const (
 )
 
 // Bounds on TCP's own settings: the kernel's minimum segment (TCP_MIN_MSS), the maximum in an IP packet, the
-// kernel's minimum receive buffer, and far more than any path holds.
+// kernel's minimum receive buffer, and a maximum far above what any path holds.
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
@@ -514,7 +514,7 @@ func counted(what string) func(string) string {
 	return insteadOf("1", "1 "+what, phrase("% "+what+"s"))
 }
 
-// insteadOf uses other words for one level.
+// insteadOf uses another text for one level.
 func insteadOf(level, words string, others func(string) string) func(string) string {
 	return func(l string) string {
 		if l == level {

@@ -43,7 +43,7 @@ const (
 	WANLink                  // both ends of the first device under test's WAN link, then all others
 )
 
-// Without is the level of a factor that means "without it", and the words for a comparison with that.
+// Without is the level of a factor that means "without it", and the text for a comparison with that level.
 type Without struct{ Level, Words string }
 
 // Declaration describes a factor. Only Name, Doc and Parse are required.
@@ -53,8 +53,8 @@ type Declaration struct {
 	Doc  string // one sentence: what a level means
 	Kind Kind
 
-	// Default is the level of a cell that does not name the factor. Derive, if not nil, computes it from the
-	// other levels instead; both apply only to base factors.
+	// Default is the level in a cell that does not name the factor. If Derive is not nil, it computes the
+	// level from the other levels instead. Both apply only to base factors.
 	Default string
 	Derive  func(Cell) string
 
@@ -72,12 +72,12 @@ type Declaration struct {
 	// Applies reports whether the factor has a meaning with the other levels of the cell, or why not: then it
 	// is dropped. nil: always.
 	Applies func(Cell) (ok bool, why string)
-	// Needs is Applies for what depends on the lab and the place: "node", "node.port", or "" if the plan
+	// Needs is like Applies, for conditions on the lab and the place: "node", "node.port", or "" if the plan
 	// names none. A Catalogue derives Applies from it; only one of the two may be set.
 	Needs func(s Shape, place string) (ok bool, why string)
 	// Conflict returns the reason why a complete cell cannot exist, or "". nil: never.
 	Conflict func(Cell) string
-	// Refuses is Conflict for what depends on the lab.
+	// Refuses is like Conflict, for conditions on the lab.
 	Refuses func(Shape, Cell) string
 
 	Placed Places // where a plan may put it
@@ -91,20 +91,21 @@ type Declaration struct {
 	// PinsEnds: at an end of the traffic a level selects the CPUs of the load generator there, and is no
 	// setting.
 	PinsEnds bool
-	// OnCarrier: placed at the machine that carries the lab, it is a setting of that machine, not of the
-	// routers on it.
+	// OnCarrier is set if, placed at the machine that carries the lab, this is a setting of that machine, not
+	// of the routers on it.
 	OnCarrier bool
 
-	// Policy marks a factor that sets how much the router must carry, or is itself being tested: removing it
-	// would not be tuning. Tunable marks one that is no setting but may hold traffic back in a plan that
-	// contains it.
+	// Policy marks a factor that sets how much the router must carry, or that is itself being tested:
+	// removing it would not be tuning. Tunable marks one that is not a setting but may hold traffic back in a
+	// plan that contains it.
 	Policy, Tunable bool
 
 	// Without, if not nil, is the level with which others are compared.
 	Without *Without
 	// Follow lists factors whose level follows from this one's: a comparison need not hold them equal.
 	Follow []Name
-	// Dependent factors exist only with certain levels of others: their presence alone means nothing.
+	// Dependent factors exist only with certain levels of others. The presence of such a factor has no
+	// meaning by itself.
 	Dependent bool
 	// Says names the factor that, if given, implies this one.
 	Says Name
@@ -153,7 +154,7 @@ func (d Declaration) Label(level string) string {
 	return d.Name + " " + level
 }
 
-// Words describes a level in a sentence.
+// Words describes a level for use in a sentence.
 func (d Declaration) Words(level string) string {
 	if d.Long != nil && d.labels[level] == "" {
 		return d.Long(level)
@@ -246,7 +247,7 @@ var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
 
 // Lookup finds a factor by its name in a plan, which may be placed ("queue@router.wan") or parametrised
 // ("sysctl:net.ipv4.tcp_rmem@client"); the Declaration returned carries the whole name. A name with a place
-// that no lab has is unknown; in the other labs the factor has no meaning.
+// that exists in no lab is unknown; if it exists in some, the factor has no meaning in the others.
 func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	plain, place := Split(name)
 	placed := plain != name
@@ -328,7 +329,7 @@ func (c *Catalogue) plain(name string, placed bool) (found Declaration, ok bool)
 }
 
 // Of returns the declaration for a name in a cell, whatever its place; an unknown one, such as that of a run
-// stored by a later version, is a setting without further meaning. Its Name is the whole one.
+// stored by a later version, is a setting without further meaning. Its Name is the whole name.
 func (c *Catalogue) Of(name string) Declaration {
 	plain, place := Split(name)
 	d, ok := c.plain(plain, place != "")

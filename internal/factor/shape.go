@@ -124,8 +124,8 @@ const (
 )
 
 // PathMTU returns the largest IP packet in bytes that a cell's path carries unfragmented: the smallest MTU of
-// the shape's links, with the tunnel's inner MTU replacing that of the link below it. A cell without the
-// factor mtu has no tunnel.
+// the shape's links, where a tunnel's inner MTU replaces that of the link below it. A cell without the factor
+// mtu has no tunnel.
 func PathMTU(s Shape, c Cell) int {
 	least := maxPacket
 	inner, err := strconv.Atoi(MTU.Of(c))
@@ -155,7 +155,7 @@ const (
 // sessionHead returns the bytes that PPPoE adds to a packet on the first router's WAN link (RFC 2516).
 func sessionHead(c Cell, wan bool) int {
 	if wan && WAN.Is(c, PPPoE) {
-		return 8 // its own header, and the PPP protocol number
+		return 8 // its own header, and PPP's protocol number
 	}
 	return 0
 }

@@ -105,8 +105,8 @@ func (p *Plan) combinations() []factor.Cell {
 	return all
 }
 
-// checkUse refuses what has no meaning in any cell: a place that no cell's topology has, an exclude that
-// matches nothing, a baseline that is in no cell.
+// checkUse refuses what has no meaning in any cell: a place that exists in no cell's topology, an exclude
+// that matches nothing, a baseline that is no cell.
 func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	var failed error
 	var topologies []string
@@ -160,7 +160,8 @@ func holds(c, levels factor.Cell) bool {
 	return true
 }
 
-// baseline returns the cell in which the fewest factors differ from their own baseline, the first on a tie.
+// baseline returns the cell in which the fewest factors differ from their own baseline, the first if there is
+// a tie.
 func (e *expansion) baseline() factor.Cell {
 	fewest := len(e.cells[0]) + 1
 	best := e.cells[0]
@@ -250,8 +251,8 @@ func (e *expansion) add(given factor.Cell) {
 	e.cells = append(e.cells, cell)
 }
 
-// complete fills in defaults and drops factors without a meaning. Fixed defaults come first, because a
-// factor's meaning may depend on another's default; computed ones come last, in the vocabulary's order.
+// complete fills in defaults and drops factors without meaning. Fixed defaults come first, because a factor's
+// meaning may depend on another's default; computed ones come last, in the vocabulary's order.
 func (e *expansion) complete(given factor.Cell) factor.Cell {
 	cell := given.Clone()
 	for _, f := range e.base {

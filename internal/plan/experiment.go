@@ -80,7 +80,7 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 		"%q is no share from 1 %% to 1000000 %%, or it is all", text)
 }
 
-// checkSteps refuses an experiment with a step, or an untouched cell, that the plan lacks.
+// checkSteps refuses an experiment with a step, or an untouched cell, that is not in the plan.
 func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 	e := p.Design.Experiment
 	if e == nil {
@@ -115,7 +115,7 @@ func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
 // that alternate both in random order.
 type Patched struct {
 	Name, Description string
-	Design            record.Design // of the run, whose method is kept
+	Design            record.Design // the run whose method is kept
 	Cells             []factor.Cell // of that run, untouched
 	Patches           []factor.Cell // changes: factor → level, "" removes it
 	// Copies is the number of untouched copies of each cell in a block, at most 4; Blocks the number of

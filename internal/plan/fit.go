@@ -95,7 +95,7 @@ func (p *Plan) Searches() int {
 	return parts[len(parts)-1].searches
 }
 
-// slow lists effects that take too long to show in shorter windows.
+// slow lists effects that take too long to appear in shorter windows.
 var slow = [...]struct {
 	takes time.Duration
 	what  string
@@ -108,9 +108,9 @@ var slow = [...]struct {
 const MinWindow = 3 * time.Second
 
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
-// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to MinWindow, which the
-// design's Cuts describe; then the cells listed last, which become skipped ones. Nothing changes if not even
-// one cell fits.
+// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to MinWindow, which is
+// recorded in the design's Cuts; then the cells listed last, which become skipped ones. Nothing changes if
+// not even one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
 	cells := len(p.Design.Cells)
@@ -180,7 +180,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	return nil
 }
 
-// missed describes what shortened windows no longer show, and which budget would keep it.
+// missed describes the effects that shortened windows no longer show, and the budget that would keep them.
 func (p *Plan) missed(window, overhead time.Duration) string {
 	m := &p.Design.Method
 	cut := m.Duration

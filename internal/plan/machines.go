@@ -41,8 +41,8 @@ func machineKeys(m *record.Machine) []machineKey {
 }
 
 // ReadMachines reads a lab file, which describes a lab of real machines. Messages call it file. meter parses
-// the address of a power meter. whole checks the machines and returns the wrong key, such as router.lan. An
-// error is an *Error, or several, joined: everything that is wrong.
+// the address of a power meter. whole checks the machines and returns the wrong key, such as router.lan. The
+// error is an *Error or several joined ones, for everything that is wrong.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
 	root, err := parseTree(file, data)

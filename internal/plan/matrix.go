@@ -176,7 +176,7 @@ func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	return levels, err
 }
 
-// named reads one level, or the name of several.
+// named reads one level, or the name of a list of levels.
 func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if n.Kind == yaml.MappingNode && len(n.Content) > 0 &&
 		slices.Contains([]string{"level", "label"}, n.Content[0].Value) {

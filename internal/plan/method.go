@@ -62,7 +62,7 @@ func defaultMeasure() record.Measure {
 	}
 }
 
-// Bounds on one trial: the probes keep 20 minutes of it, and the whole load must lie in them.
+// Bounds on one trial: the probes keep the last 20 minutes, and the whole load must be within them.
 const (
 	maxWindow = 15 * time.Minute
 	maxPhase  = time.Minute
@@ -258,7 +258,7 @@ func (r *reader) count(what string, low, high int64, into *int) field {
 	})
 }
 
-// oneOf reads one of some words.
+// oneOf reads one of a set of words.
 func (r *reader) oneOf(what string, take func(word string), words ...string) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		if !slices.Contains(words, text) {
@@ -275,7 +275,8 @@ func (r *reader) word(what string, into *string, words ...string) field {
 	return r.oneOf(what, func(word string) { *into = word }, words...)
 }
 
-// verify reads which content is checked: nothing, a short trial of each path, or every load as well.
+// verify reads which content is checked: none, that of a short trial of each path, or that of every load as
+// well.
 func (r *reader) verify(m *record.Measure) field {
 	return r.oneOf("verify", func(word string) {
 		m.Verify = word != "false"

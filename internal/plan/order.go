@@ -15,7 +15,7 @@ import (
 //
 // A block holds every cell once. Cells that share the levels of a hard factor stay together, so that the lab
 // changes as seldom as possible. The idle latency of each path comes before the first load of its group, and
-// in block 1 a verification of each path before that. Cells whose rate is a share of one that others find
+// in block 1 a verification of each path before that. Cells whose rate is a share of one found by other cells
 // come last in their group.
 func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
@@ -83,9 +83,9 @@ func (p *Plan) Block(k int) []record.Row {
 	return rows
 }
 
-// Rows returns the rows of all blocks, with adaptive stopping the maximum. Firmware, which the user installs,
-// changes as seldom as possible: all blocks of its cells come before those of the next one, in the plan's
-// order.
+// Rows returns the rows of all blocks; with adaptive stopping, of the maximum number. Firmware, which the
+// user installs, changes as seldom as possible: all blocks of its cells come before those of the next one, in
+// the plan's order.
 func (p *Plan) Rows() []record.Row {
 	var rows []record.Row
 	for k := 1; k <= p.Design.Method.Runs; k++ {
@@ -149,8 +149,8 @@ func cut(cells []factor.Cell, hard []string) [][]factor.Cell {
 	return groups
 }
 
-// shuffled groups cells by the first hard factor, shuffles the groups, and does the same inside each with
-// the next one; cells are shuffled last.
+// shuffled groups cells by the first hard factor, shuffles the groups, and does the same within each group
+// with the next factor; cells are shuffled last.
 func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cell {
 	if len(hard) == 0 {
 		group := slices.Clone(cells)

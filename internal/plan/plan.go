@@ -3,7 +3,7 @@
 // combinations that no machine can run, each with its reason.
 //
 // A plan expands in three steps. The matrix and the includes give combinations of levels; each becomes a cell
-// by filling in the defaults and dropping the factors without a meaning there; cells become rows, block by
+// by filling in the defaults and dropping the factors without meaning there; cells become rows, block by
 // block, in an order that depends on the seed and the block's number alone.
 package plan
 
@@ -81,7 +81,7 @@ func (e *Error) Hint() string { return e.HintText }
 // maxErrors bounds the errors reported for a plan. More would hide the first.
 const maxErrors = 20
 
-// together joins the errors of a plan; it returns nil for none.
+// together joins the errors of a plan; it returns nil if there are none.
 func together(errs []error) error {
 	switch more := len(errs) - maxErrors; {
 	case len(errs) == 1:
@@ -95,7 +95,7 @@ func together(errs []error) error {
 // longList is the length of a list above which a hint names only similar words.
 const longList = 40
 
-// choiceHint helps with a misspelled word from a list.
+// choiceHint suggests a correction for a misspelled word from a list.
 func choiceHint(text, noun string, allowed []string) string {
 	near := check.Nearest(text, allowed)
 	if near != "" {

@@ -14,7 +14,8 @@ import (
 )
 
 // Read reads a plan and expands it to cells. sets are "path=value" texts that replace values of the file.
-// file is only a name, for messages. An error is an *Error, or several, joined: everything that is wrong.
+// file is only a name, for messages. The error is an *Error or several joined ones, for everything that is
+// wrong.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
 	root, err := parseTree(file, data)
 	if err != nil {
@@ -216,7 +217,7 @@ func namesOf(fields []field) (names []string) {
 
 const wholePlan = "the plan"
 
-// keyHint helps with an unknown key; most often it is one level too high.
+// keyHint suggests a correction for an unknown key; most often it is one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
 	if what == wholePlan && check.Nearest(key, names) == "" {
 		if _, ok := r.v.Lookup(key); ok {
@@ -248,7 +249,7 @@ func (r *reader) nestedKeys() (method, measure []string) {
 	return namesOf(r.methodFields(&record.Method{})), namesOf(r.measureFields(&record.Measure{}))
 }
 
-// factorHint helps with an unknown factor: another factor, or a key that belongs elsewhere.
+// factorHint suggests a correction for an unknown factor: another factor, or a key that belongs elsewhere.
 func (r *reader) factorHint(name string) string {
 	names := r.v.Names()
 	switch near := check.Nearest(name, names); {

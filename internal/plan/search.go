@@ -240,7 +240,7 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	for _, t := range []struct {
 		of    *record.Test
 		each  int     // trials of one repeat
-		share float64 // of the duration that they take on average
+		share float64 // of the average duration
 	}{{s.Latency, len(method.LatencyShares()), 1}, {s.FrameLoss, 8, 1}, {s.BackToBack, 8, 0.2}} {
 		if t.of != nil {
 			total += time.Duration(t.of.Repeats*t.each) * (time.Duration(t.share*float64(t.of.Duration)) +

@@ -11,7 +11,7 @@ import (
 )
 
 // applySets writes each "path=value" into the tree before anything is read from it, so that a value from the
-// command line is checked like one in the file. It records these nodes for error messages.
+// command line is checked like one in the file. It records the nodes written, for error messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) {
 	if root.Kind != yaml.MappingNode {
 		return // the walk reports what is wrong

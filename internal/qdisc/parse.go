@@ -233,7 +233,8 @@ func Plain(level string) string {
 // Bounded rounds up to whole KiB, within 31 bits.
 func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
 
-// tick is the unit of the kernel's buffers, in seconds: what passes at the queue's rate in so many of it.
+// tick is the unit of the kernel's buffers, in seconds: a buffer is the number of ticks in which it passes at
+// the queue's rate.
 const tick = 64e-9
 
 // Same compares a queue found with the requested one: the kernel keeps buffers and times in ticks, and adds

@@ -1,5 +1,5 @@
 // Package qdisc implements the language of queueing disciplines: it parses, spells and compares the levels of
-// the factor queue, which are words of tc(8). It is pure; package kernel makes and reads the queues.
+// the factor queue, which have the syntax of tc(8). It is pure; package kernel makes and reads the queues.
 package qdisc
 
 import (
@@ -31,8 +31,8 @@ const (
 	Word // index into Parameter.Words
 )
 
-// Parameter is one value of a kind of queue. Default applies if it is omitted; a parameter without one is
-// left to the kernel, or is Required.
+// Parameter is one value of a kind of queue. Default applies if it is omitted; a parameter without a default
+// is left to the kernel, or is Required.
 type Parameter struct {
 	Name     string
 	Quantity Quantity
@@ -133,7 +133,7 @@ const CakeOverhead = 6
 // RateBps returns the rate to which a queue limits the traffic, in bits per second; 0 if it has none.
 func (q Queue) RateBps() float64 { return float64(max(q.Values["rate"], q.Values["bandwidth"])) }
 
-// Word returns a queue's word for a parameter of words, "" if it has none.
+// Word returns a queue's word for a parameter that takes words, "" if it has none.
 func (q Queue) Word(parameter string) string {
 	all, _ := Parameters(q.Kind)
 	for _, p := range all {

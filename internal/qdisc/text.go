@@ -56,7 +56,7 @@ func ParseHandle(text string) (uint32, bool) {
 	return uint32(a<<16 | b), true
 }
 
-// String spells a queue in the words of tc(8), its parameters in canonical order. A handle or a class comes
+// String spells a queue in the syntax of tc(8), its parameters in canonical order. A handle or a class comes
 // before the kind.
 func (q Queue) String() string {
 	var words []string
@@ -92,8 +92,8 @@ func (q Queue) String() string {
 	return strings.Join(words, " ")
 }
 
-// TC returns the words that follow "tc qdisc replace dev DEVICE": the place of the queue, and its rate with
-// the unit that tc(8) requires.
+// TC returns the words that follow "tc qdisc replace dev DEVICE": the parent of the queue, its kind, and its
+// rate with the unit that tc(8) requires.
 func (q Queue) TC() []string {
 	words := []string{"root"}
 	if q.Parent != 0 {
@@ -102,7 +102,7 @@ func (q Queue) TC() []string {
 	return append(words, q.TCOptions()...)
 }
 
-// TCOptions returns the kind and the parameters of a queue in the words of tc(8).
+// TCOptions returns the kind and the parameters of a queue in the syntax of tc(8).
 func (q Queue) TCOptions() []string {
 	words := strings.Fields(Queue{Kind: q.Kind, Values: q.Values}.String())
 	for i := 1; i < len(words); i++ {
