@@ -1,7 +1,7 @@
 // Program crypto compares engine cipher with openssl speed -elapsed -evp, run by hand: in pairs, each in
 // random order, of one repetition of one second each. It prints the median ratio with its interval for each
-// algorithm, and fails if it is more than 3 % from 1. Then it measures once what the published tables of
-// ciphers contain, and fails if a row of theirs has no figure here.
+// algorithm, and fails if it is more than 3 % from 1. Then it measures once each row of the published tables
+// of ciphers, and fails if a row has no figure here.
 package main
 
 import (
@@ -169,7 +169,7 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// measured times an algorithm in an operation by chokepoint, once, as a stream if there is a choice; in bytes
+// measured times an algorithm in an operation by chokepoint, once, as a stream if that is possible; in bytes
 // or operations per second. Without an operation it uses the algorithm's own.
 func (t trials) measured(ctx context.Context, name, operation string, block int) (float64, error) {
 	a, known := cipher.Named(name)

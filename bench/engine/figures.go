@@ -23,7 +23,7 @@ func (f figures) String() string {
 		100*f.stolen)
 }
 
-// quantity is what a row compares.
+// quantity is the quantity compared by a row.
 type quantity struct {
 	unit  string
 	lower bool // less is better
@@ -82,7 +82,7 @@ func (c comparison) bound(v float64) string {
 	return "≥ " + short(v)
 }
 
-// verdict returns which figure the whole interval reaches, or else the median.
+// verdict returns the figure that the whole interval reaches, or else the one that the median reaches.
 func (c comparison) verdict(low, m, high float64) string {
 	reaches := func(v, bound float64) bool { return v >= bound }
 	if c.of.lower {

@@ -2,8 +2,8 @@
 // router and server of a local lab. Each comparison runs its two sides in interleaved pairs in random order,
 // and reports the median of the pairs' ratios with its order-statistic interval of 95 %. It prints Markdown.
 // "wire" is real 1500-byte packets on all links, "super" packets of up to 64 KiB. The suite agreement, behind
-// a queue of 300 Mbit/s, fails if a ratio leaves 1 ± 3 %; for the others only the accounts are checked: a
-// pair in which sent is not received + lost ends the program.
+// a queue of 300 Mbit/s, fails if a ratio leaves 1 ± 3 %; for the other suites only the accounts are checked:
+// a pair in which sent differs from received + lost ends the program.
 package main
 
 import (

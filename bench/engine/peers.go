@@ -28,7 +28,7 @@ const (
 const tunnelMTU = 1420
 
 // layTunnels makes both tunnels from client to server; each has its own address at either end. The keys of
-// wireguard-go are only for this lab and go through standard input.
+// wireguard-go are only for this lab and are passed through standard input.
 func (b *stand) layTunnels(ctx context.Context) error {
 	path, err := b.lab.Path(ctx, lab.TunnelSpec{Kind: "wireguard-userspace", MTU: tunnelMTU})
 	if err != nil {
@@ -89,7 +89,7 @@ type newest struct {
 	file           string
 }
 
-// against returns the comparison with an iperf3 of what both reach with all cores.
+// against returns the comparison with an iperf3 of the rates that both reach with all cores.
 func (b *stand) against(file string) comparison {
 	c := tcpAgainst("super", 4, goodput, .97, 1)
 	c.theirs.engine = newest{iperf3, b, file}

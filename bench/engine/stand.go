@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// stand is where the comparisons run.
+// stand is the lab in which the comparisons run.
 type stand struct {
 	lab      *lab.Lab
 	paths    [peerTunnel + 1][2]traffic.End // their near and far ends

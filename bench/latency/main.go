@@ -38,7 +38,7 @@ type options struct {
 // count returns how many probes a run has.
 func (o options) count() int { return o.seconds * int(time.Second/interval) }
 
-// bench is the lab with what the tools need.
+// bench is the lab, with the tools' settings.
 type bench struct {
 	options
 	lab  *lab.Lab

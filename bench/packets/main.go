@@ -128,7 +128,7 @@ func (b *bench) offered(ctx context.Context, engine string, load record.Load) (r
 	return r, nil
 }
 
-// against measures xdp and another in pairs.
+// against measures xdp and another generator in pairs.
 func (b *bench) against(ctx context.Context, ip, flows int,
 	other func() (result, error)) (runs [][]result, ratio statistics.Value, err error) {
 	runs, err = rig.Measure(b.draw, b.pairs, 2, func(_, i int) (result, error) {
@@ -163,7 +163,7 @@ func (b *bench) routed(ctx context.Context, _ string, flows int) error {
 	return nil
 }
 
-// alone: no router between, and the receiver drops in its driver.
+// alone: no router in between, and the receiver drops in its driver.
 func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 	fmt.Fprintf(b.out, "The generator alone: one thread, no router, dropped in the receiver's driver; ours "+
 		"numbered, counted in order, one in 61 with its time; %d pairs of %v\n\n| frames | xdp, Mpps | loss "+
@@ -228,8 +228,8 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	return nil
 }
 
-// rate: sent compared with requested, and the delay of frames under way. A router takes its part of the
-// sender's core, which then may be too slow for the highest rate.
+// rate: sent compared with requested, and the delay of frames in transit. A router takes its part of the
+// sender's core, which may then be too slow for the highest rate.
 func (b *bench) rate(ctx context.Context, where string, flows int) error {
 	fmt.Fprintf(b.out, "Rate %s, IPv4, 64-byte frames; %d runs of %v each (target: 0.1 %%, stretch: 0.05 %% "+
 		"and, routed, a p99 of 12 µs)\n\n| asked, pps | error of the rate, without its sign: median | "+

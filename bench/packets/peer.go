@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// peer runs xdp-trafficgen from client to server, where xdp-bench drops what arrives, and returns frames per
-// second by the server's device.
+// peer runs xdp-trafficgen from client to server, where xdp-bench drops the frames, and returns the frames
+// per second counted by the server's device.
 func (b *bench) peer(ctx context.Context) (pps float64, err error) {
 	// Both undo their changes only if asked to end.
 	start := func(node string, spare time.Duration, args ...string) (host.Session, error) {

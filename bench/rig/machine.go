@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 )
 
-// Machine describes this machine in words.
+// Machine returns a short description of this machine.
 func Machine() string {
 	facts := probe.Fingerprint(probe.Root{}).Facts
 	known := func(fact string) string { return cmp.Or(facts[fact], "unknown") }
@@ -29,7 +29,7 @@ func Machine() string {
 		bytes/1024e6, known("kernel"), virtual, guard, runtime.Version(), firstLine("/proc/loadavg")[0])
 }
 
-// firstLine returns the words of a file's first line.
+// firstLine returns a file's first line, with single spaces.
 func firstLine(file string) []string {
 	b, _ := os.ReadFile(file)
 	line, _, _ := strings.Cut(string(b), "\n")

@@ -84,8 +84,8 @@ func Build(to, pkg string, flags ...string) error {
 // At returns the path of a name in the program's directories.
 func (p Program) At(name string) string { return filepath.Join(p.Dir, name) }
 
-// Command returns a command line of the program, which sees nothing of this machine's user but the search
-// path.
+// Command returns a command line of the program, whose environment contains nothing of this machine's user
+// except the search path.
 func (p Program) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.Path, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.At("home"), "TMPDIR=" + p.At("tmp"),

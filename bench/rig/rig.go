@@ -22,8 +22,8 @@ import (
 // MinPairs is the minimum number of pairs, or blocks, for an order-statistic interval of 95 %.
 const MinPairs = 6
 
-// ErrUsage and ErrFailed are returned by a program that has itself reported what is wrong: with its flags, or
-// with what it checked.
+// ErrUsage and ErrFailed are returned by a program that has already reported what is wrong: with its flags,
+// or with what it checked.
 var (
 	ErrUsage  = errors.New("wrong flags")
 	ErrFailed = errors.New("failed")
@@ -68,7 +68,7 @@ func orRole(otherwise func() int) int {
 	return 0
 }
 
-// Parse reads the flags; it answers additional words, and values that ok refuses, with the usage.
+// Parse reads the flags. Additional words, and values that ok refuses, are answered with the usage.
 func Parse(flags *flag.FlagSet, args []string, log io.Writer, ok func() bool) error {
 	flags.SetOutput(log)
 	if flags.Parse(args) != nil {

@@ -37,8 +37,8 @@ func OwnApp(note func(format string, args ...any)) *app.App {
 	return &app.App{Dirs: app.FindDirs(os.Getenv, os.Geteuid()), Note: note}
 }
 
-// Run runs a plan on a kind of lab, or in a lab that is up, and returns what was stored. Failed trials are no
-// error.
+// Run runs a plan on a kind of lab, or in a lab that is up, and returns what was stored. Failed trials are
+// not an error.
 func Run(ctx context.Context, a *app.App, pl *plan.Plan, kind string, o app.RunOptions) (s Stored,
 	err error) {
 	head := a.NewRun(pl)

@@ -142,7 +142,7 @@ func cost(ctx context.Context, w watcher, length time.Duration) (share float64, 
 	time.Sleep(length)
 	over := time.Since(start)
 	after, err2 := processTime(c.Process.Pid)
-	in.Close() // ours reports what it read, and ends
+	in.Close() // ours reports the number of reads, and ends
 	if w.hz == 0 {
 		c.Process.Signal(syscall.SIGINT)
 	}

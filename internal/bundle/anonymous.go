@@ -64,8 +64,8 @@ func identity(text string) string {
 	return ""
 }
 
-// fact returns a text in the words of a device's maker, such as the model of a processor: it is published if
-// it is short and matches no identity.
+// fact returns a text written by a device's maker, such as the model of a processor: it is published if it is
+// short and matches no identity.
 func fact(text string) string {
 	if len(text) > 100 || identity(text) != "" {
 		return ""
@@ -73,7 +73,7 @@ func fact(text string) string {
 	return text
 }
 
-// among returns a word if it is one of those that this program writes.
+// among returns a word if this program writes it.
 func among(word string, words ...string) string {
 	if slices.Contains(words, word) {
 		return word
@@ -91,8 +91,8 @@ var (
 	release     = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 )
 
-// anonymous returns the part of a document that is published. It is built anew, field by field: it omits what
-// is not named here, and every word of a sentence that is not this program's.
+// anonymous returns the part of a document that is published. It is built anew, field by field, from the
+// fields named here, and without any word of a sentence that is not this program's.
 func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
 	run := &d.Run
 	head := analysis.RunHead{
@@ -258,7 +258,7 @@ func environments(all []record.Environment) []record.Environment {
 	return out
 }
 
-// caveats keep the content of their texts, as far as its words are this program's. A text without any words
+// caveats keep the content of their texts, as far as the words are this program's. A text without any words
 // left is replaced by the meaning of its kind.
 func caveats(all []record.Caveat, words map[string]bool) []record.Caveat {
 	var out []record.Caveat
@@ -300,8 +300,8 @@ var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", 
 // maxFigures bounds the published numbers of one cause or reason.
 const maxFigures = 8
 
-// figures returns the numbers of facts, without the part of the node and the words of the run: those of
-// declared metrics, and of counts, which get new words.
+// figures returns the numbers of facts, without the node's part and the run's text: those of declared
+// metrics, and counts, which get a new text.
 func figures(all []evidence.Evidence) []evidence.Evidence {
 	out := []evidence.Evidence{}
 	for _, e := range all {
@@ -405,7 +405,7 @@ func cellOf(c *analysis.Cell, words map[string]bool) analysis.Cell {
 	return out
 }
 
-// diagnosed keeps the classes of a diagnosis, in the words of this program.
+// diagnosed keeps the classes of a diagnosis, in this program's own words.
 func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 	out := &diagnosis.Diagnosis{
 		Class:  diagnosis.Unknown,

@@ -291,7 +291,7 @@ func (b *Bundle) check() error {
 	return nil
 }
 
-// Bounds on the input, so that no drawing of it takes forever.
+// Bounds on the input, so that no chart of it takes forever.
 const (
 	maxCells, maxTrials = 2000, 100_000
 	maxValue            = 1e15
@@ -310,7 +310,7 @@ type Own struct {
 	Cell  *analysis.Cell `json:"-"` // source of the result
 }
 
-// RunDevice is the device of a run's results: the run does not name it.
+// RunDevice stands for the device of a run's results, which the run does not name.
 const RunDevice = "run"
 
 // families are the tunnels that studies call by one name.

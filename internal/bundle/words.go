@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// left stands for the words of a caveat that are not published.
+// left replaces the words of a caveat that are not published.
 const left = "…"
 
 // maxSpoken bounds the published bytes of a caveat's text.
@@ -79,7 +79,8 @@ func vocabulary(c *factor.Catalogue) map[string]bool {
 	return words
 }
 
-// spoken returns the published part of a text: numbers with their units, trials, and words of the vocabulary.
+// spoken returns the publishable part of a text: numbers with their units, trials, and words of the
+// vocabulary.
 func spoken(text string, known map[string]bool) string {
 	var out []string
 	for word := range strings.FieldsSeq(text[:min(len(text), maxSpoken)]) {

@@ -413,7 +413,7 @@ func (c *Catalogue) Source(id string) (Source, bool) {
 	return find(c.Sources, func(s Source) bool { return s.ID == id })
 }
 
-// Device finds a device by its name, whatever the case of its letters.
+// Device finds a device by its name, ignoring case.
 func (c *Catalogue) Device(name string) (Device, bool) {
 	return find(c.Devices, func(d Device) bool { return strings.EqualFold(d.Name, name) })
 }
@@ -432,7 +432,8 @@ type Filter struct {
 	Streams, MTU                         int
 }
 
-// Filtered returns the results that a filter selects. What a source does not state matches no level.
+// Filtered returns the results that a filter selects. An attribute that the source does not state matches no
+// level.
 func (c *Catalogue) Filtered(f Filter) []Result {
 	return slices.DeleteFunc(slices.Clone(c.Results), func(r Result) bool {
 		for _, at := range [...][2]string{{f.Source, r.Source}, {f.Device, r.Device}, {f.Tunnel, r.Tunnel},

@@ -31,7 +31,7 @@ func (s State) String() string {
 	return "could not tell"
 }
 
-// MarshalText encodes the state as its words, for JSON documents.
+// MarshalText encodes the state as its text, for JSON documents.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText decodes what MarshalText wrote.

@@ -1,6 +1,6 @@
 // Package overhead computes the cost of headers: the exact length of packets inside tunnels, fragments and
-// Ethernet frames, and the payload rate that remains of a line rate. It is pure arithmetic, and independent
-// of any machine.
+// Ethernet frames, and the payload rate that remains of a line rate. It is pure arithmetic, and does not
+// depend on the machine.
 //
 // Lengths are bytes. "L3 length" is the length of an IP packet with its header. The formulas are those of
 // docs/method/ceilings.md; each function names its sources.

@@ -27,7 +27,7 @@ func (p Path) Bytes(m int, at Layer) int {
 	return p.BytesBy(m, func(l3 int) int { return p.count(l3, at) })
 }
 
-// BytesBy is Bytes with another function to count each IP packet.
+// BytesBy is like Bytes, with another function to count each IP packet.
 func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
 		header := p.Tunnel.OuterIP.Headers(false) // of each segment of the stream

@@ -14,7 +14,7 @@ const (
 	Plain      Encapsulation = iota // no tunnel
 	WireGuard                       // whitepaper §5.4.6
 	ESP                             // RFC 4303 tunnel mode, see Tunnel.Suite
-	OpenVPNUDP                      // DATA_V2, AEAD unless Tunnel.Suite says otherwise
+	OpenVPNUDP                      // DATA_V2, AEAD unless given otherwise by Tunnel.Suite
 	OpenVPNTCP                      // the same over TCP, one record per segment
 	VXLAN                           // RFC 7348: an Ethernet frame in UDP
 	GRE                             // RFC 2784 without checksum, RFC 2890 without key
@@ -140,8 +140,8 @@ func (t Tunnel) Outer(m int) int {
 // Fragments returns the L3 lengths of the packets in which an inner packet of m bytes crosses an underlay:
 // one that carries it, or its IP fragments, if nothing prevents the sender from making them. OpenVPN's
 // tun-mtu 1500 with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and one of 132. If
-// another tunnel carries them, they are made to fit that one first. It returns nil if an encapsulation is a
-// stream: TCP makes segments that fit.
+// another tunnel carries the fragments, they are first made to fit that tunnel. It returns nil if an
+// encapsulation is a stream: TCP makes segments that fit.
 func (t Tunnel) Fragments(m, underlay int) []int {
 	switch {
 	case t.Kind == OpenVPNTCP:
@@ -216,7 +216,7 @@ func (t Tunnel) Over(underlay int) Tunnel {
 func roundUp(x, n int) int { return (x + n - 1) / n * n }
 
 // families maps prefixes of a tunnel's name in a plan, such as "esp-aes-gcm-256", to encapsulations; the
-// first that fits counts.
+// first match counts.
 var families = []struct {
 	name   string
 	tunnel Tunnel
@@ -240,7 +240,7 @@ var families = []struct {
 }
 
 // Named returns the encapsulation of a kind of tunnel by its name in plans, such as "wireguard-kernel" or
-// "esp"; ok is false if there is none. It leaves the outer version and the MTU open.
+// "esp"; ok is false if there is none. It does not set the outer version and the MTU.
 func Named(kind string) (Tunnel, bool) {
 	for _, f := range families {
 		if kind == f.name || strings.HasPrefix(kind, f.name+"-") {
@@ -253,8 +253,8 @@ func Named(kind string) (Tunnel, bool) {
 }
 
 // Stacked returns the encapsulation for names of Named joined by "+": each is carried by the next one, as in
-// "wireguard+gre", and has the same outer version. ok is false if a name is unknown, or one of several is a
-// stream, whose segments no formula gives.
+// "wireguard+gre", and has the same outer version. ok is false if a name is unknown, or if one of several is
+// a stream, whose segments no formula describes.
 func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	list := strings.Split(names, "+")
 	for i, name := range slices.Backward(list) {
@@ -310,7 +310,7 @@ func (p Path) BestMTU(least, headers int) (best int) {
 	return best
 }
 
-// TunnelMTU returns the default inner MTU of a kind of tunnel: what fits over the outer version of IP (4 or
+// TunnelMTU returns the default inner MTU of a kind of tunnel: what fits into the outer version of IP (4 or
 // 6). For WireGuard wg-quick(8) always leaves room for IPv6.
 func TunnelMTU(kind string, outerIP, linkMTU int) int {
 	t, ok := Named(kind)

@@ -60,7 +60,7 @@ func (v *view) nowLine(now time.Time, k look) line {
 			return l.add(plain, v.labText)
 		case v.ended != "":
 			return l.add(plain, v.ended)
-		case v.phase != "": // for the run: nothing remains of a trial
+		case v.phase != "": // for the run: a trial leaves nothing behind
 			return l.add(plain, v.phase+" "+unit.Seconds(since(v.phaseFrom, now)))
 		}
 		return l.add(faint, "between trials")

@@ -12,7 +12,7 @@ import (
 )
 
 // labeller names cells for people. Once it knows the cells of a run it uses the factors that vary; before
-// that, all that are not at an ordinary level.
+// that, all factors that are not at an ordinary level.
 type labeller struct {
 	factors *factor.Catalogue
 	vary    map[string]bool // nil: the cells are unknown

@@ -19,9 +19,9 @@ import (
 // repaint limits drawing to 8 pictures a second, because the machine that draws is also measured.
 const repaint = 125 * time.Millisecond
 
-// Live repaints a few lines at the bottom of a terminal. The terminal stays in its ordinary mode: Ctrl-C is
-// a signal, scrollback is kept, and a killed program leaves nothing to repair. Warnings and failures scroll
-// by above the picture and stay; while a human is asked for a step, the picture is away. Off a terminal, or
+// Live repaints a few lines at the bottom of a terminal. The terminal stays in its ordinary mode: Ctrl-C is a
+// signal, scrollback is kept, and a killed program leaves nothing to repair. Warnings and failures scroll by
+// above the picture and stay; while the user is asked to do a step, the picture is hidden. Off a terminal, or
 // with TERM=dumb, Live is Plain. NO_COLOR is respected (https://no-color.org).
 func Live(w *os.File, factors *factor.Catalogue) Sink {
 	fd := int(w.Fd())
@@ -103,7 +103,7 @@ func (s *live) start(ticks <-chan time.Time, stopTicks func()) {
 func (s *live) Event(e record.Event) {
 	s.take(e)
 	if e.Event == Step {
-		s.paint(dropPicture) // at once: the prompt comes next, from elsewhere
+		s.paint(dropPicture) // immediately: the prompt comes next, from elsewhere
 	}
 }
 
@@ -188,7 +188,7 @@ func (s *live) paint(keep bool) {
 	above := s.above
 	s.above = nil
 	var lines []line
-	// While a human is asked for something the picture is hidden, because typing would move it.
+	// While the user is being asked for something, the picture is hidden, because typing would move it.
 	if keep && s.view.step == "" && s.view.run != "" {
 		lines = s.view.frame(s.now(), k)
 	}

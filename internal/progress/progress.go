@@ -21,7 +21,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/record"
 
 // Sink takes the events of a run. Event is safe for concurrent use and does not wait for a terminal, except
 // that a step returns once the terminal is free for the prompt; after Close it does nothing. Close draws the
-// end, gives the terminal back and returns the first failed write.
+// end, restores the terminal and returns the first failed write.
 type Sink interface {
 	Event(record.Event)
 	Close() error

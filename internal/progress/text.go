@@ -163,7 +163,7 @@ func (k look) bar(share float64, width int) string {
 	return strings.Repeat(on, full) + strings.Repeat(off, width-full)
 }
 
-// separator returns what separates two facts on a line.
+// separator returns the text between two facts on a line.
 func (k look) separator() string {
 	if k.unicode {
 		return " · "

@@ -26,7 +26,7 @@ type view struct {
 	total     int       // rows of the run
 
 	index     int    // of the current row, from 1; 0 before the first
-	block     string // of the current row, "" if its name does not contain it
+	block     string // from the name of the current row, "" if it is not part of it
 	label     string // of the current cell
 	cell      string // its identity
 	running   bool   // a trial is under way
@@ -43,7 +43,7 @@ type view struct {
 	leftFor time.Duration
 
 	labText  string
-	step     string // what a human is being asked for
+	step     string // what the user is being asked for
 	warnings int
 	warned   string // the last warning
 	last     []result
@@ -59,7 +59,7 @@ type result struct {
 	why       string
 	rate, pps float64
 	rtt       int64
-	cause     string  // what held it back, if one trial can show it
+	cause     string  // what limited it, if one trial can show that
 	sure      float64 // of the cause
 }
 
@@ -174,7 +174,7 @@ func (v *view) end(e record.Event) {
 }
 
 // left returns the remaining time as of now: the sender's estimate, counted down, or an estimate from the
-// pace so far. 0 means unknown.
+// progress so far. 0 means unknown.
 func (v *view) left(now time.Time) time.Duration {
 	if v.ended != "" {
 		return 0

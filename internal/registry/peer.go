@@ -28,7 +28,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// peerSessions is how many things a peer does for its controller at once.
+// peerSessions is the number of sessions that a peer serves for its controller at the same time.
 const peerSessions = 16
 
 // Peer is this machine as the far node of somebody else's lab: it sends and receives traffic, echoes, reads
@@ -92,8 +92,8 @@ func refused(why string) host.Handler {
 	}
 }
 
-// guard checks requests to a peer. What it permits opens the peer's data ports to those who have the run's
-// key, or sends to the controller's address.
+// guard checks requests to a peer. What it permits opens the peer's data ports to holders of the run's key,
+// or sends to the controller's address.
 type guard struct {
 	ports  [2]int
 	bind   []netip.Addr // the only addresses to listen at, if any
@@ -208,7 +208,7 @@ func (g guard) reach(r *agent.Reach) error {
 	return nil
 }
 
-// watch makes the peer's own processes the lab's, and forbids tracepoints.
+// watch assigns the peer's own processes to the lab, and forbids tracepoints.
 func (g guard) watch(r *watch.Request) error {
 	r.Own = []int{os.Getpid()}
 	r.Trace = false
@@ -216,7 +216,7 @@ func (g guard) watch(r *watch.Request) error {
 	return nil
 }
 
-// ceilings measures what this machine can do alone.
+// ceilings measures what this machine alone can do.
 func ceilings(ctx context.Context, kinds []ceiling.Kind) ([]record.Ceiling, error) {
 	a := host.Inside(ctx, agent.Handlers(agent.Role, node.Parts()))
 	found, err := ceiling.Loopback(ctx, a, kinds)

@@ -1,5 +1,5 @@
 // Package registry is the single explicit list of everything that plans, labs and reports can use: one line
-// per addition. It decides nothing.
+// per item. It decides nothing.
 package registry
 
 import (
@@ -31,7 +31,7 @@ func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines(), nil) }
 // Catalogue lists the factors that plans may contain.
 func Catalogue() *factor.Catalogue { return Vocabulary().Catalogue }
 
-// PeerVocabulary is the same for a run with another machine: the version of IP defaults to that of the
+// PeerVocabulary is the vocabulary for a run with another machine: the version of IP defaults to that of the
 // address typed, and the engine to iperf3 for a third-party iperf3 server.
 func PeerVocabulary(thirdParty, typedIPv6 bool) plan.Vocabulary {
 	engines := node.Engines()

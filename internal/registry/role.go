@@ -17,8 +17,8 @@ var ErrRole = errors.New("wrong arguments")
 
 // Serve runs one of the program's other roles, in which it starts itself again for a lab: holder, anchor,
 // agent, agent's child, a guest's agent. It communicates over standard input and output and returns when the
-// role ends; handled is false, and nothing was done, if args name no role. Any program that makes labs calls
-// it first.
+// role ends; handled is false, and nothing was done, if args name no role. Any program that makes labs must
+// call it first.
 func Serve(args []string) (handled bool, err error) {
 	if len(args) == 0 {
 		return false, nil

@@ -96,7 +96,8 @@ func Nanoseconds(ns float64) string { return scaled(ns, "ns") }
 // Percent prints a ratio as a percentage with three significant digits.
 func Percent(ratio float64) string { return Significant(ratio*100, 3) + " %" }
 
-// Ratio prints how much one thing is of another: "81.3 %", and from twice on "×2.33", "×2,330".
+// Ratio prints how large one quantity is compared with another: "81.3 %", and from twice on "×2.33",
+// "×2,330".
 func Ratio(ratio float64) string {
 	if math.Abs(ratio) < 2 || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 		return Percent(ratio)

@@ -1,5 +1,5 @@
 // Package userfile opens files that users name. A result is written completely or not at all, and never
-// through another user's link. Reading never blocks on a pipe without a writer.
+// through a link of another user. Reading never blocks on a pipe without a writer.
 package userfile
 
 import (
@@ -95,7 +95,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		return failed(check.WithHint(fmt.Errorf("write %s: it is a directory", path), "name a file in it"))
 	case info.Mode()&fs.ModeSymlink != 0 || astray(info):
 		return failed(errAstray(path, real))
-	case !info.Mode().IsRegular(): // this file itself, whatever has its name by now
+	case !info.Mode().IsRegular(): // this file itself, whatever file now has its name
 		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", there.Fd()), os.O_WRONLY, 0)
 		if err != nil {
 			return failed(check.Underlying(err))
@@ -103,7 +103,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		return &File{path: path, f: f}, o.dir.Close()
 	}
 
-	// A file of ours keeps its readers; the owner of another's file does not choose those of the result.
+	// A file of ours keeps its permissions to read; those of another user's file do not apply to the result.
 	if err := o.createAside(mode); err != nil {
 		return failed(err)
 	}
@@ -117,7 +117,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 	return o, nil
 }
 
-// there opens what has the file's name without following a link, except the kernel's links to open files of a
+// there opens the file with the name without following a link, except the kernel's links to open files of a
 // process.
 func (o *File) there() (*os.File, error) {
 	dir := int(o.dir.Fd())
@@ -135,7 +135,7 @@ func (o *File) there() (*os.File, error) {
 	return os.NewFile(uintptr(fd), o.path), nil
 }
 
-// astray reports whether something leads to where another user wants it.
+// astray reports whether a link leads to a place chosen by another user.
 func astray(info fs.FileInfo) bool {
 	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !host.Owned(info)
 }

@@ -14,7 +14,7 @@ func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}} }
 // Probers returns the latency probes without a kernel's help.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}} }
 
-// needLinux lists the activities that an end on another system lacks.
+// needLinux lists the activities that are unavailable on an end that is not Linux.
 func needLinux() []string {
 	return []string{"iperf3", "responsiveness", "xdp", "flows", "requests", "icmp"}
 }
