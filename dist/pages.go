@@ -21,7 +21,7 @@ func completions() map[string]string {
 // writePages lets the program write its manual pages and completions.
 func (r *release) writePages(ctx context.Context) error {
 	dir := r.path("man1")
-	if _, err := r.ask(ctx, "man", dir); err != nil {
+	if _, err := r.ask(ctx, "man", "--output", dir); err != nil {
 		return err
 	}
 

@@ -225,8 +225,7 @@ func (a *article) bottleneck() {
 		return
 	}
 
-	pictures := a.v.paths()
-	for _, f := range all {
+	for i, f := range all {
 		a.heading("### ", upperFirst(f.Verdict.Text)+bracket(f.who()+f.sure()))
 		if len(f.Labels) > 2 {
 			a.paragraph("Cells: " + strings.Join(f.Labels, "; ") + ".")
@@ -236,10 +235,12 @@ func (a *article) bottleneck() {
 			return !slices.Contains([]string{kindRuledOut, kindAccounts, kindPath}, it.Kind)
 		}))
 		if len(f.Path) > 0 {
-			picture := pictures[0]
-			pictures = pictures[1:]
-			picture.Cells = []*analysis.Cell{f.Cell}
-			a.picture(picture)
+			a.picture(Figure{
+				ID:    fmt.Sprintf("use-%d", i+1),
+				Draw:  stages(f.Path),
+				Title: "Use of the path: " + f.Cell.Label,
+				Cells: []*analysis.Cell{f.Cell},
+			})
 		}
 	}
 
