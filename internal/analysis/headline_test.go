@@ -28,7 +28,8 @@ func TestHeadline(t *testing.T) {
 	slow := cell("slow", "forward", map[string]float64{metrics.Goodput: 1e9})
 	fast := cell("fast", "forward", map[string]float64{metrics.Goodput: 2e9})
 	packets := cell("packets", "forward", map[string]float64{metrics.Goodput: 8e9, metrics.PacketRate: 1e6})
-	searched := cell("searched", "forward", map[string]float64{metrics.Goodput: 1e6, metrics.ThroughputNDR: 2e5})
+	searched := cell("searched", "forward",
+		map[string]float64{metrics.Goodput: 1e6, metrics.ThroughputNDR: 2e5})
 	ciphers := cell("aes", "", map[string]float64{metrics.CipherRate: 3e9})
 	for _, tc := range []struct {
 		name   string
@@ -65,9 +66,10 @@ func TestHeadline(t *testing.T) {
 // named it.
 func TestDeviceOfRuns(t *testing.T) {
 	found := func(release string) *Document {
-		facts := map[string]string{"product": "R1", "distribution": "openwrt", "distribution_release": release}
+		facts := map[string]string{"product": "R1", "distribution": "openwrt"}
+		facts["distribution_release"] = release
 		d := &Document{Environment: []record.Environment{{Node: "router", Facts: facts}}}
-		d.Run.Device = record.DeviceOf(facts)
+		d.Run.Device = record.DeviceOf(facts, true)
 		return d
 	}
 	typed := func(device string) *Document {

@@ -365,7 +365,8 @@ func changes(a, b *Document) []Change {
 // foundDevice reports whether the device of a run is named by a fingerprint, whose facts are compared anyway.
 func (d *Document) foundDevice() bool {
 	return slices.ContainsFunc(d.Environment, func(e record.Environment) bool {
-		return d.Run.Device == e.Facts["product"] || d.Run.Device == record.DeviceOf(e.Facts)
+		return d.Run.Device == record.DeviceOf(e.Facts, true) ||
+			d.Run.Device == record.DeviceOf(e.Facts, false)
 	})
 }
 

@@ -28,9 +28,9 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 	return analysis.CompareRuns(docs[0], docs[1]), docs, nil
 }
 
-// Pair returns the ids of a run and of the latest other run of its plan, the older of the two first. Runs that
-// go on, have no trial or cannot be read do not count. Without a name the run is the latest that counts. If no
-// other run has its plan, the error is an ErrUsage.
+// Pair returns the ids of a run and of the latest other run of its plan, the older of the two first. Runs
+// that go on, have no trial or cannot be read do not count. Without a name the run is the latest that counts.
+// If no other run has its plan, the error is an ErrUsage.
 func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
 	st, err := d.OpenStore(ctx)
 	if err != nil {

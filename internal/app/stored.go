@@ -160,8 +160,8 @@ func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 	return errors.Join(st.SetHeadline(ctx, doc.Run.ID, doc.Headline()), st.Close())
 }
 
-// Rename gives a run another name, "" for none, and returns the run's id. A name that no run may have, or that
-// another run has, is an ErrUsage.
+// Rename gives a run another name, "" for none, and returns the run's id. A name that no run may have, or
+// that another run has, is an ErrUsage.
 func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err error) {
 	st, err := d.openToChange(ctx)
 	if err != nil {

@@ -178,7 +178,8 @@ func TestPair(t *testing.T) {
 		}
 	}
 
-	for name, want := range map[string]string{other.ID: "is the only one of plan other", "nobody": "no such run"} {
+	for name, want := range map[string]string{other.ID: "is the only one of plan other",
+		"nobody": "no such run"} {
 		_, _, err := d.Pair(t.Context(), name)
 		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", name, err, want)
@@ -201,7 +202,8 @@ func TestRename(t *testing.T) {
 		t.Errorf("got %s, %v, want %s", id, err, good)
 	}
 
-	for _, tc := range [][2]string{{"latest", "before"}, {"latest", "a b"}, {"latest", "latest"}, {"nobody", "x"}} {
+	for _, tc := range [][2]string{{"latest", "before"}, {"latest", "a b"}, {"latest", "latest"},
+		{"nobody", "x"}} {
 		_, err := d.Rename(t.Context(), tc[0], tc[1])
 		if !errors.Is(err, ErrUsage) {
 			t.Errorf("rename %s %q: got %v, want an ErrUsage", tc[0], tc[1], err)

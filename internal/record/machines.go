@@ -61,18 +61,17 @@ func (r *Run) FoundDevice() string {
 		return ""
 	}
 
-	facts := r.Facts(r.Tested().Name)
-	if slices.ContainsFunc(r.Design.Cells, factor.Firmware.In) {
-		return facts["product"]
-	}
-
-	return DeviceOf(facts)
+	own := slices.ContainsFunc(r.Design.Cells, factor.Firmware.In)
+	return DeviceOf(r.Facts(r.Tested().Name), !own)
 }
 
-// DeviceOf describes a machine by the facts of its fingerprint: model, distribution and release, as far as
-// they are known.
-func DeviceOf(facts map[string]string) string {
-	release := cmp.Or(facts["distribution_release"], facts["distribution_version"])
-	system := strings.TrimSpace(facts["distribution"] + " " + release)
-	return strings.Trim(facts["product"]+", "+system, ", ")
+// DeviceOf describes a machine by the facts of its fingerprint, as far as they are known: its model, else its
+// processor, and with system the distribution and release.
+func DeviceOf(facts map[string]string, system bool) string {
+	words := cmp.Or(facts["product"], facts["cpu_model"])
+	if system {
+		release := cmp.Or(facts["distribution_release"], facts["distribution_version"])
+		words += ", " + strings.TrimSpace(facts["distribution"]+" "+release)
+	}
+	return strings.Trim(words, ", ")
 }

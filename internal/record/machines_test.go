@@ -27,8 +27,9 @@ func TestFoundDevice(t *testing.T) {
 	}
 
 	for want, facts := range map[string]map[string]string{"": nil, "R1": {"product": "R1"},
-		"debian 13": {"distribution": "debian", "distribution_version": "13"}} {
-		if got := DeviceOf(facts); got != want {
+		"debian 13": {"distribution": "debian", "distribution_version": "13"},
+		"CPU":       {"cpu_model": "CPU"}} {
+		if got := DeviceOf(facts, true); got != want {
 			t.Errorf("%v: got %q, want %q", facts, got, want)
 		}
 	}

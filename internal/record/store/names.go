@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -248,9 +249,14 @@ func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 // maxNear bounds the names of the hint for an unknown run.
 const maxNear = 3
 
-// nearest returns the names and ids that a text may have been meant for, the nearest first.
+// minPart is the length of a text from which on it is looked for within names.
+const minPart = 3
+
+// nearest returns the names and ids that a text may have been meant for: the nearest first, then those that
+// contain it, of the newest run first.
 func nearest(text string, runs []called) (near []string) {
-	all := map[string]string{} // small letters → as it is
+	text = strings.ToLower(text)
+	all := map[string]string{latest: latest} // small letters → as it is
 	words := []string{latest}
 	for _, r := range runs {
 		for _, word := range []string{r.name, r.id} {
@@ -262,22 +268,26 @@ func nearest(text string, runs []called) (near []string) {
 	}
 
 	for len(near) < maxNear {
-		word := check.Nearest(text, words)
+		word := cmp.Or(check.Nearest(text, words), containing(text, words))
 		if word == "" {
 			break
 		}
 
-		near = append(near, word)
+		near = append(near, all[word])
 		words = slices.DeleteFunc(words, func(w string) bool { return w == word })
 	}
 
-	for i, word := range near {
-		if all[word] != "" {
-			near[i] = all[word]
+	return near
+}
+
+// containing returns the first word of which a text is a part, "" for none and for a text that is too short.
+func containing(text string, words []string) string {
+	for _, w := range words {
+		if len(text) >= minPart && strings.Contains(w, text) {
+			return w
 		}
 	}
-
-	return near
+	return ""
 }
 
 // ids lists the runs' ids, newest first.
