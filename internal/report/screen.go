@@ -142,7 +142,8 @@ func runWords(v *view) string {
 		unfinished = ""
 	}
 
-	return joined(" · ", v.Run.Plan, around("run ", v.Run.ID, ""), where, took, extent(v), unfinished)
+	return joined(" · ", v.Run.Name, v.Run.Device, v.Run.Plan, around("run ", v.Run.ID, ""), where, took,
+		extent(v), unfinished)
 }
 
 // missedItems lists the requirements that were missed.
