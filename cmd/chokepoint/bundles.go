@@ -36,24 +36,34 @@ func addBundles(cmd *cobra.Command, dir *string) {
 func newCatalogAddCommand(p *program) *cobra.Command {
 	var device, firmware, note, out string
 	cmd := &cobra.Command{
-		Use:   "add RUN --device NAME",
+		Use:   "add [RUN]",
 		Short: "Make a file of a run to share with others",
 		Long: `Make a bundle of a run: one file that others can add to their own. Its results then
 appear beside the published ones. It contains the run's numbers, but no name of a host,
 user or file, no address and no key: docs/reference/bundle.md lists the contents. It
-also contains --device, --firmware and --note as you type them. Read it before you
-share it.`,
-		Args:              exactArgs("RUN"),
+also contains --device, --firmware and --note as you type them; without them, the device
+and the notes of the run. Read it before you share it.`,
+		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if device == "" {
+			d, err := p.Dirs.Document(cmd.Context(), runOf(args))
+			if err != nil {
+				return err
+			}
+
+			if device == "" && d.Run.Device == "" {
 				return app.Usage("say which device the run measured, "+
 					"such as --device 'OpenWrt One'", "catalog add wants --device")
 			}
 
-			d, err := p.Dirs.Document(cmd.Context(), args[0])
-			if err != nil {
-				return err
+			if device == "" {
+				device = d.Run.Device
+				p.note("the device is %q, as run %s has it", device, d.Run.ID)
+			}
+
+			if note == "" && len(d.Run.Notes) > 0 {
+				note = strings.Join(d.Run.Notes, "; ")
+				p.note("the note is %q, as run %s has it", note, d.Run.ID)
 			}
 
 			d.Catalogue = registry.Catalogue() // without the words of the plan
@@ -66,9 +76,10 @@ share it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&device, "device", "", "`NAME` of the device, as in the catalogue if it is there")
+	f.StringVar(&device, "device", "", "`NAME` of the device, as in the catalogue if it is there\n"+
+		"(default: that of the run)")
 	f.StringVar(&firmware, "firmware", "", "its system and version, a `TEXT` such as 'OpenWrt 24.10.0'")
-	f.StringVar(&note, "note", "", "one line of `TEXT` for others")
+	f.StringVar(&note, "note", "", "one line of `TEXT` for others (default: the notes of the run)")
 	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep\nit beside "+
 		"the runs)")
 	return cmd

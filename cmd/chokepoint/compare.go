@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,16 +25,25 @@ func newCompareCommand(p *program) *cobra.Command {
 	var failOnRegression, suspectToo bool
 	var junit string
 	cmd := &cobra.Command{
-		Use:   "compare RUN RUN",
+		Use:   "compare [RUN [RUN]]",
 		Short: "Compare two stored runs, made at different times",
 		Long: `Compare two stored runs, the second with the first: rates, loss, retransmits and
 latency of each cell that both measured, and everything else that differs between
 them. A difference with more than one candidate cause is called confounded. Cells with
-fewer than six runs on either side get no verdict.`,
-		Args:              exactArgs("RUN", "RUN"),
+fewer than six runs on either side get no verdict.
+
+Without RUN it compares the latest run with the one before it of the same plan; one RUN
+is compared with the latest other run of its plan. In both cases the newer of the two is
+the second.`,
+		Args:              func(cmd *cobra.Command, args []string) error { return atMost(2, cmd, args) },
 		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, docs, err := p.Compare(cmd.Context(), args[0], args[1])
+			pair, err := p.pairOf(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+
+			c, docs, err := p.Compare(cmd.Context(), pair[0], pair[1])
 			if err != nil {
 				return err
 			}
@@ -83,6 +93,21 @@ fewer than six runs on either side get no verdict.`,
 	return cmd
 }
 
+// pairOf returns the runs to compare. Those that were not named are noted.
+func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) {
+	if len(args) == 2 {
+		return [2]string(args), nil
+	}
+
+	older, newer, err := p.Dirs.Pair(ctx, append(args, "")[0])
+	if err != nil {
+		return [2]string{}, err
+	}
+
+	p.note("comparing run %s, A, with the later run %s, B", older, newer)
+	return [2]string{older, newer}, nil
+}
+
 // labelsOf names the cells of documents for people.
 func labelsOf(docs ...*analysis.Document) map[string]string {
 	labels := map[string]string{}
@@ -110,6 +135,12 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 		from := r.run.ImportedFrom
 		if len(from) > 0 {
 			by = "imported, measured by " + list(from)
+		}
+
+		for _, words := range []string{r.run.Device, r.run.Name} {
+			if words != "" {
+				by = words + ", " + by
+			}
 		}
 
 		b.printf("%s  %s  %s, %s\n", r.name, r.run.ID, by,

@@ -120,7 +120,7 @@ func (p *program) completeLabs(*cobra.Command, []string, string) ([]string, cobr
 	return up, cobra.ShellCompDirectiveNoFileComp
 }
 
-// runNames lists everything that RUN can be, each with its plan.
+// runNames lists names and ids of runs, each with its plan.
 func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 	runs, err := d.Runs(ctx)
 	for _, r := range runs {
@@ -132,7 +132,13 @@ func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 			names = append(names, "latest\tthe newest run")
 		}
 
-		names = append(names, r.ID+"\t"+r.Plan)
+		about := r.Plan
+		if r.Name != "" {
+			names = append(names, r.Name+"\t"+about+", "+r.ID)
+			about += ", " + r.Name
+		}
+
+		names = append(names, r.ID+"\t"+about)
 	}
 	return names, err
 }

@@ -24,8 +24,8 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 		Short: "Show what limited the traffic of a run",
 		Long: `Show what limited the traffic of a stored run, cell by cell: the cause, the evidence,
 the causes that were ruled out and by which number, the confidence, what to change, and
-the largest possible gain. RUN is an id, a unique prefix, or latest, which is the
-default. Cells with the same result are shown together.
+the largest possible gain. Without RUN it is the latest run. Cells with the same result
+are shown together.
 
 Everything is read from the stored run; no lab is needed. An unknown cause is reported
 as unknown, and causes that could not be examined are listed with the reason.
@@ -40,7 +40,7 @@ plans of these runs instead; you can run each by hand.`,
 				return err
 			}
 
-			doc, err := p.Dirs.Document(cmd.Context(), append(args, "latest")[0])
+			doc, err := p.Dirs.Document(cmd.Context(), runOf(args))
 			if err != nil {
 				return err
 			}

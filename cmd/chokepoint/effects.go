@@ -25,14 +25,14 @@ func newEffectsCommand(p *program) *cobra.Command {
 	var source string
 	var labels []string
 	cmd := &cobra.Command{
-		Use:   "effects (RUN… | --source ID)",
+		Use:   "effects [RUN… | --source ID]",
 		Short: "Show what each factor does to the rate, and which interact",
 		Long: `Show the factor by which each level of a factor changes the rate, as the geometric mean
 over the settings of the other factors that have all its levels. Also show which two
 factors interact: the effect of one depends on the level of the other. The data is a
-stored run, several runs, or a published study. With fewer than six blocks there is no
-verdict, so there is none for the single values of a study. Each kind of load is
-separate. So are the speeds of ciphers, for each library and each purpose: encryption,
+stored run, the latest unless RUN is given, several runs, or a published study. With
+fewer than six blocks there is no verdict, so there is none for the single values of a
+study. Each kind of load is separate. So are the speeds of ciphers, for each library and each purpose: encryption,
 hashes, or one use of keys.
 
 Several runs are joined, so that what was changed by hand between them is a factor too:
@@ -44,9 +44,13 @@ runs uses all blocks.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (len(args) == 0) == (source == "") {
+			if len(args) > 0 && source != "" {
 				return app.Usage("chokepoint list shows the runs, chokepoint catalog sources the studies",
 					"effects wants either a RUN or --source")
+			}
+
+			if len(args) == 0 && source == "" {
+				args = []string{"latest"}
 			}
 
 			c, err := catalogue.Published()

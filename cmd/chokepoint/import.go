@@ -55,8 +55,12 @@ to within two minutes. A new import replaces an earlier one.`,
 				return undoImport(cmd.Context(), into, p)
 			}
 
+			if err := o.labels.check(); err != nil {
+				return err
+			}
+
 			debug.SetMemoryLimit(app.DocumentMemory)
-			if o.from != "" || len(o.sets) > 0 || len(args) > 1 {
+			if o.from != "" || len(o.sets) > 0 || len(args) > 1 || o.labels.given() {
 				return p.importForeign(cmd.Context(), args, nil, o)
 			}
 
@@ -82,9 +86,11 @@ to within two minutes. A new import replaces an earlier one.`,
 		"align by traffic alone: the router's clock is off by\nmore than two minutes")
 	cmd.MarkFlagsMutuallyExclusive("undo", "clock-wrong")
 	f.StringVar(&into, "into", "latest", "the `RUN` that the recording belongs to")
+	o.labels.addFlags(f)
 	for _, flag := range []string{"into", "undo", "clock-wrong"} {
-		cmd.MarkFlagsMutuallyExclusive("from", flag)
-		cmd.MarkFlagsMutuallyExclusive("set", flag)
+		for _, foreign := range []string{"from", "set", "name", "device", "note"} {
+			cmd.MarkFlagsMutuallyExclusive(foreign, flag)
+		}
 	}
 
 	return addJSON(cmd, "for results of other programs: print one JSON object")

@@ -23,8 +23,9 @@ import (
 
 // foreignOptions apply to files of other programs.
 type foreignOptions struct {
-	from string   // their format, "" = what each looks like
-	sets []string // NAME=LEVEL
+	from   string   // their format, "" = what each looks like
+	sets   []string // NAME=LEVEL
+	labels runLabels
 }
 
 // importForeign makes a run of files; one may be open already. It reads all before it stores
@@ -83,13 +84,22 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	now := time.Now().UTC()
 	run, trials := foreign.Run(store.NewID(now, uint16(rand.Uint32())), now, sources, conditions)
 	run.Version, run.Command = app.RunVersion(), typed(os.Args)
+	o.labels.describe(&run.RunHead)
 	st, err := store.Open(ctx, p.Dirs.StoreFile())
 	if err != nil {
 		return err
 	}
 
 	err = keepRun(ctx, st, run, trials)
+	if _, taken := errors.AsType[*store.NameTakenError](err); taken {
+		err = app.Mark(app.ErrUsage, err)
+	}
+
 	if err = errors.Join(err, st.Close()); err != nil {
+		return err
+	}
+
+	if err := p.Dirs.NoteHeadline(ctx, run.ID); err != nil {
 		return err
 	}
 

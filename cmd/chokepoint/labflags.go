@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -161,6 +162,10 @@ func (o *labOptions) describe(run *record.Run) {
 		run.Machines = &o.machines
 		run.Machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
 		run.Driver = ""
+		run.Device = cmp.Or(o.machines.Device, run.Device)
+		if o.machines.Notes != nil {
+			run.Notes = slices.Concat(run.Notes, *o.machines.Notes)
+		}
 	}
 
 	if o.size != (record.GuestSize{}) {

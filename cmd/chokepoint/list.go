@@ -1,16 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // listed holds a run as list --json prints it.
@@ -24,8 +30,14 @@ func newListCommand(p *program) *cobra.Command {
 		Use:   "list",
 		Short: "List the stored runs, newest first",
 		Long: `List the stored runs, the most recently stored first. If there are none, it prints
-nothing. For an imported run, PLAN is the program that measured it and its file, and
-STARTED is the time of the measurement, if the file contains it.
+nothing. RUN is the run's name, or else the shortest beginning of its id that no other
+run has. DEVICE is the lab where no device is known. VARIED are the factors with several
+levels, with those that are numbers. BEST is the highest goodput of a cell, or what the
+run measured instead, and IN that cell; ! marks a suspect one. A terminal shows what
+fits in its width, other output and --json everything.
+
+For an imported run, PLAN is the program that measured it and its file, and WHEN is the
+time of the measurement, if the file contains it.
 
 The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,29 +46,206 @@ The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/r
 				return unread
 			}
 
+			if !p.json {
+				width, _, _ := p.screen()
+				return errors.Join(unread, p.print(listText(runs, time.Now(), width)))
+			}
+
 			var list []listed
 			for _, r := range runs {
 				r.Started = r.Started.UTC().Truncate(time.Second)
 				list = append(list, listed{r, r.Status == record.RunRunning})
 			}
 
-			return errors.Join(unread, printList(p, list,
-				[]string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"}, listed.row))
+			return errors.Join(unread, printList(p, list, nil, nil))
 		},
 	}, "print one JSON object per run")
 }
 
-func (l listed) row() []string {
-	trials := strconv.Itoa(l.Trials)
-	if l.Failed > 0 {
-		trials += fmt.Sprintf(" (%d failed)", l.Failed)
+// shrinking lists the columns of a list that are cut to fit, each with the width that is left of it at least.
+var shrinking = [...]struct{ column, least int }{{2, 8}, {3, 6}, {4, 8}}
+
+// listText lays runs out in a width; 0: as wide as they are.
+func listText(runs []store.Head, now time.Time, width int) string {
+	rows := grid{{"RUN", "WHEN", "DEVICE", "PLAN", "VARIED", "BEST", "IN"}}
+	short := shortIDs(runs)
+	for i, r := range runs {
+		best, in := bestOf(r)
+		rows.add(cmp.Or(line(r.Name), short[i]), when(r.Started.Local(), now), line(r.Device, r.Lab),
+			line(r.Plan), line(variedText(r.Varied)), best, line(in))
 	}
 
-	status := l.Status
-	if l.Damaged != "" {
-		status = "damaged"
+	if width > 0 {
+		fit(rows, width)
 	}
 
-	started := l.Started.Local().Format("2006-01-02 15:04")
-	return []string{app.ShownID(l.ID), started, l.Plan, l.Lab, trials, status}
+	return trimmed(table(rows, 0))
+}
+
+// line returns the first text that is not empty as one line: a store may come from elsewhere.
+func line(texts ...string) string {
+	return strings.Join(strings.Fields(cmp.Or(texts...)), " ")
+}
+
+// fit cuts rows to a width as far as it can: first the last column, which is left out where little of it
+// would be seen, then the widest of the shrinking ones.
+func fit(rows grid, width int) {
+	const gap, seen = 2, 8
+	wide := make([]int, len(rows[0]))
+	total := -gap
+	for i := range wide {
+		for _, r := range rows {
+			wide[i] = max(wide[i], utf8.RuneCountInString(r[i]))
+		}
+
+		total += wide[i] + gap
+	}
+
+	last := len(wide) - 1
+	total -= wide[last]
+	wide[last] = min(wide[last], width-total)
+	if wide[last] < seen {
+		wide[last] = 0
+		total -= gap
+	}
+
+	total += wide[last]
+	for total > width {
+		at := -1
+		for _, s := range shrinking {
+			if wide[s.column] > s.least && (at < 0 || wide[s.column] > wide[at]) {
+				at = s.column
+			}
+		}
+
+		if at < 0 {
+			break
+		}
+
+		wide[at]--
+		total--
+	}
+
+	for _, r := range rows {
+		for i := range r {
+			r[i] = cut(r[i], wide[i])
+		}
+	}
+}
+
+// cut shortens a text to a number of characters, the last of which is then an ellipsis.
+func cut(text string, most int) string {
+	letters := []rune(text)
+	switch {
+	case len(letters) <= most:
+		return text
+	case most == 0:
+		return ""
+	}
+	return strings.TrimRight(string(letters[:most-1]), " ,×") + "…"
+}
+
+// minuteOfID is the length of an id's beginning that says the minute of the run.
+const minuteOfID = len("20060102-1504")
+
+// shortIDs returns for each run the shortest beginning of its id, up to the minute at least, that no other id
+// has. Ids that are not valid stay whole.
+func shortIDs(runs []store.Head) []string {
+	var ids []string
+	for _, r := range runs {
+		ids = append(ids, r.ID)
+	}
+
+	sorted := slices.Sorted(slices.Values(ids))
+	short := make([]string, len(ids))
+	for i, id := range ids {
+		at, _ := slices.BinarySearch(sorted, id)
+		n := minuteOfID
+		for _, other := range []int{at - 1, at + 1} {
+			if other >= 0 && other < len(sorted) {
+				n = max(n, common(id, sorted[other])+1)
+			}
+		}
+
+		short[i] = app.ShownID(id)
+		if store.ValidID(id) {
+			short[i] = id[:min(n, len(id))]
+		}
+	}
+
+	return short
+}
+
+// common counts the bytes that two texts have in common at their beginnings.
+func common(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// recent bounds the age of a run that is listed with its time of day instead of the year.
+const recent = 300 * 24 * time.Hour
+
+func when(started, now time.Time) string {
+	age := now.Sub(started)
+	if age > recent || age < -24*time.Hour {
+		return started.Format("_2 Jan  2006")
+	}
+	return started.Format("_2 Jan 15:04")
+}
+
+// maxListedLevels bounds the levels of a factor that are listed one by one.
+const maxListedLevels = 4
+
+// variedText names the factors that have several levels, and the levels that are numbers.
+func variedText(all []record.FactorLevels) string {
+	var words []string
+	for _, f := range all {
+		levels := f.Levels
+		words = append(words, f.Name)
+		if slices.ContainsFunc(levels, func(l string) bool { return l == "" || l[0] < '0' || l[0] > '9' }) {
+			continue
+		}
+
+		text := strings.Join(levels, ",")
+		if len(levels) > maxListedLevels {
+			text = levels[0] + "…" + levels[len(levels)-1]
+		}
+
+		words[len(words)-1] += " " + text
+	}
+
+	return cmp.Or(strings.Join(words, " × "), "-")
+}
+
+// bestOf returns the headline of a run, with its status unless it is done, and the cell.
+func bestOf(r store.Head) (best, in string) {
+	var words []string
+	h := r.Headline
+	if h != nil {
+		mark := ""
+		if h.Grade == evidence.GradeSuspect {
+			mark = " !"
+		}
+
+		words = append(words, metrics.Say(h.Metric, h.Value)+mark)
+		in = h.Cell
+	}
+
+	switch {
+	case r.Damaged != "":
+		return "damaged", ""
+	case r.Status == record.RunRunning, r.Status == record.RunKilled:
+		words = append(words, r.Status, unit.Count(r.Trials, "trial"))
+	case r.Status != record.RunDone:
+		words = append(words, r.Status)
+	}
+
+	if r.Failed > 0 {
+		words = append(words, strconv.Itoa(r.Failed)+" failed")
+	}
+
+	return cmp.Or(strings.Join(words, ", "), "-"), in
 }

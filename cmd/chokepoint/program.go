@@ -163,7 +163,9 @@ func newRoot(p *program) *cobra.Command {
 It builds a testbed or configures an existing one, runs a plan on it, and observes
 every machine while traffic flows. It reports numbers with the reasons to doubt them.
 
-RUN is a run's id, a unique prefix of one, or latest.`,
+RUN is a run's id or name, a unique prefix of one, latest, or latest~N: the run N runs
+before the latest. Commands that name one run and change nothing take the latest if RUN
+is left out.`,
 		Version:       app.ReadVersion().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -187,7 +189,7 @@ RUN is a run's id, a unique prefix of one, or latest.`,
 
 // commands lists the constructors of all commands in the order of the help.
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
-	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newPlanCommand,
+	newLimitsCommand, newImportCommand, newListCommand, newRenameCommand, newDeleteCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
 	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
 	newEffectsCommand, newManCommand}
@@ -274,7 +276,7 @@ func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 		args = args[:dash]
 	}
 
-	if slices.Contains(args, "") {
+	if slices.Contains(args, "") && !emptyName(cmd, args) {
 		return app.Usage("usage: "+cmd.UseLine(), "%s: an argument is empty", cmd.CommandPath())
 	}
 
@@ -422,6 +424,9 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		return atMost(len(names), cmd, args)
 	}
 }
+
+// runOf returns the run that the argument of a command names, the latest without one.
+func runOf(args []string) string { return append(args, "latest")[0] }
 
 // optionalArg wants no word or one.
 func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd, args) }

@@ -30,9 +30,9 @@ type reportOptions struct {
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
-		Use:   "report RUN",
+		Use:   "report [RUN]",
 		Short: "Write the report of a stored run",
-		Long: `Write the report of a stored run. RUN is an id, a unique prefix, or latest.
+		Long: `Write the report of a stored run, without RUN of the latest.
 
 html is one file that works offline. It is written to the run's data directory, and its
 path is printed. md is a block to paste into a forum. md, csv, json and text go to
@@ -52,7 +52,7 @@ article is a folder that can be published: a Markdown text with topology, method
 hardware, results, the bottleneck, a verdict for each use and the limits of the study,
 and its charts as SVG and PNG. It is beside the report, or at FILE. An older article
 there is replaced.`,
-		Args:              exactArgs("RUN"),
+		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
@@ -66,7 +66,7 @@ there is replaced.`,
 			if o.strict && o.format != junitFormat {
 				return app.Usage("add --format junit", "--strict is for junit")
 			}
-			return writeReport(cmd.Context(), args[0], o, p)
+			return writeReport(cmd.Context(), runOf(args), o, p)
 		},
 	}
 	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+list(formats[:7])+

@@ -22,11 +22,12 @@ import (
 
 type runOptions struct {
 	app.RunOptions
-	plan  planOptions
-	lab   labOptions
-	meter string
-	prove bool
-	dry   bool
+	plan   planOptions
+	lab    labOptions
+	labels runLabels
+	meter  string
+	prove  bool
+	dry    bool
 	// anywhere: no lab, machine or peer is named
 	anywhere bool
 }
@@ -51,7 +52,8 @@ measure this machine as it is, and recommend a cipher and a VPN.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cmp.Or(o.plan.validate(cmd.Flags(), args), htmlFile(o.Report)); err != nil {
+			err := cmp.Or(o.plan.validate(cmd.Flags(), args), o.labels.check(), htmlFile(o.Report))
+			if err != nil {
 				return err
 			}
 
@@ -63,6 +65,7 @@ measure this machine as it is, and recommend a cipher and a VPN.`,
 	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "measure what lies between this machine and `HOST`, "+
 		"which runs chokepoint peer")
 	f := cmd.Flags()
+	o.labels.addFlags(f)
 	f.BoolVar(&o.prove, "prove", false, proveUsage)
 	f.BoolVar(&o.dry, "dry-run", false, "print the trials in their order and the time they take, and run "+
 		"none")
@@ -108,6 +111,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 
 	head := p.NewRun(pl)
 	o.lab.describe(&head)
+	o.labels.describe(&head.RunHead)
 	result, err := p.Run(ctx, pl, head, o.RunOptions)
 	if !o.prove || !p.json { // with both, the document comes last, with the proofs
 		err = p.result(result, err)

@@ -12,20 +12,20 @@ import (
 func newShowCommand(p *program) *cobra.Command {
 	var full bool
 	cmd := addJSON(&cobra.Command{
-		Use:   "show RUN",
+		Use:   "show [RUN]",
 		Short: "Show the results of a stored run",
 		Long: `Show the results of a stored run on one screen: the rates, what held them back and
-what to change, the latency under load, and what limits the numbers. RUN is an id, a
-unique prefix, or latest.
+what to change, the latency under load, and what limits the numbers. Without RUN it is
+the latest run.
 
 --full prints every cell with its intervals, its grade and the reasons to doubt it, the
 evidence for each bottleneck, and all comparisons. --json prints the document that
 docs/reference/json.md describes. Everything derived is recomputed from the
 measurements.`,
-		Args:              exactArgs("RUN"),
+		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			doc, err := p.Dirs.Document(cmd.Context(), args[0])
+			doc, err := p.Dirs.Document(cmd.Context(), runOf(args))
 			if err != nil {
 				return err
 			}
