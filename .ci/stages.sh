@@ -89,7 +89,7 @@ vulnerabilities() {
 	((status == 0)) || grep -q '^Vulnerability #1: ' "$log" || fail "govulncheck found what this stage cannot read"
 }
 
-# scan LOG FLAGS… runs govulncheck on both modules; its status is 0, 3 if something was found, or that of an error.
+# scan LOG FLAGS… runs govulncheck on each module; its status is 0, 3 if something was found, or that of an error.
 scan() {
 	local log=$1 module status result=0
 	shift

@@ -118,7 +118,7 @@ func (r *release) folders(ctx context.Context, modules []string) (map[string]str
 	}
 }
 
-// licencesIn returns the text of all licence files of a module, and the SPDX identifiers of those at its root.
+// licencesIn returns the text of all licence files of a module and the SPDX identifiers of those at its root.
 // A module without any is an error: nobody may pass it on.
 func licencesIn(folder string) (text string, ids []string, err error) {
 	var all strings.Builder
