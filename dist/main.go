@@ -1,6 +1,7 @@
-// Command dist makes the packages of a release: of the program, which needs Linux, a tarball, a deb, an rpm and
-// an apk; of the agent a tarball for FreeBSD and macOS and an ipk for OpenWrt; a bill of materials for each, and
-// their checksums. The same commit and the same release of Go give the same bytes in any folder of any machine.
+// Command dist makes the packages of a release: of the program, which needs Linux, a tarball, a deb, an rpm
+// and an apk; of the agent a tarball for FreeBSD and macOS and an ipk for OpenWrt; a bill of materials for
+// each, and their checksums. The same commit and the same release of Go give the same bytes in any folder of
+// any machine.
 package main
 
 import (
