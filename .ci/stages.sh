@@ -407,8 +407,8 @@ packages_twice() {
 	note "$(wc -l <"$WORK/packages/one/SHA256SUMS") files, made twice, are the same"
 }
 
-# Nightly only: the packages for all systems.
-all_packages() { GOCACHE="$WORK/packages-cache" packages_twice; }
+# Nightly only: the packages for all systems, by the release of Go that go.mod names.
+all_packages() { GOTOOLCHAIN=auto GOCACHE="$WORK/packages-cache" packages_twice; }
 
 # files_in ROOT prints a root's files with owners, modes and contents, except those in which dpkg keeps account of
 # what it did.
