@@ -2,7 +2,9 @@ package report
 
 import (
 	"bytes"
+	"encoding/csv"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,5 +100,43 @@ func TestArticleOfAnyDocument(t *testing.T) {
 				t.Errorf("%s: the caveat %s is missing", name, c.Kind)
 			}
 		}
+	}
+}
+
+// TestSharesInCSV: the shares of a cell stand behind its numbers, in columns that a run without any has not.
+func TestSharesInCSV(t *testing.T) {
+	read := func(d *analysis.Document) [][]string {
+		t.Helper()
+		text, err := CSV(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		lines, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lines
+	}
+	lines := read(articleDocument())
+	at := func(name string) int { return slices.Index(lines[0], name) }
+	if at("of_baseline_ratio") < 0 || at("of_default_mtu_ratio") < 0 {
+		t.Fatalf("columns: %q", lines[0])
+	}
+
+	for _, l := range lines[1:] {
+		want := []string{"", ""}
+		if l[at("tunnel")] == "wireguard" {
+			want = []string{"0.181", "0.9"}
+		}
+
+		got := []string{l[at("of_baseline_ratio")], l[at("of_default_mtu_ratio")]}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", l[at("label")], got, want)
+		}
+	}
+
+	if head := read(sampleDocument())[0]; slices.Contains(head, "of_baseline_ratio") {
+		t.Errorf("a run without shares has %q", head)
 	}
 }

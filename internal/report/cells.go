@@ -28,7 +28,8 @@ func (v *view) keyMetrics() []string {
 // CSV writes one line per cell: its id, label and factors, its grade with the kinds of its reasons and
 // caveats, those of the run included, the number of its trials, what limited it with the confidence (0…1),
 // and of each key metric median, bounds of the interval and number of trials, in base units as the metric's
-// name says. Bounds are empty where there is no interval.
+// name says. Bounds are empty where there is no interval. Behind them stand the rate's shares of the baseline
+// and of the default MTU (0…), if the run has such.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -44,9 +45,24 @@ func CSV(d *analysis.Document) ([]byte, error) {
 		head = append(head, m+"_median", m+"_low", m+"_high", m+"_n")
 	}
 
+	shares := v.shares()
+	for _, s := range shares {
+		head = append(head, s.name)
+	}
+
 	lines := [][]string{head}
 	for _, c := range v.all {
-		lines = append(lines, v.cellLine(c, factors, shown))
+		line := v.cellLine(c, factors, shown)
+		for _, s := range shares {
+			text := ""
+			if share := s.of(c); share != nil {
+				text = decimal(share.Ratio)
+			}
+
+			line = append(line, text)
+		}
+
+		lines = append(lines, line)
 	}
 
 	return v.table(lines)
@@ -74,6 +90,22 @@ func (v *view) cellLine(c *analysis.Cell, factors, shown []string) []string {
 	}
 
 	return line
+}
+
+// shareColumn is a column with the shares of cells.
+type shareColumn struct {
+	name string
+	of   func(*analysis.Cell) *analysis.Share
+}
+
+// shares returns the columns of shares that some cell has.
+func (v *view) shares() []shareColumn {
+	return filter([]shareColumn{
+		{"of_baseline_ratio", func(c *analysis.Cell) *analysis.Share { return c.OfBaseline }},
+		{"of_default_mtu_ratio", func(c *analysis.Cell) *analysis.Share { return c.OfDefaultMTU }},
+	}, func(s shareColumn) bool {
+		return slices.ContainsFunc(v.all, func(c *analysis.Cell) bool { return s.of(c) != nil })
+	})
 }
 
 // cellNumbers writes median, bounds of the interval and number of trials that a cell has for a metric, "" for
