@@ -226,7 +226,7 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 
 // over centres a number over its mark, as far as there is room from left to right.
 func (c *canvas) over(at, y, left, right float64, number string) {
-	half := textWidth(number, 12.5) / 2
+	half := textWidth(number, 12.5) * .55 // it is bold
 	c.text("v", "middle", min(max(at, left+half), right-half), y, number)
 }
 

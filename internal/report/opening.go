@@ -194,7 +194,7 @@ func (v *view) spreadHead(cells []*analysis.Cell) string {
 		if !hasInterval(x) {
 			return ""
 		}
-		return fmt.Sprintf("%s (n = %d)", upperFirst(intervalName(x)), x.N)
+		return fmt.Sprintf("%s (n\u00a0=\u00a0%d)", upperFirst(intervalName(x)), x.N)
 	})
 	if len(kinds) > 1 {
 		return "Interval"

@@ -63,7 +63,7 @@ const (
 func (l way) Draw(width float64) *canvas {
 	rows := l.rows()
 	k := &canvas{w: width, h: 20}
-	columns := [4]float64{width * .52, width * .68, width * .82, width - 4} // right edges
+	columns := [4]float64{width * .51, width * .7, width * .82, width - 4} // right edges
 	for i, name := range []string{"in", "out", "died", "waited"} {
 		k.text("ax", "end", columns[i], 14, name)
 	}
