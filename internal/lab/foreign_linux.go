@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// A user's disk image may start a whole distribution.
+// A user's disk image may boot a whole distribution.
 const (
 	diskBootTime = 4 * time.Minute
 	diskKVMTime  = time.Minute
@@ -136,7 +136,7 @@ func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, e
 	go func() {
 		var err error
 		if far, err = host.ConnectLine(ctx, child); err != nil {
-			cancel(err) // also when QEMU has ended: then no login can succeed
+			cancel(err) // also if QEMU has ended: then no login can succeed
 		}
 
 		ended <- err

@@ -82,8 +82,8 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	// Their pipes must stay open as long as the holder lives: an anchor leaves when its input ends, and a
 	// garbage-collected file is closed.
 	defer runtime.KeepAlive(anchors)
-	// The controller of a lab that stays sends more once it has recorded who we are: an unrecorded lab must
-	// not stay.
+	// The controller of a lab that stays sends another message once it has recorded this process: an
+	// unrecorded lab must not stay.
 	for err := <-hungUp; err == nil && o.Detached; {
 		time.Sleep(time.Hour) // until killed by lab down
 	}

@@ -34,7 +34,7 @@ type Lab struct {
 
 	parts   Parts
 	plan    addressPlan
-	journal *journal.Journal // nil: nothing outlives us
+	journal *journal.Journal // nil: no change outlives this process
 
 	mu    sync.Mutex
 	nodes map[string]*Node
@@ -54,7 +54,7 @@ type supply struct {
 	dial    func(ctx context.Context, node string) (*Node, error)
 	down    func(ctx context.Context) error // ends what Up began
 	network *network                        // nil: the lab's own, with the addresses of the plan
-	carried bool                            // by a machine, the node HostNode
+	carried bool                            // carried by a machine, the node HostNode
 	dir     string                          // its directory on this machine, "" if none
 	owned   bool                            // down also removes every change
 	// regularly runs a function from time to time, until it fails or the lab goes down.

@@ -82,7 +82,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	}
 
 	if err == nil && o.Detached {
-		_, err = child.Write([]byte("\n")) // now it may stay
+		_, err = child.Write([]byte("\n")) // now it may stay up
 	}
 
 	if err != nil {
@@ -307,7 +307,7 @@ func lastSaid(log string) (last string) {
 	return last
 }
 
-// saying quotes the consoles of a lab's guests, which show how far each got.
+// saying quotes the consoles of a lab's guests, which show how far each one got.
 func (o Local) saying() (said string) {
 	if o.Guest == nil {
 		return ""
@@ -413,7 +413,7 @@ func (i *Info) Describe(run *record.Run) {
 // errHeld means that a campaign has the lab.
 var errHeld = errors.New("another run is using it")
 
-// lockLab takes a lab for one campaign, for as long as the file is open.
+// lockLab reserves a lab for one campaign, for as long as the file is open.
 func lockLab(dir, id string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -469,8 +469,8 @@ func (i Info) Alive() bool {
 	return i.Pid > 0 && i.Born != 0 && bornAt(i.Pid) == i.Born && isHolder(i.Pid)
 }
 
-// isHolder reports whether a process is a lab's holder and this user's: a file may contain any number. A
-// process that is ending has no command line.
+// isHolder reports whether a process is a lab's holder and belongs to this user: a file may contain any
+// number. A process that is ending has no command line.
 func isHolder(pid int) bool {
 	words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	facts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -536,7 +536,7 @@ func bornAt(pid int) uint64 {
 }
 
 // Locals provides local labs by topology and size of the guests; it makes each at first use and owns them
-// all. Attached, where set, is the only lab that it provides, and not ours to take down.
+// all. Attached, if set, is the only lab that it provides, and must not be taken down.
 type Locals struct {
 	Owner    string // prefix of the labs' ids: the run
 	Dir      string
@@ -551,7 +551,7 @@ type Locals struct {
 	labs map[string]*Lab
 }
 
-// For returns the lab of a topology whose guests have this size, where it differs from the common one.
+// For returns the lab of a topology whose guests have this size, if it differs from the common one.
 func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize) (*Lab, error) {
 	guest := o.Guest
 	key := topology

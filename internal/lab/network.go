@@ -121,7 +121,7 @@ func (l *Lab) Translated(ip int) string {
 	ends := l.network.ends[ip]
 	near := ends[0]
 	far := ends[1]
-	// Each end has learnt how it looks to the other only over the version of the control connection.
+	// Each end knows its translated address only for the version of the control connection.
 	told := l.network.farOpens == ip
 	if near.Addr != near.Target || !told && near.Addr.IsPrivate() && public(far.Target) {
 		out = append(out, "near")

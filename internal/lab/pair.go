@@ -363,7 +363,7 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 	return out, nil
 }
 
-// elsewhere holds addresses that nobody has (RFC 5737, RFC 3849).
+// elsewhere holds addresses that are not in use anywhere (RFC 5737, RFC 3849).
 var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
 

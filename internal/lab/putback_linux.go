@@ -172,7 +172,7 @@ func (o *remotes) lab(id string) (*Lab, error) {
 	}
 
 	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
-	machines.AcceptNew = false                            // it applied to the run when it began
+	machines.AcceptNew = false                            // the permission when the run began
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err

@@ -26,13 +26,13 @@ import (
 )
 
 // Remote describes a lab of real machines, each reached over ssh or this one itself: a client and a server
-// with a router between them, or with whatever lies between where no router is named. Agents are installed
-// there and leave nothing behind; settings are made on machines that live on.
+// with a router between them or, if none is named, with an unknown path between. Agents are installed there
+// and leave nothing behind; the settings are made on machines that outlive the lab.
 type Remote struct {
 	ID       string
 	Machines record.Machines
 	Dir      string           // the runtime directory of all labs
-	Journal  *journal.Journal // nil: nothing outlives us
+	Journal  *journal.Journal // nil: no change outlives this process
 	Parts    Parts
 	Program  Program
 }
@@ -487,7 +487,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	chosen := slices.IndexFunc(ways.Ways, func(w kernel.Way) bool {
 		return w.Device != "" && slices.Contains(x.own[router].Own, w.Via)
 	})
-	if chosen < 0 { // the router is unknown, or the client's path leads elsewhere: that is found out later
+	if chosen < 0 { // the router is unknown, or the client's path leads elsewhere: a later check detects that
 		chosen = slices.IndexFunc(ways.Ways, func(w kernel.Way) bool { return w.Device != "" })
 	}
 

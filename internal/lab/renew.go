@@ -17,8 +17,8 @@ import (
 // answerTime bounds how long a node or a tunnel takes to answer a check.
 const answerTime = 5 * time.Second
 
-// ReconnectTime bounds Reconnect. A guest may take longer than a namespace, to be found hanging and to boot
-// again. A peer serves our broken connection until it notices.
+// ReconnectTime bounds Reconnect. A guest may take longer than a namespace: its hanging must be detected, and
+// it must boot again. A peer serves our broken connection until it notices the break.
 func (l *Lab) ReconnectTime() time.Duration {
 	if l.network != nil {
 		return renewTime + pair.Silence
@@ -110,7 +110,7 @@ func (l *Lab) Clear(ctx context.Context) error {
 // own, it finds the path, and the devices that face it, anew. Call Clear first, so that nothing is set or
 // laid meanwhile.
 func (l *Lab) Rediscover(ctx context.Context) error {
-	_, _ = l.Reconnect(ctx) // losses were to be expected
+	_, _ = l.Reconnect(ctx) // losses are to be expected
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err == nil && (n.HasAgent() || n.HasDriver()) {
@@ -246,7 +246,7 @@ func tells(ctx context.Context, t *laid) bool {
 	return err == nil
 }
 
-// goneWithIt reports whether everything still set was set inside the lab, not on the machine that carried it.
+// goneWithIt reports whether all remaining settings were inside the lab, not on the machine that carried it.
 func (l *Lab) goneWithIt() bool {
 	return !slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting.Node == HostNode })
 }

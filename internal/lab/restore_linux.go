@@ -63,7 +63,7 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 
 	for _, s := range stale {
 		labDir := cmp.Or(s.Labs, labDirs[0])
-		if s.Rebooted { // no lab is up, wherever it was
+		if s.Rebooted { // no lab is up, regardless of its place
 			labDir = labDirs[0]
 		}
 
@@ -282,7 +282,7 @@ func turnBack(e journal.Entry) (agent.KnobRequest, error) {
 // sweep removes the directories of labs that died with their owners, and of labs killed at their start before
 // they were journalled. The directory of a lab that is starting, or whose owner lives, is locked.
 func sweep(labDir string) (out []string, err error) {
-	if isHolder(1) { // inside a node of a lab no lab looks alive
+	if isHolder(1) { // seen from inside a node of a lab, no lab looks alive
 		return nil, nil
 	}
 

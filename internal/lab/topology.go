@@ -16,8 +16,8 @@ func Topologies() []record.Topology {
 	return []record.Topology{
 		chain("forward", "client lan router wan server", "client", "router"),
 		chain("to-router", "client lan router", "client", "router"),
-		// To the router, with a peer between: it holds the tunnel's near end where the client, or its kernel,
-		// cannot.
+		// With a peer between client and router: it holds the tunnel's near end where the client, or its
+		// kernel, cannot.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
 		// the control: what the tester and a tunnel achieve without a router
@@ -220,8 +220,8 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 			add(p.behind(slot, side))
 		}
 
-		// The return route to the inner addresses of a tunnel that ends on the near node: its router knows
-		// them by the tunnel device, the nodes behind the router send to the router.
+		// The return route to the inner addresses of a tunnel that ends on the near node: its router reaches
+		// them by the tunnel device, and the nodes behind the router send to the router.
 		if e == 1 && !p.hasBehind(0) && i > p.index(tunnel[1]) {
 			add(p.tunnel(slot, 0))
 		}

@@ -179,7 +179,7 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 // consoleLines bounds the lines of a guest's console that are quoted.
 const consoleLines = 6
 
-// A guest's console is one file for all guests that a node has had; a mark precedes each guest's output.
+// A guest's console is one file for all guests that a node has had; a mark precedes the output of each.
 const consoleMark = "=== a guest is booted ==="
 
 func markConsole(console string) error {
@@ -192,7 +192,8 @@ func markConsole(console string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Bounds on a console's file. A guest that writes without end has it cut while it runs, see machine.guard.
+// Bounds on a console's file. If a guest writes without end, the file is cut while the guest runs, see
+// machine.guard.
 const (
 	maxConsole  = 4 << 20
 	keptConsole = 256 << 10

@@ -185,7 +185,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	return handlers
 }
 
-// after wraps a handler to serve only if may permits it.
+// after wraps a handler so that it serves only if may permits it.
 func after(may func(context.Context) error, h host.Handler) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		if err := may(ctx); err != nil {
@@ -195,7 +195,7 @@ func after(may func(context.Context) error, h host.Handler) host.Handler {
 	}
 }
 
-// asking wraps a function that answers with nothing or refuses.
+// asking wraps a function that returns nothing but an error.
 func asking(f func(context.Context) error) host.Handler {
 	return host.Answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) {
 		return none, f(ctx)

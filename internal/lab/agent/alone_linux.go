@@ -21,7 +21,7 @@ import (
 )
 
 // Whoever sets something on a machine announces itself first and then looks for others, so that at most one
-// of two goes on. An agent's guard announces itself by an abstract socket of its network namespace, whose
+// of two continues. An agent's guard announces itself by an abstract socket of its network namespace, whose
 // name contains this prefix, its process and something random: it vanishes with the process (unix(7)). A
 // driver, which can only leave programs of the machine behind, has a guard with a directory, see package
 // driver, whose script looks for these sockets. Only root's and this user's count: otherwise any user of the

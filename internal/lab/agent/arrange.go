@@ -118,7 +118,7 @@ func Arrange(ctx context.Context, l Layout) error {
 			return err
 		}
 
-		// an ordinary user may not
+		// an ordinary user may not do so
 		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}

@@ -94,7 +94,7 @@ func (x *guard) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.child != nil {
-		_ = x.process.HangUp() // it has ended then
+		_ = x.process.HangUp() // the guard has ended then
 		_ = x.process.Wait()
 	}
 }

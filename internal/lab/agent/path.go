@@ -228,9 +228,9 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	return out, nil
 }
 
-// Attempts per datagram, and the wait for each: the first one may meet an unresolved neighbour or a tunnel
-// before its handshake, and one in a tunnel over TCP waits until the tunnel retransmits what it lost, a
-// second or more if that was lost twice.
+// Attempts per datagram, and the wait for each: the first one may be sent before a neighbour is resolved or a
+// tunnel has made its handshake, and one in a tunnel over TCP waits until the tunnel retransmits what it
+// lost, a second or more if that was lost twice.
 const (
 	patience = 30
 	wait     = 100 * time.Millisecond

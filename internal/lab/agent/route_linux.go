@@ -81,7 +81,7 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 		}
 
 		found.Routers = append(found.Routers, by)
-		if silent > 8 { // no answers any more
+		if silent > 8 { // no further answers
 			break
 		}
 	}
@@ -110,7 +110,7 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 	// The number of the attempt distinguishes its echo from a late one. The echo returns its cookie.
 	datagram := tagged(ttl, r.Tag, 0)
 	for range routeTries {
-		unix.Write(p.fd, datagram) // an earlier datagram's error may come instead
+		unix.Write(p.fd, datagram) // an earlier datagram's error may arrive instead
 		until := time.Now().Add(2 * wait)
 		for time.Now().Before(until) && ctx.Err() == nil {
 			ready := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}

@@ -232,7 +232,7 @@ func parseThreads(text string) map[string]int64 {
 const maxCores = 1024
 
 // readCPTimes reads five counters of statistics ticks for each core: user, nice, sys, intr and idle
-// (sys/sys/resource.h). A core that never existed has only zeroes.
+// (sys/sys/resource.h). A core that never existed has only zeros.
 func readCPTimes(s bsdSample) values {
 	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
 	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)

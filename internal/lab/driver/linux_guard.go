@@ -56,8 +56,8 @@ echo $! 1<>"$d/pid"; echo "chokepoint-guard $d"`
 // armScript replaces the guard's script with its input.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
-// touchScript fails if the guard is no longer there. On a full disk it overwrites the previous time, which is
-// no longer than the new one.
+// touchScript fails if the guard is no longer there. On a full disk it overwrites the previous time, whose
+// text is not longer than that of the new one.
 const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
 read up rest </proc/uptime
 { echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"; } 2>/dev/null ||
@@ -99,7 +99,7 @@ func (x Linux) Guard(ctx context.Context, h host.Host, name string, undo []recor
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// guard starts a driver's guard by a script, or arms the one of that name anew.
+// guard starts a driver's guard by a script, or rearms the guard of that name.
 func guard(ctx context.Context, h host.Host, d interface {
 	Driver
 	Guarded

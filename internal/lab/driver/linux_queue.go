@@ -18,7 +18,7 @@ import (
 // deviceQueues lists the default queues of devices, which take no parameters.
 var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 
-// Kinds of queues whose output from tc can be used to set them again; not htb with its classes, nor netem.
+// Kinds of queues that can be set again from tc's output; not htb with its classes, nor netem.
 var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
 
 // queueOf parses a queue from tc's output.
@@ -231,7 +231,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			d.Parent = qdisc.HandleIngress
 		default:
 			if strings.HasPrefix(parent, ":") {
-				d.Parent = 1 // a default queue of the kernel, whose handle is 0
+				d.Parent = 1 // a default queue of the kernel, with handle 0
 				break
 			}
 

@@ -153,7 +153,7 @@ type shellWatch struct {
 	host     host.Host
 	dir, pid string
 
-	session     host.Process    // which stays until its input ends
+	session     host.Process    // it stays until its input ends
 	input       [2]*os.File     // a kernel pipe, which accepts writes even without a reader
 	ended, said <-chan struct{} // its outputs have ended
 	once        sync.Once       // ends it

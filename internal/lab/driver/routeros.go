@@ -371,7 +371,7 @@ func (RouterOS) WithoutNAT() string {
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := rosSetting(s).read(ctx, h, s)
-	if err == nil && s.Value != "" { // the caller wants to set it
+	if err == nil && s.Value != "" { // the caller is going to set it
 		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
 		}

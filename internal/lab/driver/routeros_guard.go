@@ -33,7 +33,7 @@ const (
 
 const scheduler, scripts, lists = "/system/scheduler", "/system/script", "/ip/firewall/address-list"
 
-// newGuard names a guard by something random and the silence in seconds.
+// newGuard makes a guard's name from random characters and the silence in seconds.
 func newGuard(silence time.Duration) string {
 	var nonce [6]byte
 	rand.Read(nonce[:]) // never fails
@@ -62,7 +62,7 @@ func keepAddress(list string, keep time.Duration) string {
 // kept returns the condition that an address is still in a list.
 func kept(list string) string { return "[:len " + find(lists, "list", list) + "]" }
 
-// rosUndo undoes settings, the last first, and goes on after errors. The guard removes itself only when
+// rosUndo undoes settings, the last first, and continues after errors. The guard removes itself only when
 // everything is undone; otherwise it tries again later.
 func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Setting) (string, error) {
 	entry := find(scheduler, "name", name)

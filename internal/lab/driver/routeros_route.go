@@ -13,7 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// maxRoutes bounds the active routes that are fetched; a router with a full Internet table has more.
+// maxRoutes bounds the active routes that are fetched; a router with the full routing table of the Internet
+// has more.
 const maxRoutes = 10_000
 
 // Ways implements Routing by the active routes of table main.

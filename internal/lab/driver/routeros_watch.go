@@ -28,7 +28,7 @@ const (
 	maxSample   = 1 << 20         // bytes of one
 	maxLine     = 4 << 20         // bytes of a line
 	maxSamples  = 2 * keptSamples // those are kept for the next Collect
-	clockDrift  = 1e9             // how far a router's clock may deviate between two readings, in ns
+	clockDrift  = 1e9             // by how much a router's clock may deviate between two readings, in ns
 )
 
 // rosSample lists the menus that a sample prints after the time, in this order.
@@ -119,7 +119,7 @@ func (w *rosWatch) Keep(ctx context.Context) error {
 		return fmt.Errorf("keep %s sampled: %w", w.host.Name(), err)
 	}
 
-	// A command that fails now may work the next time.
+	// A command that fails now may succeed the next time.
 	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
 }
@@ -163,7 +163,7 @@ func (w *rosWatch) add(s taken, err error) {
 		w.busy = map[string]float64{}
 	}
 
-	// Turns shares of the time since the previous sample into the work since the first.
+	// Turns shares of the time since the previous sample into the CPU time used since the first.
 	for name, percent := range s.probes["cpu"] {
 		w.busy[name] += percent / 100 * float64(since)
 		s.probes["cpu"][name] = w.busy[name]

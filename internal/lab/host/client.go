@@ -200,9 +200,8 @@ func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	})
 }
 
-// relateClocks makes at least five exchanges. A machine that stalls now and then can spoil all of these,
-// which shows in that no two of them took about as long: then it continues until the two fastest do, for a
-// bounded time.
+// relateClocks makes at least five exchanges. A machine that stalls now and then can spoil all of them; then
+// no two of them take about the same time, and it continues until the two fastest do, for a bounded time.
 func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64,
 	err error) {
 	const (

@@ -137,7 +137,7 @@ type Spawn struct {
 	Dir        string     // working directory; "" = ours
 	Bound      bool       // it is killed as soon as this process ends, for whatever reason
 	Core       int        // the only core that it runs on, 1 = the first; 0 = any
-	As         *User      // whose rights it has; nil = ours
+	As         *User      // user whose rights it has; nil = ours
 }
 
 // User is a user, with groups beyond the one of the same number.

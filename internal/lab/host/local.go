@@ -115,8 +115,8 @@ func endReading(r io.Reader) {
 	}
 }
 
-// ExitCode returns the exit code of a process from the error of its Wait; ok is false for any other error. A
-// process that a signal ended has 128 plus the signal's number, as in a shell.
+// ExitCode returns the exit code of a process from the error of its Wait; ok is false for any other error.
+// For a process ended by a signal it is 128 plus the signal's number, as in a shell.
 func ExitCode(err error) (code int, ok bool) {
 	var e *exec.ExitError
 	var other interface{ ExitCode() int } // for hosts that are not this machine

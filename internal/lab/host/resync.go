@@ -15,7 +15,7 @@ type resync struct {
 	// Only the one reader uses these.
 	buf   []byte // arrived but not checked, after the whole frame
 	whole int    // length of the valid frame at the beginning of buf
-	seen  int    // how much of an incomplete frame contains no other's header
+	seen  int    // length of the part of an incomplete frame without another's header
 	err   error
 }
 

@@ -75,7 +75,7 @@ type server struct {
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
-	open     int // handlers that run, or have yet to report their end
+	open     int // handlers that are running, or have yet to report their end
 }
 
 // maxSessions bounds the sessions that one controller may have open; ours open some dozens.

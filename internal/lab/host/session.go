@@ -27,7 +27,7 @@ func (l *link) write(f frame) error {
 	l.buf = appendFrame(l.buf[:0], f)
 	_, err := l.rwc.Write(l.buf)
 	if cap(l.buf) > 1<<20 {
-		l.buf = nil // do not keep a large buffer for good
+		l.buf = nil // do not keep a large buffer permanently
 	}
 
 	return inWords(err)
@@ -126,7 +126,7 @@ func (b *inbox) putBack(f frame) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(b.end, ErrAbandoned) {
-		return // and so is f
+		return // and f is one
 	}
 
 	b.items = append([]frame{f}, b.items...)

@@ -26,8 +26,8 @@ func TrustedDir(dir string) error {
 	return err
 }
 
-// OpenTrusted opens a file that contains commands, or is one. Only this user, root and, for root, the user
-// who called sudo can change or replace it: the returned file is the one that was checked.
+// OpenTrusted opens a file that contains commands, or is a program. Only this user, root and, for root, the
+// user who called sudo can change or replace it: the returned file is the one that was checked.
 func OpenTrusted(file string) (*os.File, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -191,10 +191,10 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 	})
 }
 
-// lookAlong refuses an absolute path with an element that others can change; mine reports whether an element
-// belongs to no other user. It returns the last existing element, with links resolved.
+// lookAlong refuses an absolute path with an element that others can change; mine reports that no element
+// belongs to another user. It returns the last existing element, with links resolved.
 func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err error) {
-	shared := false // the element before is a directory for everybody
+	shared := false // the element before is a directory open to everybody
 	_, err = Walk(path, func(at string, info fs.FileInfo) error {
 		mode := info.Mode()
 		open := openToOthers(info)

@@ -153,7 +153,7 @@ func beRouter(dev string, undo *host.Undoing) error {
 			return err
 		}
 
-		if accepts == "1" { // with 0 a daemon has set the route, which the kernel keeps
+		if accepts == "1" { // with 0 a daemon has set the route, and the kernel keeps it
 			return fmt.Errorf("%w: this machine would lose its own IPv6 default route, which was "+
 				"advertised on %s; sysctl -w %s=2 keeps it", host.ErrUnsupported, d, path)
 		}
@@ -187,7 +187,7 @@ var (
 func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.Prefix) (ended func() error,
 	err error) {
 	var lc net.ListenConfig
-	zone := strconv.Itoa(i.Index) // net remembers for a minute which device had a name
+	zone := strconv.Itoa(i.Index) // package net remembers for a minute which device had a name
 	raw, err := lc.ListenPacket(ctx, "ip6:58", linkLocal.Addr().WithZone(zone).String())
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 			p.fail(fmt.Errorf("advertise a router on %s: %w", i.Name, err))
 		}
 
-		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // else it times out
+		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // otherwise it times out
 	}()
 	return func() error { cancel(); stop(); <-done; return c.Close() }, nil
 }

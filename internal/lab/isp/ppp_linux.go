@@ -142,7 +142,7 @@ func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) e
 	}
 	defer unix.Close(fd)
 	for _, s := range sessions {
-		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // otherwise the provider notices later
+		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // otherwise the provider notices it later
 	}
 
 	return nil
@@ -150,7 +150,7 @@ func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) e
 
 // sessionsOn parses the kernel's list (drivers/net/ppp/pppoe.c): number, address of the other end, device.
 func sessionsOn(dev string) (out []subscriber) {
-	text, _ := os.ReadFile("/proc/net/pppoe") // without it nobody is informed
+	text, _ := os.ReadFile("/proc/net/pppoe") // if this fails, the other end is not informed
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[2] != dev {
@@ -361,7 +361,7 @@ func (r *sessions) begin(s *subscriber) {
 
 		select {
 		case r.hungUp <- s:
-		default: // nobody listens any more
+		default: // nobody receives events any more
 		}
 	})
 }

@@ -72,7 +72,7 @@ func parseDiscovery(frame []byte) (d discovery, err error) {
 	d.to, d.from = bytes.Clone(frame[:6]), bytes.Clone(frame[6:12])
 	b := frame[etherHead:]
 	length := int(binary.BigEndian.Uint16(b[4:]))
-	if b[0] != 0x11 || length > len(b)-pppoeHead { // version and type are 1
+	if b[0] != 0x11 || length > len(b)-pppoeHead { // version and type are both 1
 		return d, errNoDiscovery
 	}
 
@@ -112,7 +112,7 @@ func (d discovery) frame() []byte {
 	return append(out, tags...)
 }
 
-// concentrator answers subscribers' discovery packets. It keeps no state for a subscriber until that has
+// concentrator answers subscribers' discovery packets. It keeps no state for a subscriber that has not yet
 // shown that it receives packets sent to its address.
 type concentrator struct {
 	mac      net.HardwareAddr
@@ -142,7 +142,7 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 	d, err := parseDiscovery(frame)
 	own := err == nil && bytes.Equal(d.to, c.mac)
 	switch {
-	case err != nil || d.from[0]&1 != 0: // a multicast address is no sender
+	case err != nil || d.from[0]&1 != 0: // a multicast address is not a sender
 		return nil, nil, nil
 	case d.code == codePADI && d.session == 0:
 		a := c.answer(d, codePADO, 0)

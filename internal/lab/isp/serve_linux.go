@@ -166,7 +166,7 @@ func (p *provider) fail(err error) {
 	}
 }
 
-// start serves until ctx ends; the returned function waits for that.
+// start serves until ctx ends; the returned function waits for the end of serving.
 func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	switch p.Kind {
 	case knob.DHCP:

@@ -157,7 +157,7 @@ type Journal struct {
 const fresh = ".new-"
 
 // Create starts the journal in dir of an owner who keeps labs in the directory labs, "" if that follows from
-// the user. An existing one is fs.ErrExist.
+// the user. If it exists already, the error is fs.ErrExist.
 func Create(dir, owner, labs string) (*Journal, error) {
 	if !ValidID(owner) {
 		return nil, fmt.Errorf("create journal: %q is no name of an owner", owner)
@@ -194,7 +194,7 @@ func create(path string, h head) (j *Journal, err error) {
 			f.Close()
 		}
 	}()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // others lock it only for a moment
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // others lock it only briefly
 	j = &Journal{file: file{path: path, f: f}, open: map[int]bool{}}
 	if err == nil {
 		err = j.file.write(line{Head: &h})

@@ -220,8 +220,8 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	return fixed, nil
 }
 
-// SetFeatures sets offloads by the kernel's names and reads them back: the kernel may accept a change and not
-// make it.
+// SetFeatures sets offloads by the kernel's names and reads them back: the kernel may accept a change without
+// making it.
 func SetFeatures(dev string, want map[string]bool) error {
 	known, err := Features(dev)
 	if err != nil {

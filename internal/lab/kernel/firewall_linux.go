@@ -61,7 +61,7 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	return got, filterError(err)
 }
 
-// Empty chains that no packet sees; their presence means that the first rule is the stateful one, and that
+// Empty chains that no packet passes; their presence means that the first rule is the stateful one, and that
 // the last one logs.
 const statefulMark, logMark = "stateful", "log"
 

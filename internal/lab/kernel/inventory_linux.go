@@ -40,7 +40,7 @@ func Links() ([]Link, error) {
 
 		switch link.Kind {
 		case "device":
-			link.Kind = "" // the kernel names none
+			link.Kind = "" // the kernel has no name for it
 		case "tuntap":
 			link.Kind = "tun"
 		}
@@ -127,7 +127,7 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 		return 0, fmt.Errorf("read iptables table %s: %w", table, no)
 	}
 
-	policies := 1 // the entry that ends the table
+	policies := 1 // the entry at the end of the table
 	for hook := range 5 {
 		policies += int(info.hooks >> hook & 1)
 	}

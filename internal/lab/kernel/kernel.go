@@ -116,7 +116,7 @@ const (
 
 // Firewall is a chain that every forwarded packet passes: Rules rules, or one rule with as many elements,
 // none of which matches. If Stateful, a rule before them accepts packets of known connections; if Log, one
-// after them logs each packet that gets this far. Both versions of IP have the same. The zero value is no
+// after them logs each packet that gets this far. Both versions of IP have the same. The zero value means no
 // firewall.
 type Firewall struct {
 	On       bool
@@ -140,7 +140,7 @@ func StrangeSource(ipv6 bool, i int) netip.Addr {
 
 // Flowtable lets the known TCP and UDP connections that Devices forward pass from one's ingress to the
 // other's egress, bypassing the packet filter's later rules; with Hardware the devices themselves carry them.
-// The zero value is no flow table.
+// The zero value means no flow table.
 type Flowtable struct {
 	Devices  []string
 	Hardware bool

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mssMark is the prefix of an empty chain that no packet sees and whose name contains the size.
+// mssMark is the prefix of the name of an empty chain that no packet passes. The name contains the size.
 const mssMark = "to_"
 
 // MSSClamp holds the size to which the router lowers the MSS of TCP: 0 means not at all, ClampToPMTU means to

@@ -111,7 +111,7 @@ func (f filter) newTable(name string, family nftables.TableFamily) *nftables.Tab
 	return f.conn.AddTable(&nftables.Table{Name: TablePrefix + name, Family: family})
 }
 
-// newChain begins a chain of a table, which no packet sees unless it has a hook.
+// newChain begins a chain of a table. Without a hook, no packet passes it.
 func (f filter) newChain(t *nftables.Table, name string) *nftables.Chain {
 	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t})
 }

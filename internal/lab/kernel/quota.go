@@ -406,7 +406,7 @@ func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	return nil
 }
 
-// release moves the guests in our cgroups back, and removes these.
+// release moves the guests in our cgroups back, and removes the cgroups.
 func (h hierarchy) release(dir string) error {
 	list, err := vcpus(dir)
 	if err != nil {
@@ -512,7 +512,7 @@ func removeGroup(dir string) error {
 }
 
 // Bounds on the kernel's bandwidth control (sched(7)): a quota of less than a millisecond is refused. A
-// period of ten keeps a guest's pauses short when its quota is used up.
+// period of ten milliseconds keeps a guest's pauses short when its quota is used up.
 const (
 	minQuota    = 1_000  // µs
 	quotaPeriod = 10_000 // µs

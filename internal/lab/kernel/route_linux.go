@@ -58,8 +58,8 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "add route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
-// AddRouteFrom adds a route to dst, directly on the link of dev, for packets of at most mtu bytes; this node
-// sends them from src by default. DelRoute deletes it.
+// AddRouteFrom adds a route to dst, directly on the link of dev, for packets of at most mtu bytes; by default
+// this node sends them from src. DelRoute deletes it.
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	r, err := route(dst, netip.Addr{}, dev)
 	if err == nil {

@@ -210,7 +210,7 @@ func OnlineCPUs() (online, has int, err error) {
 	return online, has, nil
 }
 
-// SetOnlineCPUs takes all but the first n CPUs offline, and the others online, for the whole machine.
+// SetOnlineCPUs takes all CPUs of the machine except the first n offline, and brings those n online.
 func SetOnlineCPUs(n int) error {
 	_, has, err := OnlineCPUs()
 	if err != nil {
@@ -230,7 +230,7 @@ func SetOnlineCPUs(n int) error {
 
 		now, err := os.ReadFile(file)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && want == "1": // one that cannot be taken offline
+		case errors.Is(err, fs.ErrNotExist) && want == "1": // a CPU that cannot be taken offline
 			continue
 		case err == nil && strings.TrimSpace(string(now)) == want:
 			continue

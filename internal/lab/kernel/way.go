@@ -15,7 +15,7 @@ func RouteDevice(to netip.Addr) (string, error) {
 // wayBySocket looks up the route to an address by a connected socket that sends nothing: it yields the source
 // address and its device, but not the neighbour.
 func wayBySocket(to netip.Addr) (w Way, err error) {
-	const discard = 9 // an arbitrary port, since one is required
+	const discard = 9 // an arbitrary port, as one is required
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
 	if err != nil {
 		return w, fmt.Errorf("find the way to %s: %w", to, err)

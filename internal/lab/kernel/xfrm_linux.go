@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replayWindow bounds, in packets, how far a packet may be overtaken (RFC 4303 §3.4.3 requires at least 32;
-// its default is 64).
+// replayWindow bounds, in packets, by how much a packet may be overtaken (RFC 4303 §3.4.3 requires at least
+// 32; its default is 64).
 const replayWindow = 64
 
 // AddXfrm makes an XFRM interface: the device of a route-based tunnel, whose packets take the policies with
@@ -30,7 +30,7 @@ func AddXfrm(dev string, id uint32, mtu int) error {
 // ProbeESP makes two associations and their policies for the outer version of IP, with a device if the tunnel
 // is to be routed, and deletes everything again. No packet uses them.
 func ProbeESP(c ESPCipher, outer6, routed bool) error {
-	// Addresses for documentation: RFC 5737, RFC 3849.
+	// Addresses reserved for documentation: RFC 5737, RFC 3849.
 	local := netip.MustParseAddr("192.0.2.1")
 	remote := netip.MustParseAddr("192.0.2.2")
 	if outer6 {

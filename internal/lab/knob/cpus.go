@@ -70,7 +70,7 @@ func MasksOfCPUs(s State) ([]string, error) {
 	return mapped(sets, spellMask), err
 }
 
-const eachQueue = "masks " // precedes the masks of queues that differ
+const eachQueue = "masks " // begins the state of queues with different masks
 
 func parseCPUs(text string) ([]*big.Int, error) {
 	if text == "off" {

@@ -1,6 +1,6 @@
-// Package knob changes settings of a node: one file per setting, each read, applied and read back. When to
-// change them, and remembering the previous state, is up to the node side of a session (package agent) and
-// the journal.
+// Package knob changes settings of a node: one file per setting, each read, applied and read back. The node
+// side of a session (package agent) and the journal decide when to change them, and remember the previous
+// state.
 package knob
 
 import (
@@ -131,7 +131,7 @@ type kernelKnob[T any] struct {
 	readFor func(p Place, want T) (T, error) // nil: read, for any want
 	apply   func(p Place, v T) error
 	check   func(p Place, v T) check.Answer // nil: always possible
-	trying  bool                            // only setting it shows whether it works: these exist
+	trying  bool                            // only setting it shows whether it works: these files exist
 	always  State                           // possible at every place; "" = none
 	pick    func(p Place) string            // the port if none is named
 	tunnels bool                            // the setting of all ports also applies to tunnels' devices

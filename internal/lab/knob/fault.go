@@ -355,7 +355,7 @@ func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 func (k *faultKnob) Allowed(p Place, s State) error {
 	list, err := parseFaults(string(s))
 	if strings.HasPrefix(string(s), asFound) {
-		return nil // it was allowed when it was planted
+		return nil // it was permitted when it was planted
 	}
 
 	for _, f := range list {

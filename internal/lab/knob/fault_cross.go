@@ -13,8 +13,8 @@ import (
 
 const verbCross = "fault/cross_traffic"
 
-// crossing is traffic beside the load: datagrams at a constant rate without congestion control, which nobody
-// waits for.
+// crossing is traffic beside the load: datagrams at a constant rate without congestion control, which no
+// program receives.
 type crossing struct {
 	RateBps uint64   `json:"rate_bps"` // of IP packets
 	To      []string `json:"to"`       // the first address that does not belong to the node

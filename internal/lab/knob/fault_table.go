@@ -17,7 +17,7 @@ type Fault struct {
 	Name, Unit, Doc string
 
 	at         faultPlace
-	wire       bool // it counts packets, which must be as on a wire
+	wire       bool // the setting counts packets, which must be as on a wire
 	parse      func(name, level string) (State, error)
 	parts      func(level State) []setting // settings of the knobs that plant it
 	companions func(p Place, level State) []Companion
@@ -371,7 +371,7 @@ func faultQueue(words State) State {
 	}
 
 	rate, _ := parseLimit(v["rate"])
-	// On a fast link the timer is late: half a millisecond hides that, and fits whole GSO packets.
+	// On a fast link the timer is late: half a millisecond of burst hides that, and fits whole GSO packets.
 	burst := qdisc.Parameter{Quantity: qdisc.Bytes}.Spell(qdisc.Bounded(rate/8/2000, linkBurst))
 	limit := max(int(float64(rate)/8*linkQueue), minLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {

@@ -175,7 +175,7 @@ func applyOffload(dev string, s State) error {
 		return err
 	}
 
-	// Only trying shows whether the other end of a tap accepts it.
+	// Only a trial shows whether the other end of a tap accepts it.
 	err = kernel.SetFeatures(dev, map[string]bool{kernel.UDPSegmentation: true})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return nil

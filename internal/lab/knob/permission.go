@@ -16,7 +16,7 @@ type Permission string
 const (
 	// OfNamespace permits all of net.*, which our network namespaces do not share.
 	OfNamespace Permission = "net"
-	// OfGuest permits all kernel settings: the whole machine is the lab's.
+	// OfGuest permits all kernel settings: the whole machine belongs to the lab.
 	OfGuest Permission = "all"
 )
 

@@ -26,7 +26,7 @@ const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 func letters() *base32.Encoding { return base32.NewEncoding(alphabet).WithPadding(base32.NoPadding) }
 
-// ErrCode means that a text is no code, or was mistyped.
+// ErrCode means that a text is not a code, or was mistyped.
 var ErrCode = errors.New("not a code")
 
 // NewCode draws a code. Its bytes are the random ones, see Text.

@@ -20,7 +20,7 @@ const meetTime = 10 * time.Second // how long connecting and proving may take
 // Visit is a connection on which both ends have proved the code.
 type Visit struct {
 	io.ReadWriteCloser
-	Local, Remote netip.AddrPort // as this end sees them
+	Local, Remote netip.AddrPort // as seen by this end
 	// Data is the key of the run's data sockets, known only to both ends.
 	Data host.Secret
 }
@@ -142,7 +142,7 @@ func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 func addrOf(a net.Addr) netip.AddrPort {
 	p, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.AddrPort{} // no IP: a test's pipe
+		return netip.AddrPort{} // not an IP address: a test's pipe
 	}
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }

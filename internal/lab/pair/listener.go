@@ -42,13 +42,13 @@ type pending struct {
 }
 
 // prefixOf returns the smallest prefix that one machine or site has: an address, or 64 bits of IPv6, in which
-// each machine has as many addresses as it likes (RFC 4291 §2.5.4).
+// each machine can have any number of addresses (RFC 4291 §2.5.4).
 func prefixOf(a netip.Addr) netip.Prefix {
 	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // for the zero address of tests' pipes: the zero prefix
 	return prefix
 }
 
-// ErrIdle means that a listener closed because nobody came.
+// ErrIdle means that a listener closed because no controller came.
 var ErrIdle = errors.New("nobody came")
 
 // Listener admits controllers that know the code, one at a time.
@@ -68,8 +68,8 @@ type Listener struct {
 	inside  string     // whom it serves, "" = nobody
 }
 
-// Serve admits controllers until ctx ends or nobody comes, and returns when all have left; serve runs for the
-// length of a visit. It closes ln.
+// Serve admits controllers until ctx ends or no controller comes, and returns when all have left; serve runs
+// for the length of a visit. It closes ln.
 func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context,
 	v *Visit) error) error {
 	cert, err := certificate()
@@ -242,7 +242,7 @@ func (d *Listener) free() {
 	d.inside = ""
 }
 
-// admit lets a client prove the code within its time. With an error, nobody new is inside.
+// admit lets a client prove the code within its time. With an error, no new client is inside.
 func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
 	limit := cmp.Or(d.prove, proveTime)
 	if err := raw.SetDeadline(time.Now().Add(limit)); err != nil {

@@ -17,7 +17,7 @@ import (
 const (
 	keptHeard    = 4 << 10
 	heardAtOnce  = 8 << 20
-	heardPerTime = 64 << 10 // per second, for as long as the connection stays
+	heardPerTime = 64 << 10 // per second, for as long as the connection lasts
 )
 
 // Bounds on the output of a command.
@@ -28,7 +28,7 @@ const (
 
 var errFlood = errors.New("the machine sends more than anything useful would be, and was hung up on")
 
-// allowance bounds how much may come.
+// allowance bounds how much may be written.
 type allowance struct {
 	atOnce, perTime int64
 	since           time.Time

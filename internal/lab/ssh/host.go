@@ -89,7 +89,7 @@ type process struct {
 func (p *process) Stdout() io.Reader { return p.out }
 func (p *process) Stderr() io.Reader { return p.err }
 
-// metered is an output of a command. When more comes than is allowed, the connection ends.
+// metered is an output of a command. If more is written than is allowed, the connection ends.
 type metered struct {
 	from    io.Reader
 	of      *process

@@ -255,7 +255,7 @@ func (c *Connection) listen(r *bufio.Reader) error {
 		return fmt.Errorf("the machine says %q of itself", strings.Join(lines, " "))
 	}
 
-	c.prints = before.String() != "\n" // which belongs to hello
+	c.prints = before.String() != "\n" // it belongs to hello
 	c.System = lines[0]
 	c.Arch = lines[1]
 	c.Root = lines[2] == "0"
@@ -327,7 +327,7 @@ var quotes = regexp.MustCompile(
 // explain adds what to do about ssh's message. It quotes what the machine has written, without relying on it.
 func (c *Connection) explain(err error) error {
 	own := c.log.text()
-	if len(own) >= keptHeard { // its beginning is lost, and may have come from the machine
+	if len(own) >= keptHeard { // its beginning is lost, and may have been written by the machine
 		own = ""
 	}
 

@@ -91,7 +91,7 @@ type side interface {
 	close() error
 }
 
-// serve holds one end as long as the session lives.
+// serve holds one end for the length of the session.
 func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {

@@ -159,7 +159,7 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 	line("peer-fingerprint %s\ndata-ciphers %s\ndisable-dco\ntun-mtu %d", c.Public, k.cipher, r.MTU)
 	line("mssfix 0")                      // and no fragment: 2.6 rejects "fragment 0"
 	line("ifconfig-noexec\nroute-noexec") // we set addresses and routes
-	line("ping-restart 0")                // a tunnel may idle while others are measured
+	line("ping-restart 0")                // a tunnel may be idle while others are measured
 	line("management %s unix", managementPath)
 	line("management-client") // the program ends when we hang up or die
 	line("management-hold\nverb 3\nsuppress-timestamps")

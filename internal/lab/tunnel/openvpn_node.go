@@ -91,7 +91,7 @@ type openVPNProcess struct {
 
 	mu    sync.Mutex
 	state management
-	words string // last line of its output, which it prints before it connects to us
+	words string // last line of its output that it prints before it connects to us
 }
 
 // start runs openvpn with a configuration that it reads from a pipe, and waits until it connects to us.
@@ -139,7 +139,7 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 	return p, nil
 }
 
-// pipeOf returns a file with a text that is on no disk: the text fits the pipe.
+// pipeOf returns a file with a text that is not on any disk: the text fits into the pipe.
 func pipeOf(text []byte) (*os.File, error) {
 	if len(text) > configSize {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), configSize)
@@ -426,7 +426,7 @@ func (t *management) hear(line string, now time.Time) (answer string) {
 		return t.hearClient(rest)
 	case kind == ">FATAL":
 		t.complaint = rest
-	case kind == ">HOLD": // again, after a restart
+	case kind == ">HOLD": // again after a restart
 		return "hold release\n"
 	case strings.HasPrefix(line, "CLIENT_LIST\t"):
 		fields := strings.Split(line, "\t")
@@ -467,7 +467,7 @@ func (t *management) hearClient(rest string) (answer string) {
 	case fields[0] == "REAUTH" && len(fields) == 3:
 		return "client-auth-nt " + fields[1] + " " + fields[2] + "\n"
 	case fields[0] == "ESTABLISHED":
-		return "status 3\n" // which contains the cipher
+		return "status 3\n" // it contains the cipher
 	case fields[0] == "DISCONNECT":
 		t.cipher = ""
 	}

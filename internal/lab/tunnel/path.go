@@ -291,7 +291,7 @@ func (p *path) request(e *end) request {
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
 	if p.agentless() {
-		most = 3 * proof // each look at the router runs a command there
+		most = 3 * proof // each poll of the router runs a command there
 	}
 
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))

@@ -111,7 +111,7 @@ Acquire::IndexTargets::deb-src::Sources::DefaultEnabled "false";
 `, a.machine.arch, a.dir)
 }
 
-// exists returns an error if there is no package manager.
+// exists returns an error if the package manager is not installed.
 func (a apt) exists(ctx context.Context) error {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
@@ -191,7 +191,7 @@ func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) 
 	return parsePolicy(out), nil
 }
 
-// parsePolicy reads `apt-cache policy`: a line "NAME:", and below it, further in, "Candidate: VERSION".
+// parsePolicy reads `apt-cache policy`: a line "NAME:" and, indented below it, "Candidate: VERSION".
 func parsePolicy(out string) []string {
 	var names []string
 	name := ""
@@ -377,7 +377,7 @@ func (a apt) prune(files []string) {
 	old, _ := filepath.Glob(filepath.Join(a.dir, "cache/archives", "*.deb"))
 	for _, f := range old {
 		if !slices.Contains(files, f) {
-			_ = os.Remove(f) // it only costs space
+			_ = os.Remove(f) // a leftover only costs space
 		}
 	}
 }

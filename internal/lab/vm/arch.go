@@ -27,7 +27,8 @@ type machine struct {
 
 // machines are in the order in which they are offered.
 var machines = []machine{
-	// The cloud kernel has only virtio's drivers and a quarter of the size; linux-image-virtual is Ubuntu's.
+	// The cloud kernel has only virtio's drivers, and a quarter of the size of others; linux-image-virtual is
+	// Ubuntu's.
 	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{
 		"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
 	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{
@@ -36,7 +37,7 @@ var machines = []machine{
 		"linux-image-4kc-malta"}},
 }
 
-// foreign lists machines that only agents are made for.
+// foreign lists machines for which only agents are made.
 var foreign = []machine{
 	{"arm", "linux", "arm", elf.EM_ARM, binary.LittleEndian, elf.ELFCLASS32, nil},
 	{"mips", "linux", "mips", elf.EM_MIPS, binary.BigEndian, elf.ELFCLASS32, nil},
@@ -98,7 +99,7 @@ func targetOf(arch string) (machine, error) {
 
 // runs reports whether an ELF file is for this machine.
 func (m machine) runs(f *elf.File) bool {
-	if m.goos == "freebsd" { // whose kernel requires the system's mark, see elf(3) there
+	if m.goos == "freebsd" { // its kernel requires the system's mark, see elf(3) there
 		return f.Machine == m.elf && f.OSABI == elf.ELFOSABI_FREEBSD
 	}
 	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order &&

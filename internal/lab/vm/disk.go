@@ -138,7 +138,7 @@ func OpenDisk(file string) (Disk, error) {
 	return Disk{File: path, Format: format}, f.Close()
 }
 
-// openDisk opens an image and checks the file that it opened. name is as the user typed it.
+// openDisk opens an image and checks the file that it opened. name is the name as typed by the user.
 func openDisk(path, name string) (f *os.File, format string, err error) {
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait on a pipe
 	if err != nil {
@@ -182,7 +182,7 @@ func (d Disk) Open() (*os.File, error) {
 	return f, err
 }
 
-// others lists beginnings of files that are mistaken for disk images.
+// others lists the first bytes of files that are mistaken for disk images.
 var others = []struct {
 	magic, what, hint string
 }{{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
@@ -245,7 +245,7 @@ func checkQCOW2(head []byte) (wrong, hint string) {
 	return "", ""
 }
 
-const hashMost = 8 << 30 // up to which size an image is hashed: some seconds
+const hashMost = 8 << 30 // maximum size for hashing an image, which takes some seconds
 
 // Identify records what identifies the image's content: its hash, or for a very large one size and time of
 // change.

@@ -344,7 +344,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 		}
 	}
 
-	// An existing one is not complete.
+	// An existing one is incomplete.
 	if err := os.RemoveAll(name); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (m *module) place() string {
 }
 
 // moduleTree is the directory /lib/modules/RELEASE of a kernel. Modules are read when needed: a distribution
-// has thousands, we use hundreds.
+// has thousands, of which we use hundreds.
 type moduleTree struct {
 	dir     string
 	machine machine
@@ -119,8 +119,8 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 	return chosen, nil
 }
 
-// dependencies returns the modules that must be loaded before a module, the deepest last: each precedes all
-// that it depends on.
+// dependencies returns the modules that must be loaded before a module, the deepest last: each precedes those
+// on which it depends.
 func dependencies(chosen map[string]*module, name string) []*module {
 	var done []*module
 	seen := map[string]bool{name: true}
@@ -187,7 +187,7 @@ func releaseOf(chosen map[string]*module) (string, error) {
 type modinfo struct {
 	depends []string // modules whose symbols it uses
 	soft    []string // modules that it works better with, loaded before or after
-	aliases []string // patterns by which the kernel may request it
+	aliases []string // patterns with which the kernel may request it
 	release string   // of the kernel: the first word of "6.1.0-56-cloud-amd64 SMP preempt mod_unload "
 }
 
@@ -211,7 +211,7 @@ func readModinfo(file []byte) (*elf.File, modinfo, error) {
 	return f, parseModinfo(string(b)), nil
 }
 
-// parseModinfo reads "key=value" texts that end with a NUL each.
+// parseModinfo parses "key=value" texts, each of which ends with a NUL.
 func parseModinfo(section string) modinfo {
 	var m modinfo
 	for field := range strings.SplitSeq(section, "\x00") {
@@ -293,7 +293,7 @@ var moduleFolders = []string{
 	"kernel/net/", "kernel/crypto/", "kernel/lib/", "kernel/drivers/virtio/",
 	"kernel/drivers/net/bonding/", "kernel/drivers/net/ipvlan/", "kernel/drivers/net/ppp/",
 	"kernel/drivers/net/team/", "kernel/drivers/net/vxlan/", "kernel/drivers/net/wireguard/",
-	// Not part of the kernel, but of its package's user: flow accounting, for example.
+	// Not part of the kernel, but used with it: flow accounting, for example.
 	"updates/", "extra/",
 }
 
@@ -333,7 +333,8 @@ func wantedModule(name, path string) bool {
 // path of a packet. Names that are not modules of a kernel are skipped.
 var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",
-	// Links. Not ifb and dummy, which make some themselves, nor 8021q, which adds a filter to each.
+	// Drivers of links. Not ifb and dummy, which create some devices themselves, nor 8021q, which adds a
+	// filter to each.
 	"veth", "tun", "bridge",
 	// Queues, and the actions and filters that direct packets to them.
 	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",

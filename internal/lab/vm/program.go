@@ -135,12 +135,12 @@ func SourceTree(dir string) string {
 	}
 }
 
-// notBuilt selects the parts of a source tree that become no part of a program.
+// notBuilt selects the files of a source tree that do not become part of a program.
 func notBuilt(d fs.DirEntry) bool {
 	return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
 }
 
-// buildProgram builds the agent from its sources, unless the cache has a build of exactly these.
+// buildProgram builds the agent from its sources, unless the cache has a build of exactly these sources.
 func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string,
 	error) {
 	var parts []string // everything that may become part of the agent

@@ -92,8 +92,8 @@ func (g Guest) Program() string { return boards[g.Image.Arch].program }
 
 // SingleCore reports whether the emulator must run all its threads on one core of the machine. QEMU changes
 // the pending interrupts of a MIPS CPU from two threads without a lock (CP0_Cause, in
-// target/mips/sysemu/cp0_timer.c and hw/mips/mips_int.c): on two busy cores one is lost or left pending
-// within a minute, and the guest hangs, at times with "irq 23: nobody cared".
+// target/mips/sysemu/cp0_timer.c and hw/mips/mips_int.c): on two busy cores an interrupt is lost or left
+// pending within a minute, and the guest hangs, at times with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
 // MaxCPUs returns how many vCPUs a guest of an architecture can have, 0 = any.

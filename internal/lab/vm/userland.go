@@ -63,7 +63,7 @@ type root struct {
 }
 
 // follow resolves a path below the root as if that were "/", and returns the file's real path. It tries both
-// /lib/x and /usr/lib/x: packages ship one or the other, which a system has linked to each other.
+// /lib/x and /usr/lib/x: packages ship one or the other, and on a system one is a link to the other.
 func (r root) follow(p string) (string, bool) {
 	for range 16 { // bound on links to links
 		full := ""
@@ -229,7 +229,7 @@ func (r root) addBinary(a archive, name, full string) (needed []string, err erro
 	return needed, nil
 }
 
-// addFiles copies files that match a pattern to their package's paths.
+// addFiles copies files that match a pattern, keeping their paths.
 func (r root) addFiles(a archive, pattern string) error {
 	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "usr/")} {
 		found, err := fs.Glob(os.DirFS(r.dir), p)

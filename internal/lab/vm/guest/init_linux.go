@@ -102,7 +102,7 @@ func (g *guest) loadList() error {
 	return nil
 }
 
-// findPort determines how to reach the agent.
+// findPort determines how the agent is reached.
 func (g *guest) findPort() error {
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -238,7 +238,7 @@ func (g *guest) powerOff() error {
 type mount struct {
 	where, kind, options string
 	flags                uintptr
-	optional             bool // only if the kernel has it
+	optional             bool // only if the kernel supports it
 }
 
 const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC

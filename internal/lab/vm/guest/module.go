@@ -104,7 +104,7 @@ func mayMatch(pattern, name string) bool {
 			if name[i] != '_' {
 				return false
 			}
-		case '/', 0: // which matches treats alike
+		case '/', 0: // these are equal for matches
 			if name[i] != '/' && name[i] != 0 {
 				return false
 			}
@@ -220,7 +220,7 @@ func parseRequest(args []string) (names []string, quiet bool, err error) {
 	return names, quiet, nil
 }
 
-// normal makes a module's name or an alias comparable: "-" and "_" are the same, except in a pattern's
+// normal converts a module's name or an alias for comparison: "-" and "_" are the same, except in a pattern's
 // brackets, where "-" is a range (as in kmod).
 func normal(text string) string {
 	b := []byte(text)
