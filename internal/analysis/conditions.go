@@ -106,8 +106,8 @@ func (c *RunComparison) addSides(a, b *Document) {
 	}
 }
 
-// gradeIdle returns the grade of the idle measurements of a cell's path, on which doubts about its loads have
-// no bearing.
+// gradeIdle returns the grade of the idle measurements of a cell's path, which doubts about its loads do not
+// affect.
 func (d *Document) gradeIdle(f record.Factors) (grade string) {
 	path := d.Run.Path(f).Key()
 	for i := range d.Trials {

@@ -322,7 +322,7 @@ func observing(trials []*validity.Graded) Observing {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
 				t := spent[k]
-				own := c.CPUNs // all that is known about a driver's process
+				own := c.CPUNs // everything known about a driver's process
 				if c.MedianNs > 0 {
 					own = min(c.MedianNs*c.Reads, own)
 				}

@@ -158,7 +158,7 @@ func middleLedger(all []rated) *diagnosis.Ledger {
 func systemOf(run *record.Run) string {
 	tested := run.Tested()
 	if tested.Driven != record.DrivenByAgent {
-		return tested.Driven // "": nothing reaches it
+		return tested.Driven // "": not reached by anything
 	}
 
 	system := ""

@@ -153,7 +153,7 @@ func (c *Carriage) curve() statistics.Curve {
 }
 
 // carriedIn sums the traffic of a trial's flows, at the sampling times of the flow with the most samples and
-// at the begins and ends of the others, because many flows have as many sets of times.
+// at the start and end of the others, because the sampling times of all flows would be too many.
 func carriedIn(t record.Trial) (out statistics.Curve) {
 	if t.Traffic == nil {
 		return out

@@ -128,7 +128,7 @@ func (c *Cell) predict() {
 	}
 
 	causes := c.Diagnosis.Causes
-	// With other load, a full core is not full of traffic.
+	// With another load, a core may be full for other reasons than traffic.
 	busy := slices.ContainsFunc(causes, func(x diagnosis.Cause) bool {
 		return x.Class == diagnosis.OtherLoad
 	})

@@ -205,7 +205,8 @@ func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	return least
 }
 
-// addSearch sets the metrics of a search on the trial that represents it. An irregular result is no metric.
+// addSearch sets the metrics of a search on the trial that represents it. An irregular result is not a
+// metric.
 func addSearch(m *metrics.Measured, s *SearchView, goals []record.Goal) {
 	m.Set(metrics.SearchSeconds, s.Seconds)
 	for i, g := range goals {

@@ -31,10 +31,10 @@ const (
 	minPoints     = 60
 	chartStep     = int64(100e6) // ns
 	chartRTTBins  = 150          // each with its smallest and its largest value
-	coreSmoothing = int64(500e6) // ns: one 100 ms sample of a core is mostly tick noise
+	coreSmoothing = int64(500e6) // ns: in a 100 ms sample of a core most is tick noise
 )
 
-// chart computes the data for the charts of one trial: from the begin of the load to its end.
+// chart computes the data for the charts of one trial: from the start of the load to its end.
 func chart(t *record.Trial, rtts map[string][]float64, points int) *Series {
 	from := t.Window.Start
 	if t.Window.Begin != 0 {

@@ -140,7 +140,7 @@ func smallPackets(d *Document) []string {
 	return []string{text + "."}
 }
 
-// latencyWords describes how far load raises the round trip, for the cell in which it does so most.
+// latencyWords describes how far load raises the round trip, for the cell in which it rises most.
 func latencyWords(d *Document) []string {
 	worst, added := d.most(metrics.RTTAdded)
 	if worst == nil {

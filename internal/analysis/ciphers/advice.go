@@ -80,8 +80,8 @@ const (
 	secondFaster
 )
 
-// compare reports which of two speeds is higher. One is if the intervals are disjoint and the ratio is alike
-// or more; the speeds are alike if every ratio within the intervals is less than that.
+// compare reports which of two speeds is higher: one is if the intervals are disjoint and the ratio is at
+// least alike. The speeds are alike if every ratio within the intervals is less than that.
 func compare(a, b speed) int {
 	switch least, most := a.low/b.high, a.high/b.low; {
 	case min(a.n, b.n) < statistics.MinInterval:

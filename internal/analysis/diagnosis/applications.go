@@ -43,7 +43,8 @@ func (o *Observation) buffers() (send, receive float64) {
 	return read("near.sndbuf_bytes"), read("far.rcvbuf_bytes")
 }
 
-// inFlight returns the bytes a flow had in flight (its share of goodput × the RTT) and that RTT.
+// inFlight returns the number of bytes that a flow had in flight (its share of goodput × the RTT) and that
+// RTT.
 func (o *Observation) inFlight() (bytes, rtt float64) {
 	got := o.goodput()
 	rtt = o.value("rtt_tcp_ns")

@@ -27,7 +27,7 @@ type Path struct {
 	Label      string          `json:"label"`
 	Text       string          `json:"text"`
 	Directions []PathDirection `json:"directions"`
-	Facts      []Fact          `json:"facts,omitempty"` // of both directions together
+	Facts      []Fact          `json:"facts,omitempty"` // for both directions together
 	// Access lists what would reveal more, the easiest first.
 	Access []string `json:"access"`
 }
@@ -78,10 +78,10 @@ type sweep struct {
 	spread           *Cell   // UDP at full rate, several streams
 	low, half        *Cell   // UDP at a low rate, and at half of the rate found
 	opened           *Cell   // short flows started at a rate
-	bursts           *Cell   // the same, each as long as TCP's initial window
+	bursts           *Cell   // the same, with flows as long as TCP's initial window
 	limited          []*Cell // those of flat that exceeded the path
-	packets, bytes   float64 // how far the limit counts packets, and bytes
-	uncounted        string  // why neither is known
+	packets, bytes   float64 // to what degree the limit counts packets, and bytes
+	uncounted        string  // why both are unknown
 	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
 	idleNs           float64
 	probedNs, tcpNs  float64 // added by TCP to the RTT of probes, and to its own

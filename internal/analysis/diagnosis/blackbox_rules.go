@@ -49,7 +49,7 @@ func (s *sweep) check() []Candidate {
 }
 
 // special checks a class that outweighs the limit that any path shows at full rate: it adds a term that is
-// met as far as the others.
+// met to the degree of the others.
 func special(terms ...Term) Candidate {
 	return candidate(append(terms, supports("special", met(terms...)))...)
 }
@@ -82,8 +82,8 @@ func checkOneCore(s *sweep) Candidate {
 		text("one core per flow: %r with one, %r with several", one, several)
 }
 
-// waits returns how far the queue in front of a per-byte limit is full. Probes do not pass through a flow's
-// own queue, but TCP's RTT also grows if the ends are short of time.
+// waits returns how full the queue in front of a per-byte limit is. Probes do not pass through a flow's own
+// queue, but TCP's RTT also grows if the ends are short of time.
 func (s *sweep) waits() (float64, Fact) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
@@ -312,7 +312,7 @@ func checkConnections(s *sweep) Candidate {
 		text("new connections: %s at most", metrics.Say(metrics.FlowRate, rate))
 }
 
-// windowBytes returns how much TCP has in flight: below two segments no window is the cause.
+// windowBytes returns how much TCP has in flight: below two segments, a window is not the cause.
 func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
 }
@@ -327,7 +327,7 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy checks TCP that an end limits, by the share of the time.
+// limitedBy checks for TCP limited by an end, by the share of the time.
 func (s *sweep) limitedBy(metric, words string, terms ...Term) Candidate {
 	share, ok := s.one.value(metric)
 	if !ok {

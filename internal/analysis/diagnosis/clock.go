@@ -22,7 +22,7 @@ func throttledFact(node string, share float64) Fact {
 		"a vCPU was kept from running for %h of the window")
 }
 
-// fell returns how much less arrived in the window's last third than in its first: 0.5 = half as much.
+// fell returns by how much less arrived in the window's last third than in its first: 0.5 = half as much.
 func (o *Observation) fell() float64 {
 	early, late := 0.0, 0.0
 	curves, _ := metrics.Received(o.Trial.Traffic)

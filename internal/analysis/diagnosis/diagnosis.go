@@ -20,12 +20,12 @@ type Rule struct {
 	Words
 	// Ends is set if two ends alone, without telemetry of the router, can recognise the class.
 	Ends bool
-	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
+	// Quiet marks an answer that is not a fault: healthy, tester-limited, the CPUs that all roles share.
 	Quiet bool
 	// Wasteful is set if the limit itself costs CPU work, such as retransmissions, so that the same rate
 	// costs less without it.
 	Wasteful bool
-	// OfFailed is set if the rule also reads failed trials: these have no number, but a cause.
+	// OfFailed is set if the rule also applies to failed trials: these have a cause, but no number.
 	OfFailed bool
 	// ToTester is set if what the tester reaches alone bounds the gain, unless the candidate sets a bound.
 	ToTester bool
@@ -74,7 +74,7 @@ type Remedy struct {
 	Do       string   `json:"do"`     // in words
 	Commands []string `json:"commands,omitempty"`
 	Risk     string   `json:"risk,omitempty"`
-	// Factor and Level express the remedy in the vocabulary of plans, where possible: tune tries these.
+	// Factor and Level express the remedy in the vocabulary of plans, where possible: tune tries them.
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
 	Tunnel string `json:"-"` // the kind of tunnel it is for, such as "openvpn"; "" = any
@@ -138,7 +138,7 @@ const notKnown = "the limit is not known"
 // Thresholds of the verdict.
 const (
 	MinShown = .05 // confidence of a cause that is listed
-	minNamed = .50 // of one that is named as the answer
+	minNamed = .50 // of a cause that is named as the answer
 	// below which an unknown cause is not the answer, even if several known ones share the rest
 	minUnknown = .10
 	// score from which a cause is listed even if another outweighs it: both may limit the traffic
@@ -237,7 +237,7 @@ func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	return d
 }
 
-// conclude ranks one candidate of each class by its probability.
+// conclude ranks candidates, one of each class, by their probability.
 func conclude(checked []Candidate) *Diagnosis {
 	d := &Diagnosis{Class: Unknown, Causes: []Cause{}}
 	var examined []Candidate

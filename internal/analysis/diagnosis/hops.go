@@ -75,7 +75,7 @@ type queue struct {
 	waited     float64 // share of the window's samples with packets in the queue; 1 if not sampled
 	fifos      bool    // it has classes with a FIFO each
 	polices    bool    // its filters also drop what exceeds a rate
-	full       bool    // a sample saw it nine tenths full, where its limit is known
+	full       bool    // a sample showed it nine tenths full, where its limit is known
 }
 
 // idle rates from 0 to 1 how surely a throttling queue does not limit the load: the kernel counts an
@@ -88,8 +88,8 @@ func (q queue) idle() float64 {
 		used := q.rateBps / q.setBps
 		idle := degree(used, .93, .8)
 		if used < 1 && (q.managed || q.drops == 0) {
-			// A queue that is never empty gets everything that its shaper lets pass. One that is busy part of
-			// the time holds packets for that part.
+			// A queue that is never empty receives everything that its shaper lets pass. One that is busy
+			// part of the time delays packets for that part.
 			idle *= degree((q.waited-used)/(1-used), .95, .6)
 		}
 

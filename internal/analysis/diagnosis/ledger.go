@@ -24,7 +24,7 @@ type Ledger struct {
 	// RestPackets counts missed packets whose loss no counter explains; negative: more were counted as lost
 	// than are missing.
 	RestPackets float64 `json:"rest_packets"`
-	// RestWhere names the stage at which at least half of the rest vanishes or appears between two counters.
+	// RestWhere names the stage at which at least half of the rest is lost or appears between two counters.
 	RestWhere string `json:"rest_where,omitempty"`
 
 	// AddedNs is TCP's mean RTT in the window above its minimum, or the median one-way delay of datagrams.
@@ -183,7 +183,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 		} else {
 			stack.In = leftLast(out)
 			filters := slices.Concat(arrived, filtersOut)
-			if data { // a node's counters hold both directions; data are most of it
+			if data { // a node's counters cover both directions; most of it is data
 				o.diesCounted(&stack, hops[i-1].in, filters)
 			}
 
@@ -297,8 +297,8 @@ func (o *Observation) queueAccount(q queue) Account {
 	return a
 }
 
-// diesAtSender adds the packets that the sender's transport layer sent and its port's queue never got, where
-// that queue counts.
+// diesAtSender adds the packets that the sender's transport layer sent and its port's queue never received,
+// if that queue counts.
 func (o *Observation) diesAtSender(a *Account, counted bool) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" || !counted {
 		return
@@ -386,12 +386,12 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if counted > 0 {
 		limit := 1.0
 		m := o.merged(in)
-		if m > 1.02 { // packets that die may be larger than the average
+		if m > 1.02 { // lost packets may be larger than the average
 			limit = 1.25 * m
 		}
 
 		scale := min(max(missing/counted, 1), limit)
-		if counted > missing+noise { // some of them went the other way
+		if counted > missing+noise { // some of them went in the other direction
 			scale = missing / counted
 			if missing < noise {
 				scale = 0
@@ -413,7 +413,7 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	}
 }
 
-// countingNoise bounds, in packets, the difference of two counters between which packets are merged.
+// countingNoise bounds, in packets, the difference of two counters with merging between them.
 const countingNoise = 8
 
 const (
@@ -430,7 +430,7 @@ func (o *Observation) queueDrops(node string) float64 {
 	return n
 }
 
-// merged estimates the segments in a packet of the network stack that came by a port.
+// merged estimates the segments in a packet of the network stack that arrived by a port.
 func (o *Observation) merged(at place) float64 {
 	data, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	rx := o.passed(at, "rx")

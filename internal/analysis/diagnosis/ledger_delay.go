@@ -52,7 +52,7 @@ func (o *Observation) balanceDelay(l *Ledger) {
 	}
 }
 
-// netemVaries bounds by how much the delay of a netem in an emulated router varies.
+// netemVaries bounds the variation of the delay of a netem in an emulated router.
 const netemVaries = 5e6
 
 // processingNs bounds the delay that processing adds to an RTT without any backlog.

@@ -27,7 +27,7 @@ func (q queue) fifo() bool {
 	}
 
 	if q.polices && q.waited < .2 {
-		return false // its drops are no overflow
+		return false // its drops are not an overflow
 	}
 	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
 }
@@ -55,7 +55,7 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 // minOutage sets how many probes in a row must be lost for an outage.
 const minOutage = 3
 
-// outages counts runs of lost probes beside the load while hardly one is lost between them and no data
+// outages counts runs of lost probes beside the load, if hardly a probe is lost between the runs and no data
 // arrives during them, and returns their mean duration in ns: random loss takes probes one by one.
 func (o *Observation) outages() (n int, ns float64) {
 	l := o.Trial.Loaded
@@ -116,7 +116,7 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	return bytes > .2*span*total/float64(len(flows))
 }
 
-// shortGaps reports whether the load's datagrams were numbered, and no flow lost in a row half as many as it
+// shortGaps reports whether the load's datagrams were numbered, and no flow lost half as many in a row as it
 // sends in the shortest outage.
 func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	for _, f := range o.Trial.Traffic.Flows {

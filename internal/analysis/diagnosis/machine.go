@@ -102,13 +102,13 @@ func (s system) at(element string) place { return place{s.Node, element} }
 // spreadGain bounds the gain from spreading the busiest core's work over all cores.
 func (s system) spreadGain() float64 { return ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy) }
 
-// meanFact reports for how much of the window the cores were busy together.
+// meanFact reports for how much of the window the cores were busy on average.
 func (s system) meanFact() Fact {
 	return s.at("cpu").fact("host_cpu_ratio", s.mean(),
 		"all cores together were busy for %h of the window")
 }
 
-// mean returns for how much of the window its cores were busy together.
+// mean returns for how much of the window its cores were busy on average.
 func (s system) mean() float64 { return ratio(s.Busy, float64(len(s.Cores))) }
 
 // of names the owner of the cores in a sentence.

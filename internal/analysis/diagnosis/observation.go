@@ -100,7 +100,7 @@ func (o *Observation) Routers() []string {
 	return nil
 }
 
-// Ends returns the nodes between which the load runs: the sender (with both directions: the near one) and the
+// Ends returns the nodes between which the load runs: the sender (for both directions, the near end) and the
 // receiver.
 func (o *Observation) Ends() (sender, receiver string) {
 	near, far := o.nearFar()
@@ -184,7 +184,7 @@ func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End)
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// sum returns how far counters at a place grew, summed; without an element it sums all labels of the node.
+// sum returns the summed growth of counters at a place; without an element it sums all labels of the node.
 // why gives the reason if none covers the window.
 func (o *Observation) sum(at place, probe string, stems ...string) (sum float64, why string) {
 	covered := false

@@ -40,7 +40,7 @@ var otherLoad = Rule{
 		}
 
 		best := missing("the topology has no router")
-		for _, node := range slices.Backward(nodes) { // on a tie, the router counts
+		for _, node := range slices.Backward(nodes) { // if both are equal, the router counts
 			best = likelier(best, o.otherLoadAt(node))
 		}
 
@@ -140,7 +140,7 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 
 	user := s.User
 	if userspace {
-		user = max(user-s.Kernel, 0) // a tunnel's process spends as long in system calls
+		user = max(user-s.Kernel, 0) // a tunnel's process spends as much time in system calls
 	}
 
 	// So does one that copies or starts others. Packets are moved in softirqs or by kernel threads.

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ownersRule is a packet filter rule that a router's owner has set and that drops packets of the load.
+// ownersRule describes a packet filter rule that a router's owner has set and that drops packets of the load.
 type ownersRule struct {
 	record.FilterRule
 	packets float64 // growth of its counter in the run; 0 where it has none
@@ -101,7 +101,8 @@ func (o *Observation) noRule(node string) bool {
 	return f != nil && !slices.ContainsFunc(f.Chains, func(c record.FilterChain) bool { return !c.Own })
 }
 
-// rulesOnWay counts the rules that a forwarded packet may meet; known is false if they were not read.
+// rulesOnWay counts the rules through which a forwarded packet may pass; known is false if they were not
+// read.
 func (o *Observation) rulesOnWay(node string) (rules float64, known bool) {
 	f := o.filterAt(node)
 	if f == nil || f.MoreChains > 0 {

@@ -161,7 +161,7 @@ func (o *Observation) routerStages(node string) (out []Stage) {
 	columns, _ := o.Columns(node, "qdisc", "qlen_packets")
 	for _, c := range columns {
 		if o.tunnel() == "" && !o.isPort(node, c.Label) {
-			continue // a tunnel's device, which the packets do not pass
+			continue // a tunnel's device, through which these packets do not pass
 		}
 
 		if share, ok := c.waited(); ok {

@@ -7,8 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pmtuBlackHole describes large packets that vanish without an ICMP error. It also shows in failed
-// trials.
+// pmtuBlackHole describes large packets that vanish without an ICMP error. Failed trials show it, too.
 var pmtuBlackHole = Rule{
 	Class:    PMTUBlackHole,
 	Wasteful: true,

@@ -162,13 +162,13 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	p.check(p.falls() && slack(relative))
 }
 
-// minDead is the number of untouched windows without any traffic that rules out a limit which lets some
-// traffic through.
+// minDead is the number of untouched windows without any traffic from which on a limit that lets some traffic
+// through is ruled out.
 const minDead = 6
 
-// checkDead decides if no untouched window has a rate. Traffic that flows with a step in at least two blocks
-// refutes, if according to the finding the step must not help: one with less of the resource, or one that
-// should not change the rate.
+// checkDead decides if no untouched window has a rate. Traffic during a step, in at least two blocks, refutes
+// a finding that predicts no help from that step: one with less of the resource, or one that should not change
+// the rate.
 func (p *Proof) checkDead(d Steps) {
 	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0
@@ -283,7 +283,7 @@ func (p *Proof) opens(d Steps, base map[int]float64) bool {
 func (p *Proof) frees() bool { return p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > minGain }
 
 // check compares the elasticity with the expected one. If the rate should not change, a changing rate
-// refutes; a constant one is no more than expected, with other limits as well.
+// refutes; a constant rate would also be expected with other limits.
 func (p *Proof) check(slack bool) {
 	l := p.Elasticity
 	what := "the rate follows it"

@@ -52,7 +52,8 @@ func words(text string) (w Words) {
 
 var continued = regexp.MustCompile(`\\\n\s*`)
 
-// conditions report whether a remedy still applies, given the state in the trial.
+// conditions maps names to functions that report whether a remedy still applies, given the state in the
+// trial.
 var conditions = map[string]func(*Observation) bool{
 	"not offloaded": func(o *Observation) bool { // no flowtable of a router carries connections
 		return !slices.ContainsFunc(o.Routers(), func(node string) bool {
@@ -150,7 +151,7 @@ func windowUnscaled(o *Observation) bool {
 	return bytes <= maxUnscaled && buffer >= 2*maxUnscaled-2 && !o.statesWindow()
 }
 
-// rateIsSet reports whether a queue holds the load to a rate that somebody set; its link may carry more.
+// rateIsSet reports whether a queue limits the load to a rate that someone set; its link may carry more.
 func rateIsSet(o *Observation) bool {
 	q, _, why := o.held()
 	return why == "" && (q.setBps > 0 || slices.Contains(shaping, q.kind))

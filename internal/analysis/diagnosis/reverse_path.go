@@ -55,8 +55,8 @@ var reversePath = Rule{
 	},
 }
 
-// acksDie checks a return path on which most acknowledgements die: TCP learns late, or never, that data
-// arrived.
+// acksDie checks for a return path on which most acknowledgements are lost: TCP learns late, or never, that
+// data arrived.
 func (o *Observation) acksDie() Candidate {
 	l := o.Ledger()
 	if l == nil || len(l.Acks) == 0 || l.Acks[0].Out == nil {
@@ -68,7 +68,7 @@ func (o *Observation) acksDie() Candidate {
 	died := worst.DiedPackets()
 	share := ratio(died, sent)
 	got := l.Acks[len(l.Acks)-1].In
-	if got != nil { // those that arrived survived
+	if got != nil { // those that arrived were not lost
 		share = min(share, 1-ratio(*got, sent))
 	}
 

@@ -97,12 +97,12 @@ func (d deaths) String() string {
 		d.missed, d.Node)
 }
 
-// died returns the deaths as evidence.
+// died returns the losses as evidence.
 func (d deaths) died() Fact {
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 
-// diesInside returns terms for how far the deaths in a router explain the load's loss.
+// diesInside returns terms for the degree to which the losses in a router explain the load's loss.
 func (o *Observation) diesInside() []Term {
 	d, why := o.died()
 	if why != "" {
@@ -163,7 +163,7 @@ func (o *Observation) died() (worst deaths, why string) {
 }
 
 // lostInIP counts the packets, perhaps merged ones, that the IP layer of a port's node received and neither
-// delivered nor forwarded, nor counted as faulty, too large or fragments: rules at its hooks drop these.
+// delivered nor forwarded, nor counted as faulty, too large or fragments: rules at its hooks drop them.
 func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",

@@ -23,7 +23,8 @@ var slowReader = Rule{
 
 		_, receive := o.buffers()
 		if receive > 0 {
-			// A window with room for much more than is in flight that still limits is full of unread data.
+			// A window that limits although it has room for much more than is in flight is full of unread
+			// data.
 			bytes, _ := o.inFlight()
 			unread := degree(bytes/receive, .15, .03)
 			if _, use, ok := o.threadUse(receiver); ok {

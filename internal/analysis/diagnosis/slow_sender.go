@@ -38,9 +38,9 @@ var slowSender = Rule{
 	Experiments: streamSteps(0, "an application with no more to send has nothing for more connections"),
 }
 
-// starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles
-// share its threads wait for one. Threads that need less than their share get it, so one that hardly runs
-// does not wait for a core.
+// starved returns to what degree a full machine explains a sender that has nothing to send: on cores that all
+// roles share its threads wait for one. Threads that need less than their share get it, so one that hardly
+// runs does not wait for a core.
 func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {
 		return 0, 0, ""

@@ -124,7 +124,7 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 	}
 
 	shares := stepShares
-	if wanted != "cpu_quota" { // which cannot exceed the whole
+	if wanted != "cpu_quota" { // a share, which cannot exceed the whole
 		shares = slices.Concat(stepShares, raised)
 	}
 
@@ -297,8 +297,8 @@ func (o *Observation) testerTests(class string) (out []Experiment) {
 	return out
 }
 
-// crossTraffic returns steps of how much of a limit on the total rate is left to the load: datagrams from the
-// sending end take the rest, without congestion control.
+// crossTraffic returns steps by the share of a limit on the total rate that is left to the load: datagrams
+// from the sending end take up the rest, without congestion control.
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	cell := o.Trial.Row.Factors
 	rate := o.goodput()

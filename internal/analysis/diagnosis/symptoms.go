@@ -49,7 +49,7 @@ func SymptomsOf(class string) (out []string) {
 	return out
 }
 
-// explainAway adds to each class how far others explain it: as far as these are met.
+// explainAway adds to each class the degree to which others explain it: that to which these are met.
 func explainAway(all []Candidate) {
 	terms := make([]Term, len(all))
 	for _, j := range all {

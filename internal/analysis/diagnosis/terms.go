@@ -48,7 +48,7 @@ func term(kind TermKind, name string, x float64, bounds []float64) Term {
 	return Term{Name: name, Kind: kind, Met: x}
 }
 
-// by records the fact that shows how far the term is met.
+// by records the fact that shows to what degree the term is met.
 func (t Term) by(e Fact) Term {
 	t.By = &e
 	return t
@@ -174,8 +174,8 @@ func (j *Candidate) rate(w Weights) {
 	}
 }
 
-// likelier returns the candidate whose terms are met further, never one that was not examined if the other
-// was.
+// likelier returns the candidate whose terms are met to a higher degree, never one that was not examined if
+// the other was.
 func likelier(a, b Candidate) Candidate {
 	if a.NotExamined != "" || b.NotExamined == "" && met(b.Terms...) > met(a.Terms...) {
 		return b

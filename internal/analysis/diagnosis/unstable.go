@@ -48,7 +48,7 @@ var unstable = Rule{
 	},
 }
 
-// varies returns how far the result varies from one moment to the next, and the evidence for it.
+// varies returns how much the result varies from one moment to the next, and the evidence for it.
 func (o *Observation) varies(share float64, e Fact) Term {
 	drifts := slices.ContainsFunc(o.Reasons, func(r evidence.Reason) bool {
 		return r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap

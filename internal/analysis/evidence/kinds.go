@@ -4,7 +4,7 @@ import "slices"
 
 // Classes of kinds.
 const (
-	ClassReason  = "reason"  // doubts a trial or cell: makes it suspect
+	ClassReason  = "reason"  // a reason to doubt a trial or cell: makes it suspect
 	ClassCaveat  = "caveat"  // qualifies a number, without making it suspect
 	ClassFinding = "finding" // what was found
 )

@@ -69,8 +69,8 @@ func checkGoal(g record.Goal) error {
 	return nil
 }
 
-// lossOf returns the loss ratio of a trial for the goal: one that violates the delay objective lost
-// everything.
+// lossOf returns the loss ratio of a trial for the goal: one that violates the delay objective counts as a
+// total loss.
 func lossOf(g record.Goal, t Trial) float64 {
 	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
 		return 1

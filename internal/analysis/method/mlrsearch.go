@@ -244,7 +244,7 @@ func (s *search) bounds(g record.Goal) (low, high int) {
 	return low, high
 }
 
-// target is a goal, or a coarser form of it on the way there: fewer seconds and a greater width.
+// target is a goal, or a coarser form of it that comes first: fewer seconds and a greater width.
 type target struct {
 	goal  record.Goal // with the target's durations
 	width int         // in steps of the grid

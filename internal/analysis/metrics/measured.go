@@ -223,8 +223,8 @@ func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	return 0, false
 }
 
-// kernelTick bounds, in ns, how much a time that the kernel counts in jiffies may exceed the real one: a tick
-// of Linux's slowest clock, 100 Hz.
+// kernelTick bounds, in ns, by how much a time that the kernel counts in jiffies may exceed the real one: a
+// tick of Linux's slowest clock, 100 Hz.
 const kernelTick = int64(10e6)
 
 func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {

@@ -122,7 +122,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	m.largestOfRouters(FlowsOffloaded, t, p, "flows", "flows_offloaded")
 }
 
-// ipsecCounters lists counters of the routers' kernels that each stand for a drop.
+// ipsecCounters lists those counters of the routers' kernels that count drops.
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {

@@ -66,8 +66,8 @@ func SeriesOf(n record.NodeData, probe, stem string) []column {
 	return ColumnsOf(table, stem)
 }
 
-// grown sums how far the counters of some stems grew in the window, over the labels that keep accepts; why is
-// set if nothing could be counted.
+// grown sums the growth of the counters of some stems in the window, over the labels that keep accepts; why
+// is set if nothing could be counted.
 func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
 	stems ...string) (sum float64, why string) {
 	table, why := SamplesOf(n, probe)
@@ -106,9 +106,9 @@ type core struct {
 	busyNs, all, softirq, steal statistics.Curve
 }
 
-// busyStates lists the states in which a core works for this machine. Steal is not one: the hypervisor gave
-// that time to others. Guest time is already part of user time (proc_stat(5)). Some routers do not report the
-// kind of work: unclassified_ns.
+// busyStates lists the states in which a core works for this machine. Steal is not among them: the hypervisor
+// gave that time to others. Guest time is already part of user time (proc_stat(5)). Some routers do not
+// report the kind of work: unclassified_ns.
 var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "unclassified_ns"}
 
 var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
@@ -254,8 +254,8 @@ func prefixed(prefix string, stems ...string) []string {
 	return out
 }
 
-// AddForeign computes the CPU time of processes that do not belong to the lab. If nodes share a kernel, each
-// sees the processes of the others as foreign: their time is subtracted.
+// AddForeign computes the CPU time of processes that do not belong to the lab. If nodes share a kernel, those
+// of the others appear as foreign to each: their time is subtracted.
 func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
 	for _, other := range sharing {
@@ -341,7 +341,7 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 	m.setUnless(why, prefix+"_"+Temperature, most)
 }
 
-// addLoopRate computes the median over all samples of any core: the samples are short, and some meet an
+// addLoopRate computes the median over all samples of any core: the samples are short, and some contain an
 // interrupt.
 func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
 	table, why := SamplesOf(n, "clock")

@@ -92,7 +92,7 @@ type Bar struct {
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
 }
 
-// Effects holds the effects of all factors, and for each two factors the strongest of their interactions.
+// Effects holds the effects of all factors, and for each pair of factors the strongest of their interactions.
 type Effects struct {
 	Of           string        `json:"of,omitempty"`     // kind of load, or library and operations of ciphers
 	Metric       string        `json:"metric,omitempty"` // metric of the effects, if not goodput_bps
@@ -201,7 +201,7 @@ func bySize(a, b Effect) int {
 	return cmp.Compare(math.Abs(math.Log(b.Ratio.Value)), math.Abs(math.Log(a.Ratio.Value)))
 }
 
-// strongest keeps one interaction of each two factors.
+// strongest keeps one interaction per pair of factors.
 func strongest(all []Interaction) []Interaction {
 	slices.SortStableFunc(all, func(a, b Interaction) int { return bySize(a.Effect, b.Effect) })
 	seen := map[[2]string]bool{}
@@ -458,7 +458,8 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 	return out
 }
 
-// interactions returns the interactions of two factors: of each two levels of one with each two of the other.
+// interactions returns the interactions of two factors: of each pair of levels of one with each pair of the
+// other.
 func (m matrix) interactions(name, with string) (out []Interaction) {
 	levels, others, settings := m.levels(name), m.levels(with), m.settings(name, with)
 	for i, level := range levels {

@@ -152,7 +152,8 @@ func medianRate(rows []catalogue.Result) float64 {
 	return statistics.Median(rates)
 }
 
-// along interpolates on one axis: the time of a packet by its size, the rate by the logarithm of the streams.
+// along interpolates on one axis: the time per packet by its size, or the rate by the logarithm of the
+// streams.
 func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	low, high := around(a, sweep, a.level(q))
 	if len(low) == 0 || len(high) == 0 {

@@ -59,7 +59,7 @@ const (
 	OnceWithin     = .05
 )
 
-// ErrImpossible means a sweep that no device with a fixed time per packet and a time per byte can produce.
+// ErrImpossible means that no device with a fixed time per packet and a time per byte can produce the sweep.
 var ErrImpossible = errors.New("no fixed cost of packets and bytes gives these rates")
 
 // FitPacketCost fits a sweep by least squares, with 95 % intervals from three sizes on. It refuses, with

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Score compares one published result with the estimate of a model that was not shown it.
+// Score compares one published result with the estimate of a model from which it was withheld.
 type Score struct {
 	Row          int     `json:"row,omitempty"` // of the catalogue
 	Of           string  `json:"of"`            // device, tunnel, …
@@ -24,7 +24,7 @@ type Score struct {
 	Refused      string  `json:"refused,omitempty"` // why there is no estimate
 }
 
-// Errors holds one model's errors on results that it was not shown.
+// Errors holds one model's errors on results that were withheld from it.
 type Errors struct {
 	Model   string  `json:"model"`
 	Of      string  `json:"of"`                          // OfPublished or OfOwn

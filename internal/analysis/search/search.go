@@ -22,8 +22,8 @@ const SevereUnsent = 0.001
 // pacing and TCP's start cost some of it.
 const PacedShortfall = 0.05
 
-// ShapedShortfall is the same for TCP behind a rate set by a setting, which also counts headers: a tunnel
-// adds more of them.
+// ShapedShortfall is the same for TCP behind a rate set by a setting, which also counts headers: with a
+// tunnel there are more of them.
 const ShapedShortfall = 0.15
 
 // SearchConfig returns a search's input for its controller. greatest is the default for the greatest load.
@@ -169,8 +169,8 @@ func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 }
 
 // FoundRate returns the result of a search for its first goal, from its trials: the conditional throughput,
-// in bits of payload per second over all interfaces. ok is false without a lower bound; an irregular result
-// with one is as good.
+// in bits of payload per second over all interfaces. ok is false without a lower bound. An irregular result
+// with one is equally usable.
 func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
 	first := trials[0]
 	r := LimitsOf(m, first.Search).Outcome(history(m, trials, record.TestThroughput, idle)).Results[0]

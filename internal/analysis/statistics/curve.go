@@ -28,7 +28,7 @@ func NewCurve(t []int64, v []float64) Curve {
 	return c
 }
 
-// At interpolates linearly; outside the points it holds the nearest value.
+// At interpolates linearly; outside the points it returns the nearest value.
 func (c Curve) At(t int64) float64 {
 	n := len(c.T)
 	if n == 0 {

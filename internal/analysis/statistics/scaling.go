@@ -12,8 +12,8 @@ type ScalingPoint struct {
 // (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	SingleBps  float64 `json:"single_bps"` // X(1)
-	Contention float64 `json:"contention"` // share that only one can do at a time
-	Coherence  float64 `json:"coherence"`  // cost of each to each other one
+	Contention float64 `json:"contention"` // share that only one at a time can do
+	Coherence  float64 `json:"coherence"`  // cost that each causes to each other one
 }
 
 // At returns X(n).

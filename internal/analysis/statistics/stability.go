@@ -74,13 +74,13 @@ const (
 	driftBin     = int64(100e6) // ns, the shortest
 	driftBinsMin = 15
 	driftBinsMax = 30
-	driftLevel   = .0025 // two-sided; the smallest for thirds of five is .0079
+	driftLevel   = .0025 // two-sided; the smallest p-value for thirds of five is .0079
 	driftShift   = .10   // smallest relative change that matters
 
 	DriftLeast = driftBinsMin * driftBin // ns, the shortest window that can be tested
 )
 
-// WindowDrift returns by which share the last third of a window differs from the first, if the difference is
+// WindowDrift returns by what share the last third of a window differs from the first, if the difference is
 // both beyond chance (Mann–Whitney) and at least ten per cent. The tests simulate false alarms on steady
 // series.
 func WindowDrift(curves []Curve, from, to int64) (float64, bool) {

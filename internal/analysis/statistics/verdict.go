@@ -18,8 +18,8 @@ const (
 func TooFew() string { return fmt.Sprintf("%s (n < %d)", CannotTell, MinInterval) }
 
 // VerdictOfRatio gives the verdict on a ratio of n pairs, with its interval and the p-value of its family's
-// test. The same comes first: a difference inside the smallest relevant one is no difference, however certain
-// it is.
+// test. The same comes first: a difference smaller than the smallest relevant one counts as none, however
+// certain it is.
 func VerdictOfRatio(n int, low, high, p float64) string {
 	if n >= MinInterval && low >= 1/(1+SmallestRelevant) && high <= 1+SmallestRelevant {
 		return SameWithin

@@ -22,7 +22,7 @@ type Situation struct {
 	Found analysis.Document
 }
 
-// standard is a change worth trying on any router if it means something in one of the cells.
+// standard is a change worth trying on any router, if it has a meaning in one of the cells.
 type standard struct {
 	factor    string
 	level     func(s Situation, now string) string // "" = none; now is the level in the cell, "" = as found
@@ -220,7 +220,7 @@ func (s Situation) level(name string) string {
 	return ""
 }
 
-// means reports whether each factor is known, accepts its level, and means something in one of the cells.
+// means reports whether each factor is known, accepts its level, and has a meaning in one of the cells.
 func (s Situation) means(levels factor.Cell) bool {
 	for name, level := range levels {
 		d, ok := s.Catalogue.Lookup(name)

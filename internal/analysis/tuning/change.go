@@ -35,8 +35,7 @@ func (c Change) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// answer records the first of the causes that is in one of the classes, as the finding that the change
-// addresses.
+// answer records the first cause of one of the classes, as the finding that the change addresses.
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
 		if slices.Contains(classes, cause.Class) {

@@ -238,7 +238,7 @@ func filler(family, param, place, level string) *strings.Replacer {
 		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
 		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
 	if q, err := qdisc.ParseOne(level); family == "queue" && err == nil && q.Kind == "pfifo" {
-		// RouterOS has its parameter beside the kind.
+		// RouterOS has the parameter beside the kind.
 		words["{kind}"] = fmt.Sprintf("pfifo pfifo-limit=%d", q.Values["limit"])
 	}
 

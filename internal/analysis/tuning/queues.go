@@ -25,7 +25,7 @@ const (
 	deepFIFO  = "pfifo limit 1000"
 )
 
-// room is how long, at its rate, a queue in front of it can hold packets: enough for TCP's bursts, with an
+// room is the time for which a queue can hold packets at its rate: enough for TCP's bursts, with an
 // unnoticeable delay.
 const room = 20 * time.Millisecond
 

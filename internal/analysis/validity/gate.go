@@ -257,7 +257,7 @@ func corrupt(s trialCheck) []evidence.Reason {
 }
 
 // samplerStalled fires if telemetry has a hole in the window: a sample that was taken late, one that is
-// missing, or a clock that is behind afterwards, as in a virtual machine that was stopped.
+// missing, or a clock that is slow afterwards, as in a virtual machine that was stopped.
 func samplerStalled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		n := s.t.Nodes[node]

@@ -72,7 +72,7 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 }
 
 // backgroundLoad fires if others used the machine in the window: processes outside the lab, or a hypervisor.
-// The total load of the cores is no sign of it, because a load test keeps them busy.
+// The total load of the cores does not indicate it, because a load test keeps them busy.
 func backgroundLoad(s trialCheck) []evidence.Reason {
 	nodes := append([]string{record.HostNode, "router"}, s.endMachines()...)
 	if s.t.Cipher != nil {

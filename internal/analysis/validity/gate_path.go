@@ -170,7 +170,7 @@ func payloads(t *record.Traffic, w record.Window) carried {
 	return c
 }
 
-// way is the direction that a counter counts; "" = both, or whichever has more.
+// way is the direction that a counter counts; "" = both, or the larger one.
 type way string
 
 func (w way) words() string {
@@ -186,7 +186,7 @@ type deviceMove struct {
 	direction          way
 	most               float64 // largest delta of any counter
 	bytes              float64 // received or sent, or both summed; -1 = no such counter
-	entered            float64 // of these, from the load's begin to the window's
+	entered            float64 // of these, from the load's start to the window's
 	tunnel             int     // number of the path's tunnel, from 1; 0 = not a device of a tunnel
 }
 
