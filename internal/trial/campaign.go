@@ -84,7 +84,7 @@ type Campaign struct {
 	Until time.Time
 
 	meter        *meter.Meter // of power, while the meter is read; nil: no meter
-	meterFailing bool         // which has been reported
+	meterFailing bool         // it has already been reported
 
 	mu       sync.Mutex // guards Sink: events come from several goroutines
 	testbeds map[labPlace]*testbed
@@ -100,7 +100,7 @@ type Campaign struct {
 	skip              map[string]bool   // cells
 	rebooted          map[string]bool   // cells, see rebootFor
 	kernels           map[string]string // boot → the first machine that has it
-	boots             map[string]string // of the trial before, see record.Trial.Boots
+	boots             map[string]string // of the previous trial, see record.Trial.Boots
 	attempts          map[string]int    // row → attempts in Done
 	total             int
 	index             int
@@ -314,11 +314,11 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	for _, t := range c.Done {
 		c.attempts[t.Row.ID] = max(c.attempts[t.Row.ID], t.Attempt)
 		if t.Status == record.TrialOK {
-			done[t.Row.ID] = true // a failed one is tried again
+			done[t.Row.ID] = true // a failed trial is repeated
 		}
 	}
 
-	for _, t := range c.Done { // a search has many, and may not have ended
+	for _, t := range c.Done { // a search has many trials, and may not have ended
 		if done[t.Row.ID] && c.Run.Design.Searches(t.Row.Assignment) && !c.searched(t.Row) {
 			delete(done, t.Row.ID)
 		}
@@ -426,7 +426,7 @@ func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 // failures are likely to repeat.
 const stallTries = 3
 
-// row runs one row: a trial, or as many as its search takes.
+// row runs one row: a trial, or as many as its search needs.
 func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error {
 	if c.Run.Design.Searches(row.Assignment) {
 		return c.search(ctx, row, out)
@@ -538,8 +538,8 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough applies adaptive stopping: it only ever removes rows. An idle row is unnecessary if no cell of
-// its path is going to run.
+// narrowEnough applies adaptive stopping: it only removes rows. An idle row is unnecessary if no cell of its
+// path is going to run.
 func (c *Campaign) narrowEnough(row record.Row) bool {
 	switch {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:

@@ -163,14 +163,14 @@ func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration
 
 const (
 	longestCipher = time.Minute            // for one measurement by an agent
-	cipherGlance  = 10 * time.Millisecond  // enough to see that a library is able to
+	cipherGlance  = 10 * time.Millisecond  // enough to see whether a library can do it
 	refusalTime   = 500 * time.Millisecond // an openssl that cannot do so fails at once
 )
 
 // lacks explains why a library of the node cannot measure a cell, if that is conclusive.
 func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	long := cipherGlance
-	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // whose programs end with their sessions
+	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // its programs end with their sessions
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, refusalTime)
 		defer cancel()

@@ -36,7 +36,7 @@ type Conformance struct {
 	Outputs []Output `json:"outputs,omitempty"`
 
 	of     *lab.Node
-	trying string // current purpose of reading
+	trying string // purpose of the commands at present
 	kept   int    // bytes of the outputs
 }
 
@@ -191,7 +191,7 @@ func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error
 		return check.Answer{}, ctx.Err()
 	case errors.Is(made, host.ErrUnsupported), errors.Is(made, fs.ErrPermission):
 		return check.Not("%v", made), nil
-	case made != nil: // although it reported that it could
+	case made != nil: // although the check had reported that it could
 		return check.CouldNotTell("%v", made), nil
 	}
 
@@ -217,7 +217,7 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	switch {
 	case errors.Is(laid, host.ErrUnsupported):
 		a = check.Not("%v", laid)
-	case laid != nil: // although it reported that it could
+	case laid != nil: // although the check had reported that it could
 		a = check.CouldNotTell("%v", laid).Hinted("%s", check.HintOf(laid))
 	}
 

@@ -35,7 +35,7 @@ type demand struct {
 	engine      string
 	load        record.Load
 	wantMTU     int
-	bypass      bool // the load bypasses the tunnel, which is laid
+	bypass      bool // the load bypasses the tunnel, which is laid nevertheless
 	ports       lab.DataPorts
 	probeOpener string     // the end that opens the probe beside the load: "near" or "far"
 	hears       netip.Addr // see discoveredPath
@@ -115,7 +115,7 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // the traffic of each tunnel is verified
 	}
 
-	if d.engine == "iperf3" { // which accepts only whole seconds
+	if d.engine == "iperf3" { // it accepts only whole seconds
 		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
 	}
 

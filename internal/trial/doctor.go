@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Capability is one thing that a lab can or cannot do, or for which that is unknown.
+// Capability is one ability of a lab: present, absent or unknown.
 type Capability struct {
 	Area   string       `json:"area"` // tunnel, setting, engine, probe
 	Name   string       `json:"name"`
@@ -130,7 +130,7 @@ type Timer struct {
 	Scheduling string `json:"scheduling,omitempty"` // class of the sending thread
 	Includes   string `json:"includes,omitempty"`   // what the round trip includes
 
-	ClockSource string `json:"clock_source,omitempty"` // the kernel's, of the machine
+	ClockSource string `json:"clock_source,omitempty"` // that of the machine's kernel
 	ClockReadNs int64  `json:"clock_read_ns"`          // median cost of reading it
 	ClockStepNs int64  `json:"clock_step_ns"`          // smallest step seen
 }

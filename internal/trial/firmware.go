@@ -22,7 +22,7 @@ const (
 	firmwarePause = time.Second
 )
 
-// nobodyInstalls is the reason if Campaign.Install is missing.
+// nobodyInstalls is the reason given if Campaign.Install is missing.
 const nobodyInstalls = "nobody is there to install it: the lab file has no firmware: {command: […]}, and " +
 	"there is no terminal to ask at"
 
@@ -209,8 +209,8 @@ func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, fail
 	}
 }
 
-// keepFirmware records at the end which firmware the router has, if a step has installed one: nobody restores
-// it.
+// keepFirmware records at the end which firmware the router has, if a step has installed one: it is not
+// restored.
 func (c *Campaign) keepFirmware(ctx context.Context) error {
 	if !c.installed {
 		return nil

@@ -17,7 +17,7 @@ import (
 const (
 	maxHops     = 4
 	hopInterval = 50 * time.Millisecond
-	hopStart    = time.Second // until a hop has answered; one that never did gets no second wait
+	hopStart    = time.Second // until a hop has answered; one that never did is not waited for again
 	hopPatience = time.Second // after the load's own probe has ended
 )
 
@@ -100,8 +100,8 @@ func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	return a.t.Hops[i]
 }
 
-// follower uses the window that a conductor gives to others, which do not wait for it. It reports when it
-// could begin.
+// follower uses the window that a conductor gives to others, for which the conductor does not wait. It
+// reports when it could begin.
 type follower struct {
 	*conductor
 	started func()

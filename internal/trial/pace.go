@@ -14,7 +14,7 @@ const rowOverhead = 400 * time.Millisecond
 // is the prior, so that the estimate changes slowly.
 type pace struct {
 	plan  *plan.Plan
-	rows  []record.Row // remaining; the first is under way
+	rows  []record.Row // remaining; the first is in progress
 	began time.Time    // of the first
 	seen  map[pacedKind]took
 }
@@ -37,7 +37,7 @@ func (p *pace) kindOf(r record.Row) pacedKind {
 // begin sets the remaining rows; the first of them begins.
 func (p *pace) begin(rows []record.Row) { p.rows, p.began = rows, time.Now() }
 
-// end records that the row under way has ended.
+// end records that the row in progress has ended.
 func (p *pace) end() {
 	if p.seen == nil {
 		p.seen = map[pacedKind]took{}
@@ -56,13 +56,13 @@ func (p *pace) each(r record.Row) time.Duration {
 	return (trusted*p.plan.RowTime(r, rowOverhead) + of.time) / time.Duration(trusted+of.rows)
 }
 
-// left returns the time until all rows have ended; ended means that the trial under way has.
+// left returns the time until all rows have ended; ended means that the trial in progress has.
 func (p *pace) left(ended bool) (sum time.Duration) {
 	for i, r := range p.rows {
 		switch {
 		case i > 0:
 			sum += p.each(r)
-		case !ended || p.plan.Design.Searches(r.Assignment): // which has further trials
+		case !ended || p.plan.Design.Searches(r.Assignment): // the row has further trials
 			sum += max(0, p.each(r)-time.Since(p.began))
 		}
 	}

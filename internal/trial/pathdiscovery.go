@@ -151,7 +151,7 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	x.attempt(ctx, l, ip, "udp", func(opener string) error {
 		return w.open(ctx, opener, x)
 	})
-	// the other's routers come in the reverse order, and translation hides them
+	// the routers of the other end come in reverse order, and translation hides them
 	if x.opener["udp"] == "near" {
 		x.route, _ = w.findRoute(ctx) // unknown then
 		if l.Mutual() {
@@ -184,7 +184,7 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 
 // translates returns whether the near end's datagrams come from its own address: "near" or "none".
 func (w way) translates(ctx context.Context) string {
-	w.far.Hears = w.near.Addr // only it gets answers
+	w.far.Hears = w.near.Addr // only that address gets answers
 	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{leastTold}, Tries: discoverTries})
 	switch {
 	case err != nil:
@@ -199,7 +199,7 @@ func (w way) translates(ctx context.Context) string {
 // leastTold is the smallest datagram that has room for a tag.
 const leastTold = 100
 
-// deviceTo returns the device of an end that leads to the other, "" if unknown.
+// deviceTo returns the device of an end that leads to the other end, "" if unknown.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
 	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{
@@ -276,8 +276,8 @@ const (
 	ethernetMTU = 1500
 	minMTU4     = 576
 	minMTU6     = 1280
-	largest4    = 65535      // RFC 791, with its header
-	largest6    = 65535 + 40 // RFC 8200, after it
+	largest4    = 65535      // RFC 791, including its header
+	largest6    = 65535 + 40 // RFC 8200, including its header
 )
 
 // discoverTries bounds the attempts at a size: a packet may be lost.

@@ -122,8 +122,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 	return out, context.Cause(ctx)
 }
 
-// card describes what a packet meets at a device: its MTU, speed, and which of its offloads produce packets
-// that could not be frames on a wire.
+// card describes a device as far as it concerns packets: its MTU, speed, and which of its offloads produce
+// packets that could not be frames on a wire.
 func card(facts map[string]string, dev string) string {
 	mtu := facts["device:"+dev+":mtu"]
 	if mtu == "" {
@@ -226,8 +226,8 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 	return check.OKBecause("nothing is missing that some cells need"), true
 }
 
-// headroom reports how much the ends can send and receive by themselves, over their loopback devices: results
-// must be well below.
+// headroom reports how much each end alone can send and receive, over its loopback device: results must be
+// well below.
 func headroom(found []record.Ceiling, err error) check.Answer {
 	switch {
 	case err != nil:
@@ -272,7 +272,7 @@ func optional(format, text string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// ofAgent reports an agent's rights, and how well the offset of its clock is known; and the machine's facts.
+// ofAgent reports an agent's rights, how well the offset of its clock is known, and the machine's facts.
 func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string, err error) {
 	_, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
@@ -317,8 +317,8 @@ func routersOf(x *discoveredPath) string {
 // sessions sends meanwhile.
 const surveyPackets = 64
 
-// crosses sends packets, and looks whether the router's counters of both sides grow by as many. The error is
-// set only when ctx was cancelled.
+// crosses sends packets, and checks whether the router's counters on both sides grow by as many. The error is
+// set only if ctx was cancelled.
 func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) (check.Answer, error) {
 	d := demand{ip: ip, ports: portsOf(l), probeOpener: x.opener["udp"], hears: x.hears}
 	d.load.Tag = l.Tag("survey")

@@ -1,4 +1,4 @@
-// Package trial runs one row, watched, and the campaign over all rows. It passes on records and computes no
+// Package trial runs one watched row, and the campaign over all rows. It passes on records and computes no
 // results.
 package trial
 
@@ -162,7 +162,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: s.phase})
 		err := s.do(ctx)
 		last := &a.t.Phases[len(a.t.Phases)-1]
-		if last.End == 0 { // otherwise the timeline has ended it
+		if last.End == 0 { // otherwise the timeline has ended the load
 			last.End = host.Monotonic()
 		}
 
@@ -338,7 +338,7 @@ func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	}
 }
 
-// load offers the traffic with the latency probe beside it, and splits the phase at the edges of the window.
+// load offers the traffic together with the latency probe, and splits the phase at the edges of the window.
 func (a *attempt) load(ctx context.Context) error {
 	engine := a.c.engine(a.d.engine)
 	if engine == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// way is the path of a trial: both ends with their addresses.
+// way holds the ends of a trial's path, with their addresses.
 type way struct {
 	lab       *lab.Lab
 	path      lab.Path
@@ -258,8 +258,8 @@ func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([
 	}
 }
 
-// still reports whether hardly a packet passed between two readings: the readings themselves may use the same
-// path.
+// still reports whether at most a few packets passed between two readings: the readings themselves may use
+// the same path.
 func still(was, now []record.CounterDelta) bool {
 	for i := range now {
 		if strings.HasSuffix(now[i].Counter, "_packets") && now[i].After-was[i].After > fewPackets {
@@ -302,7 +302,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		}
 	}
 
-	// A driver may count a packet only when its card has reported it as sent.
+	// A driver may count a packet only after its card has reported it as sent.
 	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
 		err := w.check(e)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {

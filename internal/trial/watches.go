@@ -46,7 +46,7 @@ const agentlessEvery = time.Second
 type agentless struct {
 	watch driver.Watch
 	whole bool         // it is a real machine
-	stop  func()       // stops keeping in touch
+	stop  func()       // ends keeping in touch
 	gone  *atomic.Bool // its process is gone
 }
 

@@ -73,7 +73,7 @@ func serve(hire func(Request) (worker, error)) host.Handler {
 	})
 }
 
-// measure starts all workers together, and stops them when the time is over.
+// measure starts all workers together, and stops them when the time is up.
 func measure(ctx context.Context, q Request, hire func(Request) (worker, error)) (Done, error) {
 	workers := make([]worker, q.Threads)
 	for i := range workers {

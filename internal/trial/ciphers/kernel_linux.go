@@ -159,7 +159,7 @@ func control32(kind int, v uint32) []byte {
 	return b
 }
 
-// controlIV returns one with a nonce: struct af_alg_iv.
+// controlIV returns a control message with a nonce: struct af_alg_iv.
 func controlIV(iv []byte) []byte {
 	b := controlMessage(unix.ALG_SET_IV, 4+len(iv))
 	at := b[unix.CmsgLen(0):]

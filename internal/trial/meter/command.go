@@ -40,7 +40,7 @@ func (m *Meter) command(ctx context.Context) error {
 			told = true
 			continue
 		case <-end:
-			select { // it ends, and may still explain why
+			select { // it is going to end, and may still explain why
 			case <-talk:
 			case <-ctx.Done():
 			case <-time.After(patience):

@@ -26,7 +26,7 @@ const (
 	// patience bounds the wait for an answer, and usualSilence that for the next line of a command.
 	patience     = 2 * time.Second
 	usualSilence = 10 * time.Second
-	// nearest is the minimum distance between readings. One that comes sooner is dropped.
+	// nearest is the minimum distance between readings. A reading that comes sooner is dropped.
 	nearest = int64(5 * time.Millisecond)
 	// maxReadings bounds the readings kept until they are fetched.
 	maxReadings = 1 << 20
@@ -59,7 +59,7 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	if s.scheme == command {
 		err := host.TrustedCommand(s.words)
 		absent := errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
-		if err != nil && !absent { // a missing device has no reading, and a reason
+		if err != nil && !absent { // a missing device has a reason instead of a reading
 			return nil, fmt.Errorf("power meter: %w", err)
 		}
 	}

@@ -30,7 +30,7 @@ func newPlug(s spec, password host.Secret) *plug {
 		spec:     s,
 		password: password,
 		client: &http.Client{
-			// A local device: no proxy can reach it, and it has no reason to redirect.
+			// The plug is a local device: no proxy can reach it, and it has no reason to redirect.
 			Transport: &http.Transport{MaxResponseHeaderBytes: maxBytes, DisableCompression: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	maxBytes = 64 << 10 // in an answer; a plug's has one or two thousand
-	maxWatts = 1e6      // more is not the power of a device
+	maxBytes = 64 << 10 // of an answer; a plug's has one or two thousand
+	maxWatts = 1e6      // more than that is not the power of a device
 )
 
 // watts parses a power such as "6.1" or "6.1 W".

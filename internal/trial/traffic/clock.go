@@ -36,5 +36,5 @@ func processCPU() (user, system int64) {
 	return u.Utime.Nano(), u.Stime.Nano()
 }
 
-// Again reports whether a call only reached its time limit: the next one continues.
+// Again reports whether a call only reached its time limit, so that the next one continues.
 func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }

@@ -167,8 +167,8 @@ func AllowedCPUs() []int {
 	return cpus
 }
 
-// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it; twice as many,
-// because both ends of a load may be in one process.
+// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it. It gives twice
+// as many, because both ends of a load may be in one process.
 func MakeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)

@@ -68,7 +68,7 @@ func (q Request) PathOf(k FlowKey) Path {
 	return paths[(k.Stream-1)%len(paths)]
 }
 
-// Message carries one thing that a node reports; one field is set.
+// Message carries one report of a node; one field is set.
 type Message struct {
 	Listening int             `json:"listening,omitempty"` // port
 	Ready     bool            `json:"ready,omitempty"`

@@ -100,7 +100,8 @@ func Identify(c net.Conn, tag string, flow int) error {
 	return nil
 }
 
-// acceptFlows listens until each flow has sent its preamble. Others are dropped and never delay the load.
+// acceptFlows listens until each flow has sent its preamble. Other connections are dropped and never delay
+// the load.
 func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, err error) {
 	listeners, port, err := ListenTCP(ctx, q.Request)
 	if err == nil {

@@ -39,7 +39,7 @@ type Unblocker interface {
 	Unblock(how Urgency)
 }
 
-// Urgency is how calls are ended.
+// Urgency is the manner in which calls are ended.
 type Urgency int
 
 const (
@@ -60,7 +60,7 @@ const (
 type Phases struct {
 	record.Window
 	Senders   int64       // when senders stop, a little after End
-	Slack     int64       // ns, how late a sender of frames may begin all that it has to send
+	Slack     int64       // ns, how late a sender of frames may begin with everything it has to send
 	Abandoned atomic.Bool // abandon everything
 }
 
@@ -87,7 +87,7 @@ type Endpoint struct {
 	Part
 	Keys     []FlowKey
 	Flows    []Flow
-	Workers  []Worker // that carry the flows
+	Workers  []Worker // the flows' carriers
 	EndSetup func()   // ends the keepalive of connections before the run; may be nil, like the following ones
 	Begin    func(ctx context.Context, w record.Window)
 	Finish   func(*EndReport) error // completes the report of the end
@@ -338,7 +338,7 @@ func (f *ByteFlow) Report() FlowReport {
 	}
 }
 
-// Over reports whether a call ended according to plan: the time has come, or the load was abandoned.
+// Over reports whether a call ended as planned: its time is up, or the load was abandoned.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
 // OwnThreads is the number of flows up to which each has a thread. More flows share one thread per core and

@@ -40,7 +40,7 @@ type Conductor interface {
 	// monotonic clock, once all engines of the trial are ready; Begin is far enough ahead for messages to
 	// arrive.
 	Ready(ctx context.Context) (record.Window, error)
-	// Progress reports recent receptions, for the live view; it may be called a few times per second and
+	// Progress reports recent receptions, for the live view; it may be called a few times per second, and
 	// never blocks.
 	Progress(p Progress)
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	helloInterval = 20 * time.Millisecond // between hellos that nobody answers
-	maxRefusals   = 20                    // then nobody listens there
+	helloInterval = 20 * time.Millisecond // between hellos without an answer
+	maxRefusals   = 20                    // after these, nothing listens there
 	// hellosAtOnce bounds the flows that send hellos at the same time; each takes two round trips.
 	hellosAtOnce = 128
 )

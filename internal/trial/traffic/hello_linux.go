@@ -28,8 +28,8 @@ func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 	})
 }
 
-// OwnSocket opens a socket for one opener at a listener's address and port, and takes over a descriptor of
-// it: the kernel prefers the socket that is connected to a packet's sender.
+// OwnSocket opens a socket for one opener at a listener's address and port, and takes over its descriptor:
+// the kernel prefers the socket that is connected to a packet's sender.
 func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) (c *net.UDPConn, fd int,
 	err error) {
 	if err := Control(listener, sharePort); err != nil {

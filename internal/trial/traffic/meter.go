@@ -39,15 +39,15 @@ func newMeter(flows []Flow, interval time.Duration) *meter {
 	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
 
-// flowsAtOnce bounds the flows that are read at each tick of the series. If there are more, each is read less
-// often, which bounds the total size of the series.
+// flowsAtOnce bounds the flows that are read at each tick of the series. If there are more flows, each is
+// read less often, which bounds the total size of the series.
 const flowsAtOnce = 512
 
 // run ticks until the planned stop. Ticks are counted from the window's start, so that an edge of the
 // window is a tick.
 func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	OwnThread()
-	m.scheduling = Raise() // it sleeps, and its readings are the window's edges
+	m.scheduling = Raise() // the meter sleeps, and its readings are the window's edges
 	due := p.Start - (p.Start-p.Begin)/m.interval*m.interval
 	for due <= p.Stop {
 		SleepUntil(due, &p.Abandoned)

@@ -63,7 +63,7 @@ func (p *Pace) Most() int64 {
 	return most
 }
 
-// sendBatchMax exceeds any batch.
+// sendBatchMax is larger than any batch.
 const sendBatchMax = 1 << 16
 
 // Took counts packets that were sent.

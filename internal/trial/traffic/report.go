@@ -21,8 +21,8 @@ type EndReport struct {
 	// from the engines flows and requests
 	ShortFlows *record.ShortFlows `json:"short_flows,omitempty"`
 
-	// XDP: how long sampled packets took, if this end's clock gave both times, and the machine's boot to
-	// which the clock belongs.
+	// XDP: how long sampled packets took, if both times are from this end's clock, and the boot of the
+	// machine to which the clock belongs.
 	Delays []record.DelayCounts `json:"delays,omitempty"`
 	Boot   string               `json:"boot,omitempty"`
 }
@@ -42,7 +42,7 @@ type FlowReport struct {
 	// Announced.
 	record.Packets
 	Highest   int64 `json:"highest,omitempty"`
-	Announced int64 `json:"announced,omitempty"` // number sent, by the cool-down; -1 if none of those arrived
+	Announced int64 `json:"announced,omitempty"` // number sent, by the cool-down; -1 if that did not arrive
 
 	// Notes are further facts: counts are summed over an end's flows, except "…_bytes", whose maximum counts.
 	Notes map[string]int64 `json:"-"`
@@ -197,7 +197,7 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	for _, side := range sides {
-		// Sender and receiver count datagrams, whenever the CPU time is read.
+		// Sender and receiver count datagrams, regardless of when the CPU time is read.
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if late > record.SendersMargin {
 			say("late-edge", "the %s end read its CPU time %v late at an edge of the window", side,
@@ -210,7 +210,7 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	for _, side := range sides {
-		// A large packet across a virtual network is not a packet of a wire.
+		// A large packet across a virtual network is not a packet as on a wire.
 		if t.Details[side+".gso_uncut"] == "true" {
 			say("super-packets", "the %s end's device took UDP GSO batches uncut: across virtual links they "+
 				"are large packets, not those of a wire", side)

@@ -25,7 +25,7 @@ type Sequence struct {
 	Ancient    int64
 	Strange    int64 // implausible: a damaged number
 	Gaps       gaps
-	run        int64    // how many of the last numbers to leave the memory were lost
+	run        int64    // how many of the last numbers that left the memory were lost
 	entered    uint64   // words of 64 numbers that have entered the memory
 	seen       []uint64 // a ring of words
 }
@@ -33,7 +33,7 @@ type Sequence struct {
 const (
 	sequenceMemory = 1 << 18 // numbers of all flows of one end; 0.26 s at 1 Mpps
 	minMemory      = 1 << 12 // per flow if there are many
-	sequenceLeap   = 1 << 32 // a larger step is damage, not loss
+	sequenceLeap   = 1 << 32 // a larger step indicates damage, not loss
 )
 
 // NewSequence returns a sequence that remembers n numbers, a multiple of 64.
@@ -85,7 +85,7 @@ func (s *Sequence) See32(n uint32) {
 func (s *Sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {
-		if done == words { // the whole memory covers numbers that never came
+		if done == words { // the whole memory covers numbers that never arrived
 			s.run += 64 * int64(word+1-s.entered)
 			s.entered = word + 1
 			return

@@ -264,13 +264,13 @@ func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h.SetControllen(len(control))
 }
 
-// Send gives the datagrams from i to j to the kernel and returns how many it took.
+// Send passes the datagrams from i to j to the kernel, and returns how many it accepted.
 func (b *Batch) Send(fd, i, j int) (int, error) {
 	return Returned(unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0))
 }
 
-// SendGSO gives the datagrams from i to j to the kernel as one write, which it cuts.
+// SendGSO passes the datagrams from i to j to the kernel as one write, which the kernel cuts.
 func (b *Batch) SendGSO(fd, i, j int) error {
 	h := &b.messages[i].header
 	b.vectors[i].SetLen((j - i) * b.room)

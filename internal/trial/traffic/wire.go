@@ -130,7 +130,7 @@ const (
 	TagSchedule = "schedule"
 )
 
-// TagHash distinguishes a trial's packets of one purpose from strays. Everybody on the path can read it:
+// TagHash distinguishes a trial's packets of one purpose from strays. Anybody on the path can read it:
 // protection from others needs a cookie as well.
 func TagHash(purpose, tag string) uint32 {
 	h := sha256.Sum256([]byte(purpose + " " + tag))

@@ -125,7 +125,7 @@ type Printed struct {
 	Realtime int64            // its wall clock then, Unix time in ns; 0 = unknown
 	Samples  []record.Samples // times: CLOCK_MONOTONIC of the machine
 	Log      []record.LogLine
-	Cut      bool // the last line was incomplete, and left out
+	Cut      bool // the last line was incomplete, and was omitted
 	Values   int  // in the text, kept or not
 }
 
@@ -149,7 +149,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	p := &printing{index: map[string]int{}, keep: keep}
-	var cut *LineError // of the last line: pasting and power cuts leave its beginning
+	var cut *LineError // of the last line, which may be incomplete after pasting or a power cut
 	for number := 1; in.Scan(); number++ {
 		// Made plain, like an agent's messages.
 		line := bytes.TrimSpace(bytes.TrimRight(check.PlainJSON(in.Bytes()), "\x00"))

@@ -27,7 +27,7 @@ type source struct {
 	kept    series  // under sampling.mu
 	reason  string  // under sampling.mu: why there is no sample
 	tried   int64   // cost of the cheapest attempt to open it, while it is absent; 0 = none yet
-	again   int64   // when to try again
+	again   int64   // time of the next attempt
 }
 
 // sampling is the resident part of a watch: one loop that reads every source when it is due.
@@ -111,7 +111,7 @@ func (s *sampling) add(p probe.Probe, r Request) {
 	s.try(src)
 }
 
-// try opens a source that has no sampler; it keeps the reason if it cannot.
+// try opens a source that has no sampler. If that fails, it keeps the reason.
 func (s *sampling) try(src *source) {
 	sampler, err := src.probe.Open(s.options)
 	s.mu.Lock()
@@ -288,7 +288,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		}
 
 		if !marked && src.probe.Slow && mark-now <= src.every/2 {
-			src.due = mark // which is soon enough
+			src.due = mark // that is soon enough
 			continue
 		}
 
@@ -309,7 +309,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.mu.Lock()
 		s.marks = slices.DeleteFunc(s.marks, func(t int64) bool { return t <= now })
 		s.mu.Unlock()
-		s.retry(now) // after the reads, which the mark is for
+		s.retry(now) // after the reads, for which the mark was set
 	}
 
 	return read
@@ -353,7 +353,7 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 
 // sample fills the row, and again if the columns have just changed.
 func (src *source) sample() (err error) {
-	for range 3 { // gives up for now on a set of devices that changes all the time
+	for range 3 { // give up for now on a set of devices that changes all the time
 		if err = src.sampler.Sample(src.row); !errors.Is(err, probe.ErrColumns) {
 			return err
 		}

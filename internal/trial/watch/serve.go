@@ -162,7 +162,7 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 	}
 }
 
-// outbox lets two goroutines send, and the loop offer without waiting.
+// outbox lets two goroutines send, and the loop make offers without waiting.
 type outbox struct {
 	mu      sync.Mutex
 	session host.Session
@@ -175,7 +175,8 @@ func (o *outbox) send(a answer) error {
 	return o.session.Send(a)
 }
 
-// offer leaves a live message for the sender, or drops it if the connection is busy: the next one is newer.
+// offer leaves a live message for the sender, or drops it if the connection is busy, since the next one is
+// newer anyway.
 func (o *outbox) offer(cores []float64) {
 	if len(cores) == 0 {
 		return

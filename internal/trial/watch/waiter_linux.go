@@ -50,8 +50,8 @@ func (w *waiter) until(at int64) {
 	w.conn.Read(w.look)
 }
 
-// over reports whether the sleep has ended, and otherwise sets the timer again: although that is never read,
-// the poller reports its next expiry.
+// over reports whether the sleep has ended, and otherwise sets the timer again: although the timer is never
+// read, the poller reports its next expiry.
 func (w *waiter) over(uintptr) bool {
 	now := host.Monotonic()
 	if now >= w.at || w.woken.Swap(false) {
@@ -63,7 +63,7 @@ func (w *waiter) over(uintptr) bool {
 }
 
 func (w *waiter) set(ns int64, flags int) {
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(ns, 1))} // 0 would stop it
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(ns, 1))} // 0 would stop the timer
 	unix.TimerfdSettime(w.fd, flags, &spec, nil)
 }
 

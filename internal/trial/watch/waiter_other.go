@@ -37,5 +37,5 @@ func lockThread() (release func()) { return func() {} }
 
 func threadID() int { return 0 }
 
-// threadTime cannot be separated from other threads' here.
+// threadTime cannot be separated here from that of other threads.
 func threadTime() int64 { return 0 }

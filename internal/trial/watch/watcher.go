@@ -189,7 +189,7 @@ func sizeOf(s *record.Samples) int {
 	return n
 }
 
-// sync relates the clocks anew.
+// sync determines the relation of the clocks again.
 func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err error) {
 	offset, bound, err := w.agent.Clock(ctx)
 	if err != nil {

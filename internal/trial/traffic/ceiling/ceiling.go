@@ -39,7 +39,7 @@ const (
 	ceilingWindows = 3
 )
 
-// Each is about how long a kind takes, including setting up and collecting.
+// Each of these is about how long a kind takes, including setting up and collecting.
 const Each = ceilingWindows*(ceilingWarmup+ceilingWindow+ceilingDrain+ceilingLead) + 400*time.Millisecond
 
 const usualMTU = 1500
@@ -173,7 +173,7 @@ var classes = [...]Kind{
 
 // Few selects the kinds that a campaign measures for its loads: for UDP and for frames each packet size, with
 // the most streams of any load of that size. If there are more than four of a class, in one mode and over one
-// link, it takes the extremes and two between.
+// link, it takes the extremes and two in between.
 func Few(all []Kind) []Kind {
 	most := map[Kind]int{} // streams, by kind without streams
 	for _, k := range all {

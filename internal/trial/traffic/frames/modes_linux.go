@@ -41,7 +41,7 @@ type choice struct {
 // instead explains why a better mode was not chosen, "" if the mode is the best.
 func (c choice) instead() string { return strings.Join(c.why, "; ") }
 
-// choose returns the first mode that works; if want names one, only that.
+// choose returns the first mode that works; if want names one, only that one.
 func (w frameModes) choose(modes []string, want string) choice {
 	var c choice
 	names, last := "", ""

@@ -38,7 +38,7 @@ type xdpPort struct {
 	sent    [][3]int64 // BPF test-run frames, by flow and phase
 	arrived []bpf.Arrived
 	device  [2]kernel.LinkCounters // at the window's edges
-	dropped [2]int64               // by the sockets, as well
+	dropped [2]int64               // by the sockets, too
 }
 
 // xdpFlow is one end of one stream in one direction.
@@ -52,11 +52,11 @@ type xdpFlow struct {
 	perNs  float64 // requested frames; 0 = full rate
 	table  *record.Table
 
-	// The socket that sent the hello, which the flows of a listener share, and the ends as it sees them.
+	// The socket that sent the hello, which the flows of a listener share, and the ends as seen by it.
 	socket        *traffic.Socket
 	local, remote netip.AddrPort
 
-	// For frames sent or received by a socket; owned by its thread except the first.
+	// For frames sent or received by a socket; all but the first are owned by its thread.
 	moved      atomic.Int64 // in all phases
 	total      int64        // the same
 	window     int64        // sent in the window
@@ -352,7 +352,7 @@ type sendPhases struct {
 	ended int64
 }
 
-// window returns the length of the window as the sender saw it, 0 if it has no time for one of its edges.
+// window returns the length of the window by the sender's times, 0 if one of its edges has no time.
 func (c sendPhases) window() int64 {
 	end := c.ended // until then it was behind with frames of the window
 	for _, t := range c.began[bpf.Cooldown:] {
@@ -503,8 +503,8 @@ func (f *xdpFlow) account() traffic.FlowReport {
 // unsent returns how many more frames than were sent the rate required in a time.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
-// atLeastDue returns how long the frames of a window took. A paced window that began late has caught up: its
-// rate is not higher because of that.
+// atLeastDue returns how long the frames of a window took to send. A paced window that began late has caught
+// up, but counts with its planned length.
 func (p *xdpPort) atLeastDue(ns int64) int64 {
 	if p.load.PPS > 0 {
 		return max(ns, int64(p.request.Load.Duration))
@@ -635,7 +635,7 @@ func (p *xdpPort) checkTaken() error {
 	}
 
 	for _, s := range p.senders {
-		taken = max(taken, s.taken) // each counted for all
+		taken = max(taken, s.taken) // each was counted for all flows
 	}
 
 	if sent > 1000 && taken < sent/100 {

@@ -94,9 +94,9 @@ func pinThread(core int) error {
 	return nil
 }
 
-// shakeHands shows the listener each flow as it arrives there, behind any translation of addresses. It uses
-// ordinary sockets, which keep the flows' ports for the length of the load, and makes every device on the
-// path learn its neighbours.
+// shakeHands makes each flow known to the listener as it arrives there, behind any translation of addresses.
+// It uses ordinary sockets, which keep the flows' ports for the length of the load, and makes every device on
+// the path learn its neighbours.
 func shakeHands(ctx context.Context, l *traffic.Endpoint) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {

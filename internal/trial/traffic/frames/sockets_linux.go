@@ -25,13 +25,13 @@ type txSender struct {
 	writer *bpf.Writer
 	flows  []*xdpFlow // the sending flows
 	pace   traffic.Pace
-	stamp  int // frames from one with a time to the next
+	stamp  int // distance between frames with a timestamp
 
 	late  int64 // ns, how late a burst began
 	last  int64 // end of the cool-down
 	phase int
 	turn  int      // index of the flow of the next frame
-	until int      // frames before the next one with a time
+	until int      // frames before the next one with a timestamp
 	seq   []uint32 // sequence number per flow in this phase
 }
 
@@ -97,7 +97,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	if s.tx.queued() < txBurst {
 		n = min(n, txBurst)
 	} else {
-		n = 0 // they must leave first
+		n = 0 // those must leave first
 	}
 
 	for ; made < n; made++ {
@@ -134,7 +134,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	return nil
 }
 
-// txNap separates two attempts to send by a full device.
+// txNap is the pause between two attempts to send through a full device.
 const txNap = 20 * time.Microsecond
 
 // edge returns the end of this phase.
@@ -249,7 +249,7 @@ func (p *packetSocket) queue(length int) {
 	p.tail++
 }
 
-// push gives the kernel as many of the queued frames as it accepts now.
+// push passes as many of the queued frames to the kernel as it accepts now.
 func (p *packetSocket) push() error {
 	n, err := p.batch.Send(p.FD, p.head, p.tail)
 	if p.head += n; p.head == p.tail {
@@ -331,7 +331,7 @@ func (r *frameReader) enter(n int) {
 	}
 }
 
-// take counts one datagram. The window's edges are precise to the poll.
+// take counts one datagram. The window's edges are as precise as the poll's interval.
 func (r *frameReader) take(i int, now int64) {
 	b := r.batch.At(i)
 	d, ok := bpf.ReadDatagram(b[:min(len(b), r.batch.Length(i))], r.tag)

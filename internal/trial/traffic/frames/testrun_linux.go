@@ -26,9 +26,9 @@ type xdpSender struct {
 	frames *bpf.Frames
 	share  bpf.Load
 	core   int   // -1 = unknown
-	wait   int64 // ns after the others' first burst
+	wait   int64 // ns after the first burst of the others
 	tid    int   // the thread
-	polite bool  // it lets others run first until the timeline is set
+	polite bool  // the thread lets others run first until the timeline is set
 	done   chan error
 	begin  int64 // when its first burst was due
 	ended  int64 // when the thread had finished

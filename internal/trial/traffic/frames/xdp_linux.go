@@ -32,7 +32,7 @@ func (XDP) Name() string { return "xdp" }
 // sequence.
 const maxFramePacket = 1500
 
-// Check asks both nodes; it answers without them for a load that is impossible anywhere.
+// Check asks both nodes. For a load that is impossible anywhere it answers without them.
 func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	checked := checkFrames(load)
 	if checked.State == check.Yes {
@@ -167,7 +167,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	}
 
 	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
-	for i, direction := range []string{record.Down, record.Up} { // delays with both times from one clock
+	for i, direction := range []string{record.Down, record.Up} { // delays for which one clock gave both times
 		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
 			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
 		}

@@ -29,7 +29,7 @@ const (
 	maxStreams    = 128
 )
 
-// Check asks both nodes for an installed iperf3. A third party's server is checked by using it.
+// Check asks both nodes for an installed iperf3. A third party's server is only checked by using it.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	ends := []traffic.End{near, far}
 	if far.ThirdParty == e.Name() {
@@ -206,7 +206,7 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 	return t, nil
 }
 
-// wholeSeconds rounds up, because iperf3 accepts no fractions.
+// wholeSeconds rounds up, because iperf3 does not accept fractions.
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // iperf3Arguments returns the command line of an end. Rates are per stream.

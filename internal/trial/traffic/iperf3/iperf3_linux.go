@@ -27,7 +27,7 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, func(traffic.Request) check.Answer { return installedIperf3(ctx) }, connect)
 }
 
-// connect starts a server; a client is started when its time comes.
+// connect starts a server; a client is started when the load begins.
 func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	c := &child{request: q.Request}
 	if !q.Listen {

@@ -211,7 +211,7 @@ func (c *iperf3Counts) plausible() error {
 		}
 	}
 
-	if c.End < c.Start-1 { // at the warm-up's end its jitter allows that
+	if c.End < c.Start-1 { // jitter allows that at the warm-up's end
 		return fmt.Errorf("it ends at %g s and starts at %g s", c.End, c.Start)
 	}
 

@@ -88,7 +88,7 @@ type printedRow struct {
 type printedTest struct {
 	from, to       int
 	report         iperf3Report
-	client, server bool // who wrote the text, if its first line is there
+	client, server bool // who wrote the text, if it contains its first line
 	reverse        bool
 	datagrams      bool // the column after the rate counts datagrams, not retransmits
 	totals         bool // its rows cover the whole test
@@ -278,7 +278,7 @@ func parseRow(l string) (r printedRow, ok bool) {
 			r.Cwnd = new(*c * math.Pow(1024, float64(scale)))
 		}
 	case len(fields) == 1:
-		r.Packets = count(fields[0]) // or retransmits, according to the table's head
+		r.Packets = count(fields[0]) // or retransmits, according to the table's heading
 	}
 
 	return r, true
@@ -415,7 +415,7 @@ func checkSums(ends, sums []printedRow) error {
 	return nil
 }
 
-// sends reports whether the end that printed the text sends, if no roles of --bidir show it, and whether that
+// sends reports whether the end that printed the text sends, if no role of --bidir shows that, and whether it
 // is known.
 func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	if ends[0].role != "" {
@@ -468,7 +468,7 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 				side[1] = &c
 			case other.side == "sender":
 				side[0] = &c
-			default: // for UDP before 3.2, which has one line
+			default: // for UDP before 3.2, which prints only one line
 				side[0], side[1] = &c, &c
 			}
 		}

@@ -184,7 +184,7 @@ func icmpFraming(ip int, raw bool, tag uint32) framing {
 	return f
 }
 
-// awaitKernel pings until there is an answer.
+// awaitKernel sends echo requests until there is an answer.
 func (p *stampedProber) awaitKernel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
 	defer cancel()

@@ -171,7 +171,7 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	if p.open != nil {
 		var ok bool
 		if b, ok = p.open(b); !ok {
-			return nil, nil // a raw socket also receives others' packets
+			return nil, nil // a raw socket also receives packets of others
 		}
 	}
 
@@ -199,7 +199,7 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	return b, a
 }
 
-// network returns the kernel-stamped RTT without the time in the echo's process, if one answered; 0 if
+// network returns the kernel-stamped RTT minus the time in the echo's process, if an echo answered; 0 if
 // unknown.
 func (p *prober) network(a *answer) int64 {
 	if a.tx == 0 || a.rx == 0 || a.residence <= 0 && !p.kernel {

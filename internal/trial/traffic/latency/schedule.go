@@ -18,7 +18,7 @@ func few(w record.Window, interval time.Duration) error {
 	return nil
 }
 
-// schedule holds the times at which probes are due, from the begin of the load to the end of its window. Both
+// schedule holds the times at which probes are due, from the start of the load to the end of its window. Both
 // kinds are fixed before the first probe is sent, so that the path has no influence on when it is probed.
 type schedule struct {
 	start, interval int64

@@ -41,7 +41,7 @@ func newStampedSocket(fd, room int) *stampedSocket {
 	return s
 }
 
-// receive returns one datagram and its control messages; flags may ask for the error queue. It waits for at
+// receive returns one datagram and its control messages; flags may select the error queue. It waits for at
 // most receiveTimeout.
 func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.Control = &s.control[0]
@@ -69,7 +69,7 @@ func (s *stampedSocket) reply(b []byte) error {
 
 // source returns the sender of the last datagram.
 func (s *stampedSocket) source() netip.AddrPort {
-	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // at the same place in both
+	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // same offset in both
 	if s.from.Family == unix.AF_INET {
 		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.from))
 		return netip.AddrPortFrom(netip.AddrFrom4(four.Addr), port)

@@ -231,7 +231,7 @@ func (f *requestFlow) take(b []byte) error {
 	return nil
 }
 
-// discard drops n bytes, at most a bulk frame's, without copying them.
+// discard drops n bytes, at most those of a bulk frame, without copying them.
 func (f *requestFlow) discard(n int) error {
 	for n > 0 {
 		got, err := f.recv(f.nothing[:n], unix.MSG_TRUNC)

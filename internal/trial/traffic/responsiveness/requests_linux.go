@@ -171,7 +171,7 @@ type answering struct {
 	cancel context.CancelFunc
 }
 
-// answerForeign listens where the flows were accepted, for connections with a number beyond the flows'.
+// answerForeign listens at the flows' addresses for connections with a number beyond those of the flows.
 func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*answering, error) {
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)

@@ -63,12 +63,14 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// Serve is the node side: both ends carry the load; the opener also asks, the listener answers.
+// Serve is the node side: both ends carry the load; the opener also sends requests, which the listener
+// answers.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Endpoints(connect))
 }
 
-// connect makes one connection per flow, whichever end sends in it, and prepares to ask or to answer.
+// connect makes one connection per flow, whichever end sends in it, and prepares to send or to answer
+// requests.
 func connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has one thread per direction
 	l.Mode = func() string {

@@ -17,7 +17,7 @@ type dialer struct {
 	from, to *traffic.RawAddr
 	family   int
 	load     record.Load
-	control  string // congestion control to set; "" if sockets have it anyway
+	control  string // congestion control to set; "" if it is the sockets' default
 }
 
 func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control string) *dialer {

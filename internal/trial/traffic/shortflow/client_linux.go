@@ -45,7 +45,7 @@ const (
 	stateConnecting
 	stateHead // awaiting the answer's head
 	statePayload
-	stateLeaving // complete but for the other end's close
+	stateLeaving // complete except for the other end's close
 )
 
 // client is a thread of the end that opens.
@@ -66,7 +66,7 @@ type client struct {
 	due    *flowArrivals // for flows begun at a rate
 	turn   int
 	number uint64
-	err    error // from a connection that should have stayed
+	err    error // from a connection that should have stayed open
 }
 
 type idleStream struct {

@@ -22,7 +22,7 @@ func (Flows) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{}).connect))
 }
 
-// Serve is the node side: the opener asks, the listener answers.
+// Serve is the node side: the opener sends requests, the listener answers.
 func (Requests) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{kept: true}).connect))
 }

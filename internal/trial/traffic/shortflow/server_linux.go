@@ -34,7 +34,7 @@ type server struct {
 	swept   int64
 }
 
-// pendingRef refers to an accepted connection by its place in the table.
+// pendingRef refers to an accepted connection by its index in the table.
 type pendingRef struct {
 	slot, turn int32
 	since      int64
@@ -200,8 +200,8 @@ func (a *server) forget(c *serverConn) {
 	a.table.spare = append(a.table.spare, c)
 }
 
-// serve moves a connection as far as possible. One that ends is only the other end's failed flow, unless it
-// should have stayed.
+// serve moves a connection as far as possible. If it ends, that is only a failed flow of the other end,
+// unless it should have stayed open.
 func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	if c.again || c.fd < 0 {
 		return nil

@@ -28,7 +28,7 @@ type Requests struct{}
 // Name is "requests".
 func (Requests) Name() string { return "requests" }
 
-// Defaults for flows, 10 kB, and for requests, 100 bytes with responses of 1000.
+// Defaults: 10 kB for flows; for requests 100 bytes, with responses of 1000.
 const (
 	defaultFlowSize = "10000"
 	defaultRequest  = 100

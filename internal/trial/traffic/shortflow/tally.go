@@ -40,7 +40,7 @@ func (t *flowTally) launch(intended, at int64) {
 	}
 }
 
-// A connection not made within connectionDue of its intended start is tardy: Linux repeats a lost first
+// A connection not made within connectionDue of its intended start counts as tardy: Linux repeats a lost first
 // packet after a second.
 const connectionDue = 200 * time.Millisecond
 
@@ -63,7 +63,7 @@ func (t *flowTally) unconnected(intended int64) {
 	}
 }
 
-// complete counts a flow whose last byte came at a time.
+// complete counts a flow whose last byte arrived at a time.
 func (t *flowTally) complete(intended, at, size, confirmed int64) {
 	switch {
 	case t.within(intended) && at > t.window.End:

@@ -19,8 +19,8 @@ const flowPacket = 1500
 // FlowSizes is a distribution of flow sizes.
 type FlowSizes struct {
 	fixed  int64
-	mean   float64     // for an exponential one
-	points []sizePoint // for a published one
+	mean   float64     // for an exponential distribution
+	points []sizePoint // for a published distribution
 }
 
 // sizePoint gives the share of all flows with at most a number of packets. Between two points the size is

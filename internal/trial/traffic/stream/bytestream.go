@@ -28,7 +28,7 @@ func newByteStream(q traffic.Request, i int, k traffic.FlowKey) byteStream {
 	}
 }
 
-// send gives the kernel bytes until the senders' stop.
+// send passes bytes to the kernel until the time at which senders stop.
 func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) error {
 	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
 		if over, err := f.sendSome(p, len(f.buffer), give); over || err != nil {

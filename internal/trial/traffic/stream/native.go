@@ -16,7 +16,7 @@ type Native struct{}
 // Name is "native".
 func (Native) Name() string { return "native" }
 
-// Check asks both nodes; it answers without them for a load that is impossible anywhere.
+// Check asks both nodes. For a load that is impossible anywhere it answers without them.
 func (n Native) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, n.Name(), load, traffic.CheckLoad(load), near, far)
 }

@@ -19,7 +19,7 @@ func ServePortable(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkPortable, traffic.Endpoints(connectPortable))
 }
 
-// maxPortable bounds the flows; each has a goroutine.
+// maxPortable bounds the flows, each of which has a goroutine.
 const maxPortable = 64
 
 // checkPortable checks whether a node can have the flows of a load.

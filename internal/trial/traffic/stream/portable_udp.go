@@ -95,7 +95,7 @@ func makeRoom(set func(bytes int) error) {
 	}
 }
 
-// Unblock ends a call that waits for space; a receiver only ever waits briefly.
+// Unblock ends a call that waits for space; a receiver's calls wait only briefly.
 func (f *portableUDP) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		f.conn.SetWriteDeadline(time.Unix(1, 0))
@@ -109,7 +109,7 @@ func (f *portableUDP) Close() {
 	}
 }
 
-// give gives a datagram to the kernel, and returns how many it accepted. For a full queue the BSDs return
+// give passes a datagram to the kernel, and returns how many it accepted. If a queue is full, the BSDs return
 // ENOBUFS instead of making the caller wait.
 func (f *portableUDP) give(b []byte) (int, error) {
 	var err error

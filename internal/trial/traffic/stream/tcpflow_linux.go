@@ -106,7 +106,7 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 
 func (f *tcpFlow) write(b []byte) (int, error) { return traffic.Write(f.FD, b) }
 
-// receive polls by a timer where that pays, and after a while without data sleeps until some arrives.
+// receive polls by a timer where that pays off, and after a while without data it sleeps until some arrives.
 func (f *tcpFlow) receive(p *traffic.Phases) error {
 	patient := 0 // polls without data
 	for !p.Abandoned.Load() {

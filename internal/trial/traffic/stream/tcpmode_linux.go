@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// tcpMode chooses how one end moves the bytes of its streams. Measurements show which mode pays: see
+// tcpMode chooses how one end moves the bytes of its streams. Measurements show which mode pays off: see
 // docs/measured/2026-11-21-engine.md.
 type tcpMode struct {
 	verify bool
@@ -95,7 +95,7 @@ func newSplicer() (*splicer, error) {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
 
-	// Without the right to a large pipe the usual size must do.
+	// Without the right to a larger pipe, the usual size must do.
 	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, writeSize)
 	return &splicer{in: p[1], out: p[0]}, nil
 }

@@ -14,8 +14,8 @@ type throttle struct {
 }
 
 const (
-	throttleStep = 5 * time.Millisecond  // of the rate are moved by one call
-	throttleDebt = 50 * time.Millisecond // of the rate, at most, are made up after a late wake-up
+	throttleStep = 5 * time.Millisecond  // worth of data that one call moves
+	throttleDebt = 50 * time.Millisecond // maximum made up for after a late wake-up
 	minStep      = 1448
 )
 
@@ -27,7 +27,7 @@ func (t *throttle) of(flows int) *throttle {
 	return &throttle{perNs: t.perNs * float64(flows)}
 }
 
-// share returns as much of b as one call may move.
+// share returns the part of b that one call may move.
 func (t *throttle) share(b []byte) []byte {
 	if t == nil {
 		return b

@@ -185,8 +185,8 @@ const (
 	oldGSOSegments = 64
 )
 
-// gso describes how datagrams are given to the kernel together, in one large write that is cut apart later
-// (UDP_SEGMENT), which saves most of the cost of sending.
+// gso describes how several datagrams are passed to the kernel together, in one large write that is cut apart
+// later (UDP_SEGMENT), which saves most of the cost of sending.
 type gso struct {
 	most  int  // datagrams per call; below 2 = none
 	whole bool // the first device accepts them whole

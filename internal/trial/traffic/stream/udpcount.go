@@ -46,8 +46,8 @@ type udpCount struct {
 	endSeen    int64 // when the first end-of-stream message arrived; 0 = not yet
 	sent       int64 // in the window
 	unsent     int64
-	burst      int64 // most bytes that its thread sent back to back
-	from, till int64 // of the window as this end saw it
+	burst      int64 // largest number of bytes that its thread sent back to back
+	from, till int64 // of the window as seen by this end
 	wrong      int64 // datagrams of another size
 	corrupt    int64
 	verified   int64
@@ -181,7 +181,7 @@ func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int
 	}
 }
 
-// put makes the datagram of a phase with a number, in space for the largest, and returns it.
+// put makes the datagram with a number of a phase, in space for the largest, and returns it.
 func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) []byte {
 	b = b[:f.sizes.of(seq)]
 	traffic.Datagram{Tag: f.tag, Flow: f.index, Phase: phase, Seq: seq, Tick: tick}.Put(b)
@@ -205,7 +205,7 @@ func explainSize(err error, size int) error {
 // that both ends know the length of each.
 type sizes struct {
 	cycle []int
-	ahead []int64 // bytes of all before it in the cycle; the last entry covers the whole cycle
+	ahead []int64 // bytes of all sizes before it in the cycle; the last entry covers the whole cycle
 }
 
 // sizesOf returns the sizes of one flow of a load. Flows begin at different positions, so that flows that

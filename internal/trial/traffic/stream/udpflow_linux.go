@@ -18,7 +18,7 @@ type udpFlow struct {
 	udpCount
 	*traffic.Socket                  // its own, connected, or the listener's, which many flows share
 	to              *traffic.RawAddr // destination when using the listener's; else nil
-	ample           bool             // space for what arrives
+	ample           bool             // space for arriving datagrams
 	drops           bool             // the socket reports its own drops
 	gso             gso
 	dropped         [2]uint32 // by the socket, at the edges; belongs to the meter until run has ended

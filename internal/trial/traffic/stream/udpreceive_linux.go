@@ -68,10 +68,10 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	enter := k.enterBatch
 	// The first pass discards hellos that came too late. Data that has arrived is read completely: the path
 	// did not lose it.
-	late := int64(0) // by when everything from before Stop is read
+	late := int64(0) // the time by which everything from before Stop is read
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
-		if late == 0 && now >= p.Stop { // which may be long past, if this thread was delayed
+		if late == 0 && now >= p.Stop { // it may be long past, if this thread was delayed
 			late = now + int64(traffic.BacklogTime)
 		}
 

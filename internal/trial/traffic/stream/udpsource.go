@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpFull separates two attempts to send by a full queue.
+// udpFull is the pause between two attempts to send through a full queue.
 const udpFull = 50 * time.Microsecond
 
 // udpSource sends flows on one thread, in turn.
@@ -17,15 +17,15 @@ type udpSource struct {
 	flows  []*udpCount
 	pace   traffic.Pace
 	phases *traffic.Phases
-	batch  int // most datagrams between two readings of the clock
+	batch  int // maximum number of datagrams between two readings of the clock
 	phase  traffic.Phase
 	turn   int   // index of the flow whose turn it is
 	from   int64 // start of the window
 	till   int64
 	length float64 // mean IP length of its packets
 
-	// give gives the kernel datagrams of the present phase, up to n of a flow from a number on, and returns
-	// how many it accepted.
+	// give passes datagrams of the present phase to the kernel, up to n of a flow from a number on, and
+	// returns how many it accepted.
 	give func(flow, n int, seq uint64) (int, error)
 	mark func() // informs the kernel of a new phase
 }
