@@ -113,7 +113,7 @@ func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	}
 }
 
-// receive receives a datagram that is already there, as usual, by a raw call.
+// receive receives a datagram that is usually there already, by a raw call.
 func (s *dumpSocket) receive() (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&s.buf[0])),
 		uintptr(len(s.buf)), unix.MSG_DONTWAIT, 0, 0)
@@ -138,7 +138,7 @@ func (s *dumpSocket) of(device int32) {
 // kmsg is an open /dev/kmsg. Each read returns one record.
 type kmsg int
 
-// openKernelLog starts at the end of the log: earlier messages are not ours.
+// openKernelLog starts at the end of the log: earlier messages do not concern the watch.
 func openKernelLog(path string) (Sampler, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {

@@ -79,7 +79,7 @@ func (s *clockSampler) run() int64 {
 	start := host.Monotonic()
 	x := s.result | 1
 	for range s.rounds {
-		x ^= x << 13 // xorshift (Marsaglia 2003): each step needs the one before
+		x ^= x << 13 // xorshift (Marsaglia 2003): each step depends on the previous one
 		x ^= x >> 7
 		x ^= x << 17
 	}

@@ -205,7 +205,7 @@ func (s *cpuSampler) Cores(dst []float64) []float64 {
 func busyShare(a, b *cpuLine) float64 {
 	var all, idle float64
 	for i := range cpuSteal + 1 {
-		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // one that steps back counts as zero
+		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // a counter that steps back counts as zero
 		all += d
 		if i == cpuIdle || i == cpuIowait {
 			idle += d

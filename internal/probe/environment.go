@@ -114,7 +114,7 @@ const notLinux = "not told by this kernel"
 func (f *facts) kernel() {
 	text, _ := os.ReadFile("/etc/os-release") // a missing file adds nothing
 	more, _ := os.ReadFile("/etc/openwrt_release")
-	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // whose commands change its settings
+	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // its commands make settings
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	if runtime.GOOS != "linux" {
 		release = KernelRelease()
@@ -311,7 +311,7 @@ func chooseFlags(value string) (flags []string, virtual bool) {
 	return flags, virtual
 }
 
-// machine records memory and product, without anything that distinguishes two of a kind.
+// machine records memory and product, without anything that distinguishes two machines of one type.
 func (f *facts) machine() {
 	want := map[string]int{"MemTotal": 0, "SwapTotal": 1}
 	sizes := []float64{nan, nan}

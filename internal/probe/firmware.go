@@ -26,7 +26,7 @@ func Firmware(facts map[string]string) string {
 }
 
 // SystemFacts parses the release files of a Linux system, /etc/os-release (os-release(5)) and, on OpenWrt and
-// derived systems, /etc/openwrt_release: the distribution and its version. The latter has the exact one.
+// derived systems, /etc/openwrt_release: the distribution and its version. The latter has the exact version.
 func SystemFacts(text string) map[string]string {
 	names := map[string]string{"ID": "distribution", "VERSION_ID": "distribution_version",
 		"DISTRIB_RELEASE": "distribution_release", "DISTRIB_REVISION": "distribution_revision",

@@ -21,7 +21,8 @@ const (
 	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
 )
 
-// maxFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources wait meanwhile.
+// maxFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources have to wait
+// meanwhile.
 const maxFlows = 20000
 
 // flowCount counts entries of connection tracking.

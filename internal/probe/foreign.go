@@ -224,7 +224,7 @@ type processTime struct {
 	live  int
 }
 
-// see records a process. One that is new since the previous walk has grown from zero.
+// see records a process. The growth of a new process is counted from zero.
 func (s *foreignSampler) see(now pidStat) {
 	p := s.known[now.pid]
 	if p == nil || p.start != now.start {

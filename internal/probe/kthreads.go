@@ -84,7 +84,7 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 		old := s.seen[pid]
 		name := nameOf(s.buf)
 		i := slices.Index(kthreadKinds, kthreadKind(name))
-		// A named thread that is of no kind and no worker is not read again.
+		// A named thread that is neither of a known kind nor a worker is not read again.
 		p.kernel = p.kernel && (i >= 0 || strings.HasPrefix(name, workers) || name == unnamed)
 		s.seen[pid] = p
 		if p.kernel && i >= 0 && !first && (old.start == 0 || old.start == p.start) {

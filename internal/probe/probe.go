@@ -47,8 +47,8 @@ type Sampler interface {
 	Close() error
 }
 
-// Sample returns ErrColumns when the set of things that it reads has changed (a device appeared, a core went
-// offline). The sampler has already adapted: Columns is new, and the next Sample fills it.
+// Sample returns ErrColumns if the set of columns has changed (a device appeared, a core went offline). The
+// sampler has already adapted: Columns is new, and the next Sample fills it.
 var ErrColumns = errors.New("columns changed")
 
 // Options describes, for the probes, the machine that they read.
@@ -116,7 +116,7 @@ func (p Probe) Check() check.Answer {
 	return check.OK()
 }
 
-// Open opens the source. A sampler without columns learns them by its first reading.
+// Open opens the source. A sampler without columns learns them from its first reading.
 func (p Probe) Open(o Options) (Sampler, error) {
 	s, err := p.Source(o)
 	if err == nil && len(s.Columns()) == 0 {

@@ -54,14 +54,14 @@ func openFile(path, why string) (*file, error) {
 }
 
 // shortRead: the kernel returns files in pages of at least 4 KiB, record by record, and returns less than
-// requested only if the next record does not fit into the page (fs/seq_file.c, seq_read_iter). None of ours
-// has 2 KiB, so a shorter answer ends the file, and another call would be wasted.
+// requested only if the next record does not fit into the page (fs/seq_file.c, seq_read_iter). None of our
+// records has 2 KiB, so a shorter answer ends the file, and another call would be wasted.
 const shortRead = 2048
 
 // read returns the file's content, valid until the next read.
 func (f *file) read() ([]byte, error) {
 	for have := 0; ; {
-		if have == len(f.buf) { // start over: two reads are of two moments
+		if have == len(f.buf) { // start over: two reads show two different moments
 			f.buf = make([]byte, 2*len(f.buf))
 			have = 0
 		}

@@ -174,12 +174,12 @@ func (r *ruleReader) read(list []byte) {
 	})
 }
 
-// expression parses one expression; one that only loads or changes a register is no condition.
+// expression parses one expression; one that only loads or changes a register is not a condition.
 func (r *ruleReader) expression(name string, w wire) {
 	switch name {
 	case "ct":
 		const key, state = 2, 0
-		if w.number(key) == state && w[4] == nil { // NFTA_CT_SREG: it sets something
+		if w.number(key) == state && w[4] == nil { // NFTA_CT_SREG: it sets a value
 			r.state, r.mask = true, 0
 		}
 	case "bitwise":
@@ -275,7 +275,7 @@ func (r *ruleReader) immediate(w wire) {
 	r.Decide(word, chain)
 }
 
-// bounded parses expressions that only some packets pass.
+// bounded parses expressions that only part of the packets pass.
 func (r *ruleReader) bounded(name string, w wire) {
 	const inverted = 1
 	switch name {
@@ -307,7 +307,7 @@ var tcpOptions = map[uint64]string{2: "maxseg", 3: "window", 4: "sack-perm", 5: 
 // Names of expressions.
 const exprQueue, exprNAT = "queue", "nat"
 
-// statement parses expressions that do something with the packet.
+// statement parses expressions that act on the packet.
 func (r *ruleReader) statement(name string, w wire) {
 	switch name {
 	case "counter":

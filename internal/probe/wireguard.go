@@ -35,7 +35,7 @@ var wireguardMetrics = []record.Metric{
 
 type wireguardSampler struct {
 	columns
-	devices // all of the node, which show when to look for WireGuard's again
+	devices // all devices of the node, which show when to look for WireGuard's again
 	root    Root
 	reader  *kernel.WireGuardReader
 	ours    []string

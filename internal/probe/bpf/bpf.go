@@ -53,8 +53,8 @@ type Load struct {
 }
 
 // Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent from Begin, of the window from
-// Start to End, of the cool-down until Stop. With a Slack, a sender that gets to run only after Begin delays
-// everything by that, but by no more than Slack, and there is no cool-down.
+// Start to End, of the cool-down until Stop. With a Slack, a sender that starts late shifts all times by its
+// delay, but by no more than Slack, and there is no cool-down.
 type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
 // Sent counts what was given to the device so far.
@@ -72,7 +72,7 @@ type Arrived struct {
 	Strange                               int64 // damaged numbers
 	Wrong                                 int64 // of another length, in all phases
 	All                                   int64 // in all phases
-	First, Last                           int64 // ns, when frames with a time arrived
+	First, Last                           int64 // ns, when frames with a timestamp arrived
 	Contended                             int64 // not counted, because two queues received one flow
 	Bytes                                 int64 // payload of those received
 }
@@ -223,7 +223,7 @@ const (
 	maxBurst   = 8       // for a paced load: no router notices so short a burst
 	burstRate  = 100_000 // per second: below, each frame is due separately
 	stampEvery = 61      // a prime, so that every position in a burst and every flow gets one
-	stampRate  = 100_000 // below, every frame has a time
+	stampRate  = 100_000 // below, every frame has a timestamp
 	maxDebt    = 15_000_000
 	flatBatch  = 64
 )
@@ -255,7 +255,7 @@ func paceOf(pps float64) pace {
 }
 
 // BurstOf returns how many frames of a load with that rate, on one thread, are sent without reading the
-// clock, and the distance of frames with a time.
+// clock, and the distance between frames with a timestamp.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

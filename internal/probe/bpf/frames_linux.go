@@ -105,7 +105,7 @@ func specification() (*ebpf.CollectionSpec, error) {
 	return ebpf.LoadCollectionSpecFromReader(bytes.NewReader(b))
 }
 
-// Open loads the programs for a load. Frames leave by the device with that index in the caller's network
+// Open loads the programs for a load. Frames leave by the device with the given index in the caller's network
 // namespace.
 func Open(l Load, device int) (*Frames, error) {
 	if l.Base+len(l.Send) > MaxFlows || len(l.Receive) > MaxFlows {
@@ -379,7 +379,8 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst returns how many frames are sent without reading the clock, and the distance of frames with a time.
+// Burst returns how many frames are sent without reading the clock, and the distance between frames with a
+// timestamp.
 func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
 
 // Close detaches the program from its device and releases everything.

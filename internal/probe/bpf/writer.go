@@ -36,8 +36,8 @@ func (w *Writer) Size() int { return len(w.whole) }
 // Begin writes what is the same in all frames.
 func (w *Writer) Begin(b []byte) { copy(b, w.whole) }
 
-// Put turns a frame prepared by Begin, or an earlier Put, into one of a flow: with its number in a phase, and
-// the time, ns of CLOCK_MONOTONIC, or zero. It returns the frame's length.
+// Put turns a frame prepared by Begin, or by an earlier Put, into a frame of a flow: with its number in a
+// phase, and the time, ns of CLOCK_MONOTONIC, or zero. It returns the frame's length.
 func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
 	size := &w.sizes[(seq+uint32(flow))%uint32(len(w.sizes))]
 	if len(w.sizes) > 1 {
