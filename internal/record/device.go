@@ -10,6 +10,6 @@ var usualDevice = regexp.MustCompile(`^(?:lo|br-(?:lan|wan)|phy\d+-(?:ap|sta)\d+
 	`igb|igc|ix|ixl|em|re|vtnet|bge|mce|ice|lagg|vmx|hn|ue|gif|enc|pflog|pfsync)-?\d{0,5})` +
 	`(?:[.:@]\d{1,4})?$`)
 
-// UsualDevice reports whether a network device is named by its kind and place, not by its address or a
-// person.
+// UsualDevice reports whether a network device is named by its kind and place, and not by its address or for
+// a person.
 func UsualDevice(name string) bool { return usualDevice.MatchString(name) }

@@ -124,7 +124,7 @@ const (
 	RuleFlowMeter = "flow-meter" // limits each flow or address
 	RuleDrop      = "drop"
 	RuleReject    = "reject"
-	RuleInvalid   = "invalid" // for packets that fit no connection
+	RuleInvalid   = "invalid" // for packets that belong to no connection
 	RuleQueue     = "queue"   // passes packets to a program
 	RuleLog       = "log"
 	RuleCount     = "count"      // has a counter and no verdict, or a named counter

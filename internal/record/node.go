@@ -34,7 +34,7 @@ func WithPeer(lab string) bool { return lab == LabPair }
 // Owners of a node's CPUs. Counts on shared CPUs do not belong to the node alone.
 const (
 	CPUsShared   = "shared"   // of the machine that carries the lab, with everything else on it
-	CPUsVirtual  = "virtual"  // of a guest: lent by that machine's hypervisor
+	CPUsVirtual  = "virtual"  // of a guest: provided by that machine's hypervisor
 	CPUsEmulated = "emulated" // of a guest: emulated by that machine
 	CPUsOwn      = "own"      // of a real machine
 )

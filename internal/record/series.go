@@ -73,8 +73,8 @@ func (t *Trial) Join(series []byte) error {
 	return nil
 }
 
-// array is one series of a latency measurement. If base has as many values, the difference is stored, which
-// takes less space.
+// array is one series of a latency measurement. If base has the same number of values, the differences are
+// stored, which take less space.
 type array struct {
 	values, base *[]int64
 }

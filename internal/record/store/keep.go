@@ -56,7 +56,7 @@ func roomHint(err error, hint string) error {
 	return check.WithHint(err, hint)
 }
 
-// roomToRun is larger: deleting needs some space itself, so a run must not fill the disk.
+// roomToRun is the hint for a disk that is full: deleting runs needs some space itself.
 const roomToRun = "make some room on that file system, after which chokepoint delete --keep 50 removes old " +
 	"runs; then resume the run"
 

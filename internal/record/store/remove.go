@@ -38,8 +38,8 @@ func (s *Store) Removed(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Compact returns the space of deleted runs to the file system. It needs as much free space as the store's
-// content twice: for a copy in SQLite's temporary directory, and beside the store for the log through which
+// Compact returns the space of deleted runs to the file system. It needs twice as much free space as the
+// store's content: for a copy in SQLite's temporary directory, and beside the store for the log through which
 // the copy passes.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	before, err = s.size()

@@ -94,7 +94,7 @@ func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
 
-// stored returns the time by which runs are sorted: an imported one may have been measured long before.
+// stored returns the time by which runs are sorted: an imported run may have been measured long before.
 func stored(run *record.Run) time.Time {
 	if !run.ImportedAt.IsZero() {
 		return run.ImportedAt
@@ -189,7 +189,7 @@ func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when t
 	return s.added(res, err, "end of run "+runID)
 }
 
-// Runs lists all runs, newest first. A row is tried again only while its trials fail, except by a search.
+// Runs lists all runs, newest first. A row is repeated only as long as its trials fail, except by a search.
 func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 	heads, err := query(ctx, s, func(r *sql.Rows) (h Head, err error) {
 		var started int64

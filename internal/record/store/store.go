@@ -92,8 +92,8 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 		return s, err
 	}
 
-	// To read a file in write-ahead mode SQLite must write beside it. If that is impossible, nobody writes to
-	// it: without a log the file is complete, otherwise a copy is read.
+	// To read a file in write-ahead mode SQLite must write beside it. If that is impossible, no other program
+	// writes to it either: without a log the file is complete, otherwise a copy is read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
 		return open(ctx, path, modeFrozen)
@@ -209,8 +209,8 @@ const (
 	modeFrozen = "frozen" // and nobody writes
 )
 
-// dsn adds the pragmas to the path. WAL with synchronous FULL loses no committed trial even when the
-// power fails; a kill never tears one.
+// dsn adds the pragmas to the path. WAL with synchronous FULL loses no committed trial even when the power
+// fails; a kill never leaves one incomplete.
 func dsn(path, mode string) string {
 	q := url.Values{}
 	if mode == modeFrozen {

@@ -90,7 +90,7 @@ func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	return err
 }
 
-// LostError reports something stored that could not be read back.
+// LostError reports a stored item that could not be read back.
 type LostError struct {
 	What, Path string
 	Err        error
