@@ -30,7 +30,7 @@ type App struct {
 
 	// Command returns the command line that makes the same run again, given its seed.
 	Command func(seed uint64) string
-	// Note receives messages that are no errors.
+	// Note receives messages that are not errors.
 	Note func(format string, args ...any)
 	// Events opens the sink of a run's events. The run closes it.
 	Events func() progress.Sink
@@ -38,7 +38,7 @@ type App struct {
 	Ask func(ctx context.Context, s record.Step) error
 	// Attended reports that Ask reaches a human who can install a firmware by hand.
 	Attended bool
-	// AskCode asks a human for the code that the peer at an address shows.
+	// AskCode asks a human for the code shown by the peer at an address.
 	AskCode func(ctx context.Context, address string) (string, error)
 	// Hurry is closed when the user stops waiting for the lab to be undone. What is left is reported.
 	Hurry <-chan struct{}

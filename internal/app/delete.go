@@ -131,7 +131,7 @@ func (d Dirs) removeRun(id string) error {
 	return nil
 }
 
-// Compact writes the store anew without the room of deleted runs, and returns its size in bytes before and
+// Compact rewrites the store without the space of deleted runs, and returns its size in bytes before and
 // after.
 func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	alive, err := journal.Living(d.Journals())

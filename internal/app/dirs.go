@@ -105,7 +105,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	note := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
-	d.Note = note // nobody looks for the cache
+	d.Note = note // nobody searches the cache
 	return d
 }
 
@@ -141,8 +141,8 @@ func runtimeDir(getenv func(string) string, uid int) string {
 	return usual[len(usual)-1]
 }
 
-// usualRuntimeDirs returns the runtime directories of a user whose environment names none. A login has one, a
-// cron job has not.
+// usualRuntimeDirs returns the runtime directories of a user whose environment names none. A login has one; a
+// cron job has none.
 func usualRuntimeDirs(uid int) (dirs []string) {
 	dirs = append(dirs, filepath.Join("/run/user", strconv.Itoa(uid), "chokepoint"))
 	if uid == 0 {

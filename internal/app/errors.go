@@ -13,7 +13,7 @@ import (
 var (
 	// ErrUsage marks an invalid request. Nothing was touched.
 	ErrUsage = errors.New("wrong request")
-	// ErrFailed marks a run that came to its end with failed trials, or without any number.
+	// ErrFailed marks a run that ended by itself with failed trials, or without any number.
 	ErrFailed = errors.New("trials failed")
 	// ErrThreshold marks a threshold that was missed, or a regression.
 	ErrThreshold = errors.New("threshold missed")

@@ -38,7 +38,7 @@ func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	return f, err
 }
 
-// examine brings up a lab and asks it. If no lab can be made, that is a finding, not an error.
+// examine brings up a lab and queries it. If no lab can be made, that is a finding, not an error.
 func (f *Findings) examine(ctx context.Context, id string, j *journal.Journal, a *App) (err error) {
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()

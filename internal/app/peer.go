@@ -145,7 +145,7 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 // code takes the peer's code from the file, the environment or the user. No error contains the code.
 func (a *App) code(ctx context.Context, file, address string) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(CodeVariable)
-	if err := os.Unsetenv(CodeVariable); err != nil { // programs that we start do not need it
+	if err := os.Unsetenv(CodeVariable); err != nil { // the programs that we start do not need it
 		return host.Secret{}, err
 	}
 

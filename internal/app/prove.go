@@ -287,7 +287,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	return nil
 }
 
-// put makes the run of an experiment and notes its proof. It returns nil without a proof.
+// put makes the run of an experiment and notes its proof. It returns nil if there is no proof.
 func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) {
 	done, err := a.run(ctx, p)
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {

@@ -195,7 +195,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
 	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
-		x.result.Outcome = nil // its last trial failed because of that
+		x.result.Outcome = nil // its last trial failed because of the signal
 	}
 
 	return errors.Join(Dirty(undoErr), runErr, lost)

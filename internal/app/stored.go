@@ -196,8 +196,8 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 	return Derive(run, len(entries), st.Each(ctx, run.ID))
 }
 
-// Derive makes the document of a run of so many trials, one after the other. Unreadable trials are a caveat,
-// unless all are.
+// Derive makes the document of a run with a number of trials, one after the other. Unreadable trials are a
+// caveat, unless all are.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
 	debug.SetMemoryLimit(DocumentMemory) // also for writing it
 	debug.FreeOSMemory()                 // memory used for measuring

@@ -61,8 +61,8 @@ func CanTune(base *plan.Plan) error {
 	return nil
 }
 
-// usualChanges is for how many changes a plan cut to a budget leaves time, if its windows can be shortened
-// enough.
+// usualChanges is the number of changes for which a plan cut to a budget leaves time, if its windows can be
+// shortened enough.
 const usualChanges = 6
 
 // FitTune cuts the plan of one block until the budget has time for the router as found, for some changes,
@@ -581,7 +581,7 @@ func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 	return g.Store.AppendTrial(ctx, t)
 }
 
-// late reports whether half of the probes exceed the fastest one by more than the budget.
+// late reports whether half of the probes take longer than the fastest one by more than the budget.
 func (g *guard) late(t *record.Trial) bool {
 	rtts := metrics.Answered(t.Loaded) // sorted
 	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.maxDelay
