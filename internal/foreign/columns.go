@@ -94,7 +94,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// runTime returns when the run began whose id is in our comment, or the zero time.
+// runTime returns the start of the run whose id is in our comment, or the zero time.
 func runTime(comment string) time.Time {
 	const form = "20060102-150405"
 	id := strings.TrimPrefix(comment, " run ")

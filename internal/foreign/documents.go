@@ -30,7 +30,7 @@ func documents(text []byte) ([]document, error) {
 	}
 
 	var out []document
-	braces := 0 // in prose, that open no object
+	braces := 0 // braces in prose that do not begin an object
 	for from := 0; ; {
 		found := opening.FindIndex(text[from:])
 		if found == nil {
@@ -139,8 +139,8 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 	return out, nil
 }
 
-// within moves the error of a document to its place in the text. One without a place gets the document's
-// beginning, if the text holds more than that document.
+// within moves the error of a document to its place in the text. An error without a place gets the document's
+// beginning, if the text contains more than that document.
 func within(text []byte, d document, err error) error {
 	wrong, ok := errors.AsType[*Error](err)
 	if !ok {

@@ -219,7 +219,7 @@ func (f *flentFile) anonymous(text []byte) []byte {
 			var s string
 			seen[string(q)] = bytes.Clone(q)
 			if json.Unmarshal(q, &s) == nil && a.text(s) != s {
-				seen[string(q)], _ = json.Marshal(a.text(s)) // a string always can
+				seen[string(q)], _ = json.Marshal(a.text(s)) // a string can always be encoded
 			}
 		}
 		return seen[string(q)]

@@ -395,7 +395,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 
-	err = json.Unmarshal(b, &v) // whose error describes it
+	err = json.Unmarshal(b, &v) // its error describes it
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		e.Offset = 0 // it is within b
 	}

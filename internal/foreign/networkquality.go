@@ -125,7 +125,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 // zero time if there is no date.
 func qualityTime(text string) time.Time {
 	for _, layout := range []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05",
-		"2006-01-02 15:04:05 -0700"} { // each also with fractions of a second
+		"2006-01-02 15:04:05 -0700"} { // each may also have fractions of a second
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC()
 		}

@@ -83,7 +83,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		var found []speedLine
 		var err error
 		switch {
-		case strings.HasPrefix(l, "Got: "): // from one process of -multi; the sum follows, without a head
+		case strings.HasPrefix(l, "Got: "): // from one process of -multi; the sum follows, without a heading
 			l, number, _ := strings.Cut(strings.TrimPrefix(l, "Got: "), " from ")
 			if figures {
 				threads, figures = 1, false
@@ -280,7 +280,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	}
 
 	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
-		return nil, sizes, nil // kinds of keys that no VPN has: RSA, DSA, ECDSA, FFDH
+		return nil, sizes, nil // kinds of keys that no VPN uses: RSA, DSA, ECDSA, FFDH
 	}
 
 	if slices.ContainsFunc(fields[3:], notFinite.MatchString) {

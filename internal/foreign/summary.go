@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Heads of the tables printed by ministat and benchstat, the latter until 2022 and since.
+// Headings of the tables printed by ministat and benchstat, the latter until 2022 and since.
 var (
 	ministatHead  = regexp.MustCompile(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
 	ministatFile  = regexp.MustCompile(`(?m)^[x+*%#@O] (\S.*)$`)

@@ -34,7 +34,7 @@ func parseRate(cell string) (float64, error) {
 	return rate, nil
 }
 
-// wgRow splits a row of a table of wg-bench; ok is false for prose and for the line below a table's head.
+// wgRow splits a row of a table of wg-bench; ok is false for prose and for the line below a table's heading.
 func wgRow(l string) (cells []string, ok bool) {
 	if !strings.HasPrefix(l, "|") || strings.Trim(l, "|-: ") == "" {
 		return nil, false
@@ -77,7 +77,7 @@ func readWGBench(text []byte) ([]Result, error) {
 		cells, ok := wgRow(l)
 		if !ok {
 			if strings.HasPrefix(l, "|") && strings.Contains(l, "-") {
-				head = nil // the row was a head
+				head = nil // the row was a heading
 			}
 			continue
 		}
