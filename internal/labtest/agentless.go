@@ -180,7 +180,7 @@ func show(ctx context.Context, h host.Host) (map[string]string, error) {
 	return parseConfig(string(out))
 }
 
-// shown returns the configuration of a router, and the names there to which a setting refers.
+// shown returns the configuration of a router, and the names to which a setting refers there.
 func shown(ctx context.Context, h host.Host, s record.Setting) (config map[string]string, out []string,
 	err error) {
 	if config, err = show(ctx, h); err != nil {

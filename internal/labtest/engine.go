@@ -48,7 +48,7 @@ func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) che
 }
 
 // order is a node's request, after the ends are ready. Only the near one receives flows: it puts them on the
-// wire, for both.
+// wire, for both ends.
 type order struct {
 	Window record.Window `json:"window"`
 	Bps    float64       `json:"bps"`

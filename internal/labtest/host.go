@@ -118,7 +118,7 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 		defer close(p.done)
 		p.code = script(ctx, Call{Args: c.Args, Stdin: stdin, Stdout: outW, Stderr: errW, Host: h})
 		if ctx.Err() != nil {
-			p.code = 128 + 9 // as a killed process ends
+			p.code = 128 + 9 // like a killed process
 		}
 
 		outW.Close()
@@ -180,7 +180,7 @@ func Shell() map[string]Script {
 			return 0
 		},
 		"sleep": func(ctx context.Context, _ Call) int {
-			<-ctx.Done() // only ever started to be killed
+			<-ctx.Done() // only started to be killed
 			return 0
 		},
 	}

@@ -39,7 +39,7 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 // Conductor keeps one engine on a timeline, with a warm-up of a fifth of its window.
 type Conductor struct {
 	Length time.Duration
-	Drain  time.Duration // Drain is how long packets of the window may still take, at least 20 ms.
+	Drain  time.Duration // Drain is how long packets of the window may still be in transit, at least 20 ms.
 	Start  func()        // Start, if set, is called when the timeline is fixed.
 
 	mu     sync.Mutex
@@ -155,8 +155,8 @@ func Loads() map[string]record.Load {
 	}
 	for name, l := range loads {
 		if l.Protocol == "tcp" {
-			// A packet lost by a busy machine is sent again after 0.2 s, a connection's first after a second
-			// (RFC 6298): silence until then.
+			// A packet lost by a busy machine is sent again after 0.2 s, a connection's first one after a
+			// second (RFC 6298); until then there is silence.
 			l.Duration = 1200 * time.Millisecond
 			loads[name] = l
 		}

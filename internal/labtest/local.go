@@ -108,7 +108,7 @@ func Able(t testing.TB, what string, a check.Answer) {
 	}
 }
 
-// Refused skips the test if the kernel lets this user make no namespaces.
+// Refused skips the test if the kernel does not let this user make namespaces.
 func Refused(t testing.TB, err error) {
 	t.Helper()
 	if err != nil && os.Geteuid() != 0 && (errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(),

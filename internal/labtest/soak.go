@@ -64,7 +64,7 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 	return t
 }
 
-// SoakLength is the length of a soak's window, SoakEvery the time from the begin of one to that of the next,
+// SoakLength is the length of a soak's window, SoakEvery the time from the start of one to that of the next,
 // both in seconds.
 const SoakLength, SoakEvery = 300, 305
 

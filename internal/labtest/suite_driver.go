@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// driverTime bounds the suite: each reading is a command, and an emulated router starts a few per second.
+// driverTime bounds the suite: each reading is a command, and an emulated router can start a few per second.
 const driverTime = 4 * time.Minute
 
 // SettingsOf parses settings of the router, one per line: "KNOB=VALUE" or "KNOB.PORT=VALUE".
@@ -144,7 +144,7 @@ func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []strin
 		t.Errorf("series of %v: got none in %d", devices, len(got.Samples))
 	}
 
-	costUnknown := slices.ContainsFunc(got.Samples, func(s record.Samples) bool { // it reports that itself
+	costUnknown := slices.ContainsFunc(got.Samples, func(s record.Samples) bool { // it reports that
 		return strings.HasPrefix(s.Probe, "driver ") && s.Unavailable != ""
 	})
 	if got.Clock.BoundBefore <= 0 || got.Clock.BoundAfter <= 0 || len(got.Cost) == 0 != costUnknown {

@@ -73,7 +73,7 @@ func (w *Wire) SetMTU(node, port, text string) {
 	}
 }
 
-// slotOf returns, by the address, which of a lab's paths leads there.
+// slotOf returns which of a lab's paths leads to an address.
 func slotOf(to netip.Addr) int {
 	if to.Is4() {
 		b := to.As4()

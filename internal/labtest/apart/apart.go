@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// longVariable requests long tests by any value.
+// Any value of longVariable requests long tests.
 const longVariable = "CHOKEPOINT_LONG"
 
 // Wanted reports whether long tests were requested.

@@ -1,4 +1,4 @@
-// Package routeros plays a router with MikroTik's RouterOS: its console, for tests.
+// Package routeros plays a router with MikroTik's RouterOS, and its console, for tests.
 package routeros
 
 import (

@@ -210,7 +210,7 @@ func (r *running) statement(s *scope) {
 		}
 
 		if !r.inside {
-			select { // the next statement looks whether it was interrupted
+			select { // the next statement checks for an interruption
 			case <-r.stopped:
 			case <-time.After(t / 20):
 			}

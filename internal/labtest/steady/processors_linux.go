@@ -23,7 +23,7 @@ func allowed() []int {
 	return out
 }
 
-// pin holds this thread to a CPU.
+// pin restricts this thread to a CPU.
 func pin(CPU int) {
 	var set unix.CPUSet
 	set.Set(CPU)

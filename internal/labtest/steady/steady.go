@@ -18,8 +18,9 @@ import (
 
 const (
 	trials = 6
-	// repeats is in how many trials without a stalled CPU a time must be wrong. A bug is wrong in each;
-	// delays by other processes of a busy machine are not. With CHOKEPOINT_LONG, one trial counts.
+	// repeats is the number of trials without a stalled CPU in which a time must be wrong. With a bug it is
+	// wrong in each; delays by other processes of a busy machine do not repeat. With CHOKEPOINT_LONG, one
+	// trial suffices.
 	repeats = 3
 	// stallTime is how late a CPU must wake a sleeping thread to count as stalled. The kernel's scheduler
 	// wakes it within a few milliseconds, however many others want to run.
@@ -124,8 +125,8 @@ func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalle
 	return 0
 }
 
-// watchCPUs keeps a thread on each CPU that sleeps and wakes all the time; stop returns how late it woke at
-// most.
+// watchCPUs keeps a thread on each CPU that continually sleeps and wakes up; stop returns the maximum
+// lateness.
 func watchCPUs() (stop func() time.Duration) {
 	done := make(chan struct{})
 	var threads, ready sync.WaitGroup
