@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	return t.published(ctx, out)
 }
 
-// trials are made by a program, with plans in a directory.
+// Trials are made by a program, with plans in a directory.
 type trials struct {
 	program rig.Program
 	dir     string

@@ -36,7 +36,7 @@ type suite struct {
 	rows        []comparison
 }
 
-// suites are the rows of the issue that native sockets can answer.
+// suites are the rows of the issue that can be measured with native sockets.
 func suites() []suite {
 	return []suite{
 		{"tcp-super", "TCP goodput, packets of up to 64 KiB", []comparison{

@@ -69,7 +69,7 @@ func ours(name string) func(context.Context, *bench) (measured, error) {
 	}
 }
 
-// at returns where irtt's server listens.
+// at returns the address at which irtt's server listens.
 func (b *bench) at() string { return b.ends[1].Addr.String() + ":2112" }
 
 func irtt(ctx context.Context, b *bench) (measured, error) {

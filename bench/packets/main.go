@@ -192,7 +192,7 @@ func (b *bench) alone(ctx context.Context, _ string, flows int) error {
 	return nil
 }
 
-// modes: the ways to send frames, compared with BPF test-run frames; all counted in the driver.
+// modes: the ways of sending frames, compared with BPF test-run frames; all counted in the driver.
 func (b *bench) modes(ctx context.Context, where string, flows int) error {
 	fmt.Fprintf(b.out, "64-byte frames %s (IPv6: 84), one flow, one way, flat out, by what sends them; %d "+
 		"runs of %v each in shuffled blocks\n\n| IP | sent by | received, Mpps (least – most) | loss | "+
@@ -275,7 +275,7 @@ func quantile(delays []record.OneWay, q float64) float64 {
 		seen := int64(0)
 		for _, c := range d.Counts {
 			if seen += c.Packets; seen >= rank {
-				return float64(c.FromNs) * 33 / 32 // a bucket is at most this wide
+				return float64(c.FromNs) * 33 / 32 // the maximum width of a bucket
 			}
 		}
 	}

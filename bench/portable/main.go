@@ -25,7 +25,7 @@ func main() {
 	}
 
 	p := node.Parts()
-	const nowhere = "/chokepoint-has-no-proc" // nothing is readable there
+	const nowhere = "/chokepoint-has-no-proc" // there nothing is readable
 	p.Knobs, p.Handlers = nil, watch.Handlers(probe.Root{Proc: nowhere, Sys: nowhere, Dev: nowhere})
 	for verb := range p.Isolated {
 		if strings.HasPrefix(verb, host.FamilyTraffic) {

@@ -24,7 +24,7 @@ type Sums struct {
 // Loss returns the share of lost packets.
 func (s Sums) Loss() float64 { return float64(s.Lost) / float64(max(s.Sent, 1)) }
 
-// Sum adds up the flows of a load, and refuses one whose accounts do not balance.
+// Sum adds up the flows of a load. It returns an error if the accounts of one do not balance.
 func Sum(t *record.Traffic) (s Sums, err error) {
 	for _, f := range t.Flows {
 		if f.ReceiverNs <= 0 || f.Packets != nil && f.SenderNs <= 0 {

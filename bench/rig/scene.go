@@ -43,7 +43,7 @@ func Run(ctx context.Context, a *app.App, pl *plan.Plan, kind string, o app.RunO
 	err error) {
 	head := a.NewRun(pl)
 	head.Lab = kind
-	// Deriving the document bounds the process's memory, which the next run must not feel.
+	// Deriving the document sets a limit on the process's memory, which must not affect the next run.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	r, err := a.Run(ctx, pl, head, o)
 	if err != nil {

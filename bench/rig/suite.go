@@ -26,7 +26,7 @@ func Locked(file string) (unlock func(), err error) {
 
 	return func() {
 		_ = f.Close()           // which unlocks it
-		time.Sleep(time.Second) // flock is not fair: let others that wait get it
+		time.Sleep(time.Second) // flock is not fair: let waiting processes get it
 	}, nil
 }
 

@@ -28,7 +28,7 @@ import (
 
 const (
 	watchRole = "watch"
-	settle    = 500 * time.Millisecond // from a watcher's start to the first look at its clock
+	settle    = 500 * time.Millisecond // from a watcher's start to the first reading of its CPU time
 )
 
 func main() { os.Exit(rig.Main("telemetry", run)) }

@@ -98,8 +98,8 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 	}
 
 	if role != "" {
-		// A Ctrl-C of the controller's terminal reaches its whole group; the end of the connection determines
-		// when to stop, not the signal.
+		// A Ctrl-C at the controller's terminal reaches its whole process group; the end of the connection
+		// determines when to stop, not the signal.
 		parts := node.Parts()
 		parts.Sysctls = sysctls
 		return agent.Main(context.WithoutCancel(ctx), role, conn, parts)

@@ -215,7 +215,7 @@ func known(f record.Factors, c *factor.Catalogue) error {
 // nameIdentity describes what in the name of a factor of a family, such as a kernel setting, may identify its
 // author: the name or address of a network device; "" for nothing.
 func nameIdentity(name string) string {
-	plain, _ := factor.Split(name) // a place is one of the lab's
+	plain, _ := factor.Split(name) // a place that is one of the lab's
 	_, param, _ := strings.Cut(plain, ":")
 	for _, i := range identities {
 		if i.words != hostWords && i.form.MatchString(param) { // a kernel setting contains dots, too
@@ -242,7 +242,7 @@ func environments(all []record.Environment) []record.Environment {
 		of := record.Environment{Node: nodeForm.FindString(e.Node), Facts: map[string]string{}}
 		for _, name := range facts {
 			text := fact(e.Facts[name])
-			if name == "kernel" { // whose builder may be named after it
+			if name == "kernel" { // the kernel's build may be named after its builder
 				text = release.FindString(e.Facts[name])
 			}
 

@@ -90,7 +90,7 @@ type Result struct {
 	Clock       string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
 	Firewall    string   `json:"firewall,omitempty"`
 	GoodputBps  *float64 `json:"goodput_bps,omitempty"`
-	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; not if published
+	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; 0 if published
 	Retransmits *float64 `json:"retransmits,omitempty"`
 	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // of all cores together
 	CPUHigh     *float64 `json:"cpu_high_ratio,omitempty"`
@@ -398,8 +398,8 @@ func (c *Catalogue) source(r *row) string {
 
 var inYear = regexp.MustCompile(` \(\d{4}\)$`)
 
-// device returns a name from devices.csv, optionally followed by a year, or a text in brackets for what is no
-// device.
+// device returns a name from devices.csv, optionally followed by a year, or a text in brackets for something
+// other than a device.
 func (c *Catalogue) device(r *row) string {
 	name := r.one("device")
 	if _, ok := c.Device(inYear.ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
@@ -446,8 +446,8 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
-// IsDevice reports whether a row belongs to the device meant: "Turris Omnia (2021)" belongs to that and to
-// "Turris Omnia", ignoring case.
+// IsDevice reports whether a row belongs to the requested device: "Turris Omnia (2021)" belongs to that and
+// to "Turris Omnia", ignoring case.
 func IsDevice(device, meant string) bool {
 	return strings.EqualFold(device, meant) || strings.EqualFold(inYear.ReplaceAllString(device, ""), meant)
 }
@@ -464,7 +464,7 @@ func (c *Catalogue) SpeedsOf(device string) []Speed {
 	return slices.DeleteFunc(slices.Clone(c.Speeds), func(s Speed) bool { return s.Device != device })
 }
 
-// Names lists everything that has a result or is a device.
+// Names lists all names that have a result or are a device.
 func (c *Catalogue) Names() []string {
 	var names []string
 	for _, d := range c.Devices {

@@ -26,7 +26,7 @@ const (
 
 // Modes of an AEAD. Go and the kernel always use ModeAEAD.
 const (
-	ModeEVP  = "evp"  // a stream of data, as published tables have it: openssl speed -evp
+	ModeEVP  = "evp"  // a stream of data, as in published tables: openssl speed -evp
 	ModeAEAD = "aead" // a packet: with nonce, 13 bytes beside it, and tag: openssl speed -aead -evp
 )
 
@@ -35,7 +35,7 @@ type Algorithm struct {
 	Name       string
 	Operations []string
 	AEAD       bool
-	openssl    string // its name there, if it differs
+	openssl    string // the name there, if it differs
 }
 
 // Blocks reports whether its speed depends on the size of its input.

@@ -202,7 +202,7 @@ func modeConflict(c factor.Cell) string {
 	return ""
 }
 
-// CellOf returns what a cell of a plan measures on a node that has so many CPUs.
+// CellOf returns what a cell of a plan measures on a node with a number of CPUs.
 func CellOf(f factor.Cell, cpus int) Cell {
 	c := Cell{
 		Library:   LibraryFactor.Of(f),

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Command returns openssl's arguments for measuring a cell for so many seconds. -elapsed makes it divide by
-// time instead of its own CPU time, -mr makes the output machine-readable.
+// Command returns openssl's arguments for measuring a cell for a number of seconds. -elapsed makes it divide
+// by time instead of its own CPU time, -mr makes the output machine-readable.
 func (c Cell) Command(seconds int) []string {
 	args := []string{"speed", "-mr", "-elapsed", "-seconds", strconv.Itoa(seconds)}
 	if c.Threads > 1 {

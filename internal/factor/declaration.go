@@ -18,7 +18,7 @@ const (
 	Setting  Kind = iota // of a node, made by a knob
 	Path                 // what carries the traffic
 	Load                 // what is sent over a path
-	Activity             // who sends it: the load generator
+	Activity             // the load generator, which sends it
 )
 
 // Places determine where a plan may put a factor.
@@ -88,7 +88,7 @@ type Declaration struct {
 	Target Target
 	Knob   string
 	Value  func(level string) string
-	// PinsEnds: at an end of the traffic a level selects the CPUs of the load generator there, and is no
+	// PinsEnds: at an end of the traffic, a level selects the CPUs of the load generator there, and is not a
 	// setting.
 	PinsEnds bool
 	// OnCarrier is set if, placed at the machine that carries the lab, this is a setting of that machine, not
@@ -102,7 +102,7 @@ type Declaration struct {
 
 	// Without, if not nil, is the level with which others are compared.
 	Without *Without
-	// Follow lists factors whose level follows from this one's: a comparison need not hold them equal.
+	// Follow lists factors whose level follows from this one's: a comparison need not keep them equal.
 	Follow []Name
 	// Dependent factors exist only with certain levels of others. The presence of such a factor has no
 	// meaning by itself.
@@ -116,7 +116,7 @@ type Declaration struct {
 	// Leading ones come first in a label.
 	Rank    int
 	Leading bool
-	Quiet   bool // omitted, though leading, if no factor varies
+	Quiet   bool // omitted if no factor varies, although it is leading
 	// Short describes a level in a label, such as "1 stream", and Long in a sentence, such as "1500-byte
 	// packets". nil: Long is Short, and Short is "name level", with the level as returned by Plain, which
 	// omits defaults.
@@ -162,8 +162,8 @@ func (d Declaration) Words(level string) string {
 	return d.Label(level)
 }
 
-// Catalogue lists the factors that plans may use, in display order, in which defaults are also filled in. Of
-// two with the same name the second is the one at a place. A nil Catalogue has the factors declared by this
+// Catalogue lists the factors that plans may use, in display order, in which defaults are also filled in. If
+// two have the same name, the second is the one for a place. A nil Catalogue has the factors declared by this
 // package.
 type Catalogue struct {
 	Factors []Declaration

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// LevelError reports a text that is no level of a factor.
+// LevelError reports a text that is not a level of a factor.
 type LevelError struct {
 	Text string // as written
 	Want string // what is allowed
@@ -282,8 +282,8 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }
 
-// Found describes the rate of which a cell's load is a share: the rate that the cell Of, which is the same
-// but at full rate, turns out to carry.
+// Found describes the rate of which a cell's load is a share: that of the cell Of, which is the same but at
+// full rate, as it is measured.
 type Found struct {
 	Share float64 // of 1
 	Of    Cell

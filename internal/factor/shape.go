@@ -118,7 +118,7 @@ func NeedsDirection(s Shape, place string) (bool, string) {
 
 const (
 	defaultLinkMTU = 1500
-	maxPacket      = 65535 // the largest packet that IP has a length for, in bytes
+	maxPacket      = 65535 // the largest packet length possible in IP, in bytes
 	minIPv4MTU     = 576   // RFC 791: every host accepts packets of this size
 	minIPv6MTU     = 1280  // RFC 8200, section 5
 )
@@ -168,7 +168,7 @@ func NoWAN(s Shape, c Cell) string {
 	return ""
 }
 
-// portMTU returns the MTU that the cell sets on a port: the narrowest place wins.
+// portMTU returns the MTU that the cell sets on a port: the most specific place wins.
 func portMTU(c Cell, p Port) int {
 	for _, place := range []string{p.Node + "." + p.Port, p.Node, ""} {
 		level, _ := LinkMTU.At(c, place)

@@ -104,7 +104,8 @@ var slow = [...]struct {
 	{10 * time.Second, "bursts that a shaper or policer allows for seconds"},
 }
 
-// MinWindow bounds how far Fit shortens windows: TCP has left slow start, and a spike is not decisive.
+// MinWindow bounds how far Fit shortens windows: after that time TCP has left slow start, and a spike is not
+// decisive.
 const MinWindow = 3 * time.Second
 
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to

@@ -33,7 +33,7 @@ type matrix struct {
 	exclude []combination
 }
 
-// maxCells bounds the cells of a plan; more could never be run.
+// maxCells bounds the cells of a plan; a run of more would never end.
 const (
 	maxCells  = 10000
 	maxLabel  = 40    // bytes of a level's label

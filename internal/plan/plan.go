@@ -55,7 +55,7 @@ type Vocabulary struct {
 	Absent func(metric string, d record.Design, cell factor.Cell) string
 }
 
-// Error describes one thing that is wrong with a plan, and where.
+// Error describes one mistake in a plan, and where it is.
 type Error struct {
 	File   string // file name, or "--set PATH"; empty for the whole plan
 	Line   int    // from 1; 0 if the error has no place in a file

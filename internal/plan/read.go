@@ -70,7 +70,7 @@ func baseName(file string) string {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// reader walks the tree of one plan past its errors, which errs collects.
+// reader walks the tree of one plan. It continues after errors, which errs collects.
 type reader struct {
 	file     string
 	v        Vocabulary
@@ -186,7 +186,7 @@ func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
 	return e
 }
 
-// object reads a map with known keys. Of fields with the same name all are read.
+// object reads a map with known keys. If several fields have the same name, all are read.
 func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 	names := namesOf(fields)
 	return r.pairs(n, what, func(key, value *yaml.Node) error {

@@ -103,7 +103,7 @@ func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requi
 
 // metric resolves a short name to the full one.
 func (r *reader) metric(n *yaml.Node, name string) (string, error) {
-	switch name { // more than a full name without its unit
+	switch name { // any text other than a full name without its unit
 	case "pps":
 		return "packet_rate_pps", nil
 	case "loss":
@@ -142,7 +142,7 @@ type threshold struct {
 	parse     func(text string) (float64, bool)
 }
 
-// thresholds: the first that fits counts.
+// thresholds: the first match counts.
 var thresholds = [...]threshold{
 	{"_bps", "write a bit rate, such as 300M", func(text string) (float64, bool) {
 		v, err := unit.ParseBitrate(text)
@@ -211,8 +211,8 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	return where, nil
 }
 
-// checkWhere refuses a threshold that no cell can meet. A skipped cell counts: its threshold is missed, which
-// is shown.
+// checkWhere refuses a threshold that applies to no cell. A skipped cell counts: its threshold is missed,
+// which is shown.
 func (r *reader) checkWhere(p *Plan) {
 	for _, w := range r.where {
 		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !c.Has(w.req.Where) })

@@ -12,8 +12,8 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Defaults of a search. FD.io CSIT has 9001 frames a second as its minimum load; a slow router behind a
-// tunnel needs less.
+// Defaults of a search. FD.io CSIT's minimum load is 9001 frames a second; a slow router behind a tunnel
+// needs a lower one.
 const (
 	defaultMinPPS  = 1000
 	defaultMinBps  = 1e6
@@ -78,7 +78,7 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	}
 
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
-		// The maximum may be known only in the lab; any will do for checking the rest.
+		// The maximum may be known only in the lab; any value will do for checking the rest.
 		c := method.Config{Goals: s.Goals, Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
 		if err := c.Check(); err != nil {
 			return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))

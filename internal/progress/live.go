@@ -46,7 +46,8 @@ func Live(w *os.File, factors *factor.Catalogue) Sink {
 	return s
 }
 
-// utf8Locale reports whether the first non-empty setting names UTF-8. POSIX reads the settings in this order.
+// utf8Locale reports whether the first non-empty setting specifies UTF-8. POSIX reads the settings in this
+// order.
 func utf8Locale(settings ...string) bool {
 	first := strings.ToLower(cmp.Or(settings...))
 	return strings.Contains(first, "utf-8") || strings.Contains(first, "utf8")

@@ -99,7 +99,7 @@ func pad(text string, width int) string {
 }
 
 // runeWidth returns the number of columns of a character on a terminal. The ranges are the wide blocks of
-// Unicode's East Asian Width table; near misses only cost a column at the right edge.
+// Unicode's East Asian Width table; a small error only costs a column at the right edge.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) || unicode.Is(unicode.Cf, r):
@@ -118,8 +118,8 @@ var (
 	ascii  = []rune("_.-=+*#@")
 )
 
-// spark draws values as one character each, from 0 to the largest of them and of top; only the last width
-// values are shown.
+// spark draws values as one character each, from 0 to top, or to the largest value if that is larger; only
+// the last width values are shown.
 func (k look) spark(values []float64, top float64, width int) string {
 	over := len(values) - width
 	if over > 0 {

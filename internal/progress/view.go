@@ -29,7 +29,7 @@ type view struct {
 	block     string // from the name of the current row, "" if it is not part of it
 	label     string // of the current cell
 	cell      string // its identity
-	running   bool   // a trial is under way
+	running   bool   // a trial is in progress
 	phase     string
 	phaseFrom time.Time
 
@@ -63,7 +63,7 @@ type result struct {
 	sure      float64 // of the cause
 }
 
-// take folds one event into the view.
+// take updates the view by one event.
 func (v *view) take(e record.Event) {
 	v.general(e)
 	switch e.Event {
@@ -87,7 +87,7 @@ func (v *view) take(e record.Event) {
 	case Rate:
 		v.rate = e.Rate
 		v.pps = e.PPS
-		// Runs without bits show packets throughout.
+		// Runs without bit rates show packets throughout.
 		v.rates = appendLast(v.rates, cmp.Or(e.Rate, e.PPS), keepRates)
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)

@@ -118,8 +118,8 @@ func kinds() map[string][]Parameter {
 			{Name: "ingress", Quantity: Flag, Attribute: 15},
 			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
 			{Name: "split-gso", Quantity: Flag, Attribute: 17},
-			// A frame's overhead on the link beside the IP packet, and the minimum that it counts as: DSL,
-			// for example.
+			// A frame's overhead on the link beside the IP packet, and the minimum size that is counted: for
+			// DSL, for example.
 			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
 			{Name: "mpu", Quantity: Count, Attribute: 14},
 			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},

@@ -103,7 +103,7 @@ type guard struct {
 
 var errBeyond = errors.New("not what a peer does")
 
-// listen checks where something will listen. It replaces an unspecified address by the bound one.
+// listen checks where a program will listen. It replaces an unspecified address by the bound one.
 func (g guard) listen(at *netip.Addr, port int) error {
 	for _, b := range g.bind {
 		if at.IsUnspecified() && at.Is4() == b.Is4() {
@@ -179,7 +179,7 @@ func congestion(name string) error {
 	return nil
 }
 
-// checked vets a request, which check may change.
+// checked vets a request, which check may modify.
 func checked[T any](check func(*T) error) func(first json.RawMessage) (any, error) {
 	return func(first json.RawMessage) (any, error) {
 		var asked T

@@ -1,5 +1,5 @@
-// Package unit defines the quantities that cross package borders and their human spelling. Values are in base
-// units; scaling happens only here, when text is made.
+// Package unit defines the quantities that cross package borders, and how they are written for people. Values
+// are in base units; scaling happens only here, when text is made.
 package unit
 
 import (
@@ -89,8 +89,8 @@ func Significant(v float64, n int) string {
 	return strconv.FormatFloat(v, 'f', max(0, n-1-int(math.Floor(math.Log10(math.Abs(v))))), 64)
 }
 
-// Nanoseconds prints a duration given in nanoseconds with three significant digits and the unit the field
-// uses: "8.50 µs", "1.20 ms".
+// Nanoseconds prints a duration given in nanoseconds with three significant digits and the unit usual in the
+// field: "8.50 µs", "1.20 ms".
 func Nanoseconds(ns float64) string { return scaled(ns, "ns") }
 
 // Percent prints a ratio as a percentage with three significant digits.
@@ -138,7 +138,7 @@ func Seconds(d time.Duration) string {
 // the ticks of an axis.
 type Scale struct {
 	Div  float64 // divide by this
-	Unit string  // then this is the unit: "Gbit/s", "µs", "%", ""
+	Unit string  // the unit is then "Gbit/s", "µs", "%" or ""
 }
 
 // ScaleOf picks the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, ns, s, ratio, count, W, °C) by
@@ -171,7 +171,7 @@ func ScaleOf(base string, largest float64) Scale {
 // without prefix stay whole.
 func (s Scale) Number(v float64) string {
 	x := v / s.Div
-	if s.Unit == "cycles" { // which have no prefixes
+	if s.Unit == "cycles" { // they have no prefixes
 		return Grouped(x)
 	}
 
@@ -206,7 +206,7 @@ func System(goos string) string {
 	return goos
 }
 
-// Count prints a number of things: "1 trial", "3 trials".
+// Count prints a number with its noun: "1 trial", "3 trials".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

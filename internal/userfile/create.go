@@ -165,7 +165,7 @@ func Resolve(path string) (real string, err error) {
 	return real, err
 }
 
-// openDir opens a directory by an absolute path without links. It refuses one put there meanwhile.
+// openDir opens a directory by an absolute path without links. It refuses a link put there meanwhile.
 func openDir(dir string) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	fd, err := unix.Open("/", flags, 0)
