@@ -198,7 +198,7 @@ func parseBSDMTU(text string) (string, error) {
 	_, mtu, _ := strings.Cut(first, " mtu ")
 	n, err := strconv.Atoi(strings.TrimSpace(mtu))
 	if err != nil {
-		return "", fmt.Errorf("ifconfig says %q, want an mtu", told(first))
+		return "", fmt.Errorf("ifconfig printed %q, want an mtu", told(first))
 	}
 
 	return strconv.Itoa(n), nil
@@ -207,7 +207,7 @@ func parseBSDMTU(text string) (string, error) {
 func parseBSDForwarding(text string) (string, error) {
 	words := strings.Fields(text)
 	if len(words) != 2 {
-		return "", fmt.Errorf("sysctl says %q, want two numbers", told(text))
+		return "", fmt.Errorf("sysctl printed %q, want two numbers", told(text))
 	}
 	return string(knob.Forwarding(words[0] != "0", words[1] != "0")), nil
 }

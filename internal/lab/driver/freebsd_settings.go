@@ -168,7 +168,7 @@ func parsePFLimits(text string) (l pfLimits, err error) {
 	}
 
 	if err != nil || l.states < 0 {
-		return l, fmt.Errorf("pfctl says %q, want a limit of states", told(text))
+		return l, fmt.Errorf("pfctl printed %q, want a limit of states", told(text))
 	}
 
 	return l, nil
@@ -318,9 +318,9 @@ func parseBSDIdle(text string) (string, error) {
 	ours := n[3]
 	switch {
 	case err != nil || len(words) != len(n):
-		return "", lacks("setkey says %q; by hand: kldload ipsec", told(text))
+		return "", lacks("setkey printed %q; by hand: kldload ipsec", told(text))
 	case printed < all:
-		return "", lacks("setkey -DP tells %d of %d policies, as its socket holds no more; by "+
+		return "", lacks("setkey -DP printed %d of %d policies, as its socket holds no more; by "+
 			"hand: sysctl kern.ipc.maxsockbuf=16777216, or fewer of them", printed, all)
 	case clash > 0:
 		return "", lacks("it has %d policies of others with the same selectors", clash)

@@ -65,7 +65,7 @@ func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64,
 	out, err := shell(ctx, h, bsdClock+"d=$1; clock; sysctl -n vfs.timestamp_precision", dir)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if err == nil && len(lines) != 3 {
-		err = fmt.Errorf("it says %q, want a time, that of booting and a precision", told(out))
+		err = fmt.Errorf("it printed %q, want the time, the boot time and a precision", told(out))
 	}
 
 	if err != nil {
@@ -165,18 +165,18 @@ type bsdSample struct {
 // otherwise its work would look like that of any other part of the kernel.
 var bsdSources = []source{
 	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
-		"if_io_tqg_N, and system_ns that of the rest", "sysctl tells no kern.cp_times", readCPTimes},
+		"if_io_tqg_N, and system_ns that of the rest", "sysctl has no kern.cp_times", readCPTimes},
 	{"softnet", "of the core's netisr queues, where a packet counts once for each protocol, from netstat -Q",
-		"netstat -Q tells nothing", readNetisr},
-	{"netdev", "of the device, from netstat -i", "netstat -i tells nothing", readBSDDevices},
+		"netstat -Q prints nothing", readNetisr},
+	{"netdev", "of the device, from netstat -i", "netstat -i prints nothing", readBSDDevices},
 	{"conntrack", "states of pf: those now, their limit, packets dropped because there was no room for one " +
 		"(memory), and states that were there already (state-insert)",
 		"pf is not in use, or not for this user", readPFInfo},
-	{"memory", "from hw.physmem and vm.stats.vm.v_free_count", "sysctl tells no memory", readBSDMemory},
+	{"memory", "from hw.physmem and vm.stats.vm.v_free_count", "sysctl reports no memory", readBSDMemory},
 	{"cpufreq", "from dev.cpu.0.freq and freq_levels, as set, or measured where the processor chooses it",
-		"sysctl tells no dev.cpu.0.freq", readBSDFreq},
+		"sysctl has no dev.cpu.0.freq", readBSDFreq},
 	{"thermal", "of a core or zone, from sysctl",
-		"sysctl tells no temperature; coretemp or amdtemp is not loaded", readBSDThermal},
+		"sysctl reports no temperature; coretemp or amdtemp is not loaded", readBSDThermal},
 	{"kthreads", "CPU time of the threads wg_tqg_N, which encrypt for WireGuard", "no such threads run",
 		readWGThreads},
 }

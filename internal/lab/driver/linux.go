@@ -42,13 +42,13 @@ func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// tellSystem prints the system's release files, and the kernel's release.
-const tellSystem = `for f in /etc/os-release /etc/openwrt_release; do
+// printSystem prints the system's release files, and the kernel's release.
+const printSystem = `for f in /etc/os-release /etc/openwrt_release; do
 [ ! -r $f ] || head -n 100 $f; echo; done; echo "KERNEL=$(uname -r)"; echo "MACHINE=$(uname -m)"`
 
 // Facts implements Describing.
 func (Linux) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
-	out, err := shell(ctx, h, tellSystem)
+	out, err := shell(ctx, h, printSystem)
 	if err != nil {
 		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
 	}
@@ -241,7 +241,7 @@ func (x Linux) settingOf(name string) (setting, error) {
 
 // WithoutNAT implements Advising.
 func (Linux) WithoutNAT() string {
-	return "nft -a list ruleset, and nft delete rule for what says masquerade or snat; or iptables -t nat " +
+	return "nft -a list ruleset, and nft delete rule for rules with masquerade or snat; or iptables -t nat " +
 		"-S, and iptables -t nat -D"
 }
 
@@ -493,7 +493,7 @@ func linkCounters(h host.Host, devices []string, all map[string]map[string]uint6
 		c := all[dev]
 		for _, name := range []string{"rx_bytes", "rx_packets", "tx_bytes", "tx_packets"} {
 			if _, ok := c[name]; !ok {
-				return nil, fmt.Errorf("read counters on %s: none is told of %s", h.Name(), dev)
+				return nil, fmt.Errorf("read counters on %s: none is reported for %s", h.Name(), dev)
 			}
 		}
 

@@ -319,7 +319,7 @@ func parseUptime(text string) (int64, error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(text), " ")
 	s, err := strconv.ParseFloat(first, 64)
 	if err != nil || s < 0 || s > 1e10 {
-		return 0, fmt.Errorf("/proc/uptime says %q", text)
+		return 0, fmt.Errorf("/proc/uptime contains %q", text)
 	}
 
 	return int64(math.Round(s*100)) * uptimeStepNs, nil

@@ -156,17 +156,17 @@ func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []rec
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// tellFacts prints the board as ubus describes it and the settings of services, and then runs tellSystem.
-const tellFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
+// printFacts prints the board as ubus describes it and the settings of services, and then runs printSystem.
+const printFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
 for o in network.@globals[0].packet_steering network.@globals[0].steering_flows \
 firewall.@defaults[0].flow_offloading firewall.@defaults[0].flow_offloading_hw; do
 v=$(uci -q get "$o") && echo "uci:${o%%.*}.${o##*.}=$v"; done
 for s in /var/run/sqm/*.state; do [ -f "$s" ] && s=${s##*/} && echo "sqm:${s%.state}=on"; done
-` + tellSystem
+` + printSystem
 
 // Facts implements Describing.
 func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
-	out, err := shell(ctx, h, tellFacts)
+	out, err := shell(ctx, h, printFacts)
 	if err != nil {
 		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
 	}
@@ -183,7 +183,7 @@ func addFact(facts map[string]string, name, value string) {
 	}
 }
 
-// parseFacts parses the output of tellFacts: the answer of procd's system board on a line, then "name=value".
+// parseFacts parses the output of printFacts: the answer of procd's system board on a line, then "name=value".
 // It leaves out the router's name.
 func parseFacts(text string) map[string]string {
 	first, rest, _ := strings.Cut(text, "\n")

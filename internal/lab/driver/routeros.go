@@ -254,7 +254,7 @@ func parseItems(text string) ([]item, error) {
 	for _, v := range list {
 		fields, ok := v.(map[string]any)
 		if !ok || err != nil {
-			return nil, fmt.Errorf("the console says %q, want JSON objects",
+			return nil, fmt.Errorf("the console printed %q, want JSON objects",
 				told(text))
 		}
 

@@ -290,7 +290,7 @@ func parseROSSample(text string) (s taken, err error) {
 	first, ours := strings.CutPrefix(strings.TrimSpace(parts[0]), sampleMark)
 	s.at, err = strconv.ParseInt(first, 10, 64)
 	if err != nil || !ours || len(parts) != 1+len(rosSample()) {
-		return s, fmt.Errorf("the console says %q in %d parts, want a sample in %d",
+		return s, fmt.Errorf("the console printed %q in %d parts, want a sample in %d",
 			told(text), len(parts), 1+len(rosSample()))
 	}
 
@@ -359,19 +359,19 @@ func (s taken) take(part int, i item) {
 // rosSources are the probes whose series RouterOS has.
 var rosSources = []source{
 	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; " +
-		"unclassified_ns is work whose kind is not told", notTold, nil},
-	{"netdev", "from /interface/print stats", notTold, nil},
-	{"memory", "from /system/resource", notTold, nil},
-	{"conntrack", "connections tracked now, and at most", notTold, nil},
-	{"cpufreq", "now, from /system/resource", notTold, nil},
+		"unclassified_ns is work of an unreported kind", notReported, nil},
+	{"netdev", "from /interface/print stats", notReported, nil},
+	{"memory", "from /system/resource", notReported, nil},
+	{"conntrack", "connections tracked now, and at most", notReported, nil},
+	{"cpufreq", "now, from /system/resource", notReported, nil},
 	ofPeers,
 }
 
 // ofPeers describes the series of WireGuard's peers, on every system.
 var ofPeers = source{wireguardProbe, "of the peer, read before the first trial and after each",
-	"no peer is told of", nil}
+	"no peer is reported", nil}
 
-const notTold = "the router does not tell it"
+const notReported = "the router does not report it"
 
 // rosTables converts samples to the series that the probes record, or gives the reason why there are none.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
@@ -381,9 +381,9 @@ func rosTables(samples []taken, offset int64, why string) []record.Samples {
 	out := seriesOf(rosSources, samples, offset, why, counter("unclassified_ns", "ns"),
 		counter("tx_queue_dropped", "count"), counter("fastpath_rx_packets", "count"))
 	for _, name := range []string{"softirq", "softnet", "snmp", "qdisc", costProbe} {
-		s := record.Samples{Probe: name, Scope: record.ScopeHost, Unavailable: "RouterOS does not tell it"}
+		s := record.Samples{Probe: name, Scope: record.ScopeHost, Unavailable: "RouterOS does not report it"}
 		if name == costProbe {
-			s.Unavailable = "what the sampling costs the router is not known: RouterOS does not tell the " +
+			s.Unavailable = "what the sampling costs the router is unknown: RouterOS does not report the " +
 				"CPU time of a script"
 		}
 

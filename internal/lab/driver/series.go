@@ -31,7 +31,7 @@ func relate(read func() (at, step int64, err error)) (related, error) {
 	return related{at + step/2 - (before + half), half + max(step/2, 1)}, nil
 }
 
-// until returns the clock for what was sampled between two readings of it, and the offset to apply.
+// until returns the clock's relation for samples taken between two readings, and the offset to apply.
 func (r related) until(later related) (c record.Clock, offset int64) {
 	c = record.Clock{
 		OffsetBefore: r.offset,
