@@ -68,7 +68,7 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 
 	if b.empty() {
 		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to give away, and no speed of "+
-			"its ciphers", d.Run.ID), "chokepoint show "+d.Run.ID+" says what was measured")
+			"its ciphers", d.Run.ID), "chokepoint show "+d.Run.ID+" shows what was measured")
 	}
 
 	if err := b.check(); err != nil {
@@ -90,7 +90,7 @@ func (b *Bundle) settle(c *factor.Catalogue) error {
 		switch found := identity(text.text); {
 		case found != "":
 			return check.WithHint(fmt.Errorf("%s %q holds %s", text.what, text.text, found),
-				"a bundle tells of a device, not of its owner: leave that out")
+				"a bundle describes a device, not its owner: leave that out")
 		case len(text.text) > text.most, text.text != check.Plain(text.text),
 			text.text != strings.TrimSpace(text.text):
 			return fmt.Errorf("%s is not a line of at most %d bytes", text.what, text.most)

@@ -124,7 +124,7 @@ func (f *crusaderFile) result(direction string) *Result {
 	r.set(factor.Direction, direction)
 	r.setNumber(factor.IP, f.ip())
 	if f.Overload {
-		r.lack("a server that keeps up: crusader told of its overload")
+		r.lack("a server that keeps up: crusader reported its overload")
 	}
 
 	return &r

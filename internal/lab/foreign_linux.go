@@ -241,7 +241,7 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 			return errLogin(strings.TrimSpace(err.Error()),
 				"--image-key FILE names a private key, --image-password FILE a file that holds a password")
 		case !known || code != 255: // 255 is ssh's own exit code
-			return errLogin(strings.TrimSpace(err.Error()), "the guide says what an image needs")
+			return errLogin(strings.TrimSpace(err.Error()), "the guide lists what an image needs")
 		}
 
 		select {

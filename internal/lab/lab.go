@@ -57,7 +57,7 @@ type supply struct {
 	carried bool                            // carried by a machine, the node HostNode
 	dir     string                          // its directory on this machine, "" if none
 	owned   bool                            // down also removes every change
-	// regularly runs a function from time to time, until it fails or the lab goes down.
+	// regularly runs a function at intervals, until it fails or the lab goes down.
 	regularly func(func(context.Context) error)
 	// lead makes the nodes route a tunnel's slot separately from the plain path until the returned function
 	// is called, if the network is not the lab's own. nil: routing needs no help, or there can be no tunnel.

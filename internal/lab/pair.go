@@ -21,8 +21,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Pair describes a lab of two machines with whatever lies between them: this one is the near node, the one on
-// which chokepoint peer waits the far one. The topology's router stands for the path between, which is not
+// Pair describes a lab of two machines with whatever lies between them: this one is the near node; the one on
+// which chokepoint peer waits is the far node. The topology's router stands for the path between, which is not
 // under our control. Nothing is changed on either machine.
 type Pair struct {
 	ID      string

@@ -134,7 +134,7 @@ func openDrops(tracing string) (Sampler, error) {
 
 	reasons, err := parseDropFormat(text)
 	if err != nil {
-		return nil, absent("this kernel does not tell why it drops packets (since Linux 5.17): %v", err)
+		return nil, absent("this kernel does not report why it drops packets (since Linux 5.17): %v", err)
 	}
 
 	s := &dropsSampler{at: map[uint64]int{}, columns: columns{"skb_drops"}}

@@ -108,7 +108,7 @@ func KernelRelease() string {
 // file records the first line of a file as a fact, if there is one.
 func (f *facts) file(name, path string) { f.optional(name, readWord(path)) }
 
-const notLinux = "not told by this kernel"
+const notLinux = "not reported by this kernel"
 
 // kernel records version, timer, and the boot parameters that affect speed.
 func (f *facts) kernel() {

@@ -127,7 +127,7 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	}
 
 	c.Run.Skipped = append(c.Run.Skipped, cells...)
-	c.tellSkipped(cells)
+	c.reportSkipped(cells)
 	if c.Learnt == nil {
 		return nil
 	}

@@ -150,6 +150,6 @@ func translates(ctx context.Context, l *lab.Lab, ip int) bool {
 		return false
 	}
 
-	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{leastTold}, Tries: discoverTries})
+	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{minTagged}, Tries: discoverTries})
 	return err == nil && len(got.Back) > 0 && w.translates(ctx) == "near"
 }

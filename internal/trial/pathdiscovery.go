@@ -185,7 +185,7 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 // translates returns whether the near end's datagrams come from its own address: "near" or "none".
 func (w way) translates(ctx context.Context) string {
 	w.far.Hears = w.near.Addr // only that address gets answers
-	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{leastTold}, Tries: discoverTries})
+	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{minTagged}, Tries: discoverTries})
 	switch {
 	case err != nil:
 		return ""
@@ -196,8 +196,8 @@ func (w way) translates(ctx context.Context) string {
 	return "none"
 }
 
-// leastTold is the smallest datagram that has room for a tag.
-const leastTold = 100
+// minTagged is the smallest datagram that has room for a tag.
+const minTagged = 100
 
 // deviceTo returns the device of an end that leads to the other end, "" if unknown.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {

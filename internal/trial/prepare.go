@@ -52,12 +52,12 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 		}
 	}
 
-	c.tellSkipped(skipped)
+	c.reportSkipped(skipped)
 	return c.fingerprint(ctx)
 }
 
-// tellSkipped reports each reason once, with the cells skipped for it.
-func (c *Campaign) tellSkipped(skipped []record.Skipped) {
+// reportSkipped reports each reason once, with the cells skipped for it.
+func (c *Campaign) reportSkipped(skipped []record.Skipped) {
 	var reasons []string
 	cells := map[string][]record.Factors{}
 	for _, s := range skipped {

@@ -136,7 +136,7 @@ func (s trialCheck) heatUnseen() string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
 			table, _ := metrics.SamplesOf(n, probe)
 			if table != nil &&
-				slices.ContainsFunc(table.Names, tellsThrottling) {
+				slices.ContainsFunc(table.Names, showsThrottling) {
 				return ""
 			}
 		}
@@ -183,8 +183,8 @@ func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) st
 	return strings.Join(order, "; ")
 }
 
-// tellsThrottling reports whether throttleSign can read a column.
-func tellsThrottling(name string) bool {
+// showsThrottling reports whether throttleSign can read a column.
+func showsThrottling(name string) bool {
 	label, stem := parted(name)
 	return strings.Contains(stem, "throttle") || stem == "limit_hz" || stem == "cooling_state" && slows(label)
 }

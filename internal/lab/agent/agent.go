@@ -173,9 +173,9 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, p.Sysctls, may, guarded)
 	}
 
-	maps.Copy(handlers, map[string]host.Handler{VerbCounters: host.Answering(tellCounters),
+	maps.Copy(handlers, map[string]host.Handler{VerbCounters: host.Answering(readCounters),
 		VerbEcho: host.Asked(echo), VerbReach: host.Answering(reach),
-		VerbReassembly: host.Answering(tellReassembly), VerbRoute: host.Answering(route),
+		VerbReassembly: host.Answering(readReassembly), VerbRoute: host.Answering(route),
 		VerbFacing: host.Answering(facing), VerbFree: asking(free),
 		VerbExec: host.Asked(execute), VerbArrange: host.Answering(arrange)})
 	if role == LineRole {

@@ -31,8 +31,8 @@ const (
 	VerbFacing     = "path/facing"
 )
 
-// tellCounters answers a list of device names with their counters.
-func tellCounters(_ context.Context, devices []string) (out map[string]kernel.LinkCounters, err error) {
+// readCounters answers a list of device names with their counters.
+func readCounters(_ context.Context, devices []string) (out map[string]kernel.LinkCounters, err error) {
 	out = map[string]kernel.LinkCounters{}
 	for _, d := range devices {
 		if out[d], err = kernel.Counters(d); err != nil {
@@ -42,8 +42,8 @@ func tellCounters(_ context.Context, devices []string) (out map[string]kernel.Li
 	return out, nil
 }
 
-// tellReassembly answers with the used share of the memory for fragments.
-func tellReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
+// readReassembly answers with the used share of the memory for fragments.
+func readReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
 
 // EchoAt asks a node to return datagrams to an address, until the session ends. It answers once it listens.
 type EchoAt struct {

@@ -28,8 +28,8 @@ import (
 var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
-// mostWords is how many lines are kept of a daemon's output, the first and the last.
-const mostWords = 4
+// maxLines is how many lines are kept of a daemon's output, the first and the last.
+const maxLines = 4
 
 // start runs a session's daemon until ctx ends; gone is closed when it has ended, and last returns its last
 // lines.
@@ -49,8 +49,8 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 		mu.Lock()
 		defer mu.Unlock()
 		words = append(words, check.Plain(line))
-		if len(words) > mostWords {
-			words = slices.Delete(words, mostWords/2, mostWords/2+1)
+		if len(words) > maxLines {
+			words = slices.Delete(words, maxLines/2, maxLines/2+1)
 		}
 	}
 	out := host.Lines(process.Stdout(), note)

@@ -12,8 +12,8 @@ import (
 // one.
 const divertTable = 1018
 
-// Divert redirects routes through neighbours on one device to another, point-to-point device while that
-// exists, and packets to some more addresses. The routes themselves stay unchanged.
+// Divert redirects the routes through neighbours on one device, and packets to further addresses, to a
+// point-to-point device while that exists. The routes themselves stay unchanged.
 func Divert(from, to string, besides ...netip.Addr) (err error) {
 	defer func() {
 		if err != nil {

@@ -91,7 +91,7 @@ func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 
 	// struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu.
 	if p[1] > ethernet || binary.NativeEndian.Uint16(p[2:]) != 0 || binary.NativeEndian.Uint16(p[6:]) != 0 {
-		return nil, errors.New("counts bytes besides those of the frame, which could not be restored")
+		return nil, errors.New("counts bytes in addition to those of the frame, which could not be restored")
 	}
 
 	burst := ticksToBytes(uint32(word(p, 7)), rate)

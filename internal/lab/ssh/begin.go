@@ -46,7 +46,7 @@ func (a *afterBegin) Read(p []byte) (int, error) {
 
 		a.begun = strings.TrimSpace(string(line)) == begins
 		if a.skipped += len(line); a.skipped > maxHello {
-			return 0, errors.New("its login shell says more than any does")
+			return 0, errors.New("its login shell prints more than any should")
 		}
 	}
 	return a.from.Read(p)

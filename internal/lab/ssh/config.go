@@ -75,7 +75,7 @@ func included(text string, depth int) (whole string, err error) {
 		}
 
 		if strings.ContainsAny(rest, "%$\"'\\") {
-			return "", check.WithHint(fmt.Errorf("who can change what it includes cannot be told: %s",
+			return "", check.WithHint(fmt.Errorf("it is unknown who can change what it includes: %s",
 				check.Plain(strings.TrimSpace(line))), "write out the path, without quotes and variables")
 		}
 

@@ -308,7 +308,7 @@ func checkVersion(text string) check.Answer {
 	}
 
 	if !told {
-		return check.CouldNotTell("openvpn does not tell its version")
+		return check.CouldNotTell("openvpn does not print its version")
 	}
 
 	if major < 2 || major == 2 && minor < 6 {

@@ -82,8 +82,8 @@ func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, err
 		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0))
 }
 
-// tellsThreads reports whether the kernel accounts for each thread.
-const tellsThreads = true
+// reportsThreads reports whether the kernel accounts for each thread.
+const reportsThreads = true
 
 // OwnThread gives the calling goroutine a thread of its own, which dies with it, with precise timers. It
 // returns the thread's id.

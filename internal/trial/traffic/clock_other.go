@@ -12,8 +12,8 @@ import (
 // sleepUntil sleeps until CLOCK_MONOTONIC reaches at.
 func sleepUntil(at int64) { time.Sleep(time.Duration(at - Monotonic())) }
 
-// tellsThreads: the use of each thread is unknown, as goroutines have no threads of their own.
-const tellsThreads = false
+// reportsThreads: the use of each thread is unknown, as goroutines have no threads of their own.
+const reportsThreads = false
 
 // OwnThread leaves the calling goroutine on its present thread.
 func OwnThread() int { return 0 }

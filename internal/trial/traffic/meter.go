@@ -142,7 +142,7 @@ func UsageBetween(start, end Mark) record.EndUsage {
 		EdgeLateNs:  max(start.late, end.late),
 	}
 	u.NUMANodes = numaNodes(u.CPUs)
-	if !tellsThreads {
+	if !reportsThreads {
 		return u
 	}
 
