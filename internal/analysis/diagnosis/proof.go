@@ -162,8 +162,8 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	p.check(p.falls() && slack(relative))
 }
 
-// minDead is the number of untouched windows without any traffic from which on a limit that lets some traffic
-// through is ruled out.
+// minDead is the minimum number of untouched windows without any traffic that rules out a limit which lets some
+// traffic through.
 const minDead = 6
 
 // checkDead decides if no untouched window has a rate. Traffic during a step, in at least two blocks, refutes
