@@ -31,7 +31,8 @@ func TestOpening(t *testing.T) {
 	}
 
 	for _, want := range []string{`id="rates"`, `id="bottleneck"`, `id="path"`,
-		"<i>Fix</i> spread received packets", "86 % sure", "▶ wan", "0 to 15 Gbit/s", ">Range (n\u00a0=\u00a03)<"} {
+		"<i>Fix</i> spread received packets", "86 % sure", "▶ wan", "0 to 15 Gbit/s",
+		">Range (n\u00a0=\u00a03)<"} {
 		if !strings.Contains(screen, want) {
 			t.Errorf("the first screen lacks %q", want)
 		}

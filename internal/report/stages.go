@@ -308,7 +308,10 @@ func (s strip) Draw(width float64) *canvas {
 
 	if len(shared) > 0 {
 		one := shared.top()
-		one.Label += ", shared by all nodes"
+		if one.Utilisation != nil { // of cores; else it is what takes them
+			one.Label += ", shared by all nodes"
+		}
+
 		k.box(marked(one.Choke, "node", " choke"), 2, k.h+4, width-4, stageRow, 6)
 		drawStage(k, one, 12, k.h+6, width-24)
 		k.h += stageRow + 6
