@@ -22,8 +22,8 @@ import (
 )
 
 // Pair describes a lab of two machines with whatever lies between them: this one is the near node; the one on
-// which chokepoint peer waits is the far node. The topology's router stands for the path between, which is not
-// under our control. Nothing is changed on either machine.
+// which chokepoint peer waits is the far node. The topology's router stands for the path between, which is
+// not under our control. Nothing is changed on either machine.
 type Pair struct {
 	ID      string
 	Address string // "host:port" of the peer

@@ -162,13 +162,13 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	p.check(p.falls() && slack(relative))
 }
 
-// minDead is the minimum number of untouched windows without any traffic that rules out a limit which lets some
-// traffic through.
+// minDead is the minimum number of untouched windows without any traffic that rules out a limit which lets
+// some traffic through.
 const minDead = 6
 
 // checkDead decides if no untouched window has a rate. Traffic during a step, in at least two blocks, refutes
-// a finding that predicts no help from that step: one with less of the resource, or one that should not change
-// the rate.
+// a finding that predicts no help from that step: one with less of the resource, or one that should not
+// change the rate.
 func (p *Proof) checkDead(d Steps) {
 	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0

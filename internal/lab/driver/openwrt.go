@@ -183,8 +183,8 @@ func addFact(facts map[string]string, name, value string) {
 	}
 }
 
-// parseFacts parses the output of printFacts: the answer of procd's system board on a line, then "name=value".
-// It leaves out the router's name.
+// parseFacts parses the output of printFacts: the answer of procd's system board on a line, then
+// "name=value". It leaves out the router's name.
 func parseFacts(text string) map[string]string {
 	first, rest, _ := strings.Cut(text, "\n")
 	facts := parseSystem(rest)

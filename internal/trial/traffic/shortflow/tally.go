@@ -40,8 +40,8 @@ func (t *flowTally) launch(intended, at int64) {
 	}
 }
 
-// A connection not made within connectionDue of its intended start counts as tardy: Linux repeats a lost first
-// packet after a second.
+// A connection not made within connectionDue of its intended start counts as tardy: Linux repeats a lost
+// first packet after a second.
 const connectionDue = 200 * time.Millisecond
 
 // connected records a handshake that ended at a time.
