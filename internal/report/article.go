@@ -89,11 +89,12 @@ func (a *article) summary() {
 	a.paragraph(h.Lead)
 	a.items(h.Alerts)
 	a.points(h.Points)
-	if len(h.Verdict) > 0 {
+	verdicts := a.v.verdictItems()
+	if len(verdicts) > 0 {
 		a.title(diagnosisTitle + ":")
 	}
 
-	for _, x := range h.Verdict {
+	for _, x := range verdicts {
 		x.Evidence = nil // in the section on it
 		a.item(x)
 	}
@@ -226,7 +227,7 @@ func (a *article) bottleneck() {
 	}
 
 	for i, f := range all {
-		a.heading("### ", upperFirst(f.Verdict.Text)+bracket(f.who()+f.sure()))
+		a.heading("### ", upperFirst(f.Verdict.Text)+bracket(a.v.who(f, 0)+f.sure()))
 		if len(f.Labels) > 2 {
 			a.paragraph("Cells: " + strings.Join(f.Labels, "; ") + ".")
 		}

@@ -99,9 +99,12 @@ func (o opening) LeftOnPhone() int {
 	return o.Left() + len(filter(o.Shown(), func(l limit) bool { return l.Desk }))
 }
 
+// maxNamed bounds the sets of cells that the first screen names.
+const maxNamed = 3
+
 // limit shortens a finding to the words of the first screen.
 func (v *view) limit(f finding) limit {
-	l := limit{Who: v.which(f.Labels, 3), Text: f.Verdict.Text, Sure: f.certainty()}
+	l := limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty()}
 	if f.Named() && len(f.Causes[0].Remedies) > 0 {
 		l.Fix = f.Causes[0].Remedies[0].Do
 	}
@@ -126,34 +129,6 @@ func sharedLabelWords(labels []string) []string {
 // unsharedLabelWords returns what remains of a label without some words; the label where nothing does.
 func unsharedLabelWords(label string, shared []string) string {
 	return cmp.Or(strings.Join(without(labelWords(label), shared...), labelSeparator), label)
-}
-
-// which names cells by the words that their labels share, and, where other cells share these too, by what
-// remains of up to maxRest labels.
-func (v *view) which(labels []string, maxRest int) string {
-	shared := sharedLabelWords(labels)
-	others := filter(each(v.cells(loaded), cellLabel), func(l string) bool {
-		return !slices.Contains(labels, l) && len(without(shared, labelWords(l)...)) == 0
-	})
-	rest := each(labels, func(l string) string { return unsharedLabelWords(l, shared) })
-	switch {
-	case len(labels) == 1:
-		return labels[0]
-	case len(others) == 0 && len(shared) == 0:
-		return "all cells"
-	case slices.Contains(labels, strings.Join(shared, labelSeparator)): // the name of one of them alone
-		shared, rest = nil, labels
-	case len(others) == 0:
-		return strings.Join(shared, labelSeparator)
-	}
-
-	more := ""
-	if len(rest) > maxRest {
-		more = fmt.Sprintf(" and %d more", len(rest)-maxRest)
-		rest = rest[:maxRest]
-	}
-
-	return joined(": ", strings.Join(shared, labelSeparator), strings.Join(rest, "; ")+more)
 }
 
 // rates groups the cells by the levels that have colours on the whole page.

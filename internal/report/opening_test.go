@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestOpening: the first screen has each rate once, its bottleneck with the fix, and the choke point of the
@@ -76,37 +74,6 @@ func TestOpeningHasRoomForEveryPlan(t *testing.T) {
 	empty := newView(&analysis.Document{})
 	if o := openingOf(empty, 0); len(o.Rates.Groups) > 0 || o.Path != nil || len(o.Limits) > 0 {
 		t.Errorf("a run without cells has %+v", o)
-	}
-}
-
-// TestWhich: cells are named by what they share, or one by one.
-func TestWhich(t *testing.T) {
-	d := &analysis.Document{}
-	all := []string{"plain · TCP · up", "plain · TCP · down", "plain · UDP · up", "tunnel · TCP · up",
-		"tunnel · TCP · down", "plain · TCP · up · NAT"}
-	for i, label := range all {
-		d.Cells = append(d.Cells, analysis.Cell{Cell: metrics.Cell{
-			Label:   label,
-			Factors: record.Factors{"n": fmt.Sprint(i)},
-		}})
-	}
-
-	v := newView(d)
-	for _, tt := range []struct {
-		labels []string
-		want   string
-	}{
-		{all[:1], "plain · TCP · up"},
-		{all[3:5], "tunnel · TCP"},
-		{all[:2], "plain · TCP: up; down"},
-		{[]string{all[0], all[5]}, "plain · TCP · up; plain · TCP · up · NAT"},
-		{[]string{all[0], all[1], all[5]}, "plain · TCP"},
-		{all, "all cells"},
-		{all[:4], "plain · TCP · up; plain · TCP · down; plain · UDP · up and 1 more"},
-	} {
-		if got := v.which(tt.labels, 3); got != tt.want {
-			t.Errorf("%q: got %q, want %q", tt.labels, got, tt.want)
-		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -457,7 +456,7 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 			direction = []string{word}
 		case factor.Name(name) == factor.Protocol:
 			protocol = []string{word}
-		case v.sweeps(name):
+		case v.swept[name]:
 			rest = append(rest, word)
 		default:
 			first = append(first, word)
@@ -467,10 +466,20 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
 }
 
-// sweeps reports whether two or more levels of a factor were set, and not only on and off.
-func (v *view) sweeps(name string) bool {
-	set := filter(levels(v.all, name), func(level string) bool { return !ordinary(level) })
-	return len(set) > 1
+// sweptFactors returns the factors of which two or more levels were set, and not only on and off.
+func sweptFactors(cells []*analysis.Cell) map[string]bool {
+	swept := map[string]bool{}
+	seen := record.Factors{}
+	for _, c := range cells {
+		for name, level := range c.Factors {
+			if !ordinary(level) {
+				first, ok := seen[name]
+				seen[name] = cmp.Or(first, level)
+				swept[name] = swept[name] || ok && first != level
+			}
+		}
+	}
+	return swept
 }
 
 // bottleneckFacts names the cause of each group of cells, how sure it is, and what to change.
@@ -478,7 +487,7 @@ func bottleneckFacts(v *view, dense bool) Facts {
 	var facts Facts
 	for _, f := range v.found() {
 		fact := Fact{
-			Name:  v.cellsWords(f),
+			Name:  v.who(f, 0),
 			Value: f.Verdict.Text + f.shares(),
 			Aside: f.sureWords(),
 			Below: f.fixes(),
@@ -495,25 +504,11 @@ func bottleneckFacts(v *view, dense bool) Facts {
 
 // sureWords gives the lowest and the highest probability of a cause, or what an experiment found.
 func (f finding) sureWords() string {
-	if !f.Named() {
-		return ""
+	if f.Named() && f.Causes[0].Proved != "" {
+		return f.Causes[0].Proved
 	}
 
-	switch by := f.Causes[0].Proved; by {
-	case "", diagnosis.Refuted:
-		if by != "" {
-			return by
-		}
-	default:
-		return by
-	}
-
-	low, high := whole(f.Verdict.Confidence[0]), whole(f.Verdict.Confidence[1])
-	if low == high {
-		return high
-	}
-
-	return strings.TrimSuffix(low, " %") + "–" + high
+	return strings.Replace(strings.TrimSuffix(f.certainty(), " sure"), " % to ", "–", 1)
 }
 
 // fixes says what to change, and how to test a cause that is not sure.
@@ -544,8 +539,9 @@ type cellWords struct {
 	words []string
 }
 
-// cellsWords names the cells of a finding by the fewest words that describe them and no others.
-func (v *view) cellsWords(f finding) string {
+// who names the cells of a finding by the fewest words that describe them and no others: up to most sets of
+// cells, all of them with 0.
+func (v *view) who(f finding, most int) string {
 	wanted := map[string]bool{} // false once a name covers it
 	for _, k := range f.Cells {
 		wanted[k.Key()] = true
@@ -553,6 +549,7 @@ func (v *view) cellsWords(f finding) string {
 
 	var words []cellWords
 	var all []string
+	known := map[string]bool{}
 	for _, c := range v.cells(loaded) {
 		w := cellWords{key: c.Factors.Key()}
 		if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
@@ -562,7 +559,12 @@ func (v *view) cellsWords(f finding) string {
 		head, rest := v.headAndRest(c)
 		w.words = slices.Concat(w.words, head, rest)
 		words = append(words, w)
-		all = once(all, w.words...)
+		for _, word := range w.words {
+			if !known[word] {
+				known[word] = true
+				all = append(all, word)
+			}
+		}
 	}
 
 	if len(wanted) == len(words) && len(words) > 1 {
@@ -572,8 +574,9 @@ func (v *view) cellsWords(f finding) string {
 	var names []string
 	for left := len(wanted); left > 0; {
 		name, covered := cover(words, all, wanted)
-		if len(covered) == 0 { // no words set them apart: whole labels do
-			return strings.Join(f.Labels, "; ")
+		if len(covered) == 0 || len(names) == maxSets { // no few words set them apart: whole labels do
+			names = f.Labels
+			break
 		}
 
 		names = append(names, strings.Join(inOrder(name, words), ", "))
@@ -583,7 +586,13 @@ func (v *view) cellsWords(f finding) string {
 		}
 	}
 
-	return strings.Join(names, "; ")
+	more := ""
+	if most > 0 && len(names) > most {
+		more = fmt.Sprintf(" and %d more", len(names)-most)
+		names = names[:most]
+	}
+
+	return strings.Join(names, "; ") + more
 }
 
 // inOrder sorts words as the labels have them.
@@ -597,41 +606,42 @@ func inOrder(chosen []string, all []cellWords) []string {
 	return chosen
 }
 
-// maxWords bounds the words that name a set of cells.
-const maxWords = 3
+// Bounds of what names a finding's cells: the words of a set of cells, and the sets.
+const (
+	maxWords = 3
+	maxSets  = 6
+)
 
-// cover finds the fewest words whose cells are all among those that are wanted, and of equally few the ones
-// with most cells.
-func cover(words []cellWords, all []string, wanted map[string]bool) (name, covered []string) {
-	var try func(from int, chosen []string)
-	try = func(from int, chosen []string) {
-		if len(chosen) > 0 {
-			keys, only := cellsOf(words, chosen, wanted)
-			if only && (len(keys) > len(covered) || len(keys) == len(covered) && len(chosen) < len(name)) {
-				name, covered = slices.Clone(chosen), keys
+// cover finds the words whose cells are all among those that are wanted: those with most cells that no name
+// covers yet, and of these the fewest.
+func cover(cells []cellWords, all []string, wanted map[string]bool) (name, covered []string) {
+	var try func(from int, chosen []string, having []cellWords)
+	try = func(from int, chosen []string, having []cellWords) {
+		for i := from; i < len(all); i++ {
+			also := filter(having, func(c cellWords) bool { return slices.Contains(c.words, all[i]) })
+			if len(also) == 0 {
+				continue
+			}
+
+			words := append(slices.Clone(chosen), all[i])
+			keys, only := uncovered(also, wanted)
+			if only && (len(keys) > len(covered) || len(keys) == len(covered) && len(words) < len(name)) {
+				name = words
+				covered = keys
+			}
+
+			if !only && len(words) < maxWords { // more words would have no more cells
+				try(i+1, words, also)
 			}
 		}
-
-		if len(chosen) == maxWords {
-			return
-		}
-
-		for i := from; i < len(all); i++ {
-			try(i+1, append(chosen, all[i]))
-		}
 	}
-	try(0, nil)
+	try(0, nil, cells)
 	return name, covered
 }
 
-// cellsOf returns the wanted cells that have all of the words and no name yet, and whether no cell of another
-// finding has the words.
-func cellsOf(all []cellWords, chosen []string, wanted map[string]bool) (keys []string, only bool) {
-	for _, c := range all {
-		if slices.ContainsFunc(chosen, func(w string) bool { return !slices.Contains(c.words, w) }) {
-			continue
-		}
-
+// uncovered returns the keys of the cells that no name covers yet, and whether all of the cells are wanted.
+func uncovered(cells []cellWords, wanted map[string]bool) (keys []string, only bool) {
+	for _, c := range cells {
 		nameless, ok := wanted[c.key]
 		if !ok {
 			return nil, false

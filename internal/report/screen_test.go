@@ -75,6 +75,7 @@ func TestNamesOfCells(t *testing.T) {
 		{"WireGuard; masquerade", []int{4, 5, 6, 7, 8}},
 		{"no tunnel, down; masquerade", []int{1, 3, 8}},
 		{"no tunnel · TCP · 1 stream · up", []int{0}}, // its words are those of the last cell, too
+		{"no tunnel, down; WireGuard, up and 1 more", []int{1, 3, 4, 6, 8}},
 	} {
 		var f finding
 		for _, i := range tt.cells {
@@ -82,7 +83,7 @@ func TestNamesOfCells(t *testing.T) {
 			f.Labels = append(f.Labels, v.all[i].Label)
 		}
 
-		if got := v.cellsWords(f); got != tt.want {
+		if got := v.who(f, 2); got != tt.want {
 			t.Errorf("cells %v: %q, want %q", tt.cells, got, tt.want)
 		}
 	}

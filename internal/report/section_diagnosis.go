@@ -42,14 +42,6 @@ func (v *view) found() []finding {
 	return out
 }
 
-// who names the cells.
-func (f finding) who() string {
-	if len(f.Labels) <= 2 {
-		return strings.Join(f.Labels, "; ")
-	}
-	return unit.Count(len(f.Labels), "cell")
-}
-
 // sure words the probability of the first cause; "" where the cause is not known.
 func (f finding) sure() string {
 	if !f.Named() {
@@ -188,7 +180,11 @@ func (v *view) verdictItems() []Item {
 			facts[0] = f.Cell.Label + ": " + facts[0]
 		}
 
-		out = append(out, Item{Kind: f.who(), Text: f.Verdict.Text + f.sure() + f.outlook(), Evidence: facts})
+		out = append(out, Item{
+			Kind:     v.who(f, 0),
+			Text:     f.Verdict.Text + f.sure() + f.outlook(),
+			Evidence: facts,
+		})
 	}
 	return out
 }
@@ -215,7 +211,7 @@ func (f finding) picture(i int) []Block {
 // diagnosisSection: what held the traffic back, and what would change it?
 func diagnosisSection(v *view, s *Section) {
 	for i, f := range v.found() {
-		title := upperFirst(f.Verdict.Text) + bracket(v.which(f.Labels, len(f.Labels))+f.sure())
+		title := upperFirst(f.Verdict.Text) + bracket(v.who(f, 0)+f.sure())
 		if i > 0 { // the first screen has its sentence
 			s.add(Fold{Title: title, Blocks: append(f.picture(i), List{Items: v.details(f)})})
 			continue
@@ -339,7 +335,7 @@ func (v *view) unexamined() []Item {
 		}
 
 		own := filter(f.NotExamined, func(g diagnosis.Gap) bool { return !everywhere(g) })
-		out = append(out, items(f.who(), Plain, gaps(own)...)...)
+		out = append(out, items(v.who(f, 0), Plain, gaps(own)...)...)
 	}
 
 	return out
@@ -401,7 +397,7 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	t := &terminal{width: max(width, 40), colour: colour}
 	for _, f := range v.found() {
-		t.wrap("", "  ", f.who()+": "+f.Verdict.Text+f.sure(), bold)
+		t.wrap("", "  ", v.who(f, 0)+": "+f.Verdict.Text+f.sure(), bold)
 		if len(f.Labels) > 2 {
 			t.wrap("  ", "  ", "in "+strings.Join(f.Labels, "; "), dim)
 		}

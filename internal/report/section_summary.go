@@ -17,7 +17,6 @@ type head struct {
 	Title   string // of the plan
 	Lead    string // what was measured
 	Points  []string
-	Verdict []Item // what held the traffic back
 	Meta    []Fact
 	Alerts  []Item // what makes the whole run less than it should be
 	Caveats []Item
@@ -30,9 +29,8 @@ func headOf(v *view) head {
 	}
 
 	h := head{
-		Title:   v.Run.Plan,
-		Verdict: v.verdictItems(),
-		Alerts:  alerts(v),
+		Title:  v.Run.Plan,
+		Alerts: alerts(v),
 		Meta: given("Name", v.Run.Name, "Device", v.Run.Device, "Notes", strings.Join(v.Run.Notes, "; "),
 			"Run", v.Run.ID, "Started", started, "Lab", v.Run.Lab,
 			"Measured by", strings.Join(v.Run.ImportedFrom, ", "), "Machine", machine(v.Environment),

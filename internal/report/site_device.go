@@ -404,7 +404,7 @@ func (s *site) run(b *bundle.Bundle) *sitePage {
 			" measured the machine that carried it, acting as a router")...)
 	}
 
-	p.Alerts = slices.Concat(p.Alerts, h.Verdict, h.Caveats)
+	p.Alerts = slices.Concat(p.Alerts, v.verdictItems(), h.Caveats)
 	p.Meta = append(given("Firmware", b.Firmware, "Note", b.Note, "Bundle", b.ID()), h.Meta...)
 	return p
 }

@@ -47,7 +47,7 @@ func fullSections(v *view, tables []Table) []Section {
 		add("", t)
 	}
 
-	list("Bottleneck", h.Verdict)
+	list("Bottleneck", v.verdictItems())
 	if v.Searching != nil {
 		list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
 	}

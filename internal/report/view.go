@@ -24,8 +24,9 @@ type view struct {
 	cell   map[string]*analysis.Cell        // by key
 	trials map[string][]*analysis.TrialView // key of the cell → its trials
 
-	line     string   // the factor that is told by colour
-	coloured []string // "factor=level", in the order of the colours
+	swept    map[string]bool // factors with two or more levels beside "off"
+	line     string          // the factor that is told by colour
+	coloured []string        // "factor=level", in the order of the colours
 }
 
 func newView(d *analysis.Document) *view {
@@ -40,6 +41,7 @@ func newView(d *analysis.Document) *view {
 		v.cell[d.Cells[i].Factors.Key()] = &d.Cells[i]
 	}
 
+	v.swept = sweptFactors(v.all)
 	for _, m := range d.Metrics {
 		v.metric[m.Name] = m
 	}
