@@ -355,13 +355,6 @@ func terminalTable(full Table) Table {
 	return t
 }
 
-func (t *terminal) tables(all []Table) {
-	for _, tab := range all {
-		t.table(tab)
-		t.gap()
-	}
-}
-
 // table prints two lines per row, medians above and what belongs to them below, if the terminal is wide
 // enough; else a paragraph per row.
 func (t *terminal) table(tab Table) {
