@@ -146,7 +146,8 @@ first_command() {
 	cat "$WORK/$as.err" "$WORK/$as.out"
 	((SECONDS - began <= 90)) || fail "the first command took more than 90 s"
 	"$as" "$PROGRAM" show --json latest >"$WORK/$as.json"
-	suite document -run TestQuick -document "$WORK/$as.json" \
+	"$as" script -qec "stty cols 80; $PROGRAM show" /dev/null >"$WORK/$as.screen"
+	suite document -run TestQuick -document "$WORK/$as.json" -screen "$WORK/$as.screen" \
 		-report "$(find "$XDG_DATA_HOME" -name report.html | head -n 1)"
 	left_as_found "$before"
 	[[ -z $(find "$TMPDIR" "$XDG_RUNTIME_DIR" -mindepth 1 -not -path "$TMPDIR/go-*" | head) ]] ||

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 var (
 	lab     = flag.String("lab", "local", "kind of lab of the run")
 	flooded = flag.Bool("flooded", false, "UDP flat out floods the router, which loses probes, too")
 	report  = flag.String("report", "", "report.html of the run")
+	screen  = flag.String("screen", "", "what show printed on a terminal of 80 columns")
 )
 
 // quick lists the ten cells of the plan quick by the factors that tell them apart.
@@ -70,6 +72,44 @@ func TestQuick(t *testing.T) {
 
 	if *report != "" {
 		checkReport(t, d)
+	}
+
+	if *screen != "" {
+		checkScreen(t)
+	}
+}
+
+// Bounds of the one screen of plan quick.
+const (
+	maxScreenLines = 40
+	maxFirstRate   = 8 // the line of the first measured rate
+	screenWidth    = 80
+)
+
+var sgr = regexp.MustCompile(`\x1b\[[0-9;]*m|\r`)
+
+// checkScreen checks that the result fits on one screen, and begins with the rates.
+func checkScreen(t *testing.T) {
+	data, err := os.ReadFile(*screen)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	lines := strings.Split(strings.TrimRight(sgr.ReplaceAllString(string(data), ""), "\n"), "\n")
+	if len(lines) > maxScreenLines {
+		t.Errorf("the screen has %d lines, max %d", len(lines), maxScreenLines)
+	}
+
+	first := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "bit/s") })
+	if first < 0 || first >= maxFirstRate {
+		t.Errorf("the first rate stands in line %d, max %d", first+1, maxFirstRate)
+	}
+
+	for i, l := range lines {
+		// the path of the page may be longer
+		if n := utf8.RuneCountInString(l); n > screenWidth && !strings.HasPrefix(l, "Report ") {
+			t.Errorf("line %d has %d columns: %s", i+1, n, l)
+		}
 	}
 }
 

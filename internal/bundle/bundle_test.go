@@ -542,13 +542,13 @@ func TestCaveatsKeepTheirContent(t *testing.T) {
 				"priority, socket buffers limited by rmem_max and wmem_max, no BPF"},
 		{"lab-note", "real machines, reached over ssh; what is set on them is put back",
 			"real machines, reached over ssh; what is set on them is put back"},
-		{"few-runs", "fewer than 6 runs: no confidence intervals",
-			"fewer than 6 runs: no confidence intervals"},
+		{"few-runs", "fewer than 6 runs: no confidence interval",
+			"fewer than 6 runs: no confidence interval"},
 		{"emulated", "an emulated router's absolute speed means nothing; its ratios, counters and reactions do",
 			"an emulated router's absolute speed means nothing; its ratios, counters and reactions do"},
 		{"lab-note", "a guest of annas-laptop, user anna, /srv/annas/disk.img, 10.1.2.3, enx00e04c680001",
 			"a guest of … user …"},
-		{"cut", "annas kitchen", "left out to fit the time of --for"},
+		{"cut", "annas kitchen", "--for left this out"},
 		{"unheard-of", "2 runs", ""},
 	} {
 		d := document()

@@ -36,7 +36,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	m := &markdown{}
-	m.sections(screenSections(v, false))
+	m.sections(screenSections(v, 0))
 	m.points([]string{strings.Join(v.footWords(v.all), "; ")})
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }

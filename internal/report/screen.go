@@ -22,10 +22,14 @@ import (
 func Screen(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	text := ""
-	for _, dense := range []bool{false, true} {
+	for dense := range 4 {
 		t := &terminal{width: max(width, 40), colour: colour}
 		t.sections(screenSections(v, dense))
 		text = strings.TrimRight(t.b.String(), "\n") + "\n"
+		if dense > 0 {
+			text = strings.ReplaceAll(text, "\n\n  · ", "\n  · ")
+		}
+
 		if strings.Count(text, "\n") <= screenLines {
 			break
 		}
@@ -37,9 +41,10 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 // screenLines bounds the lines of a screen, to which a command adds where the page is and what shows more.
 const screenLines = 38
 
-// screenSections returns the sections of the one screen. The first has no markup but its title. Dense ones
-// give a fix on the line of its cause.
-func screenSections(v *view, dense bool) []Section {
+// screenSections returns the sections of the one screen. The first has no markup but its title. The denser they
+// are, the less room fixes take: from 1 on they follow the cause on its line, from 2 on only the first findings
+// have them, at 3 none has.
+func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
 	add := func(title string, blocks ...Block) {
@@ -466,33 +471,37 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
 }
 
-// sweptFactors returns the factors of which two or more levels were set, and not only on and off.
-func sweptFactors(cells []*analysis.Cell) map[string]bool {
-	swept := map[string]bool{}
-	seen := record.Factors{}
+// setFactors returns the factors of which two or more levels were set, and a level of each that was set at all.
+func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.Factors) {
+	swept = map[string]bool{}
+	switched = record.Factors{}
 	for _, c := range cells {
 		for name, level := range c.Factors {
 			if !ordinary(level) {
-				first, ok := seen[name]
-				seen[name] = cmp.Or(first, level)
+				first, ok := switched[name]
+				switched[name] = cmp.Or(first, level)
 				swept[name] = swept[name] || ok && first != level
 			}
 		}
 	}
-	return swept
+	return swept, switched
 }
 
 // bottleneckFacts names the cause of each group of cells, how sure it is, and what to change.
-func bottleneckFacts(v *view, dense bool) Facts {
+func bottleneckFacts(v *view, dense int) Facts {
 	var facts Facts
-	for _, f := range v.found() {
+	for i, f := range v.found() {
 		fact := Fact{
 			Name:  v.who(f, 0),
 			Value: f.Verdict.Text + f.shares(),
 			Aside: f.sureWords(),
 			Below: f.fixes(),
 		}
-		if dense {
+		if dense > 2 || dense == 2 && i >= denseFixes {
+			fact.Below = ""
+		}
+
+		if dense > 0 {
 			fact.Value = joined("; ", fact.Value, fact.Below)
 			fact.Below = ""
 		}
@@ -501,6 +510,9 @@ func bottleneckFacts(v *view, dense bool) Facts {
 	}
 	return facts
 }
+
+// denseFixes counts the findings that keep their fix where there is little room.
+const denseFixes = 2
 
 // sureWords gives the lowest and the highest probability of a cause, or what an experiment found.
 func (f finding) sureWords() string {
@@ -557,7 +569,7 @@ func (v *view) who(f finding, most int) string {
 		}
 
 		head, rest := v.headAndRest(c)
-		w.words = slices.Concat(w.words, head, rest)
+		w.words = slices.Concat(w.words, v.offWords(c), head, rest)
 		words = append(words, w)
 		for _, word := range w.words {
 			if !known[word] {
@@ -595,6 +607,17 @@ func (v *view) who(f finding, most int) string {
 	return strings.Join(names, "; ") + more
 }
 
+// offWords names the switches that are off in a cell and on in others, such as "no masquerade".
+func (v *view) offWords(c *analysis.Cell) (out []string) {
+	for _, name := range v.sorted(c.Factors) {
+		on := v.switched[name]
+		if on != "" && !v.swept[name] && ordinary(c.Factors[name]) {
+			out = append(out, "no "+v.Catalogue.Of(name).Label(on))
+		}
+	}
+	return out
+}
+
 // inOrder sorts words as the labels have them.
 func inOrder(chosen []string, all []cellWords) []string {
 	for _, c := range all {
@@ -608,7 +631,7 @@ func inOrder(chosen []string, all []cellWords) []string {
 
 // Bounds of what names a finding's cells: the words of a set of cells, and the sets.
 const (
-	maxWords = 3
+	maxWords = 4
 	maxSets  = 6
 )
 

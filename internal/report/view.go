@@ -25,6 +25,7 @@ type view struct {
 	trials map[string][]*analysis.TrialView // key of the cell → its trials
 
 	swept    map[string]bool // factors with two or more levels beside "off"
+	switched record.Factors  // a level of each factor that is not always "off"
 	line     string          // the factor that is told by colour
 	coloured []string        // "factor=level", in the order of the colours
 }
@@ -41,7 +42,7 @@ func newView(d *analysis.Document) *view {
 		v.cell[d.Cells[i].Factors.Key()] = &d.Cells[i]
 	}
 
-	v.swept = sweptFactors(v.all)
+	v.swept, v.switched = setFactors(v.all)
 	for _, m := range d.Metrics {
 		v.metric[m.Name] = m
 	}

@@ -272,7 +272,7 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 	}
 
 	if slices.ContainsFunc(runs, func(n int) bool { return n > 0 && n < statistics.MinInterval }) {
-		add("few-runs", fmt.Sprintf("fewer than %d runs: no confidence intervals",
+		add("few-runs", fmt.Sprintf("fewer than %d runs: no confidence interval",
 			statistics.MinInterval))
 	}
 

@@ -55,7 +55,7 @@ func TestCopyConfig(t *testing.T) {
 	for _, line := range []string{"Include ${X}/config", "include \"my config\"", "Include %h"} {
 		must(t, os.WriteFile(file, []byte(line), 0o600))
 		_, err := CopyConfig(file, dir)
-		expect.Error(t, line, err, "cannot be told")
+		expect.Error(t, line, err, "it is unknown who can change")
 	}
 
 	must(t, os.WriteFile(file, []byte("Include "+file), 0o600))
