@@ -98,8 +98,8 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// WithHint adds the next step for the user to an error, unless an inner error has one, which stays. Callers
-// that print the error find it by the method Hint.
+// WithHint adds the next step for the user to an error, unless hint is empty. The hint of an inner error
+// stays, too. Callers that print the error find both by the method Hint.
 func WithHint(err error, hint string) error {
 	if hint == "" {
 		return err

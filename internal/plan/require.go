@@ -103,7 +103,7 @@ func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requi
 
 // metric resolves a short name to the full one.
 func (r *reader) metric(n *yaml.Node, name string) (string, error) {
-	switch name { // any text other than a full name without its unit
+	switch name { // short names that are not just a full name without its unit
 	case "pps":
 		return "packet_rate_pps", nil
 	case "loss":
