@@ -54,8 +54,12 @@ type Result struct {
 
 // Run runs a plan as the run of head (see NewRun), stores every trial, and writes the report. The first
 // cancellation of ctx, with the cause ErrInterrupted, stops the load; whatever happens, the lab is restored.
-// A result comes with an error, too, if anything was stored.
+// A result comes with an error, too, if anything was stored. A name that another run has is an ErrUsage.
 func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*Result, error) {
+	if err := a.Dirs.free(ctx, head.Name); err != nil {
+		return nil, err
+	}
+
 	x, err := a.execution(ctx, pl, head, o)
 	if err != nil {
 		return nil, err
@@ -195,7 +199,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
 	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
-		x.result.Outcome = nil // its last trial failed because of the signal
+		x.result.Outcome = nil // its last trial failed because a machine was gone
 	}
 
 	return errors.Join(Dirty(undoErr), runErr, lost)
@@ -285,11 +289,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	}
 
 	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
-	if x.before != nil || x.run.Name == "" {
-		return nil
-	}
-
-	return Mark(ErrUsage, x.store.Taken(ctx, x.run.Name))
+	return nil
 }
 
 // refuseLeftovers notes killed runs whose changes were not undone, and refuses to measure in a lab with such

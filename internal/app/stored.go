@@ -179,12 +179,33 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 		}
 	}
 
-	err = st.SetName(ctx, id, name)
-	if _, taken := errors.AsType[*store.NameTakenError](err); taken {
-		err = Mark(ErrUsage, err)
+	return id, takenName(st.SetName(ctx, id, name))
+}
+
+// free returns an ErrUsage if a run has the name; "" is always free.
+func (d Dirs) free(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
 	}
 
-	return id, err
+	st, err := d.readStore(ctx)
+	if errors.Is(err, store.ErrNone) {
+		return nil
+	}
+
+	if err != nil {
+		return err
+	}
+
+	return errors.Join(takenName(st.Taken(ctx, name)), st.Close())
+}
+
+// takenName marks the error of a name that another run has as an ErrUsage.
+func takenName(err error) error {
+	if _, taken := errors.AsType[*store.NameTakenError](err); taken {
+		return Mark(ErrUsage, err)
+	}
+	return err
 }
 
 // derive derives the document of a stored run.
