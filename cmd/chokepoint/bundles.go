@@ -56,12 +56,15 @@ and the notes of the run. Read it before you share it.`,
 					"such as --device 'OpenWrt One'", "catalog add wants --device")
 			}
 
+			hint := ""
 			if device == "" {
+				hint = ownWords
 				device = d.Run.Device
 				p.note("the device is %q, as run %s has it", device, d.Run.ID)
 			}
 
 			if note == "" && len(d.Run.Notes) > 0 {
+				hint = ownWords
 				note = strings.Join(d.Run.Notes, "; ")
 				p.note("the note is %q, as run %s has it", note, d.Run.ID)
 			}
@@ -69,7 +72,7 @@ and the notes of the run. Read it before you share it.`,
 			d.Catalogue = registry.Catalogue() // without the words of the plan
 			b, err := bundle.New(device, firmware, note, d)
 			if err != nil {
-				return app.Mark(app.ErrUsage, err)
+				return app.Mark(app.ErrUsage, check.WithHint(err, hint))
 			}
 
 			return p.keep(b, out)
@@ -84,6 +87,9 @@ and the notes of the run. Read it before you share it.`,
 		"the runs)")
 	return cmd
 }
+
+// ownWords is the hint for a bundle whose words are those of the run.
+const ownWords = "--device NAME and --note TEXT replace what the run has"
 
 // keep writes a bundle to a file, or into a folder under the name of its content.
 func (p *program) keep(b *bundle.Bundle, place string) error {

@@ -99,10 +99,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 		return err
 	}
 
-	if err := p.Dirs.NoteHeadline(ctx, run.ID); err != nil {
-		return err
-	}
-
+	unnoted := p.Dirs.NoteHeadline(ctx, run.ID)
 	summary := fmt.Sprintf("run %s: %s in %s, measured by %s", run.ID, unit.Count(len(trials), "trial"),
 		unit.Count(len(run.Design.Cells), "cell"), list(run.ImportedFrom))
 	out := importedRun{Run: run.ID, Trials: len(trials), Cells: len(run.Design.Cells), From: run.ImportedFrom}
@@ -113,7 +110,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 		}
 	}
 
-	return p.line(out, summary+"\n")
+	return errors.Join(unnoted, p.line(out, summary+"\n"))
 }
 
 // importedRun is the line of import --json.

@@ -163,7 +163,17 @@ func commandLine(args []string, seed uint64) string {
 	return command
 }
 
-// typed quotes a command line so that it can be typed again.
+// typed quotes a command line so that it can be typed again: without the run's name, which no other may have.
 func typed(args []string) string {
-	return strings.Join(append([]string{"chokepoint"}, each(args[1:], host.ShellWord)...), " ")
+	words := []string{"chokepoint"}
+	value := false // of --name
+	for _, a := range args[1:] {
+		if !value && a != "--name" && !strings.HasPrefix(a, "--name=") {
+			words = append(words, host.ShellWord(a))
+		}
+
+		value = !value && a == "--name"
+	}
+
+	return strings.Join(words, " ")
 }

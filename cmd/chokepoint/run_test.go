@@ -1,10 +1,27 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
+
+// TestCommandLine: what repeats a run has its seed, and not its name, which would be refused.
+func TestCommandLine(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"run quick", "chokepoint run quick --seed 7"},
+		{"run --seed=3", "chokepoint run --seed=3"},
+		{"run quick --name stock --note a", "chokepoint run quick --note a --seed 7"},
+		{"run --name=stock quick", "chokepoint run quick --seed 7"},
+		{"run --name --name quick", "chokepoint run quick --seed 7"},
+	} {
+		got := commandLine(append([]string{"x"}, strings.Fields(tt.args)...), 7)
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}
 
 // TestRouterAlone: a plan needs a router and nothing else only if it measures its ciphers and sets nothing.
 func TestRouterAlone(t *testing.T) {
