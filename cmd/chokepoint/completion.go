@@ -11,10 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
@@ -99,7 +101,7 @@ func (p *program) completeOfRun(names func(*analysis.Document) []string) cobra.C
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return names(doc), cobra.ShellCompDirectiveNoFileComp
+		return each(names(doc), check.Plain), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -132,8 +134,8 @@ func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 			names = append(names, "latest\tthe newest run")
 		}
 
-		about := r.Plan
-		if r.Name != "" {
+		about := line(check.Plain(r.Plan)) // a shell prints it: a store may come from elsewhere
+		if store.CheckName(r.Name) == nil {
 			names = append(names, r.Name+"\t"+about+", "+r.ID)
 			about += ", " + r.Name
 		}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -69,5 +73,30 @@ func TestList(t *testing.T) {
 	if !strings.Contains(all, "GL.iNet GL-MT6000, OpenWrt 24.10.0  router  streams 1,4 × direction") ||
 		!strings.Contains(all, "941 Mbit/s !, 2 failed  4 streams · up\n") {
 		t.Errorf("without a width:\n%s", all)
+	}
+}
+
+// TestCompletionIsPlain: no text of a store steers the terminal of the shell that prints it.
+func TestCompletionIsPlain(t *testing.T) {
+	dir := t.TempDir()
+	dirs := app.Dirs{Data: dir, State: dir, Cache: dir, Runtime: dir}
+	st, err := store.Open(t.Context(), dirs.StoreFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	run := labtest.Samples["good"].Run()
+	run.Name = "\x1b[2J"
+	run.Design.Name = "a\x1b[31m\tplan"
+	if err := errors.Join(st.CreateRun(t.Context(), run), st.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	var out, messages bytes.Buffer
+	p := &program{streams: streams{Out: &out, Err: &messages}, App: app.App{Dirs: dirs}}
+	code := p.execute(t.Context(), []string{"__complete", "show", ""})
+	want := run.ID + "\ta[31m plan"
+	if code != codeOK || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("got code %d, %q, %s; want %q in it", code, out.String(), messages.String(), want)
 	}
 }
