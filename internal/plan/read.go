@@ -158,7 +158,7 @@ func (r *reader) notes(n *yaml.Node) ([]string, error) {
 	return notes, err
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+func oneLine(text string) string { return check.Plain(strings.Join(strings.Fields(text), " ")) }
 
 // line reads a text as one line.
 func (r *reader) line(what string, limit int, into *string) field {
