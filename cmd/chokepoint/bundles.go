@@ -41,8 +41,8 @@ func newCatalogAddCommand(p *program) *cobra.Command {
 		Long: `Make a bundle of a run: one file that others can add to their own. Its results then
 appear beside the published ones. It contains the run's numbers, but no name of a host,
 user or file, no address and no key: docs/reference/bundle.md lists the contents. It
-also contains --device, --firmware and --note as you type them; without them, the device
-and the notes of the run. Read it before you share it.`,
+also contains --device, --firmware and --note as you type them, and without --device the
+device of the run. Its notes are not shared. Read it before you share it.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,12 +63,6 @@ and the notes of the run. Read it before you share it.`,
 				p.note("the device is %q, as run %s has it", device, d.Run.ID)
 			}
 
-			if note == "" && len(d.Run.Notes) > 0 {
-				hint = ownWords
-				note = strings.Join(d.Run.Notes, "; ")
-				p.note("the note is %q, as run %s has it", note, d.Run.ID)
-			}
-
 			d.Catalogue = registry.Catalogue() // without the words of the plan
 			b, err := bundle.New(device, firmware, note, d)
 			if err != nil {
@@ -82,14 +76,14 @@ and the notes of the run. Read it before you share it.`,
 	f.StringVar(&device, "device", "", "`NAME` of the device, as in the catalogue if it is there\n"+
 		"(default: that of the run)")
 	f.StringVar(&firmware, "firmware", "", "its system and version, a `TEXT` such as 'OpenWrt 24.10.0'")
-	f.StringVar(&note, "note", "", "one line of `TEXT` for others (default: the notes of the run)")
+	f.StringVar(&note, "note", "", "one line of `TEXT` for others")
 	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep\nit beside "+
 		"the runs)")
 	return cmd
 }
 
 // ownWords is the hint for a bundle whose words are those of the run.
-const ownWords = "--device NAME and --note TEXT replace what the run has"
+const ownWords = "--device NAME replaces what the run has"
 
 // keep writes a bundle to a file, or into a folder under the name of its content.
 func (p *program) keep(b *bundle.Bundle, place string) error {

@@ -26,7 +26,13 @@ routers, NAT and MTU.`,
 			if err := htmlFile(o.Report); err != nil {
 				return err
 			}
-			return p.result(p.Resume(cmd.Context(), append(args, "")[0], o))
+			result, err := p.Resume(cmd.Context(), append(args, "")[0], o)
+			of := ""
+			if len(args) > 0 {
+				of = " " + args[0]
+			}
+
+			return p.result(result, err, of)
 		},
 	}
 	f := cmd.Flags()

@@ -114,7 +114,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	o.labels.describe(&head.RunHead)
 	result, err := p.Run(ctx, pl, head, o.RunOptions)
 	if !o.prove || !p.json { // with both, the document comes last, with the proofs
-		err = p.result(result, err)
+		err = p.result(result, err, "")
 	}
 
 	if !o.prove || result == nil || ctx.Err() != nil {
@@ -144,12 +144,12 @@ func routerAlone(pl *plan.Plan) bool {
 }
 
 // result prints the result of a run, and returns everything that is wrong with it; err comes from the run.
-func (p *program) result(r *app.Result, err error) error {
+func (p *program) result(r *app.Result, err error, of string) error {
 	if r == nil {
 		return err
 	}
 
-	return errors.Join(err, p.coloured(r.Document, p.oneScreen(r.Document, r.Report)), r.Outcome)
+	return errors.Join(err, p.coloured(r.Document, p.oneScreen(r.Document, r.Report, of)), r.Outcome)
 }
 
 // commandLine returns the command that repeats the run: as typed, with the seed that was drawn.

@@ -48,19 +48,25 @@ measurements.`,
 				file = ""
 			}
 
-			return p.print(p.oneScreen(doc, file))
+			of := ""
+			if len(args) > 0 {
+				of = " " + args[0]
+			}
+
+			return p.print(p.oneScreen(doc, file, of))
 		},
 	}, "print one JSON document")
 	cmd.Flags().BoolVar(&full, "full", false, "print every number, caveat and piece of evidence")
 	return cmd
 }
 
-// oneScreen lays a run out on one screen, with its page, if there is one, and the commands that show more.
-func (p *program) oneScreen(doc *analysis.Document, file string) string {
+// oneScreen lays a run out on one screen, with its page, if there is one, and the commands that show more. of
+// is the name of a run that may not be the latest, after a space.
+func (p *program) oneScreen(doc *analysis.Document, file, of string) string {
 	text := p.laidOut(doc, report.Screen)
 	if file != "" {
 		text += "Report   " + check.Plain(file) + "\n"
 	}
 
-	return text + "More     chokepoint show " + doc.Run.ID + " --full · chokepoint diagnose\n"
+	return text + check.Plain("More     chokepoint show"+of+" --full · chokepoint diagnose"+of+"\n")
 }

@@ -41,9 +41,9 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 // screenLines bounds the lines of a screen, to which a command adds where the page is and what shows more.
 const screenLines = 38
 
-// screenSections returns the sections of the one screen. The first has no markup but its title. The denser they
-// are, the less room fixes take: from 1 on they follow the cause on its line, from 2 on only the first findings
-// have them, at 3 none has.
+// screenSections returns the sections of the one screen. The first has no markup but its title. The denser
+// they are, the less room fixes take: from 1 on they follow the cause on its line, from 2 on only the first
+// findings have them, at 3 none has.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -471,7 +471,8 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
 }
 
-// setFactors returns the factors of which two or more levels were set, and a level of each that was set at all.
+// setFactors returns the factors of which two or more levels were set, and a level of each that was set at
+// all.
 func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.Factors) {
 	swept = map[string]bool{}
 	switched = record.Factors{}
