@@ -33,7 +33,7 @@ factors interact: the effect of one depends on the level of the other. The data 
 stored run, the latest unless RUN is given, several runs, or a published study. With
 fewer than six blocks there is no verdict, so there is none for the single values of a
 study. Each kind of load is separate. So are the speeds of ciphers, for each library and
-each purpose: encryption, hashes, or one use of keys.
+each purpose: encryption, hashes, or single key operations.
 
 Several runs are joined, so that what was changed by hand between them is a factor too:
 the conditions and the facts of the router in which they differ, such as its clock, or

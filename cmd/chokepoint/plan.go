@@ -107,7 +107,7 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		Long: `Read a plan and print a summary, or all its errors. With --lab or any other lab flag of
 run, it brings the labs up and down again, and lists the cells that would be skipped
 there and what would make them possible. It runs no trial. Without a name it reads the
-default plan of run: quick, and with --peer path. A peer that was started with --once
+default plan of run: quick, or path with --peer. A peer that was started with --once
 treats the check as its run, and ends. chokepoint run --dry-run lists the trials.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
