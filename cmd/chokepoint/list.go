@@ -31,10 +31,10 @@ func newListCommand(p *program) *cobra.Command {
 		Short: "List the stored runs, newest first",
 		Long: `List the stored runs, the most recently stored first. If there are none, it prints
 nothing. RUN is the run's name, or else the shortest beginning of its id that no other
-run has. DEVICE is the lab where no device is known. VARIED are the factors with several
-levels, with those that are numbers. BEST is the highest goodput of a cell, or what the
-run measured instead, and IN that cell; ! marks a suspect one. A terminal shows the
-columns that fit in its width; other output and --json contain all of them.
+run has. DEVICE is the lab where no device is known. VARIED lists the factors with
+several levels, and the levels that are numbers. BEST is the highest goodput of a cell,
+or what the run measured instead, and IN is that cell; ! marks a suspect one. A terminal
+shows the columns that fit in its width; other output and --json contain all of them.
 
 For an imported run, PLAN is the program that measured it and its file, and WHEN is the
 time of the measurement, if the file contains it.

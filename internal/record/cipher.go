@@ -3,7 +3,7 @@ package record
 // OfCell reports whether the row measures a cell, not a path.
 func (a Assignment) OfCell() bool { return a.Kind == RowLoad || a.Kind == RowCipher }
 
-// Cipher is the speed of a cipher, hash or key on a node.
+// Cipher is the speed of a cipher, hash or key operation on a node.
 type Cipher struct {
 	Node      string `json:"node"`
 	Watched   string `json:"watched"` // the node whose samples describe its CPUs

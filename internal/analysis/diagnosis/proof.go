@@ -36,12 +36,12 @@ type Proof struct {
 	// smallest step did not reach it. The part above it is slack, and 1 ÷ Knee bounds the gain from removing
 	// another limit.
 	Knee float64 `json:"knee,omitempty"`
-	// Headroom is rate ÷ rate untouched if the resource was raised and the rate followed only part of the way
+	// Headroom is rate ÷ untouched rate if the resource was raised and the rate followed only part of the way
 	// because it met the next limit; 0 otherwise.
 	Headroom float64 `json:"headroom,omitempty"`
-	// Gain is the measured gain with the limit removed: rate then ÷ rate untouched.
+	// Gain is the measured gain with the limit removed: rate then ÷ untouched rate.
 	Gain *statistics.Value `json:"gain,omitempty"`
-	// Delay is the RTT with the cause removed ÷ untouched, for a finding about delay.
+	// Delay is the RTT with the cause removed ÷ the untouched RTT, for a finding about delay.
 	Delay *statistics.Value `json:"delay,omitempty"`
 	// Predicted is the finding's upper bound of that gain, and what sets it; 0 = unknown.
 	Predicted   float64 `json:"predicted,omitempty"`
@@ -50,7 +50,7 @@ type Proof struct {
 	Text        string  `json:"text"` // one sentence
 }
 
-// Answer is the response to one step: rate ÷ rate untouched in the same block.
+// Answer is the response to one step: rate ÷ untouched rate in the same block.
 type Answer struct {
 	Level    string           `json:"level"`
 	Resource float64          `json:"resource"`
