@@ -102,7 +102,7 @@ func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) 
 		return app.Dirty(err)
 	}
 
-	p.note("driven by %s: of %d things %d work, %d are not there, %d went wrong; all was put back",
+	p.note("driven by %s: of %d items, %d work, %d are missing, %d failed; everything was restored",
 		found.Driven, len(found.Tried), counts[check.Yes], counts[check.No], counts[check.Unknown])
 	if bundle != nil {
 		text, err := json.MarshalIndent(found, "", "  ")

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// blackboxSection: what do both ends alone tell of what lies between them?
+// blackboxSection: what do the two ends alone show about what lies between them?
 func blackboxSection(v *view, s *Section) {
 	for i := range v.Paths {
 		p := &v.Paths[i]
@@ -40,7 +40,7 @@ func pathItems(p *diagnosis.Path) []Item {
 	}
 
 	out = append(out, items("up and down", Plain, each(p.Facts, evidenceText)...)...)
-	return append(out, items("would tell more", Quiet, p.Access...)...)
+	return append(out, items("would show more", Quiet, p.Access...)...)
 }
 
 func evidenceText(e evidence.Evidence) string { return e.Text }

@@ -525,7 +525,7 @@ func (w world) atMost(q catalogue.Result) (bps float64, by string) {
 	if q.Tunnel == "esp" {
 		plain := w.withPolicies(d.Name)
 		if plain > 0 && (bps == 0 || plain < bps) {
-			bps, by = plain, "what it forwards in plain past idle IPsec policies"
+			bps, by = plain, "what it forwards unencrypted past idle IPsec policies"
 		}
 	}
 

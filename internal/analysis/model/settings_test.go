@@ -87,7 +87,7 @@ func TestPowerPerYear(t *testing.T) {
 }
 
 // TestAdviseForIPsec: nobody published a rate of IPsec, so it is bounded: by the cipher on one core, or by
-// what a device forwards in plain past its policies.
+// what a device forwards unencrypted past its policies.
 func TestAdviseForIPsec(t *testing.T) {
 	c := published(t)
 	n := Need{WANBps: 1e9, Tunnel: "esp", MTU: FittingMTU("esp"), Users: 1}
@@ -101,7 +101,7 @@ func TestAdviseForIPsec(t *testing.T) {
 
 	for device, why := range map[string]string{
 		"mt7621":         "on 1 core",
-		"APU4d4 (2021)":  "585 Mbit/s, by what it forwards in plain past idle IPsec policies",
+		"APU4d4 (2021)":  "585 Mbit/s, by what it forwards unencrypted past idle IPsec policies",
 		"bcm4708":        "on 1 core",
 		"RB5009UPr+S+IN": "its link",
 	} {
