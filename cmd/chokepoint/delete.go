@@ -22,8 +22,8 @@ to the file system. A run in progress is never deleted.
 
 Returning the space rewrites the store, which needs free space of up to twice the size
 of its content: beside the store, and in the directory for temporary files, which is
-$SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. While a run is in progress it is left out
-with a note. Later runs reuse the space, or --compact returns it then.`,
+$SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. While a run is in progress, the
+space is not returned, and a note says so. Later runs reuse it, or --compact returns it.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -83,7 +83,7 @@ func newLimitsCommand(p *program) *cobra.Command {
 		Short: "Compute the share of a line rate that is left after headers",
 		Long: `Compute, without measuring, the share of a line rate that is left after headers: the
 maximum TCP goodput, the packet rates and goodput of UDP, the effect of other MTUs, and
-the parts of a packet. + joins tunnels in tunnels: wireguard+gre is WireGuard in GRE.
+the parts of a packet. + nests tunnels: wireguard+gre is WireGuard in GRE.
 No router can be faster; run measures how close yours gets.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.pppoe && !cmd.Flags().Changed("line-mtu") {

@@ -16,9 +16,9 @@ func newRenameCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use:   "rename RUN NAME [--json]",
 		Short: "Give a stored run a name",
-		Long: `Give a stored run a name, by which every command then knows it, instead of the name that
-it has. An empty NAME removes it. A name consists of letters, digits, dots, dashes and
-underscores; no two runs have the same.`,
+		Long: `Give a stored run a name, which every command then accepts, or replace the name that it
+has. An empty NAME removes it. A name consists of letters, digits, dots, dashes and
+underscores, and no two runs have the same.`,
 		Args:              exactArgs("RUN", "NAME"),
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -32,7 +32,7 @@ func newReportCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [RUN]",
 		Short: "Write the report of a stored run",
-		Long: `Write the report of a stored run, without RUN of the latest.
+		Long: `Write the report of a stored run, the latest unless RUN is given.
 
 html is one file that works offline. It is written to the run's data directory, and its
 path is printed. md is a block to paste into a forum. md, csv, json and text go to
@@ -44,9 +44,9 @@ Other formats are for other programs and go to standard output. csv has a row fo
 cell, csv-long for each trial and metric. benchstat and ministat compare runs,
 openmetrics is for Prometheus, and wg-bench is a row for the tables of that name. junit
 reports validity and requirements to CI: a suspect cell is skipped with its reason, or
-fails with --strict. flent writes a data file for each
-trial, which flent opens and plots. These files are beside the report, or at FILE with
-the trial's name before .flent.gz if there are several.
+fails with --strict. flent writes a data file for each trial, which flent opens and
+plots. These files are beside the report, or at FILE with the trial's name before
+.flent.gz if there are several.
 
 article is a folder that can be published: a Markdown text with topology, method,
 hardware, results, the bottleneck, a verdict for each use and the limits of the study,

@@ -37,8 +37,8 @@ func newRunCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [PLAN]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
-		Long: `Run a plan: a YAML file or a built-in plan. The default is quick, with --peer path. The
-lab consists of namespaces of this machine and is removed afterwards. Every finished
+		Long: `Run a plan: a YAML file or a built-in plan. The default is quick, or path with --peer.
+The lab consists of namespaces of this machine and is removed afterwards. Every finished
 trial is stored before the next begins. The first Ctrl-C stops the load, restores all
 settings and keeps the finished trials; the second stops waiting. With the same seed,
 the trials are the same and in the same order.
