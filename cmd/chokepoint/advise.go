@@ -31,8 +31,8 @@ func newAdviseCommand(p *program) *cobra.Command {
 published results or, if a router has none, from a model, which is marked. Enough: the
 worst comparable result reaches 95 % of the TCP goodput of the line; enough if: it does
 with a setting of the router that is named, such as its clock or queue; not enough: the
-best does not reach 80 %. Unknown is what nobody measured. The power per year is that of
-the published draws with --busy hours a day at full load.`,
+best does not reach 80 %. Unknown is what nobody measured. The energy per year is
+that of the published power, with --busy hours a day at full load.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rate, err := unit.ParseBitrate(wan)
 			switch {

@@ -22,10 +22,10 @@ func newCatalogCryptoCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
 		Use:   "crypto",
 		Short: "List published speeds of ciphers, hashes and keys, and what suits a CPU",
-		Long: `List published speeds of ciphers, hashes and keys on one core, and what suits a CPU.
-Bundles are included. With --beside, it lists only results that a cell of your run also
-measures: the same algorithm, operation and block size, in openssl, with one thread, an
-AEAD as a stream of data (evp).`,
+		Long: `List published speeds of ciphers, hashes and key operations on one core, and what suits
+a CPU. Bundles are included. With --beside, it lists only results that a cell of your
+run also measures: the same algorithm, operation and block size, in openssl, with one
+thread, an AEAD as a stream of data (evp).`,
 	},
 		"the speed of ciphers", func(c *catalogue.Catalogue) int { return len(c.Speeds) },
 		func(c *catalogue.Catalogue) error {

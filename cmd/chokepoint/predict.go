@@ -34,8 +34,8 @@ results that it was not given (--errors), or is wider if the model's own interva
 or those of the cells are. The published power of the device is shown below; no model
 predicts power.
 
-With --cipher, predict the speed of a cipher, hash or key on one core of a device: as
-published, and with --clock at another clock.
+With --cipher, predict the speed of a cipher, hash or key operation on one core of a
+device: as published, and with --clock at another clock.
 
 With --errors, show how far off the models are: each estimates every published rate
 from all the others, or with --run every cell of your own run from its other cells.

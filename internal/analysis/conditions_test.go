@@ -37,7 +37,7 @@ func TestRunsDifferInConditions(t *testing.T) {
 	}
 
 	want := []string{
-		"condition CPU time of others of the host: 0.30 cores to 0.68 cores, median 0.50 cores → " +
+		"condition CPU time of other processes of the host: 0.30 cores to 0.68 cores, median 0.50 cores → " +
 			"0.95 cores to 1.0 cores, median 1.0 cores",
 		"environment nodes: host → host, router"}
 	if !slices.Equal(said, want) {
@@ -64,7 +64,7 @@ func TestPairsDifferInConditions(t *testing.T) {
 		after(&busy, table(&busy, end, "foreign"), "foreign_cpu_ns", 2e9)
 		c := CompareRuns(quiet, Derive(run, []record.Trial{busy}))
 		if !slices.ContainsFunc(c.Changes, func(ch Change) bool {
-			return ch.Cause && ch.Name == "CPU time of others of the "+end
+			return ch.Cause && ch.Name == "CPU time of other processes of the "+end
 		}) {
 			t.Errorf("others at work on the %s: what differs is %v", end, c.Changes)
 		}

@@ -64,7 +64,7 @@ func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statisti
 
 	const hint = "if that machine's clock is wrong, --clock-wrong has the traffic alone tell when it was"
 	if wall == 0 {
-		return statistics.Aligned{}, check.WithHint(errors.New("its wall clock is not told"), hint)
+		return statistics.Aligned{}, check.WithHint(errors.New("its wall clock is not stated"), hint)
 	}
 
 	a, err := statistics.Align(carried, seen, wall, int64(ClocksAgree))

@@ -100,8 +100,8 @@ func (c Cell) Unit() string {
 const (
 	ClockTold      = "cpufreq"
 	ClockEstimated = "estimated: six cycles for each round of a loop that is timed (probe clock)"
-	ClockUnknown   = "not known: the kernel tells none, and it is estimated on x86 alone, not emulated"
-	ClockUntimed   = "not known: the kernel tells none, and no loop was timed meanwhile (probe clock)"
+	ClockUnknown   = "not known: the kernel reports none, and it is estimated on x86 alone, not emulated"
+	ClockUntimed   = "not known: the kernel reports none, and no loop was timed meanwhile (probe clock)"
 	ClockUnwatched = "not known: no cipher was measured while the CPU was watched"
 )
 

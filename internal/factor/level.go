@@ -104,7 +104,7 @@ func firmwareLevel(text string) (string, error) {
 	if len(text) > maxFirmware || !firmwareForm.MatchString(text) {
 		return "", &LevelError{
 			Text: text,
-			Want: "words of the version that the router tells, such as 24.10.2",
+			Want: "words of the version that the router reports, such as 24.10.2",
 		}
 	}
 	return text, nil

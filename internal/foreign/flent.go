@@ -275,7 +275,7 @@ func (f *flentFile) addFlows(r *Result) {
 	}
 
 	if load.Direction != record.Down {
-		r.lack("what arrived of an upload: flent tells what was sent")
+		r.lack("what arrived of an upload: flent reports what was sent")
 	}
 
 	if f.Meta.IP == "6" {

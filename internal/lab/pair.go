@@ -177,12 +177,12 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 		}
 		return c.Close()
 	}
-	l, err := newPair(o.ID, o.Parts, "this machine, somebody else's iperf3 server, and what lies between "+
+	l, err := newPair(o.ID, o.Parts, "this machine, a third-party iperf3 server, and what lies between "+
 		"them: latency, the path's MTU and routers, exact counts of packets, and all that the far machine "+
-		"could tell are missing; chokepoint peer there has them",
+		"could report are missing; chokepoint peer there has them",
 		func(_ context.Context, _ *Lab, far *Node) error {
 			far.Serves = "iperf3"
-			far.Facts.Unreachable, far.Facts.Clock = "it is somebody else's iperf3 server", ""
+			far.Facts.Unreachable, far.Facts.Clock = "it is a third-party iperf3 server", ""
 			return nil
 		})
 	if err == nil {

@@ -63,8 +63,8 @@ type Measure struct {
 // Validity stands in place of the metric in a requirement that a cell be valid.
 const Validity = "validity"
 
-// Requirement is a threshold: Metric Op Value, in cells that match Where. For Validity it is that they be
-// valid, and has no Value.
+// Requirement is a threshold: Metric Op Value, in cells that match Where. For Validity it requires
+// valid cells, and has no Value.
 type Requirement struct {
 	Text   string  `json:"text"` // as written
 	Metric string  `json:"metric"`

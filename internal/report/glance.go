@@ -54,14 +54,14 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 	if g.ObservingRatio != nil {
 		facts = append(facts, "observing costs "+unit.Percent(*g.ObservingRatio)+" of one core")
 	} else {
-		facts = append(facts, "what observing costs is not told")
+		facts = append(facts, "what observing costs is not known")
 	}
 
 	t.wrap("  ", "  ", strings.Join(facts, ", "), dim)
 	if c := g.Candidate; c != nil {
 		t.wrap("  ", "  ", fmt.Sprintf("candidate: %s, %s sure", c.Text, unit.Percent(c.Confidence)), bold)
 	} else {
-		t.wrap("  ", "  ", "candidate: none that it tells of itself", "")
+		t.wrap("  ", "  ", "candidate: none that its own counters show", "")
 	}
 
 	return t.b.String()

@@ -91,7 +91,7 @@ func cipherFacts(n *analysis.CipherNode) Facts {
 	for _, k := range n.CPU.Features {
 		has := Fact{Name: "Instructions: " + k.Name, Value: strings.Join(k.Flags, " ")}
 		if has.Value == "" {
-			has.Missing = "the kernel tells of none"
+			has.Missing = "the kernel reports none"
 		}
 
 		f.Items = append(f.Items, has)

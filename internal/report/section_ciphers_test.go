@@ -79,7 +79,7 @@ func TestCiphersAreShown(t *testing.T) {
 	for form, text := range shown(t, d) {
 		for _, want := range []string{"5.00 Gbit/s", "10.0 Gbit/s", "23.5 kop/s", "3.25", "85,300 cycles",
 			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads",
-			"All are of openssl", "the kernel tells of none", "per byte, operation"} {
+			"All are of openssl", "the kernel reports none", "per byte, operation"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", form, want)
 			}

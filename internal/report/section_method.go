@@ -146,7 +146,7 @@ func methodSection(v *view, s *Section) {
 func (v *view) countWords() string {
 	if len(v.Run.ImportedFrom) > 0 {
 		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their " +
-			"files tell is shown; where they tell of bytes over time, rates were computed from these."
+			"files contain is shown; where they have bytes over time, rates were computed from these."
 	}
 
 	var words []string

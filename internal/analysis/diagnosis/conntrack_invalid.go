@@ -15,10 +15,11 @@ var conntrackInvalid = Rule{
 		label: a rule drops packets that connection tracking calls invalid
 		means: packets die in a router that has a rule for ct state invalid or untracked, whose \
 			counter, if it has one, grows
-		linux: let connection tracking see both directions whole, or be liberal about windows
+		linux: let connection tracking see all packets of both directions, or make it \
+			tolerate segments outside of the window
 			$ sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1
 			$ nft list ruleset | grep -E 'invalid|notrack'
-			risk: packets outside of windows pass
+			risk: packets outside of the window pass
 	`,
 	Check: func(o *Observation) Candidate {
 		d, why := o.died()

@@ -27,8 +27,8 @@ var shaperCPU = Rule{
 		label: the CPU holds a shaper below its rate
 		means: a queue that is set to a rate always has packets waiting, and passes at most four \
 			fifths of that rate while a core is full
-		linux: use a cheaper shaper, such as htb with fq_codel for CAKE, or set the rate to what \
-			it holds
+		linux: use a cheaper shaper, such as htb with fq_codel instead of CAKE, or set the rate \
+			to what the CPU sustains
 	`,
 	Check: func(o *Observation) Candidate {
 		return o.belowRate(requires("full-core", o.fullest(), .85, .97), "a core is full")

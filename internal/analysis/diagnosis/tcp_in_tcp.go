@@ -14,7 +14,7 @@ var tcpInTCP = Rule{
 		means: the tunnel runs over TCP, and its end retransmits at least 0.3 % of the segments, \
 			not counting the load's
 		any: run the tunnel over UDP: OpenVPN's proto udp, or WireGuard
-			risk: networks that let only TCP pass
+			risk: some networks let only TCP pass
 			plan: tunnel=openvpn
 			tunnel: openvpn-tcp
 	`,

@@ -27,7 +27,7 @@ func cipherMetrics() []record.Metric {
 			"clock cycles for each byte, of one thread: cipher_clock_hz ÷ bytes per second"),
 		m(CyclesPerOp, "cycles per operation", "cycles", lower, "the same for each operation"),
 		m(CipherClock, "clock of the cipher's CPU", "Hz", "", "highest clock of a CPU in the window, as "+
-			"cpufreq tells it, or estimated from a loop of known cycles on x86"),
+			"cpufreq reports it, or estimated from a loop of known cycles on x86"),
 	}
 }
 

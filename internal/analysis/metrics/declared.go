@@ -162,9 +162,9 @@ func loadMetrics() []record.Metric {
 			"was busy")
 		m(softirqCore, "softirq load of a core", "ratio", lower,
 			"share of the window in softirqs, of the core with most")
-		m(StealRatio, "CPU time stolen", "ratio", lower,
+		m(StealRatio, "stolen CPU time", "ratio", lower,
 			"share of the window that a hypervisor took away, mean of all cores")
-		m(ForeignRatio, "CPU time of others", "ratio", lower,
+		m(ForeignRatio, "CPU time of other processes", "ratio", lower,
 			"CPU time of processes outside the lab ÷ the window, in cores")
 		m(powerWatts, "power", "W", lower, "mean power in the window")
 		m(Temperature, "temperature", "°C", lower, "highest temperature in the window")
@@ -217,7 +217,7 @@ func dropMetrics() []record.Metric {
 			"packets that IPsec of the routers dropped (/proc/net/xfrm_stat)"),
 		declared(record.ScopeNode, KernelDrops, "kernel drops", "count", lower,
 			"packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the "+
-				"samples tell the reasons), in the window; where the routers are machines of the lab"),
+				"samples show the reasons), in the window; where the routers are machines of the lab"),
 	}
 }
 

@@ -65,14 +65,14 @@ type Settings struct {
 	Share  float64 `json:"share"` // of what is needed
 }
 
-// Year is what a router takes in a year, with so many hours a day at full load and the others in normal
-// operation.
+// Year is the energy that a router takes in a year, with a number of hours a day at full load and the rest
+// in normal operation.
 type Year struct {
 	LowKWh   float64 `json:"low_kwh"`
 	HighKWh  float64 `json:"high_kwh"`
 	LowCost  float64 `json:"low_cost,omitempty"` // by the price asked for
 	HighCost float64 `json:"high_cost,omitempty"`
-	// Basis says which published draws it rests on, and what was assumed where one is missing.
+	// Basis says which published figures it rests on, and what was assumed where one is missing.
 	Basis string `json:"basis"`
 }
 

@@ -474,7 +474,7 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 			reason = fmt.Errorf("no other device has both the speed of %s and a comparable result", cipher)
 		case own.Cipher > quickest*reach || own.Cipher*reach < slowest:
 			return Estimate{}, fmt.Errorf("its %s is more than a factor of %d quicker or slower than of "+
-				"those that tell what else a packet costs", cipher, reach)
+				"those that show what else a packet costs", cipher, reach)
 		default:
 			assumes := []string{"forwarding and cipher work one after the other",
 				"the tunnel uses " + cipher + ", as fast as it was measured in large blocks",

@@ -83,6 +83,6 @@ func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
 	}
 
 	return fmt.Sprintf("no study has the speed of %s on this device, and on others it takes %s to %s "+
-		"cycles for each %s: what a core of another design takes tells nothing", algorithm,
+		"cycles for each %s: what a core of another design takes shows nothing", algorithm,
 		unit.Significant(least, 3), unit.Significant(most, 3), what)
 }
