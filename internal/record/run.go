@@ -86,8 +86,8 @@ type Run struct {
 	Experiments []string  `json:"experiments,omitempty"` // runs that test its findings
 }
 
-// Import holds what a node that the run did not reach recorded by itself during the run, added to the run
-// afterwards.
+// Import holds what a node recorded by itself during the run, which did not reach it; it was added to the
+// run afterwards.
 type Import struct {
 	Node string `json:"node"`
 	File string `json:"file"` // its name

@@ -23,7 +23,7 @@ type Evidence struct {
 	Text     string   `json:"text,omitempty"` // in words, if they add to those of the reason or finding
 }
 
-// Reason explains why a cell or trial is suspect. Kind is one of Kinds.
+// Reason explains why a cell or trial is suspect. docs/reference/reasons.md lists the values of Kind.
 type Reason struct {
 	Kind  string     `json:"kind"`
 	Text  string     `json:"text"`
@@ -37,7 +37,7 @@ type Unchecked struct {
 	Text string `json:"text"` // why it could not be made
 }
 
-// Finding is a named observation about a cell. Kind is one of Kinds.
+// Finding is a named observation about a cell. docs/reference/reasons.md lists the values of Kind.
 type Finding struct {
 	Kind       string     `json:"kind"`
 	Text       string     `json:"text"`
