@@ -67,8 +67,8 @@ func (d Device) Family() string {
 	return family
 }
 
-// Result is one published rate and its conditions. Zero and "" mean that the source does not state it; the
-// pointers are nil then, because zero can be a result.
+// Result is one published rate and its conditions. Zero and "" mean that the source does not state it. Where
+// zero can be a result, the field is absent instead.
 type Result struct {
 	Row         int      `json:"row"` // in data/throughput.csv, or in a bundle, from 1; 0: neither
 	Source      string   `json:"source"`
