@@ -275,7 +275,7 @@ func caveats() []Kind {
 		{
 			Name:  "cut",
 			Of:    OfRun,
-			Means: "--for left this out",
+			Means: "--for left this out of the plan",
 		},
 		{
 			Name: "time-spent",
