@@ -344,12 +344,12 @@ func firstText(e ast.Expr) (string, bool) {
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
 	"analysis":  180_400,
-	"app":       30_100,
+	"app":       30_200,
 	"bundle":    7_600,
 	"catalogue": 3_100,
 	"cipher":    2_800,
 	"check":     2_000,
-	"cmd":       53_700,
+	"cmd":       53_900,
 	"factor":    9_100,
 	"foreign":   23_500,
 	"lab":       238_800,
