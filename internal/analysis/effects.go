@@ -44,9 +44,17 @@ func cipherWork(library string, a cipher.Algorithm, metric string) work {
 func observe(runs []runOfEffects, w work) (out []model.Observation, names []string) {
 	metric := cmp.Or(w.metric, metrics.Goodput)
 	all := record.Factors{}
-	type place struct{ at, runs int }
-	places := map[string]place{}
+	places := map[string]int{}
+	var nths []int
 	for i, r := range runs {
+		nth := 0 // run with these cells at these levels: cells pair with those of their own run
+		for k, before := range runs[:i] {
+			if before.shares(r) {
+				nth = max(nth, nths[k]+1)
+			}
+		}
+
+		nths = append(nths, nth)
 		for _, c := range r.Cells { // in the order of the design
 			byBlock := r.values[c.Factors.Key()][metric]
 			if byBlock == nil || workOf(c.Factors) != w {
@@ -55,9 +63,10 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 
 			f := maps.Clone(c.Factors)
 			maps.Copy(f, r.levels)
-			p, seen := places[f.Key()]
+			at, seen := places[f.Key()]
 			if !seen {
-				p.at = len(out)
+				at = len(out)
+				places[f.Key()] = at
 				o := model.Observation{Levels: f, ByBlock: map[int]float64{}}
 				if len(runs) > 1 {
 					o.Runs = map[int]int{}
@@ -66,17 +75,15 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 				out = append(out, o)
 			}
 
-			o := out[p.at]
+			o := out[at]
 			for block, rate := range byBlock {
-				id := p.runs*blocksOfRun + block
+				id := nth*blocksOfRun + block
 				o.ByBlock[id] = rate
 				if o.Runs != nil {
 					o.Runs[id] = i
 				}
 			}
 
-			p.runs++
-			places[f.Key()] = p
 			maps.Copy(all, f)
 		}
 	}
@@ -89,8 +96,8 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 	return out, names
 }
 
-// blocksOfRun is more than a run has blocks, so that those of the second run of a cell follow those of the
-// first.
+// blocksOfRun is more than a run has blocks, so that those of a second run of the same cells follow those of
+// the first.
 const blocksOfRun = 1 << 20
 
 // runOfEffects is a run with the values of its cells, and the levels of what was set by hand for all of it.
@@ -98,6 +105,13 @@ type runOfEffects struct {
 	*Document
 	values map[string]map[string]map[int]float64 // cell → metric → block
 	levels record.Factors
+}
+
+// shares reports whether two runs have a cell in common.
+func (r runOfEffects) shares(other runOfEffects) bool {
+	return maps.Equal(r.levels, other.levels) && slices.ContainsFunc(r.Cells, func(c Cell) bool {
+		return other.values[c.Factors.Key()] != nil
+	})
 }
 
 // EffectsOf returns the effects that every reading of a run computes; nil where fewer than two factors have

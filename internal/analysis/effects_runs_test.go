@@ -137,6 +137,33 @@ func TestRunsRepeatWhatIsSetByHand(t *testing.T) {
 	}
 }
 
+// TestCellsPairWithinTheirRun: a cell that only the second of two like runs has is compared with that run's
+// other cells, and not with the first run's.
+func TestCellsPairWithinTheirRun(t *testing.T) {
+	one := quickFactors()
+	two := quickFactors("streams", "4")
+	var docs []*Document
+	for _, cells := range [][]record.Factors{{one}, {one, two}} {
+		rates := []float64{4e8, 8e8}[:len(cells)]
+		if len(docs) == 0 {
+			rates = []float64{1e8}
+		}
+
+		run, trials := sharesRun(cells, rates)
+		run.ID = string(rune('a' + len(docs)))
+		docs = append(docs, Derive(run, trials))
+	}
+
+	e, err := EffectsOfRuns(docs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if len(e.Main) != 1 || e.Main[0].Between || math.Abs(e.Main[0].Ratio.Value-2) > .1 {
+		t.Errorf("got %+v, want twice within the second run", e.Main)
+	}
+}
+
 // TestQueueByHand: a queue that was set by hand is a factor as well, as a router with RouterOS and as Linux
 // tell it; in a run that sets queues itself, what was found before is none.
 func TestQueueByHand(t *testing.T) {

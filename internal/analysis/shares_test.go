@@ -2,8 +2,12 @@ package analysis
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -79,7 +83,8 @@ func TestUses(t *testing.T) {
 	}
 
 	vpn := got["Working from home by VPN, WireGuard"]
-	if vpn.Verdict != "enough for lines up to 333 Mbit/s" {
+	if vpn.Verdict != "enough for lines up to 333 Mbit/s" ||
+		!strings.HasSuffix(vpn.Because, ", the only direction measured: up") {
 		t.Errorf("VPN: %+v", vpn)
 	}
 
@@ -90,7 +95,69 @@ func TestUses(t *testing.T) {
 		}
 	}
 
+	if strings.Contains(line.Because, "only direction") {
+		t.Errorf("line: %+v, want both directions", line)
+	}
+
 	if u := got["Many small packets"]; !u.Measured() || u.Cell["packet_size"] != "64" {
 		t.Errorf("packets: %+v", u)
+	}
+}
+
+// TestUsesClaimNoMoreThanWasMeasured: a soak of few windows is not steady, and the latency is that of a valid
+// cell, or of one in which the load added more than can be measured.
+func TestUsesClaimNoMoreThanWasMeasured(t *testing.T) {
+	added := []float64{9e6, 5e6, 40e6}
+	var d Document
+	var path UnderLoad
+	path.Directions = map[string]LoadedPath{}
+	for i, direction := range []string{record.Up, record.Down, record.Both} {
+		f := quickFactors("direction", direction)
+		d.Cells = append(d.Cells, Cell{Cell: metrics.Cell{Factors: f, Grade: evidence.GradeValid}})
+		path.Directions[direction] = LoadedPath{
+			Cell:         f,
+			AddedNs:      &added[i],
+			AddedInNoise: direction == record.Up,
+			Grade:        "A",
+		}
+	}
+
+	d.Cells[2].Grade = evidence.GradeSuspect
+	d.UnderLoad = []UnderLoad{path}
+	if u := d.latencyUse(); u.Because != "down: load adds 5.00 ms, grade A" || u.Grade != evidence.GradeValid {
+		t.Errorf("latency: %+v, want that of the valid cell with a measurable delay", u)
+	}
+
+	d.Soaks = []Soak{{Windows: 3, Hours: 1, Missing: []string{"trends: 3 windows are fewer than 6"}}}
+	if u := d.hoursUse(); u.Verdict != "cannot tell" || !u.Measured() {
+		t.Errorf("soak: %+v, want no verdict", u)
+	}
+}
+
+// TestUsesOfOtherPaths: NAT that was found between two machines counts as NAT, and an emulated router's speed
+// is none.
+func TestUsesOfOtherPaths(t *testing.T) {
+	run, trials := sharesRun([]record.Factors{quickFactors()}, []float64{941e6})
+	d := Derive(run, trials)
+	measured := func() (out []string) {
+		for _, u := range UsesOf(d) {
+			if u.LineBps > 0 {
+				out = append(out, u.Use)
+			}
+		}
+		return out
+	}
+	if got := measured(); !slices.Equal(got, []string{"Internet line, routed"}) {
+		t.Errorf("got %q", got)
+	}
+
+	d.Ways = []Way{{IP: 4, NAT: "near"}, {IP: 6, NAT: "none"}}
+	if got := measured(); !slices.Equal(got, []string{"Internet line behind NAT"}) {
+		t.Errorf("behind NAT: got %q", got)
+	}
+
+	d.Caveats = []record.Caveat{{Kind: "emulated"}}
+	if got := measured(); len(got) > 0 {
+		t.Errorf("emulated: got %q", got)
 	}
 }

@@ -1,8 +1,10 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -32,11 +34,17 @@ const notMeasured = "not measured"
 const smallPacket = 128
 
 // UsesOf says what a run means for usual uses. Each verdict follows from valid cells by its rule, or from
-// suspect ones where there are no others.
+// suspect ones where there are no others; an emulated router has none.
 func UsesOf(d *Document) []UseCase {
 	plain := func(f record.Factors) bool { return factor.Tunnel.Is(f, factor.NoTunnel) }
+	found := map[string]bool{} // versions of IP whose addresses a path between two machines translates
+	for _, w := range d.Ways {
+		found[strconv.Itoa(w.IP)] = w.NAT != "" && w.NAT != "none"
+	}
+
 	translated := func(f record.Factors) bool {
-		return plain(f) && factor.NAT.In(f) && !factor.NAT.Is(f, factor.Off)
+		set := factor.NAT.In(f) && !factor.NAT.Is(f, factor.Off)
+		return plain(f) && (set || found[cmp.Or(factor.IP.Of(f), "4")])
 	}
 	routed := func(f record.Factors) bool { return plain(f) && !translated(f) }
 	six := func(f record.Factors) bool { return plain(f) && factor.IP.Is(f, "6") }
@@ -46,7 +54,14 @@ func UsesOf(d *Document) []UseCase {
 		d.lineUse("Internet line, IPv6", "TCP over IPv6, without a tunnel", six),
 	}
 	out = append(out, d.tunnelUses()...)
-	return append(out, d.latencyUse(), d.packetUse(), d.connectionUse(), d.hoursUse())
+	out = append(out, d.latencyUse(), d.packetUse(), d.connectionUse(), d.hoursUse())
+	if d.Emulated() { // its speed says nothing about a router
+		for i, u := range out {
+			out[i] = UseCase{Use: u.Use, Verdict: notMeasured, Rule: u.Rule}
+		}
+	}
+
+	return out
 }
 
 // tunnelUses has one use for each kind of tunnel, or one that was not measured.
@@ -107,6 +122,7 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 			"of payload on the wire is the line that it fills",
 	}
 	var worst *Cell
+	var directions []string
 	for _, c := range d.usable(metrics.Goodput, func(f record.Factors) bool {
 		return want(f) && metrics.LoadOf(f) == "" && factor.Direction.Is(f, record.Up, record.Down) &&
 			factor.Pacing.Bitrate(f) == 0
@@ -115,6 +131,8 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 		if slower && c.Ceiling.HeaderEfficiency > 0 {
 			worst = c
 		}
+
+		directions = once(directions, factor.Direction.Of(c.Factors))
 	}
 
 	if worst == nil {
@@ -125,6 +143,10 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	u.LineBps = rate / worst.Ceiling.HeaderEfficiency
 	u.Verdict = "enough for lines up to " + unit.Bitrate(u.LineBps).String()
 	u.decide(worst, metrics.Goodput)
+	if len(directions) == 1 {
+		u.Because += ", the only direction measured: " + directions[0]
+	}
+
 	return u
 }
 
@@ -146,24 +168,43 @@ func (d *Document) latencyUse() UseCase {
 		Rule: "the bufferbloat grade of the path and direction to which TCP adds most: A+ and A are good, " +
 			"B is fair, the rest poor",
 	}
+	grades := map[string]string{}
+	for i := range d.Cells {
+		grades[d.Cells[i].Factors.Key()] = d.Cells[i].Grade
+	}
+
 	most := -1.0
 	for _, p := range d.UnderLoad {
 		for _, direction := range keys(p.Directions) {
 			x := p.Directions[direction]
-			if x.AddedNs == nil || *x.AddedNs <= most {
+			if x.AddedNs == nil {
 				continue
 			}
 
-			most = *x.AddedNs
-			u.Cell = x.Cell
-			added := "adds " + unit.Nanoseconds(*x.AddedNs)
+			ns := *x.AddedNs
+			added := "adds " + unit.Nanoseconds(ns)
 			if x.AddedInNoise {
+				ns = 0
 				added = "adds nothing measurable"
 			}
 
+			grade := grades[x.Cell.Key()]
+			better := grade == evidence.GradeValid && u.Grade != evidence.GradeValid
+			worse := grade != evidence.GradeValid && u.Grade == evidence.GradeValid
+			if worse || !better && ns <= most {
+				continue
+			}
+
+			most = ns
+			u.Cell = x.Cell
+			u.Grade = grade
 			u.Because = fmt.Sprintf("%s, %s: load %s, grade %s", p.Label, direction, added, x.Grade)
 			u.Verdict = gradeWords(x.Grade)
 		}
+	}
+
+	if u.Grade == evidence.GradeSuspect {
+		u.Because += ", " + u.Grade
 	}
 
 	u.Because = strings.TrimPrefix(u.Because, ", ")
@@ -253,6 +294,12 @@ func (d *Document) hoursUse() UseCase {
 		u.Because = strings.TrimPrefix(s.Label+", ", ", ") + unit.Significant(s.Hours, 3) + " h"
 		u.Cell = s.Factors
 		u.Verdict = "steady"
+		if len(bad)+len(s.Trends) == 0 { // too few windows to find one
+			u.Verdict = "cannot tell"
+			u.Because += ": " + strings.Join(s.Missing, "; ")
+			return u
+		}
+
 		if len(bad) > 0 {
 			u.Verdict = "not steady"
 			u.Because += ": " + strings.Join(bad, "; ")

@@ -127,7 +127,7 @@ func pathWords(r catalogue.Result) string {
 		words = append(words, direction(r.Direction))
 	}
 
-	return strings.Join(words, " ")
+	return cmp.Or(strings.Join(words, " "), "a path that is not stated")
 }
 
 // Loads of the published draws: of a router at work without much to do, and idle.
