@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type article struct {
 }
 
 // Article lays a run out as a folder that can be published as it is: one text in Markdown, and its pictures,
-// each as SVG, which the text shows, and as PNG. The text comes first.
+// each as SVG, which the text shows, and as PNG unless it is too large for that. The text comes first.
 func Article(d *analysis.Document) ([]File, error) {
 	a := &article{v: newView(d)}
 	for _, part := range []struct {
@@ -397,8 +398,14 @@ func (a *article) picture(f Figure) {
 		name = fmt.Sprintf("%s-%d", stem, i)
 	}
 
+	points := "([PNG](" + name + ".png))"
 	for _, format := range []string{"svg", "png"} {
 		content, err := s.drawn(a.v.Run.ID, name, format, Size{})
+		if errors.Is(err, errTooLarge) { // of a thousand cells
+			points = ""
+			continue
+		}
+
 		if err != nil {
 			a.err = err
 			return
@@ -411,6 +418,6 @@ func (a *article) picture(f Figure) {
 	a.gap()
 	a.line("![" + escape(alt) + "](" + name + ".svg)")
 	a.gap()
-	a.line(joined(" ", escape(f.Caption), "([PNG]("+name+".png))"))
+	a.line(joined(" ", escape(f.Caption), points))
 	a.gap()
 }

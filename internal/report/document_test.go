@@ -451,6 +451,11 @@ func idleTrial(r *rand.Rand, d *analysis.Document, block int, tunnel string, p50
 
 func comparisons(d *analysis.Document) []comparison.Comparison {
 	var out []comparison.Comparison
+	at := map[string]*analysis.Cell{}
+	for i := range d.Cells {
+		at[d.Cells[i].Factors.Key()] = &d.Cells[i]
+	}
+
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		if c.Factors["tunnel"] != "wireguard" {
@@ -460,26 +465,24 @@ func comparisons(d *analysis.Document) []comparison.Comparison {
 		f := c.Factors.Clone()
 		f["tunnel"] = "none"
 		delete(f, "mtu")
-		for j := range d.Cells {
-			b := &d.Cells[j]
-			if b.Factors.Key() == f.Key() {
-				ratio := c.Metrics["goodput_bps"].Median / b.Metrics["goodput_bps"].Median
-				out = append(out, comparison.Comparison{
-					Spread: statistics.Spread{
-						Low:      ratio * .96,
-						High:     ratio * 1.03,
-						N:        c.Runs,
-						Interval: statistics.IntervalRange,
-					},
-					Metric:  "goodput_bps",
-					Factors: c.Factors,
-					Against: f,
-					Name:    "of the same without tunnel",
-					Ratio:   ratio,
-					Verdict: "cannot tell: fewer than 6 pairs",
-				})
-			}
+		if b := at[f.Key()]; b != nil {
+			ratio := c.Metrics["goodput_bps"].Median / b.Metrics["goodput_bps"].Median
+			out = append(out, comparison.Comparison{
+				Spread: statistics.Spread{
+					Low:      ratio * .96,
+					High:     ratio * 1.03,
+					N:        c.Runs,
+					Interval: statistics.IntervalRange,
+				},
+				Metric:  "goodput_bps",
+				Factors: c.Factors,
+				Against: f,
+				Name:    "of the same without tunnel",
+				Ratio:   ratio,
+				Verdict: "cannot tell: fewer than 6 pairs",
+			})
 		}
 	}
+
 	return out
 }

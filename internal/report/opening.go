@@ -55,6 +55,7 @@ type rateRow struct {
 	Desk         bool // a phone has no room for it
 
 	cell *analysis.Cell
+	rank int // rows of its group that are faster, by the same metric
 }
 
 // limit says what held cells back, how sure that is, and what to change.
@@ -154,6 +155,7 @@ func (v *view) rates() rates {
 			g.Rows = append(g.Rows, v.rateRow(c, unsharedLabelWords(c.Label, shared)))
 		}
 
+		g.rankRows()
 		out.Groups = append(out.Groups, g)
 	}
 
@@ -221,7 +223,7 @@ func (r *rates) shorten() {
 
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		g.Rows = filter(g.Rows, func(row rateRow) bool { return g.rank(row) < most })
+		g.Rows = filter(g.Rows, func(row rateRow) bool { return row.rank < most })
 		g.Rows = g.Rows[:min(len(g.Rows), maxRates-r.Shown)]
 		for k := range g.Rows {
 			g.Rows[k].Desk = r.Shown >= phoneRates
@@ -235,18 +237,31 @@ func (r *rates) shorten() {
 // fastest counts the rows that are among the most fastest of their group and metric.
 func (r *rates) fastest(most int) (n int) {
 	for _, g := range r.Groups {
-		n += len(filter(g.Rows, func(row rateRow) bool { return g.rank(row) < most }))
+		n += len(filter(g.Rows, func(row rateRow) bool { return row.rank < most }))
 	}
 	return n
 }
 
-// rank counts the rows of the group that are faster, by the same metric.
-func (g rateGroup) rank(row rateRow) int {
-	metric := rateMetric(row.cell)
-	return len(filter(g.Rows, func(other rateRow) bool {
-		return metric == rateMetric(other.cell) &&
-			other.cell.Metrics[metric].Median > row.cell.Metrics[metric].Median
-	}))
+// rankRows counts for each row those that are faster, by the same metric.
+func (g *rateGroup) rankRows() {
+	negative := func(row rateRow) (metric string, rate float64) {
+		metric = rateMetric(row.cell)
+		return metric, -row.cell.Metrics[metric].Median
+	}
+	rates := map[string][]float64{}
+	for _, row := range g.Rows {
+		metric, rate := negative(row)
+		rates[metric] = append(rates[metric], rate)
+	}
+
+	for _, all := range rates {
+		slices.Sort(all)
+	}
+
+	for i, row := range g.Rows {
+		metric, rate := negative(row)
+		g.Rows[i].rank, _ = slices.BinarySearch(rates[metric], rate)
+	}
 }
 
 // Left reports whether cells are missing among the rows.

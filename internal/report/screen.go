@@ -3,12 +3,14 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -65,7 +67,12 @@ func screenSections(v *view, dense int) []Section {
 		add("Ciphers", List{Items: items})
 	}
 
+	if items := each(v.Soaks, soakItem); len(items) > 0 {
+		add("Soak", List{Items: items})
+	}
+
 	rest := Facts{RunIn: true}
+	rest.say("Experiment", each(v.experiments(), func(p diagnosis.Proof) string { return p.Text })...)
 	rest.say("Latency", v.worstAdded())
 	rest.say("Caution", cautionLines(v, h)...)
 	rest.say("Skipped", skippedCounts(v)...)
@@ -230,7 +237,7 @@ func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]stri
 			}
 
 			row := t.row(label, TableCell{Text: rate.Text, Num: rate.Num, Tone: rate.Tone}, rate.Sub,
-				v.plainRatio(c), v.lossText(c), v.rttText(c), v.short(c, busiest), v.short(c, powerLoaded),
+				plainRatio(c), v.lossText(c), v.rttText(c), v.short(c, busiest), v.short(c, powerLoaded),
 				v.short(c, metrics.CyclesPerByte), TableCell{Text: marks[c], Tone: Doubt})
 			row.Name = strings.TrimSpace(g.head + " " + r.full)
 			row.Cell = c
@@ -254,7 +261,7 @@ func (v *view) short(c *analysis.Cell, metric string) string {
 // rangeHead names what stands beside the rates, and of how many runs it is unless the head says so.
 func rangeHead(v *view, cells []*analysis.Cell) string {
 	low, high := 0, 0
-	kind := ""
+	var kinds []string
 	for _, c := range cells {
 		x, ok := c.Metrics[rateOf(c)]
 		if !ok || !hasInterval(x) {
@@ -262,12 +269,15 @@ func rangeHead(v *view, cells []*analysis.Cell) string {
 		}
 
 		low, high = cmp.Or(min(cmp.Or(low, x.N), x.N), x.N), max(high, x.N)
-		kind = "interval"
+		kind := "interval"
 		if x.Interval == statistics.IntervalRange {
 			kind = "range"
 		}
+
+		kinds = once(kinds, kind)
 	}
 
+	kind := strings.Join(kinds, " or ")
 	switch {
 	case kind == "":
 		return "interval"
@@ -281,14 +291,11 @@ func rangeHead(v *view, cells []*analysis.Cell) string {
 }
 
 // plainRatio shows the rate as a share of the same without a tunnel, a filter or what else a factor adds.
-func (v *view) plainRatio(c *analysis.Cell) string {
-	for _, k := range v.Comparisons {
-		if k.Metric == rateOf(c) && k.Factors.Key() == c.Factors.Key() &&
-			strings.HasPrefix(k.Name, "of the same without ") {
-			return ratioText(k.Ratio, k)
-		}
+func plainRatio(c *analysis.Cell) string {
+	if c.OfBaseline == nil || !strings.HasPrefix(c.OfBaseline.Of, "same without ") {
+		return ""
 	}
-	return ""
+	return unit.Percent(c.OfBaseline.Ratio)
 }
 
 // lossText shows the loss of UDP, if there is any.
@@ -347,7 +354,8 @@ func (v *view) marks() (marks map[*analysis.Cell]string, notes []Item) {
 		if k < maxReasons {
 			item := shared[k].merged()
 			item.Evidence = nil
-			item.Kind = sign + " " + v.all[shared[k].rows[0]].Grade + ", " + item.Kind
+			grades := distinct(shared[k].rows, func(i int) string { return v.all[i].Grade })
+			item.Kind = sign + " " + strings.Join(grades, " or ") + ", " + item.Kind
 			notes = append(notes, item)
 		}
 	}
@@ -546,57 +554,80 @@ func (f finding) fixes() string {
 	return joined("; ", fix, test)
 }
 
-// cellWords holds the words of a cell's label, in their order.
-type cellWords struct {
-	key   string
-	words []string
+// cellNames holds the words by which the cells with a load are named.
+type cellNames struct {
+	at    map[string]int // key of a cell → its place
+	cells [][]string     // words of each cell, in the order of its label
+	words []string       // all words, each once
+	with  []cellSet      // by word, the cells that have it
+}
+
+// names returns the words of all cells with a load. Every finding asks for them.
+func (v *view) names() *cellNames {
+	if v.named != nil {
+		return v.named
+	}
+
+	all := v.cells(loaded)
+	n := &cellNames{at: map[string]int{}}
+	place := map[string]int{}
+	for i, c := range all {
+		n.at[c.Factors.Key()] = i
+		var words []string
+		if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
+			words = []string{"no tunnel"}
+		}
+
+		head, rest := v.headAndRest(c)
+		words = slices.Concat(words, v.offWords(c), head, rest)
+		n.cells = append(n.cells, words)
+		for _, word := range words {
+			k, known := place[word]
+			if !known {
+				k = len(n.words)
+				place[word] = k
+				n.words = append(n.words, word)
+				n.with = append(n.with, newCellSet(len(all)))
+			}
+
+			n.with[k].add(i)
+		}
+	}
+
+	v.named = n
+	return n
 }
 
 // who names the cells of a finding by the fewest words that describe them and no others: up to most sets of
 // cells, all of them with 0.
 func (v *view) who(f finding, most int) string {
-	wanted := map[string]bool{} // false once a name covers it
+	n := v.names()
+	wanted := newCellSet(len(n.cells))
+	known := true
 	for _, k := range f.Cells {
-		wanted[k.Key()] = true
-	}
-
-	var words []cellWords
-	var all []string
-	known := map[string]bool{}
-	for _, c := range v.cells(loaded) {
-		w := cellWords{key: c.Factors.Key()}
-		if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
-			w.words = []string{"no tunnel"}
-		}
-
-		head, rest := v.headAndRest(c)
-		w.words = slices.Concat(w.words, v.offWords(c), head, rest)
-		words = append(words, w)
-		for _, word := range w.words {
-			if !known[word] {
-				known[word] = true
-				all = append(all, word)
-			}
+		i, ok := n.at[k.Key()]
+		known = known && ok
+		if ok {
+			wanted.add(i)
 		}
 	}
 
-	if len(wanted) == len(words) && len(words) > 1 {
+	if known && len(n.cells) > 1 && wanted.count() == len(n.cells) {
 		return "all cells"
 	}
 
 	var names []string
-	for left := len(wanted); left > 0; {
-		name, covered := cover(words, all, wanted)
-		if len(covered) == 0 || len(names) == maxSets { // no few words set them apart: whole labels do
-			names = f.Labels
-			break
+	for nameless := slices.Clone(wanted); known && nameless.count() > 0; {
+		words, covered := n.cover(wanted, nameless)
+		known = covered != nil && len(names) < maxSets
+		if known {
+			names = append(names, strings.Join(n.inOrder(words), ", "))
+			nameless.remove(covered)
 		}
+	}
 
-		names = append(names, strings.Join(inOrder(name, words), ", "))
-		left -= len(covered)
-		for _, key := range covered {
-			wanted[key] = false
-		}
+	if !known { // no few words set them apart: whole labels do
+		names = f.Labels
 	}
 
 	more := ""
@@ -620,9 +651,9 @@ func (v *view) offWords(c *analysis.Cell) (out []string) {
 }
 
 // inOrder sorts words as the labels have them.
-func inOrder(chosen []string, all []cellWords) []string {
-	for _, c := range all {
-		in := filter(c.words, func(w string) bool { return slices.Contains(chosen, w) })
+func (n *cellNames) inOrder(chosen []string) []string {
+	for _, words := range n.cells {
+		in := filter(words, func(w string) bool { return slices.Contains(chosen, w) })
 		if len(in) == len(chosen) {
 			return in
 		}
@@ -636,47 +667,74 @@ const (
 	maxSets  = 6
 )
 
-// cover finds the words whose cells are all among those that are wanted: those with most cells that no name
-// covers yet, and of these the fewest.
-func cover(cells []cellWords, all []string, wanted map[string]bool) (name, covered []string) {
-	var try func(from int, chosen []string, having []cellWords)
-	try = func(from int, chosen []string, having []cellWords) {
-		for i := from; i < len(all); i++ {
-			also := filter(having, func(c cellWords) bool { return slices.Contains(c.words, all[i]) })
-			if len(also) == 0 {
+// cover finds the words whose cells are all among those that are wanted: those with most nameless cells, and
+// of these the fewest. It returns their cells, nil if there are none.
+func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cellSet) {
+	most := 1
+	var at [maxWords]cellSet // by the number of words chosen before
+	for i := range at {
+		at[i] = newCellSet(len(n.cells))
+	}
+
+	var try func(from int, chosen []string, having cellSet)
+	try = func(from int, chosen []string, having cellSet) {
+		also := at[len(chosen)]
+		for i := from; i < len(n.words); i++ {
+			also.intersect(having, n.with[i])
+			more := also.shared(nameless)
+			if more < most { // nor would further words have more
 				continue
 			}
 
-			words := append(slices.Clone(chosen), all[i])
-			keys, only := uncovered(also, wanted)
-			if only && (len(keys) > len(covered) || len(keys) == len(covered) && len(words) < len(name)) {
-				name = words
-				covered = keys
+			only := also.shared(wanted) == also.count()
+			if only && (more > most || covered == nil || len(chosen)+1 < len(words)) {
+				most = more
+				words = append(slices.Clone(chosen), n.words[i])
+				covered = slices.Clone(also)
 			}
 
-			if !only && len(words) < maxWords { // more words would have no more cells
-				try(i+1, words, also)
+			if !only && len(chosen)+1 < maxWords { // more words would have no more cells
+				try(i+1, append(slices.Clone(chosen), n.words[i]), also)
 			}
 		}
 	}
-	try(0, nil, cells)
-	return name, covered
+	every := newCellSet(len(n.cells))
+	for i := range n.cells {
+		every.add(i)
+	}
+
+	try(0, nil, every)
+	return words, covered
 }
 
-// uncovered returns the keys of the cells that no name covers yet, and whether all of the cells are wanted.
-func uncovered(cells []cellWords, wanted map[string]bool) (keys []string, only bool) {
-	for _, c := range cells {
-		nameless, ok := wanted[c.key]
-		if !ok {
-			return nil, false
-		}
+// cellSet has a bit for each cell.
+type cellSet []uint64
 
-		if nameless {
-			keys = append(keys, c.key)
-		}
+func newCellSet(cells int) cellSet { return make(cellSet, (cells+63)/64) }
+
+func (s cellSet) add(i int) { s[i/64] |= 1 << (i % 64) }
+
+func (s cellSet) count() int { return s.shared(s) }
+
+// shared counts the cells that both have.
+func (s cellSet) shared(other cellSet) (n int) {
+	for i := range s {
+		n += bits.OnesCount64(s[i] & other[i])
 	}
+	return n
+}
 
-	return keys, true
+// intersect makes it the cells that both others have.
+func (s cellSet) intersect(a, b cellSet) {
+	for i := range s {
+		s[i] = a[i] & b[i]
+	}
+}
+
+func (s cellSet) remove(other cellSet) {
+	for i := range s {
+		s[i] &^= other[i]
+	}
 }
 
 // worstAdded says what TCP adds to the round trip of its own path, where that is most.

@@ -1,11 +1,15 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -108,4 +112,118 @@ func TestScreenIsOneScreen(t *testing.T) {
 	}
 
 	t.Error("no rate on the screen")
+}
+
+// TestScreenSaysWhatTheNumbersAre: shares are those of the baseline, intervals of two kinds are both named,
+// cells with the same reason and other grades are not given one grade, and a soak and an experiment have their
+// outcomes.
+func TestScreenSaysWhatTheNumbersAre(t *testing.T) {
+	d := sampleDocument()
+	d.Cells[4].OfBaseline = &analysis.Share{Ratio: .181, Of: "same without tunnel"}
+	d.Cells[8].OfBaseline = &analysis.Share{Ratio: .5, Of: "same with governor performance"}
+	x := d.Cells[0].Metrics[goodput]
+	x.Interval = statistics.IntervalOrder
+	x.N = 6
+	d.Cells[0].Metrics[goodput] = x
+	d.Cells[3].Grade = evidence.GradeFailed
+	d.Cells[3].Reasons = d.Cells[2].Reasons
+	d.Soaks = []analysis.Soak{{
+		Label:   "4 streams",
+		Windows: 24,
+		Hours:   2,
+		Trends: []analysis.Trend{{Kind: analysis.TrendDrift, Text: "goodput: no trend"},
+			{Kind: analysis.TrendLeak, Text: "host memory in use: it grew by 80 MB", Real: true}},
+	}, {
+		Label:   "1 stream",
+		Windows: 24,
+		Hours:   2,
+		Trends:  []analysis.Trend{{Kind: analysis.TrendDrift, Text: "goodput: no trend"}},
+	}, {
+		Label:   "short",
+		Windows: 3,
+		Hours:   .1,
+		Missing: []string{"trends: 3 windows are fewer than 6"},
+	}}
+	d.Proof = &diagnosis.Proof{Text: "the shaper limits: confirmed", By: "r2"}
+	got := Screen(d, 120, false)
+	if !strings.Contains(Text(d, 120, false), d.Proof.Text) {
+		t.Error("the full text lacks the experiment")
+	}
+
+	for _, want := range []string{"Experiment  " + d.Proof.Text, "18.1 %", "interval or range (n=3–6)", "suspect or failed, tester-limited",
+		"4 streams: 24 windows in 2.0 h: host memory in use: it grew by 80 MB\n",
+		"1 stream: 24 windows in 2.0 h: no trend beyond chance\n",
+		"short: 3 windows in 0.10 h: trends: 3 windows are fewer than 6\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, got)
+		}
+	}
+
+	if strings.Contains(got, "50.0 %") {
+		t.Errorf("the share of another governor is called one of plain:\n%s", got)
+	}
+}
+
+// largeDocument has two thousand cells with forty findings.
+func largeDocument() *analysis.Document {
+	var plans []cellPlan
+	var factors []record.Factors
+	for _, tunnel := range []string{"none", "wireguard"} {
+		for _, congestion := range []string{"cubic", "bbr"} {
+			for _, direction := range []string{"up", "down"} {
+				for streams := range 25 {
+					for mss := range 10 {
+						f := base("tunnel", tunnel, "congestion", congestion, "direction", direction,
+							"streams", fmt.Sprint(streams+1), "mss", fmt.Sprint(500+100*mss))
+						factors = append(factors, f)
+						plans = append(plans, cellPlan{f, "", 1e9 + float64(len(plans)), 0, 0, 9e3, 1e6, 2e6,
+							10, .9, "Good", .02})
+					}
+				}
+			}
+		}
+	}
+
+	for i, label := range analysis.Labels(sampleFactors(), factors) {
+		plans[i].label = label
+	}
+
+	d := documentOf(plans, 3)
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		c.Diagnosis.Causes[0].Element = fmt.Sprint("cpu", i*7%40)
+		if i%3 == 0 {
+			c.Grade = evidence.GradeSuspect
+			c.Reasons = []evidence.Reason{{
+				Kind: evidence.ReasonTesterLimited,
+				Text: fmt.Sprintf("core cpu%d was busy for %d %% of the window", i%50, i%100),
+			}}
+		}
+	}
+
+	d.Verdicts = analysis.Verdicts(d.Cells)
+	return d
+}
+
+func BenchmarkLargeScreen(b *testing.B) {
+	d := largeDocument()
+	for b.Loop() {
+		Screen(d, 80, false)
+	}
+}
+
+func BenchmarkLargeText(b *testing.B) {
+	d := largeDocument()
+	for b.Loop() {
+		Text(d, 120, false)
+	}
+}
+
+func BenchmarkLargePage(b *testing.B) {
+	d := largeDocument()
+	for b.Loop() {
+		if _, err := HTML(d); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -341,6 +341,15 @@ func (v *view) unexamined() []Item {
 	return out
 }
 
+// experiments returns the outcomes that stand beside no cause: of the run itself, if it is an experiment, and
+// for findings that are no longer among its causes.
+func (v *view) experiments() (out []diagnosis.Proof) {
+	if v.Proof != nil {
+		out = append(out, *v.Proof)
+	}
+	return append(out, v.Proofs...)
+}
+
 // proofWords describes the outcome of an experiment: its verdict, the answers to the steps, and the gain,
 // predicted and real.
 func (v *view) proofWords(p diagnosis.Proof) []string {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -58,6 +59,24 @@ func soakLines(v *view) []Item {
 	}
 	return out
 }
+
+// soakItem says on one line whether a soak stayed as it began.
+func soakItem(k analysis.Soak) Item {
+	bad := filter(soakItems(k), func(it Item) bool { return it.Tone == Doubt || it.Tone == Bad })
+	out := Item{Kind: soakTitle(k), Text: strings.Join(each(bad, itemText), "; "), Tone: Doubt}
+	if len(k.Trends) == 0 {
+		out.Text = joined("; ", append([]string{out.Text}, k.Missing...)...)
+	}
+
+	if out.Text == "" {
+		out.Text = "no trend beyond chance"
+		out.Tone = Good
+	}
+
+	return out
+}
+
+func itemText(it Item) string { return it.Text }
 
 // scalingSection: what keeps more from carrying more?
 func scalingSection(v *view, s *Section) {

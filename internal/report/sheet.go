@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -291,6 +292,8 @@ func caveatNames(v *view, cells []*analysis.Cell) string {
 // thousand cells would take half a gigabyte.
 const dense, maxDense, maxPixels = 2, 8e6, 30e6
 
+var errTooLarge = errors.New("it is too large")
+
 // Charts returns the names of a document's charts, the default first.
 func Charts(d *analysis.Document) []string {
 	names, _ := sheets(newView(d))
@@ -334,8 +337,8 @@ func (s sheet) drawn(run, name, format string, size Size) ([]byte, error) {
 
 	n := pixels.Width * pixels.Height
 	if n > maxPixels {
-		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name, run,
-			n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
+		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: %w: %d million pixels", name, run,
+			errTooLarge, n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
 	}
 
 	data, err := paint(c, pixels, unit)

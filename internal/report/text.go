@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -48,6 +49,9 @@ func fullSections(v *view, tables []Table) []Section {
 	}
 
 	list("Bottleneck", v.verdictItems())
+	list("Experiments", items("", Plain, each(v.experiments(), func(p diagnosis.Proof) string {
+		return strings.Join(v.proofWords(p), "; ")
+	})...))
 	if v.Searching != nil {
 		list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
 	}
@@ -158,13 +162,18 @@ func (v *view) words(h head) []string {
 
 // sections prints sections one below the other.
 func (t *terminal) sections(all []Section) {
-	for _, s := range all {
+	for i, s := range all {
+		indent := ""
+		if i > 0 && s.Title != "" { // the first is the head of the whole
+			indent = "  "
+		}
+
 		t.wrap("", "", s.Title, bold)
 		for _, b := range s.Blocks {
 			switch b := b.(type) {
 			case Prose:
 				for _, text := range b.Text {
-					t.wrap(t.indent(s), t.indent(s), text, "")
+					t.wrap(indent, indent, text, "")
 				}
 			case Facts:
 				t.facts(b)
@@ -181,14 +190,6 @@ func (t *terminal) sections(all []Section) {
 
 		t.gap()
 	}
-}
-
-// indent returns what stands before the lines of a section that has a title, but for the head of the whole.
-func (t *terminal) indent(s Section) string {
-	if s.Title == "" || t.b.Len() <= len(t.paint(bold, s.Title))+1 {
-		return ""
-	}
-	return "  "
 }
 
 // picture prints a drawing of characters, if there is room for it.

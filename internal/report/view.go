@@ -28,6 +28,7 @@ type view struct {
 	switched record.Factors  // a level of each factor that is not always "off"
 	line     string          // the factor that is told by colour
 	coloured []string        // "factor=level", in the order of the colours
+	named    *cellNames      // nil until asked for
 }
 
 func newView(d *analysis.Document) *view {
