@@ -68,6 +68,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	uneven := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
 		return c.Runs != v.all[0].Runs || c.Failed != 0
 	})
+	powered := with(cells, powerLoaded)
 	for _, c := range cells {
 		busiest, _ := core(c)
 		cycles := metrics.CyclesPerByte
@@ -82,7 +83,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		}
 
 		power, efficiency := none, none
-		if with(cells, powerLoaded) && loaded(c) {
+		if powered && loaded(c) {
 			power, efficiency = v.twoLines(c, powerLoaded, "idle ", powerIdle), v.cellOf(c, perWatt)
 		}
 
