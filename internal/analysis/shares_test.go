@@ -124,7 +124,8 @@ func TestUsesClaimNoMoreThanWasMeasured(t *testing.T) {
 
 	d.Cells[2].Grade = evidence.GradeSuspect
 	d.UnderLoad = []UnderLoad{path}
-	if u := d.latencyUse(); u.Because != "down: load adds 5.00 ms, grade A" || u.Grade != evidence.GradeValid {
+	u := d.latencyUse()
+	if u.Because != "down: load adds 5.00 ms, grade A" || u.Grade != evidence.GradeValid {
 		t.Errorf("latency: %+v, want that of the valid cell with a measurable delay", u)
 	}
 

@@ -115,8 +115,8 @@ func TestScreenIsOneScreen(t *testing.T) {
 }
 
 // TestScreenSaysWhatTheNumbersAre: shares are those of the baseline, intervals of two kinds are both named,
-// cells with the same reason and other grades are not given one grade, and a soak and an experiment have their
-// outcomes.
+// cells with the same reason and other grades are not given one grade, and a soak and an experiment have
+// their outcomes.
 func TestScreenSaysWhatTheNumbersAre(t *testing.T) {
 	d := sampleDocument()
 	d.Cells[4].OfBaseline = &analysis.Share{Ratio: .181, Of: "same without tunnel"}
@@ -150,7 +150,8 @@ func TestScreenSaysWhatTheNumbersAre(t *testing.T) {
 		t.Error("the full text lacks the experiment")
 	}
 
-	for _, want := range []string{"Experiment  " + d.Proof.Text, "18.1 %", "interval or range (n=3–6)", "suspect or failed, tester-limited",
+	for _, want := range []string{"Experiment  " + d.Proof.Text, "18.1 %", "interval or range (n=3–6)",
+		"suspect or failed, tester-limited",
 		"4 streams: 24 windows in 2.0 h: host memory in use: it grew by 80 MB\n",
 		"1 stream: 24 windows in 2.0 h: no trend beyond chance\n",
 		"short: 3 windows in 0.10 h: trends: 3 windows are fewer than 6\n"} {
