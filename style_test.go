@@ -343,7 +343,7 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  180_400,
+	"analysis":  180_800,
 	"app":       30_200,
 	"bundle":    7_600,
 	"catalogue": 3_100,
@@ -360,7 +360,7 @@ var tokenBudgets = map[string]int{
 	"qdisc":     4_400,
 	"record":    19_100,
 	"registry":  3_200,
-	"report":    82_400,
+	"report":    83_200,
 	"trial":     139_400,
 	"unit":      1_300,
 	"userfile":  2_200,

@@ -105,11 +105,7 @@ const maxNamed = 3
 
 // limit shortens a finding to the words of the first screen.
 func (v *view) limit(f finding) limit {
-	l := limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty()}
-	if f.Named() && len(f.Causes[0].Remedies) > 0 {
-		l.Fix = f.Causes[0].Remedies[0].Do
-	}
-	return l
+	return limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty(), Fix: f.fix()}
 }
 
 // labelSeparator joins the words of a cell's label.

@@ -176,7 +176,7 @@ func screenTables(v *view) (out []Block) {
 		out = append(out, t)
 	}
 
-	if len(notes) > 0 {
+	if len(notes) > 0 && len(v.openTables()) == 0 { // whose rows are cells, with marks
 		out = append(out, List{Items: notes})
 	}
 
@@ -534,20 +534,13 @@ func (f finding) sureWords() string {
 
 // fixes says what to change, and how to test a cause that is not sure.
 func (f finding) fixes() string {
-	if !f.Named() {
-		return ""
+	var test string
+	fix := around("fix: ", f.fix(), "")
+	if fix != "" && f.Causes[0].GainAtMost > 1 {
+		fix += " (gain ≤ " + unit.Times(f.Causes[0].GainAtMost) + ")"
 	}
 
-	var fix, test string
-	c := f.Causes[0]
-	if len(c.Remedies) > 0 {
-		fix = "fix: " + c.Remedies[0].Do
-		if c.GainAtMost > 1 {
-			fix += " (gain ≤ " + unit.Times(c.GainAtMost) + ")"
-		}
-	}
-
-	if c.Proved == "" && f.proposal() != "" {
+	if f.Named() && f.Causes[0].Proved == "" && f.proposal() != "" {
 		test = "test: diagnose --prove"
 	}
 
@@ -757,7 +750,11 @@ func (v *view) worstAdded() string {
 	where := v.label(worst.Cell)
 	if c := v.cell[worst.Cell.Key()]; c != nil {
 		head, rest := v.headAndRest(c)
-		where = strings.Join(slices.Concat(without(head, "TCP"), rest), " ")
+		if len(head) > 1 { // a tunnel; there is room for no more
+			head = without(head, "TCP")
+		}
+
+		where = strings.Join(slices.Concat(head, rest), " ")
 	}
 
 	return where + ": +" + v.text(rttAdded, *worst.AddedNs) +
@@ -793,8 +790,8 @@ func cautionLines(v *view, h head) []string {
 		func(c *analysis.Cell) []record.Caveat { return c.Caveats })...), caveatKind), ", "), ""))
 }
 
-// inNotes are the alerts about cells that bear a mark on the screen.
-var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReached}
+// inNotes are the alerts of which the screen has marks, or a section.
+var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReached, alertMissed}
 
 // skippedCounts counts the cells that were not measured by their reason.
 func skippedCounts(v *view) []string {

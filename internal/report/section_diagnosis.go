@@ -93,23 +93,26 @@ func (f finding) proposal() string {
 // smallShare bounds the share of a loss or a delay that the sentence leaves out.
 const smallShare = .05
 
+// fix says what to change first; "" where the cause is unknown or an experiment has refuted it.
+func (f finding) fix() string {
+	if !f.Named() || f.Causes[0].Proved == diagnosis.Refuted || len(f.Causes[0].Remedies) == 0 {
+		return ""
+	}
+	return f.Causes[0].Remedies[0].Do
+}
+
 // outlook adds to shares the greatest gain from the removal of a known cause, and what to change.
 func (f finding) outlook() string {
 	if !f.Named() {
 		return ""
 	}
 
-	c := f.Causes[0]
 	out := f.shares()
-	if c.GainAtMost > 1 {
-		out += "; gain at most " + unit.Times(c.GainAtMost)
+	if f.Causes[0].GainAtMost > 1 {
+		out += "; gain at most " + unit.Times(f.Causes[0].GainAtMost)
 	}
 
-	if len(c.Remedies) > 0 {
-		out += "; to change: " + c.Remedies[0].Do
-	}
-
-	return out
+	return out + around("; to change: ", f.fix(), "")
 }
 
 // shares words how much of the loss and of the delay the place of a known cause explains.

@@ -101,7 +101,11 @@ func firmware(all []record.Environment) string {
 	return cmp.Or(each(all, func(e record.Environment) string { return e.Facts["firmware"] })...)
 }
 
-const alertNotReached = "not reached"
+// Kinds of alerts that the screen says elsewhere.
+const (
+	alertMissed     = "missed"
+	alertNotReached = "not reached"
+)
 
 func alerts(v *view) []Item {
 	var out []Item
@@ -118,7 +122,7 @@ func alerts(v *view) []Item {
 	graded := func(grade string) int {
 		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade }))
 	}
-	add("missed", Bad, missed(v), "requirement", "requirements", fmt.Sprintf(" of %d missed.",
+	add(alertMissed, Bad, missed(v), "requirement", "requirements", fmt.Sprintf(" of %d missed.",
 		len(v.Thresholds)))
 	add(alertNotReached, Bad, graded(evidence.GradeNotReached), "cell was", "cells were", " not reached.")
 	add("failed", Bad, graded(evidence.GradeFailed), "cell has", "cells have",
