@@ -360,7 +360,7 @@ var tokenBudgets = map[string]int{
 	"qdisc":     4_400,
 	"record":    19_100,
 	"registry":  3_200,
-	"report":    83_200,
+	"report":    83_300,
 	"trial":     139_400,
 	"unit":      1_300,
 	"userfile":  2_200,

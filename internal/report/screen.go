@@ -24,7 +24,7 @@ import (
 func Screen(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	text := ""
-	for dense := range 4 {
+	for dense := range 5 {
 		t := &terminal{width: max(width, 40), colour: colour}
 		t.sections(screenSections(v, dense))
 		text = strings.TrimRight(t.b.String(), "\n") + "\n"
@@ -45,7 +45,7 @@ const screenLines = 38
 
 // screenSections returns the sections of the one screen. The first has no markup but its title. The denser
 // they are, the less room fixes take: from 1 on they follow the cause on its line, from 2 on only the first
-// findings have them, at 3 none has.
+// findings have them, at 3 none has. At 4 all cautions but the first are counted.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -74,7 +74,12 @@ func screenSections(v *view, dense int) []Section {
 	rest := Facts{RunIn: true}
 	rest.say("Experiment", each(v.experiments(), func(p diagnosis.Proof) string { return p.Text })...)
 	rest.say("Latency", v.worstAdded())
-	rest.say("Caution", cautionLines(v, h)...)
+	cautions := cautionLines(v, h)
+	if n := len(cautions) - 1; dense > 3 && n > 0 {
+		cautions = []string{cautions[0], fmt.Sprintf("%d more: --full", n)}
+	}
+
+	rest.say("Caution", cautions...)
 	rest.say("Skipped", skippedCounts(v)...)
 	if len(rest.Items) > 0 {
 		add("", rest)
