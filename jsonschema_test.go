@@ -140,16 +140,7 @@ func (f *typeForms) fields(pkg string, st *ast.StructType, properties map[string
 			continue
 		}
 
-		from := pkg
-		name := ""
-		switch x := field.Type.(type) {
-		case *ast.SelectorExpr:
-			from = x.X.(*ast.Ident).Name
-			name = x.Sel.Name
-		case *ast.Ident:
-			name = x.Name
-		}
-
+		from, name := typeName(pkg, field.Type)
 		ts := f.types[from+"."+name]
 		if ts == nil {
 			f.t.Errorf("schema: %s.%s, which is embedded, is unknown", from, name)

@@ -102,19 +102,22 @@ func (s *schema) writeStruct(b *strings.Builder, page, name string, st *ast.Stru
 	b.WriteString("\n")
 }
 
+// typeName returns the package and the name of a type that a package's source names.
+func typeName(pkg string, named ast.Expr) (from, name string) {
+	switch x := named.(type) {
+	case *ast.SelectorExpr:
+		return x.X.(*ast.Ident).Name, x.Sel.Name
+	case *ast.Ident:
+		return pkg, x.Name
+	}
+	return pkg, ""
+}
+
 // writeFields writes the lines of a struct's fields; those of an embedded struct stand in its place.
 func (s *schema) writeFields(b *strings.Builder, page, pkg string, st *ast.StructType) {
 	for _, field := range st.Fields.List {
 		if len(field.Names) == 0 && field.Tag == nil {
-			from, name := pkg, ""
-			switch x := field.Type.(type) {
-			case *ast.SelectorExpr:
-				from = x.X.(*ast.Ident).Name
-				name = x.Sel.Name
-			case *ast.Ident:
-				name = x.Name
-			}
-
+			from, name := typeName(pkg, field.Type)
 			ts := s.types[from+"."+name]
 			if ts != nil {
 				s.writeFields(b, page, from, ts.Type.(*ast.StructType))

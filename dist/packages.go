@@ -125,7 +125,7 @@ func (r *release) packAgent(b binary, content []file) error {
 	return r.write(format{"ipk", ipk.Default}, file, nfpm.WithDefaults(info))
 }
 
-// openWrt is what OpenWrt's names of an architecture begin with.
+// openWrt begins OpenWrt's names of an architecture.
 func openWrt(t target) string {
 	switch t.arch {
 	case "amd64":

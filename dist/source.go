@@ -88,7 +88,7 @@ func newRelease(ctx context.Context, source, work, output string) (*release, err
 	return r, os.MkdirAll(output, 0o755)
 }
 
-// path is that of a file on the way to a package.
+// path names a file on the way to a package.
 func (r *release) path(name string) string { return filepath.Join(r.work, name) }
 
 // build makes a program for a target, and keeps it.

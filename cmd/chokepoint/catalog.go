@@ -140,7 +140,7 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	return known(flag+" %q is not in the catalogue", name, "devices", names...)
 }
 
-// ipsecName is what people call the tunnel esp.
+// ipsecName is the usual name of the tunnel esp.
 const ipsecName = "ipsec"
 
 // knownLevels checks the filters of results. An empty word or 0 is no filter.

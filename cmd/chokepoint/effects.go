@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -167,7 +168,37 @@ func runsText(e model.Effects) string {
 			"contains whatever else changed\n"
 	}
 
+	if with := singleRuns(e); len(with) > 0 {
+		text += "\nan interaction with " + list(with) + " is of one run at each level, so it contains whatever else " +
+			"changed between these runs; repeat a run at each level to rule that out\n"
+	}
+
 	return text + paragraph(each(e.Differs, func(s string) string { return "also differs: " + s }))
+}
+
+// singleRuns names the factors that were set between runs, have one run at a level, and are part of a
+// difference that was found within runs.
+func singleRuns(e model.Effects) (names []string) {
+	runs := map[string]int{} // by factor and level
+	for _, r := range e.Runs {
+		for name, level := range r.Levels {
+			runs[name+"="+level]++
+		}
+	}
+
+	for _, part := range e.Parts() {
+		for _, x := range part.Interactions {
+			for _, side := range []struct{ name, level, other string }{{x.Factor, x.Level, x.Against},
+				{x.With, x.At, x.Beside}} {
+				one := runs[side.name+"="+side.level] == 1 || runs[side.name+"="+side.other] == 1
+				if one && !x.Between && x.Verdict == statistics.Different && !slices.Contains(names, side.name) {
+					names = append(names, side.name)
+				}
+			}
+		}
+	}
+
+	return names
 }
 
 // effectsText lays out the effects of one part, each of its paragraphs below an empty line.

@@ -167,7 +167,7 @@ func TestDocumentsAreValid(t *testing.T) {
 	}
 }
 
-// sampleJSON is what show --json prints of a sample run.
+// sampleJSON returns the document of a sample run, as show --json prints it.
 func sampleJSON(t *testing.T, name string) string {
 	t.Helper()
 	d := app.Dirs{Data: t.TempDir()}

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// runLabels are what a person calls a run.
+// runLabels holds the name, device and notes that a user gives a run.
 type runLabels struct {
 	name, device string
 	notes        []string

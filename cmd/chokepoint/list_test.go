@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// runsToList are what a homelab's store may hold, newest first.
+// runsToList holds runs as a homelab's store may have them, newest first.
 func runsToList() []store.Head {
 	at := time.Date(2026, 11, 28, 1, 56, 50, 0, time.Local)
 	varied := []record.FactorLevels{{Name: "tunnel", Levels: []string{"none", "wireguard"}},

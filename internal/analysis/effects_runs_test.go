@@ -104,7 +104,7 @@ func TestQueueAndClockByHand(t *testing.T) {
 
 	for _, text := range e.Differs {
 		if strings.Contains(text, "cpu_frequency_set") {
-			t.Errorf("the clock is a factor, and differs besides: %s", text)
+			t.Errorf("the clock is a factor, and is listed as a difference, too: %s", text)
 		}
 	}
 }

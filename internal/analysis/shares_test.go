@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -132,6 +133,24 @@ func TestUsesClaimNoMoreThanWasMeasured(t *testing.T) {
 	d.Soaks = []Soak{{Windows: 3, Hours: 1, Missing: []string{"trends: 3 windows are fewer than 6"}}}
 	if u := d.hoursUse(); u.Verdict != "cannot tell" || !u.Measured() {
 		t.Errorf("soak: %+v, want no verdict", u)
+	}
+}
+
+// TestASlowDirectionIsNotLeftOut: a suspect cell decides where its direction has no valid one.
+func TestASlowDirectionIsNotLeftOut(t *testing.T) {
+	run, trials := sharesRun([]record.Factors{quickFactors(), quickFactors("direction", "down")},
+		[]float64{941e6, 300e6})
+	d := Derive(run, trials)
+	for i := range d.Cells {
+		d.Cells[i].Grade = evidence.GradeValid
+		if factor.Direction.Is(d.Cells[i].Factors, record.Down) {
+			d.Cells[i].Grade = evidence.GradeSuspect
+		}
+	}
+
+	u := UsesOf(d)[0]
+	if u.Cell["direction"] != record.Down || u.Grade != evidence.GradeSuspect || u.LineBps > 320e6 {
+		t.Errorf("line: %+v, want the one that the suspect direction fills", u)
 	}
 }
 

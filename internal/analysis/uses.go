@@ -88,10 +88,12 @@ func (d *Document) tunnelUses() (out []UseCase) {
 	return out
 }
 
-// usable returns the cells of a router that a verdict may rest on: the valid ones, else those that are
-// suspect.
-func (d *Document) usable(metric string, want func(record.Factors) bool) (valid []*Cell) {
+// usable returns the cells of a router that a verdict may rest on: of each kind, which of names, the valid
+// ones, else those that are suspect.
+func (d *Document) usable(metric string, want func(record.Factors) bool,
+	of func(record.Factors) string) (usable []*Cell) {
 	var suspect []*Cell
+	var kinds []string // with valid cells
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		_, measured := c.Metrics[metric]
@@ -100,17 +102,20 @@ func (d *Document) usable(metric string, want func(record.Factors) bool) (valid 
 		}
 
 		if c.Grade == evidence.GradeValid {
-			valid = append(valid, c)
+			usable = append(usable, c)
+			kinds = once(kinds, of(c.Factors))
 		} else {
 			suspect = append(suspect, c)
 		}
 	}
 
-	if len(valid) == 0 {
-		return suspect
+	for _, c := range suspect {
+		if !slices.Contains(kinds, of(c.Factors)) {
+			usable = append(usable, c)
+		}
 	}
 
-	return valid
+	return usable
 }
 
 // lineUse names the fastest line that the slowest of some cells fills.
@@ -126,7 +131,7 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	for _, c := range d.usable(metrics.Goodput, func(f record.Factors) bool {
 		return want(f) && metrics.LoadOf(f) == "" && factor.Direction.Is(f, record.Up, record.Down) &&
 			factor.Pacing.Bitrate(f) == 0
-	}) {
+	}, factor.Direction.Of) {
 		slower := worst == nil || c.Metrics[metrics.Goodput].Median < worst.Metrics[metrics.Goodput].Median
 		if slower && c.Ceiling.HeaderEfficiency > 0 {
 			worst = c
@@ -264,7 +269,7 @@ func (d *Document) connectionUse() UseCase {
 }
 
 func (d *Document) fastest(metric string, want func(record.Factors) bool) (best *Cell) {
-	for _, c := range d.usable(metric, want) {
+	for _, c := range d.usable(metric, want, func(record.Factors) string { return "" }) {
 		if best == nil || c.Metrics[metric].Median > best.Metrics[metric].Median {
 			best = c
 		}

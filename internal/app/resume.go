@@ -375,9 +375,9 @@ func otherBed(was, is *record.Run) (out []string) {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			before := was.Environments[i].Facts[name]
 			now := e.Facts[name]
-			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // for that connection
+			unknown := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // for that connection
 			own := changing && e.Node == is.Tested().Name && !strings.HasPrefix(name, "path_")
-			if standsOn(name) && !untold && !own {
+			if standsOn(name) && !unknown && !own {
 				differ(name+" of "+e.Node, before, now)
 			}
 		}

@@ -182,19 +182,18 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 	return id, takenName(st.SetName(ctx, id, name))
 }
 
-// free returns an ErrUsage if a run has the name; "" is always free.
+// free returns an ErrUsage if a run has the name; "" is always free. A store of another schema is refused
+// here, before anything is made for the run.
 func (d Dirs) free(ctx context.Context, name string) error {
-	if name == "" {
-		return nil
-	}
-
 	st, err := d.readStore(ctx)
-	if errors.Is(err, store.ErrNone) {
+	_, other := errors.AsType[*store.VersionError](err)
+	switch {
+	case errors.Is(err, store.ErrNone), name == "" && err != nil && !other: // the run waits for a locked one
 		return nil
-	}
-
-	if err != nil {
+	case err != nil:
 		return err
+	case name == "":
+		return st.Close()
 	}
 
 	return errors.Join(takenName(st.Taken(ctx, name)), st.Close())

@@ -28,7 +28,7 @@ func ReadVersion() Version {
 	return versionOf(info, stampedVersion, stampedRevision)
 }
 
-// undetermined is what the toolchain calls a version that it does not know.
+// undetermined stands in place of a version that the toolchain does not know.
 const undetermined = "(devel)"
 
 // versionOf reads a version from what the toolchain wrote into a program, which is nil if it wrote nothing. A

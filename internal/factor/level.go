@@ -282,8 +282,7 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }
 
-// Found describes the rate of which a cell's load is a share: that of the cell Of, which is the same but at
-// full rate, as it is measured.
+// Found describes a load that is a share of a measured rate: that of the cell Of, the same cell at full rate.
 type Found struct {
 	Share float64 // of 1
 	Of    Cell

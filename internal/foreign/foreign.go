@@ -28,8 +28,7 @@ import (
 // MaxText bounds a file's text, decompressed, in bytes.
 const MaxText = 64 << 20
 
-// Bounds on the content of a JSON text, of which each object may take a hundred bytes of memory, and each
-// value eight.
+// Bounds on the content of a JSON text: each object may take a hundred bytes of memory, and each value eight.
 const (
 	maxObjects = 1 << 20
 	maxValues  = 8 << 20

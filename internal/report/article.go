@@ -223,7 +223,7 @@ func (a *article) results() {
 func (a *article) bottleneck() {
 	all := a.v.found()
 	if len(all) == 0 {
-		a.paragraph("No load was measured of which a limit could be named.")
+		a.paragraph("No limit could be named: no load was measured, or none was examined.")
 		return
 	}
 

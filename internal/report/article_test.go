@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// articleDocument is the sample with what an article shows besides the page.
+// articleDocument returns the sample with what only an article shows.
 func articleDocument() *analysis.Document {
 	d := sampleDocument()
 	for i := range d.Cells {

@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -108,28 +109,21 @@ func (v *view) limit(f finding) limit {
 	return limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty(), Fix: f.fix()}
 }
 
-// labelSeparator joins the words of a cell's label.
-const labelSeparator = " · "
-
-func cellLabel(c *analysis.Cell) string { return c.Label }
-
-func labelWords(label string) []string { return strings.Split(label, labelSeparator) }
-
-// sharedLabelWords returns the words that all labels have.
-func sharedLabelWords(labels []string) []string {
-	return filter(labelWords(labels[0]), func(word string) bool {
-		has := func(label string) bool { return slices.Contains(labelWords(label), word) }
-		return len(filter(labels, has)) == len(labels)
-	})
-}
-
-// unsharedLabelWords returns what remains of a label without some words; the label where nothing does.
-func unsharedLabelWords(label string, shared []string) string {
-	return cmp.Or(strings.Join(without(labelWords(label), shared...), labelSeparator), label)
+// cellWords returns the words that name a cell beside the others, in the order of its label.
+func (v *view) cellWords(c *analysis.Cell) []string {
+	head, rest := v.headAndRest(c)
+	if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
+		head = append([]string{"no tunnel"}, head...)
+	}
+	return append(head, rest...)
 }
 
 // rates groups the cells by the levels that have colours on the whole page.
 func (v *view) rates() rates {
+	if len(v.Searches) > 0 { // the rate of a cell is that of one trial of its search
+		return v.searchedRates()
+	}
+
 	cells := v.cells(func(c *analysis.Cell) bool {
 		return loaded(c) || enciphered(c) || has(c, metrics.Number)
 	})
@@ -141,14 +135,18 @@ func (v *view) rates() rates {
 
 	for _, level := range all {
 		alike := filter(cells, func(c *analysis.Cell) bool { return c.Factors[v.line] == level })
-		shared := sharedLabelWords(each(alike, cellLabel))
-		g := rateGroup{Name: strings.Join(shared, labelSeparator), Class: v.colour(v.line, level)}
+		words := each(alike, v.cellWords)
+		shared := filter(words[0], func(word string) bool {
+			return !slices.ContainsFunc(words, func(w []string) bool { return !slices.Contains(w, word) })
+		})
 		if len(alike) == 1 { // the group's name would be that of its only row
-			g.Name, shared = v.setWords(alike[0].Factors, []string{v.line}), nil
+			shared = nil
 		}
 
-		for _, c := range alike {
-			g.Rows = append(g.Rows, v.rateRow(c, unsharedLabelWords(c.Label, shared)))
+		g := rateGroup{Name: strings.Join(shared, " · "), Class: v.colour(v.line, level)}
+		for i, c := range alike {
+			name := cmp.Or(strings.Join(without(words[i], shared...), " · "), c.Label)
+			g.Rows = append(g.Rows, v.rateRow(c, name))
 		}
 
 		g.rankRows()
@@ -158,6 +156,54 @@ func (v *view) rates() rates {
 	out.shorten()
 	out.addBars(v)
 	return out
+}
+
+// searchedRates shows what the searches found, by goal, with the bounds of each.
+func (v *view) searchedRates() rates {
+	out := rates{Spread: "Bounds"}
+	for i := range v.Searches {
+		s := &v.Searches[i]
+		g := rateGroup{Name: s.Label}
+		for _, r := range s.Results {
+			out.Cells++
+			if out.Shown < maxRates {
+				out.Shown++
+				g.Rows = append(g.Rows, rateRow{
+					Name:   r.Goal,
+					Key:    s.Factors.Key(),
+					Rate:   TableCell{Text: throughputCell(v, s.Unit, r).Text},
+					Spread: v.rateOr(s.Unit, r.Lower) + " – " + v.rateOr(s.Unit, r.Upper),
+					Doubt:  r.Irregular != "",
+					Desk:   out.Shown > phoneRates,
+				})
+			}
+		}
+
+		if len(g.Rows) > 0 {
+			out.Groups = append(out.Groups, g)
+		}
+	}
+
+	out.each(func(row *rateRow) { out.Doubt = out.Doubt || row.Doubt })
+	return out
+}
+
+// Columns counts the columns of the table.
+func (r rates) Columns() int {
+	n := 2
+	if r.Axis != "" {
+		n++
+	}
+
+	if r.Spread != "" {
+		n++
+	}
+
+	if r.Delays {
+		n += 2
+	}
+
+	return n
 }
 
 // spreadHead names the intervals of the cells' rates, where all are of one kind.

@@ -100,3 +100,20 @@ func TestStrip(t *testing.T) {
 		}
 	}
 }
+
+// TestSearchedRates: the first screen of a search has what was found, not the rate of a trial of it.
+func TestSearchedRates(t *testing.T) {
+	v := newView(samples()["search"])
+	r := v.rates()
+	var got []string
+	for _, g := range r.Groups {
+		for _, row := range g.Rows {
+			got = append(got, g.Name+", "+row.Name+": "+row.Rate.Text+", "+row.Spread)
+		}
+	}
+
+	want := "UDP 110-byte packets, ndr: 90.1 kpps, 90.1 kpps – 90.9 kpps"
+	if len(got) != 4 || got[0] != want || !r.Doubt || r.Columns() != 3 {
+		t.Errorf("got %q, want first %q", got, want)
+	}
+}

@@ -96,7 +96,7 @@ func (f *Facts) say(name string, lines ...string) {
 	}
 }
 
-// headSection says which run it is, and of which machines.
+// headSection identifies the run and its machines.
 func headSection(v *view, title string) Section {
 	s := Section{Title: title}
 	words := sentences(machine(v.Environment), around("router: ", firmware(v.Environment), ""))
@@ -484,7 +484,7 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
 }
 
-// setFactors returns the factors of which two or more levels were set, and a level of each that was set at
+// setFactors returns the factors with two or more levels that were set, and a level of each that was set at
 // all.
 func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.Factors) {
 	swept = map[string]bool{}
@@ -571,13 +571,7 @@ func (v *view) names() *cellNames {
 	place := map[string]int{}
 	for i, c := range all {
 		n.at[c.Factors.Key()] = i
-		var words []string
-		if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
-			words = []string{"no tunnel"}
-		}
-
-		head, rest := v.headAndRest(c)
-		words = slices.Concat(words, v.offWords(c), head, rest)
+		words := append(v.cellWords(c), v.offWords(c)...)
 		n.cells = append(n.cells, words)
 		for _, word := range words {
 			k, known := place[word]
@@ -762,25 +756,31 @@ func (v *view) worstAdded() string {
 		where = strings.Join(slices.Concat(head, rest), " ")
 	}
 
+	doubt := ""
+	if v.doubt(worst.Cell) {
+		doubt = suspectWord
+	}
+
 	return where + ": +" + v.text(rttAdded, *worst.AddedNs) +
-		around(" (bufferbloat grade ", worst.Grade, ")")
+		bracket(joined(", ", around("bufferbloat grade ", worst.Grade, ""), doubt))
 }
 
 // changes are settings of a plan that end a caveat.
 var changes = map[string]string{
-	"few-runs":             "--set method.runs=6",
-	"interval-not-reached": "--set method.max_runs=20",
-	"super-packets":        "--set matrix.offload=wire",
-	"incomplete":           "chokepoint resume",
-	"time-spent":           "chokepoint resume",
+	"few-runs":      "--set method.runs=6",
+	"super-packets": "--set matrix.offload=wire",
+	"incomplete":    "chokepoint resume",
+	"time-spent":    "chokepoint resume",
 }
 
 // cautionLines lists what limits the numbers, with what to do about it. What no user can change, and what the
 // head says, is left out.
 func cautionLines(v *view, h head) []string {
 	var out []string
+	stopped := slices.ContainsFunc(v.Caveats, func(c record.Caveat) bool { return c.Kind == "incomplete" })
 	for _, it := range h.Alerts {
-		if !slices.Contains(inNotes, it.Kind) {
+		said := slices.Contains(inNotes, it.Kind) || stopped && it.Kind == v.Run.Status
+		if !said {
 			out = append(out, strings.TrimRight(it.Text, "."))
 		}
 	}
@@ -795,7 +795,7 @@ func cautionLines(v *view, h head) []string {
 		func(c *analysis.Cell) []record.Caveat { return c.Caveats })...), caveatKind), ", "), ""))
 }
 
-// inNotes are the alerts of which the screen has marks, or a section.
+// inNotes lists the alerts that marks or a section of the screen show.
 var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReached, alertMissed}
 
 // skippedCounts counts the cells that were not measured by their reason.

@@ -78,7 +78,7 @@ func TestNamesOfCells(t *testing.T) {
 		{"masquerade", []int{8}},
 		{"WireGuard; masquerade", []int{4, 5, 6, 7, 8}},
 		{"no tunnel, down; masquerade", []int{1, 3, 8}},
-		{"no tunnel, no masquerade, up, 1 stream", []int{0}},
+		{"no tunnel, up, 1 stream, no masquerade", []int{0}},
 		{"no tunnel, down; WireGuard, up and 1 more", []int{1, 3, 4, 6, 8}},
 	} {
 		var f finding

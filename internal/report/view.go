@@ -26,7 +26,7 @@ type view struct {
 
 	swept    map[string]bool // factors with two or more levels beside "off"
 	switched record.Factors  // a level of each factor that is not always "off"
-	line     string          // the factor that is told by colour
+	line     string          // the factor that colours distinguish
 	coloured []string        // "factor=level", in the order of the colours
 	named    *cellNames      // nil until asked for
 }

@@ -40,13 +40,13 @@ func cipherRateOf(block int) string {
 }
 
 // ClockOf returns the highest clock of a node's CPUs between two times, and its source: cpufreq, or the loop
-// timed by probe clock, of which each round takes a known number of cycles; 0 Hz if neither reports it.
+// timed by probe clock, whose rounds take a known number of cycles; 0 Hz if neither reports it.
 func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
-	if hz = MostOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
+	if hz = MaxOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
 		return hz, cipher.ClockTold
 	}
 
-	if hz = loopCycles * MostOf(n, "clock", "loop_rate_best_hz", from, to); hz > 0 {
+	if hz = loopCycles * MaxOf(n, "clock", "loop_rate_best_hz", from, to); hz > 0 {
 		return hz, cipher.ClockEstimated
 	}
 
@@ -57,8 +57,8 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 	return 0, cipher.ClockUnknown
 }
 
-// MostOf returns the largest value of a probe's stem between two times, over all labels; 0 if there is none.
-func MostOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
+// MaxOf returns the largest value of a probe's stem between two times, over all labels; 0 if there is none.
+func MaxOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
 	for _, c := range SeriesOf(n, probe, stem) {
 		if v, ok := c.Curve.Largest(from, to); ok {
 			most = max(most, v)

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meterSlack is how long a meter's reading remains valid at an edge of an interval, in ns: plugs measure
-// about once a second, and are queried as often.
+// meterSlack bounds the age of a meter's reading at an edge of an interval, in ns: plugs measure about once a
+// second, and are queried as often.
 const meterSlack = int64(1.5e9)
 
 // addDrawn computes the power without and with load, each from the run's best source: its meter, which sees

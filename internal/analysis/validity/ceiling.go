@@ -162,8 +162,8 @@ func asFrames(on overhead.Path, size int) int { return on.Bytes(size, overhead.L
 
 func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerWire) }
 
-// arriving counts as a policer does: packets without the frame's header. GRO may have merged many, of which
-// only the payload is certain to be counted.
+// arriving counts as a policer does: packets without the frame's header. GRO may have merged many: only
+// their payload is certain to be counted.
 func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	if factor.Offload.Is(f, "wire") {
 		return func(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerIP) }

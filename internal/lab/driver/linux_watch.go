@@ -45,8 +45,8 @@ print "." >>to; close(to); RS = "\n" }
 files="` + strings.Join(sampledFiles, " ") + `"
 `
 
-// ownShell continues in the first shell that can wait by itself, by reading from a pipe of which it holds
-// both ends; BusyBox's shell and bash can, dash cannot. Without such a shell, each sample starts sleep.
+// ownShell continues in the first shell that can wait by itself, by reading from a pipe both of whose
+// ends it holds; BusyBox's shell and bash can, dash cannot. Without such a shell, each sample starts sleep.
 const ownShell = `nap="read -t $1 x"
 for s in sh "busybox sh" bash ""; do echo | $s -c "exec <>/proc/self/fd/0; $nap" 2>/dev/null && break; done
 [ -n "$s" ] || { s=sh; nap="sleep $1"; }

@@ -19,7 +19,7 @@ const helloAgain = 250 * time.Millisecond
 // ConnectLine is Connect over a line. It waits as long as ctx lives for an answer from an agent, which may
 // still be booting. On failure it closes rwc.
 //
-// A session of which the line has lost a frame waits forever: use a deadline for every request.
+// If the line loses a frame, its session waits forever: use a deadline for every request.
 func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	a := newClient(&resync{ReadWriteCloser: rwc})
 	// An answer to a previous controller must not be mistaken for one to us.

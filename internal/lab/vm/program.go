@@ -26,7 +26,7 @@ const (
 // executable; else chokepoint-agent-SYSTEM-ARCH in ../lib/chokepoint, where packages have them; else one that
 // is built from source, a tree of this module such as OwnSource, and kept in the cache; else, for the
 // machine's own architecture, this executable itself. What others can change is neither used nor built: it
-// runs as root, here and on other machines. say is told of what takes time.
+// runs as root, here and on other machines. say is called before steps that take time.
 func GuestProgram(ctx context.Context, arch, cache, source string, say func(text string)) (path string,
 	err error) {
 	m, err := targetOf(arch)

@@ -280,7 +280,7 @@ func nearest(text string, runs []called) (near []string) {
 	return near
 }
 
-// containing returns the first word of which a text is a part, "" for none and for a text that is too short.
+// containing returns the first word that contains a text, "" if none does or the text is too short.
 func containing(text string, words []string) string {
 	for _, w := range words {
 		if len(text) >= minPart && strings.Contains(w, text) {
