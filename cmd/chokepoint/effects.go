@@ -169,8 +169,8 @@ func runsText(e model.Effects) string {
 	}
 
 	if with := singleRuns(e); len(with) > 0 {
-		text += "\nan interaction with " + list(with) + " is of one run at each level, so it contains whatever else " +
-			"changed between these runs; repeat a run at each level to rule that out\n"
+		text += "\nan interaction with " + list(with) + " is of one run at each level, so it contains whatever " +
+			"else changed between these runs; repeat a run at each level to rule that out\n"
 	}
 
 	return text + paragraph(each(e.Differs, func(s string) string { return "also differs: " + s }))
@@ -188,11 +188,15 @@ func singleRuns(e model.Effects) (names []string) {
 
 	for _, part := range e.Parts() {
 		for _, x := range part.Interactions {
-			for _, side := range []struct{ name, level, other string }{{x.Factor, x.Level, x.Against},
-				{x.With, x.At, x.Beside}} {
-				one := runs[side.name+"="+side.level] == 1 || runs[side.name+"="+side.other] == 1
-				if one && !x.Between && x.Verdict == statistics.Different && !slices.Contains(names, side.name) {
-					names = append(names, side.name)
+			if x.Between || x.Verdict != statistics.Different {
+				continue
+			}
+
+			for _, side := range [][3]string{{x.Factor, x.Level, x.Against}, {x.With, x.At, x.Beside}} {
+				name := side[0]
+				one := runs[name+"="+side[1]] == 1 || runs[name+"="+side[2]] == 1
+				if one && !slices.Contains(names, name) {
+					names = append(names, name)
 				}
 			}
 		}
