@@ -343,13 +343,13 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  180_800,
+	"analysis":  180_900,
 	"app":       30_200,
 	"bundle":    7_600,
 	"catalogue": 3_100,
 	"cipher":    2_800,
 	"check":     2_000,
-	"cmd":       53_900,
+	"cmd":       54_100,
 	"factor":    9_100,
 	"foreign":   23_500,
 	"lab":       238_800,
@@ -360,7 +360,7 @@ var tokenBudgets = map[string]int{
 	"qdisc":     4_400,
 	"record":    19_100,
 	"registry":  3_200,
-	"report":    83_300,
+	"report":    83_700,
 	"trial":     139_400,
 	"unit":      1_300,
 	"userfile":  2_200,

@@ -304,14 +304,24 @@ func TestLookAtProcessesFindsALeak(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			cmd := exec.Command(shell, append([]string{"-c", "read line; exit", "sh"}, tt.args...)...)
+			cmd := exec.Command(shell, append([]string{"-c", "echo; read line; exit", "sh"}, tt.args...)...)
 			cmd.Env = tt.env
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
 
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+
 			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+
+			// Start returns while the kernel still sets up the new program's stack, which the environment is on.
+			if _, err := out.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
 

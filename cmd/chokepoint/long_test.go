@@ -201,7 +201,7 @@ func TestMemoryOfLongRuns(t *testing.T) {
 	}
 
 	for _, tt := range []struct{ command, want string }{
-		{"show latest", "Goodput"}, {"show latest --json", run.ID}, {"report latest", run.ID},
+		{"show latest", "goodput"}, {"show latest --json", run.ID}, {"report latest", run.ID},
 		{"report latest --format md", run.ID},
 		{"import " + watched + " --into " + pair.ID, fmt.Sprintf("in %d of %d trials", windows, windows)},
 		{"import " + watched + " --into " + pair.ID, fmt.Sprintf("in %d of %d trials", windows, windows)},

@@ -24,7 +24,7 @@ import (
 func Screen(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	text := ""
-	for dense := range 5 {
+	for dense := range densest + 1 {
 		t := &terminal{width: max(width, 40), colour: colour}
 		t.sections(screenSections(v, dense))
 		text = strings.TrimRight(t.b.String(), "\n") + "\n"
@@ -43,9 +43,13 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 // screenLines bounds the lines of a screen, to which a command adds where the page is and what shows more.
 const screenLines = 38
 
+// densest is the last of the levels at which a screen is tried until it fits.
+const densest = 6
+
 // screenSections returns the sections of the one screen. The first has no markup but its title. The denser
 // they are, the less room fixes take: from 1 on they follow the cause on its line, from 2 on only the first
-// findings have them, at 3 none has. At 4 all cautions but the first are counted.
+// findings have them, from 3 on none has. From 4 on all cautions but the first are counted, from 5 on so are
+// the reasons for doubt and the skipped cells, and at 6 all findings but the first three.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -58,7 +62,7 @@ func screenSections(v *view, dense int) []Section {
 		add("Requirements", List{Items: missedItems(v)})
 	}
 
-	add("", screenTables(v)...)
+	add("", screenTables(v, dense)...)
 	if facts := bottleneckFacts(v, dense); len(facts.Items) > 0 {
 		add("Bottleneck", facts)
 	}
@@ -74,19 +78,33 @@ func screenSections(v *view, dense int) []Section {
 	rest := Facts{RunIn: true}
 	rest.say("Experiment", each(v.experiments(), func(p diagnosis.Proof) string { return p.Text })...)
 	rest.say("Latency", v.worstAdded())
-	cautions := cautionLines(v, h)
-	if n := len(cautions) - 1; dense > 3 && n > 0 {
-		cautions = []string{cautions[0], fmt.Sprintf("%d more: --full", n)}
+	cautions, skipped := cautionLines(v, h), skippedCounts(v)
+	if dense > 3 {
+		cautions = firstOf(cautions, 1)
+	}
+
+	if dense > 4 {
+		skipped = firstOf(skipped, 1)
 	}
 
 	rest.say("Caution", cautions...)
-	rest.say("Skipped", skippedCounts(v)...)
+	rest.say("Skipped", skipped...)
 	if len(rest.Items) > 0 {
 		add("", rest)
 	}
 
 	return out
 }
+
+// firstOf returns the first lines, and how many more there are.
+func firstOf(lines []string, n int) []string {
+	if len(lines) <= n {
+		return lines
+	}
+	return append(slices.Clone(lines[:n]), moreLines(len(lines)-n))
+}
+
+func moreLines(n int) string { return fmt.Sprintf("%d more: --full", n) }
 
 // say adds lines under a name, if there are any.
 func (f *Facts) say(name string, lines ...string) {
@@ -169,9 +187,14 @@ func missedItems(v *view) []Item {
 }
 
 // screenTables returns the result: what was searched for, or what was measured.
-func screenTables(v *view) (out []Block) {
+func screenTables(v *view, dense int) (out []Block) {
 	tables := v.openTables()
-	marks, notes := v.marks()
+	most := maxReasons
+	if dense > 4 {
+		most = 1
+	}
+
+	marks, notes := v.marks(most)
 	if len(tables) == 0 {
 		tables = v.byLibrary(func(cells []*analysis.Cell) Table { return v.screenTable(cells, marks) })
 	}
@@ -322,9 +345,9 @@ func (v *view) rttText(c *analysis.Cell) string {
 	return unit.Significant(idle/s.Div, 2) + "→" + s.Text(load)
 }
 
-// marks gives each cell that is not valid a mark, and explains the marks: one note for cells with the same
-// reasons.
-func (v *view) marks() (marks map[*analysis.Cell]string, notes []Item) {
+// marks gives each cell that is not valid a mark, and explains the first marks: one note for cells with the
+// same reasons.
+func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 	marks = map[*analysis.Cell]string{}
 	var shared []sharedNote
 	for i, c := range v.all {
@@ -352,11 +375,11 @@ func (v *view) marks() (marks map[*analysis.Cell]string, notes []Item) {
 			marks[v.all[i]] = joined(" ", marks[v.all[i]], sign)
 		}
 
-		if k == maxReasons {
+		if k == most {
 			notes = append(notes, Item{Text: "more reasons: --full", Tone: Quiet})
 		}
 
-		if k < maxReasons {
+		if k < most {
 			item := shared[k].merged()
 			item.Evidence = nil
 			grades := distinct(shared[k].rows, func(i int) string { return v.all[i].Grade })
@@ -504,7 +527,13 @@ func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.
 // bottleneckFacts names the cause of each group of cells, how sure it is, and what to change.
 func bottleneckFacts(v *view, dense int) Facts {
 	var facts Facts
-	for i, f := range v.found() {
+	found := v.found()
+	for i, f := range found {
+		if dense > 5 && i == maxFindings {
+			facts.Items = append(facts.Items, Fact{Value: moreLines(len(found) - i)})
+			break
+		}
+
 		fact := Fact{
 			Name:  v.who(f, 0),
 			Value: f.Verdict.Text + f.shares(),
@@ -525,8 +554,11 @@ func bottleneckFacts(v *view, dense int) Facts {
 	return facts
 }
 
-// denseFixes counts the findings that keep their fix where there is little room.
-const denseFixes = 2
+// Of the findings, those that keep their fix, and those that are shown at all, where there is little room.
+const (
+	denseFixes  = 2
+	maxFindings = 3
+)
 
 // sureWords gives the lowest and the highest probability of a cause, or what an experiment found.
 func (f finding) sureWords() string {

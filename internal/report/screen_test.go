@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,6 +113,31 @@ func TestScreenIsOneScreen(t *testing.T) {
 	}
 
 	t.Error("no rate on the screen")
+}
+
+// TestScreenFitsWithEverything: a run of quick whose cells have each another cause and each another doubt, with
+// many cautions and skipped cells, fits too.
+func TestScreenFitsWithEverything(t *testing.T) {
+	long := strings.Repeat("and what follows from it takes more words ", 3)
+	d := sampleDocument()
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		c.Grade = evidence.GradeSuspect
+		c.Reasons = []evidence.Reason{{Kind: fmt.Sprint("reason-", i), Text: fmt.Sprint(i, " is odd ", long)}}
+		c.Diagnosis.Causes = slices.Clone(c.Diagnosis.Causes)
+		if len(c.Diagnosis.Causes) > 0 {
+			c.Diagnosis.Causes[0].Element = fmt.Sprint("cpu", i)
+		}
+
+		d.Caveats = append(d.Caveats, record.Caveat{Kind: fmt.Sprint("caveat-", i), Text: fmt.Sprint(i, long)})
+		d.Skipped = append(d.Skipped, record.Skipped{Factors: c.Factors, Reason: fmt.Sprint(i, long)})
+	}
+
+	d.Verdicts = analysis.Verdicts(d.Cells)
+	got := Screen(d, 80, false)
+	if n := strings.Count(got, "\n"); n > screenLines || !strings.Contains(got, "more: --full") {
+		t.Errorf("%d lines, want %d at most and what was left out:\n%s", n, screenLines, got)
+	}
 }
 
 // TestScreenSaysWhatTheNumbersAre: shares are those of the baseline, intervals of two kinds are both named,
