@@ -320,7 +320,7 @@ func TestLookAtProcessesFindsALeak(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			// Start returns while the kernel still sets up the new program's stack, which the environment is on.
+			// Start may return before the kernel has set up the stack, which holds the environment.
 			if _, err := out.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}

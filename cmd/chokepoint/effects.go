@@ -169,8 +169,8 @@ func runsText(e model.Effects) string {
 	}
 
 	if with := singleRuns(e); len(with) > 0 {
-		text += "\nan interaction with " + list(with) + " is of one run at each level, so it contains whatever " +
-			"else changed between these runs; repeat a run at each level to rule that out\n"
+		text += "\nan interaction with " + list(with) + " is of one run at each level, so it contains " +
+			"whatever else changed between these runs; repeat a run at each level to rule that out\n"
 	}
 
 	return text + paragraph(each(e.Differs, func(s string) string { return "also differs: " + s }))

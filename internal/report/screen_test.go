@@ -115,8 +115,8 @@ func TestScreenIsOneScreen(t *testing.T) {
 	t.Error("no rate on the screen")
 }
 
-// TestScreenFitsWithEverything: a run of quick whose cells have each another cause and each another doubt, with
-// many cautions and skipped cells, fits too.
+// TestScreenFitsWithEverything: a run of quick whose cells differ in cause and in reason for doubt, with many
+// cautions and skipped cells, fits too.
 func TestScreenFitsWithEverything(t *testing.T) {
 	long := strings.Repeat("and what follows from it takes more words ", 3)
 	d := sampleDocument()
@@ -129,7 +129,8 @@ func TestScreenFitsWithEverything(t *testing.T) {
 			c.Diagnosis.Causes[0].Element = fmt.Sprint("cpu", i)
 		}
 
-		d.Caveats = append(d.Caveats, record.Caveat{Kind: fmt.Sprint("caveat-", i), Text: fmt.Sprint(i, long)})
+		caveat := record.Caveat{Kind: fmt.Sprint("caveat-", i), Text: fmt.Sprint(i, long)}
+		d.Caveats = append(d.Caveats, caveat)
 		d.Skipped = append(d.Skipped, record.Skipped{Factors: c.Factors, Reason: fmt.Sprint(i, long)})
 	}
 
