@@ -58,7 +58,7 @@ const maxPacket = 65535
 
 type limitsOptions struct {
 	tunnel  string
-	mtu     int // inner; 0 = the largest that fits
+	mtu     int // inner; 0 = that of the tunnel by default
 	link    string
 	linkMTU int
 	vlans   int
@@ -108,7 +108,7 @@ No router can be faster; run measures how close yours gets.`,
 			list(tunnelNames()))
 	completeOne(cmd, "tunnel", tunnelNames())
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that\nfits "+
-		"without fragments)")
+		"without fragments; of WireGuard 80 less than the line's,\nwhich fits IPv6 outside)")
 	f.StringVar(&o.link, "line", "1G", "`RATE` of the line, an Ethernet link, such as 2.5G")
 	f.IntVar(&o.linkMTU, "line-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the\n"+
 		"default is 1492")
@@ -227,6 +227,9 @@ func computeLimits(o limitsOptions) (limits, error) {
 	fitting := path.Tunnel.FitMTU(o.linkMTU)
 	if o.mtu == 0 {
 		path.Tunnel.MTU = fitting
+		if path.Tunnel.Via == nil && o.tunnel != factor.NoTunnel {
+			path.Tunnel.MTU = overhead.TunnelMTU(o.tunnel, o.outerIP, o.linkMTU)
+		}
 	}
 
 	path.Tunnel = path.Tunnel.Over(o.linkMTU)

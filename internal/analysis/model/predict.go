@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -311,20 +312,18 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 	return out
 }
 
+// tunnelOf returns the encapsulation of a result, with the tunnel's default MTU if the result states none.
+func tunnelOf(r catalogue.Result) overhead.Tunnel {
+	t, _ := overhead.Named(r.Tunnel)
+	t.MTU = cmp.Or(r.MTU, FittingMTU(r.Tunnel))
+	return t
+}
+
 // packetOf returns the inner packet of a result: its length, its payload and the number of outer packets. A
 // length that agrees with the packet rate only as payload counts as payload.
 func packetOf(r catalogue.Result) (packet, payload, outside int) {
-	t, _ := overhead.Named(r.Tunnel)
-	switch {
-	case r.Packet > 0:
-		packet = r.Packet
-	case r.MTU > 0:
-		packet = r.MTU
-	case r.Tunnel == "none" || t.Kind == overhead.OpenVPNUDP: // whose tun-mtu defaults to 1500
-		packet = 1500
-	default:
-		packet = overhead.TunnelMTU(r.Tunnel, 4, 1500)
-	}
+	t := tunnelOf(r)
+	packet = cmp.Or(r.Packet, t.MTU)
 
 	ip := overhead.V4
 	if r.IP == "6" {
@@ -339,7 +338,6 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 		}
 	}
 
-	t.MTU = r.MTU
 	return packet, payload, max(1, len(t.Fragments(packet, 1500)))
 }
 
@@ -348,10 +346,8 @@ const linkShare = .95
 
 // lineCeiling returns the goodput that a line carries with a result's packets.
 func lineCeiling(bps float64, r catalogue.Result) float64 {
-	t, _ := overhead.Named(r.Tunnel)
-	t.MTU = r.MTU
 	packet, payload, _ := packetOf(r)
-	path := overhead.Path{Tunnel: t}
+	path := overhead.Path{Tunnel: tunnelOf(r)}
 	return path.PacketRate(bps, packet, overhead.LayerWire) * float64(payload) * 8
 }
 
