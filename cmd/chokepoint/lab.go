@@ -29,7 +29,12 @@ func newLabCommand(p *program) *cobra.Command {
 		SuggestFor: []string{"vm"},
 		Short:      "Bring testbeds up and down, inspect and restore them",
 		Long: `A lab is client, router and server as namespaces of this machine. run makes its own.
-lab up makes one that stays, for run --attach and for inspection.`,
+lab up makes one that stays, for run --attach and for inspection.
+
+Use up, exec and down for a lab to look around in. Use check to see whether this machine
+can carry labs, and image before the first run with --lab vm. Use init for machines of
+your own, and conform before a long run on such a router. Use list and restore after a
+run was killed.`,
 	}
 	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
 		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p),
