@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/bundle"
@@ -69,6 +70,7 @@ device of the run. Its notes are not shared. Read it before you share it.`,
 				return app.Mark(app.ErrUsage, check.WithHint(err, hint))
 			}
 
+			p.warnOfDoubts(b)
 			return p.keep(b, out)
 		},
 	}
@@ -80,6 +82,28 @@ device of the run. Its notes are not shared. Read it before you share it.`,
 	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep\nit beside "+
 		"the runs)")
 	return cmd
+}
+
+// warnOfDoubts says which results of a bundle no conclusion will use. The bundle keeps their grades.
+func (p *program) warnOfDoubts(b *bundle.Bundle) {
+	lab := b.InPlace()
+	if lab != "" {
+		p.note("the run is of lab %s: this machine stood in for the device. Its results are marked so, and "+
+			"advise and predict do not use them", lab)
+	}
+
+	n := 0
+	for _, c := range b.Document.Cells {
+		if c.Grade != evidence.GradeValid {
+			n++
+		}
+	}
+
+	if n > 0 {
+		p.note("%d of %s suspect or failed: the bundle keeps the grade, and advise and predict do not use "+
+			"them; chokepoint show %s says why", n, unit.Count(len(b.Document.Cells), "cell"),
+			b.Document.Run.ID)
+	}
 }
 
 // ownWords is the hint for a bundle whose words are those of the run.
