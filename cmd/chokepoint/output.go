@@ -93,7 +93,9 @@ func printList[T any](p *program, items []T, head []string, row func(T) []string
 		if len(items) > 0 && head != nil {
 			all.add(head...)
 		}
-		return p.print(table(append(all, each(items, row)...), 0))
+
+		width, _, _ := p.screen()
+		return p.print(layout(append(all, each(items, row)...), width))
 	}
 
 	for _, item := range items {

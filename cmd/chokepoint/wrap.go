@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// fitted wraps the long lines of a text to the terminal's width. It leaves the rows of tables.
+func (s streams) fitted(text string) string {
+	width, _, _ := s.screen()
+	if width == 0 {
+		return text
+	}
+
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		inRow := strings.Contains(strings.TrimLeft(line, " "), "  ")
+		if inRow {
+			b.WriteString(line + "\n")
+			continue
+		}
+
+		b.WriteString(strings.Join(wrapped(line, width), "\n") + "\n")
+	}
+
+	return b.String()
+}
+
+// wrapped breaks a line at words. Further lines are indented by two more than the first.
+func wrapped(line string, width int) []string {
+	words := unbroken(line)
+	if utf8.RuneCountInString(line) <= width || len(words) == 0 {
+		return []string{line}
+	}
+
+	indent := strings.Repeat(" ", len(line)-len(strings.TrimLeft(line, " ")))
+	out := []string{indent + words[0]}
+	if indent != "" {
+		indent += "  "
+	}
+
+	for _, word := range words[1:] {
+		last := &out[len(out)-1]
+		if utf8.RuneCountInString(*last+" "+word) <= width {
+			*last += " " + word
+		} else {
+			out = append(out, indent+word)
+		}
+	}
+
+	return out
+}
+
+// unbroken returns the words of a text; a number keeps its unit.
+func unbroken(text string) (out []string) {
+	for _, word := range strings.Fields(text) {
+		if len(out) > 0 {
+			last := &out[len(out)-1]
+			end, _ := utf8.DecodeLastRuneInString(*last)
+			start, _ := utf8.DecodeRuneInString(word)
+			ofNumber := unicode.IsDigit(end) && !unicode.IsDigit(start) && len(word) <= len("Mbit/s,")
+			if *last == "≤" || ofNumber {
+				*last += " " + word
+				continue
+			}
+		}
+
+		out = append(out, word)
+	}
+	return out
+}
+
+// columnGap is the number of blanks between two columns.
+const columnGap = 2
+
+// layout lays a table out in a width (0: as wide as it is). It wraps the widest columns; if that does not
+// help, each row below the head becomes a list of its cells. A row of one cell is a title.
+func layout(rows grid, width int) string {
+	wide := make([]int, 0)
+	least := make([]int, 0)
+	for _, r := range rows {
+		for i, cell := range r {
+			if i == len(wide) {
+				wide = append(wide, 0)
+				least = append(least, 0)
+			}
+
+			if len(r) == 1 {
+				continue
+			}
+
+			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+			indent := len(cell) - len(strings.TrimLeft(cell, " "))
+			for _, word := range unbroken(cell) {
+				least[i] = max(least[i], utf8.RuneCountInString(word)+indent+min(indent, 2))
+			}
+		}
+	}
+
+	if width == 0 || sumOf(wide) <= width {
+		return table(rows, 0)
+	}
+
+	if sumOf(least) > width {
+		return asLists(rows, width)
+	}
+
+	for sumOf(wide) > width {
+		at := 0
+		for i := range wide {
+			if wide[at] <= least[at] || wide[i] > wide[at] && wide[i] > least[i] {
+				at = i
+			}
+		}
+
+		wide[at]--
+	}
+
+	var out grid
+	for _, r := range rows {
+		if len(r) <= 1 {
+			out.add(r...)
+			continue
+		}
+
+		cells := make([][]string, len(r))
+		lines := 0
+		for i, cell := range r {
+			cells[i] = wrapped(cell, wide[i])
+			lines = max(lines, len(cells[i]))
+		}
+
+		for n := range lines {
+			line := make([]string, len(r))
+			for i := range cells {
+				if n < len(cells[i]) {
+					line[i] = cells[i][n]
+				}
+			}
+
+			out.add(line...)
+		}
+	}
+
+	return trimmed(table(out, 0))
+}
+
+// sumOf returns the width of columns with the gaps between them.
+func sumOf(columns []int) (n int) {
+	for _, c := range columns {
+		n += c + columnGap
+	}
+	return n - columnGap
+}
+
+// asLists prints each row below the head as its first two cells and a list of the others by name. Empty cells
+// are left out.
+func asLists(rows grid, width int) string {
+	var b strings.Builder
+	head := rows[0]
+	for _, r := range rows[1:] {
+		first := min(2, len(r))
+		b.WriteString(strings.Join(wrapped(strings.Join(r[:first], "  "), width), "\n") + "\n")
+		var parts []string
+		for i := first; i < len(r); i++ {
+			if !slices.Contains([]string{"", "-"}, r[i]) {
+				parts = append(parts, cmp.Or(strings.ToLower(head[i]), "note")+": "+r[i])
+			}
+		}
+
+		b.WriteString(strings.Join(wrapped("  "+strings.Join(parts, " · "), width), "\n") + "\n")
+	}
+
+	return b.String()
+}
