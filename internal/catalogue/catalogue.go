@@ -40,7 +40,8 @@ type Device struct {
 	Threads   int    `json:"threads,omitempty"`
 	ClockMHz  int    `json:"clock_mhz,omitempty"`
 	MemoryMB  int    `json:"memory_mb,omitempty"`
-	Port      string `json:"fastest_port,omitempty"`
+	Port      string `json:"fastest_port,omitempty"` // two if they differ
+	Link      string `json:"study_link,omitempty"`   // where it, not a port, bounds the study's rates
 	OS        string `json:"os,omitempty"`
 	OSVersion string `json:"os_version,omitempty"`
 	Crypto    string `json:"crypto_extensions,omitempty"`
@@ -51,14 +52,21 @@ type Device struct {
 
 var ethernet = regexp.MustCompile(`(\d+(?:\.\d+)?)GbE`)
 
-// PortBps returns the line rate of the fastest port in bit/s; 0 if the source does not state it.
-func (d Device) PortBps() float64 {
-	m := ethernet.FindStringSubmatch(d.Port)
-	if m != nil {
+// PortBps returns the line rate in bit/s from one port to another: of the slower one if two are named, else
+// of the fastest; 0 if the source does not state it.
+func (d Device) PortBps() float64 { return slowest(d.Port) }
+
+// LinkBps returns the line rate of the study's link in bit/s; 0 if a port bounds the rates of the study.
+func (d Device) LinkBps() float64 { return slowest(d.Link) }
+
+func slowest(ports string) (bps float64) {
+	for _, m := range ethernet.FindAllStringSubmatch(ports, -1) {
 		v, _ := strconv.ParseFloat(m[1], 64) // the pattern admits nothing else
-		return v * 1e9
+		if bps == 0 || v*1e9 < bps {
+			bps = v * 1e9
+		}
 	}
-	return 0
+	return bps
 }
 
 // Family returns the architecture without the core's name: "arm64" of "arm64 Cortex-A73".
@@ -199,7 +207,7 @@ func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
 		add     func(*row)
 	}{
 		{"sources", "id about url published licence", c.addSource},
-		{"devices", "device soc arch cores threads clock_mhz ram_mb fastest_port os os_version " +
+		{"devices", "device soc arch cores threads clock_mhz ram_mb fastest_port study_link os os_version " +
 			"crypto_extensions inferred note source", c.addDevice},
 		{"throughput", "source device measured tool statistic runs duration_s condition tunnel proto ip " +
 			"direction streams packet_bytes mtu queue cpu_clock firewall throughput_mbps retransmits " +
@@ -315,6 +323,7 @@ func (c *Catalogue) addDevice(r *row) {
 		ClockMHz:  r.whole("clock_mhz"),
 		MemoryMB:  r.whole("ram_mb"),
 		Port:      r.text("fastest_port"),
+		Link:      r.text("study_link"),
 		OS:        r.text("os"),
 		OSVersion: r.text("os_version"),
 		Crypto:    r.text("crypto_extensions"),

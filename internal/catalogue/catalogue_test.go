@@ -74,8 +74,9 @@ func TestDevice(t *testing.T) {
 	for name, want := range map[string]struct {
 		port   float64
 		family string
-	}{"bpi-r4": {10e9, "arm64"}, "OpenWrt One": {2.5e9, "arm64"}, "Turris Omnia": {0, "arm"},
-		"mt7621": {0, "mipsel"}} {
+	}{"bpi-r4": {10e9, "arm64"}, "OpenWrt One": {1e9, "arm64"}, "RB5009UPr+S+IN": {0, "arm64"},
+		"Turris Omnia": {0, "arm"},
+		"mt7621":       {0, "mipsel"}} {
 		d, ok := c.Device(name)
 		if !ok || d.PortBps() != want.port || d.Family() != want.family {
 			t.Errorf("%s: %v, port %g, family %s, want %+v", name, ok, d.PortBps(), d.Family(), want)
