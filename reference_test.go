@@ -487,7 +487,7 @@ func TestReferenceShowsTheErrors(t *testing.T) {
 	}
 
 	var b strings.Builder
-	b.WriteString("\n| model | estimates | refused | median | p10 to p90 | extremes | ≤ 5 % | ≤ 10 % " +
+	b.WriteString("\n| model | estimates | refused | median size | p10 to p90 | extremes | ≤ 5 % | ≤ 10 % " +
 		"| ≤ 25 % | ≤ 50 % | ≤ 100 % | more |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, e := range model.LeaveOneOut(c, c.Results, model.OfPublished) {
 		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s to %s | %s to %s |", e.Model, e.N, e.Refused,

@@ -43,10 +43,7 @@ that of the published power, with --busy hours a day at full load.`,
 					"--line %q is not a rate from 1M to 1000G", wan)
 			}
 
-			if n.Tunnel == ipsecName {
-				n.Tunnel = "esp"
-			}
-
+			n.Tunnel = tunnelCalled(n.Tunnel)
 			err = cmp.Or(between("", "users", n.Users, 1, 100000), asksForZero(cmd, "mtu"),
 				knownLevels(n.Tunnel, "", "", 0, n.MTU), checkPower(n.BusyHours, n.Price))
 			if err != nil {
@@ -66,13 +63,13 @@ that of the published power, with --busy hours a day at full load.`,
 				d.Devices[i].Uncounted = uncounted(aside, d.Devices[i].Device)
 			}
 
-			return p.document(d, adviceText(d))
+			width, _, _ := p.screen()
+			return p.document(d, p.fitted(adviceText(d, width)))
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&wan, "line", "", "`RATE` of the line, such as 1G")
-	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+list(catalogTunnels)+",\n"+
-		"or ipsec, which is esp")
+	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords())
 	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: the usual one, and\nothers as settings)")
 	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")
 	f.Float64Var(&n.BusyHours, "busy", 2, "`HOURS` a day at full load, for the power per year")
@@ -93,7 +90,8 @@ func checkPower(hours, price float64) error {
 	return nil
 }
 
-func adviceText(d adviceDocument) string {
+// adviceText lays advice out in a width; 0: as wide as it is.
+func adviceText(d adviceDocument, width int) string {
 	var b builder
 	b.printf("A line of %s carries %s of TCP, tunnel %s, MTU %d. %s at once.\n",
 		unit.Bitrate(d.Need.WANBps), unit.Bitrate(d.GoodputBps), d.Need.Tunnel, d.Need.MTU,
@@ -130,6 +128,10 @@ func adviceText(d adviceDocument) string {
 			lines = append(lines, a.Year.Text()+" ("+a.Year.Basis+")")
 		}
 
+		for _, why := range a.Impossible {
+			lines = append(lines, "not counted, impossible: "+why)
+		}
+
 		if a.Uncounted != "" {
 			lines = append(lines, a.Uncounted)
 		}
@@ -148,7 +150,7 @@ func adviceText(d adviceDocument) string {
 		}
 	}
 
-	b.WriteString(table(rows, 0))
+	b.WriteString(layout(rows, width))
 	if len(common) > 0 {
 		b.printf("\nunknown of all: %s\n", list(common))
 	}

@@ -30,7 +30,12 @@ each with its source and how it was measured. The results are built in; nothing 
 fetched. An empty field means that the study does not state the value.
 
 The tables also contain bundles: runs of yours that catalog add has prepared, and those
-that others gave you, in one folder.`,
+that others gave you, in one folder.
+
+Begin with devices, to see what was measured. results lists the rates of a router, and
+compares two routers or your run with them; crypto and power do so for ciphers and
+watts; sources names the studies. add makes a bundle of a run of yours, for others; build
+makes a web site of all. advise and predict draw conclusions from the same data.`,
 	}
 	cmd.AddCommand(newCatalogAddCommand(p), newCatalogBuildCommand(p), newCatalogDevicesCommand(p),
 		newCatalogResultsCommand(p), newCatalogCryptoCommand(p), newCatalogPowerCommand(p),
@@ -42,6 +47,8 @@ func newCatalogSourcesCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use:   "sources",
 		Short: "List the studies, their addresses, and the licence of their data",
+		Long: `List the studies whose results are built in, to read how they measured, and your
+bundles' licence. SOURCE is the ID that --source of the other commands takes.`,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := catalogue.Published()
 			if err != nil {
@@ -81,6 +88,8 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the devices of the catalogue",
+		Long: `List the devices that a study or a bundle has measured, with processor, ports and
+system, as the study states them. Notes below say what a study leaves open or has wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := p.joined(cmd.Context(), bundles, "")
 			if err == nil {
@@ -94,8 +103,12 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 			devices := without(c.Devices, func(d catalogue.Device) bool {
 				return source != "" && d.Source != source
 			})
-			return printList(p, devices, []string{"DEVICE", "SOC", "ARCHITECTURE", "CORES", "CLOCK", "PORT",
+			err = printList(p, devices, []string{"DEVICE", "SOC", "ARCHITECTURE", "CORES", "CLOCK", "PORT",
 				"SYSTEM", "SOURCE"}, deviceRow)
+			noted := without(devices, func(d catalogue.Device) bool { return d.Note == "" })
+			return p.withNote(err, paragraph(each(noted, func(d catalogue.Device) string {
+				return d.Name + ": note: " + d.Note
+			})))
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "only results of the study `ID`")
@@ -105,7 +118,15 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 
 func deviceRow(d catalogue.Device) []string {
 	return []string{d.Name, d.SoC, d.Arch, orDash(d.Cores, ""), orDash(d.ClockMHz, " MHz"),
-		cmp.Or(d.Port, "-"), cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
+		portText(d), cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
+}
+
+// portText names a device's ports, or else the link of its study.
+func portText(d catalogue.Device) string {
+	if d.Port == "" && d.Link != "" {
+		return "study's link " + d.Link
+	}
+	return cmp.Or(d.Port, "-")
 }
 
 func orDash(n int, unit string) string {
@@ -140,8 +161,18 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	return known(flag+" %q is not in the catalogue", name, "devices", names...)
 }
 
-// ipsecName is the usual name of the tunnel esp.
-const ipsecName = "ipsec"
+// catalogTunnelWords lists the tunnels for the help of a flag.
+func catalogTunnelWords() string { return list(catalogTunnels) + ",\nor ipsec, which is esp" }
+
+// tunnelCalled returns the name of a tunnel that people call otherwise: esp for ipsec. Tunnels in a stack are
+// joined by +.
+func tunnelCalled(name string) string {
+	parts := strings.Split(name, "+")
+	for i, part := range parts {
+		parts[i] = cmp.Or(factor.Spoken(part), part)
+	}
+	return strings.Join(parts, "+")
+}
 
 // knownLevels checks the filters of results. An empty word or 0 is no filter.
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
@@ -183,6 +214,7 @@ condition that both studies state differs.
 Below the rows are listed results that no device can have produced: a rate above that
 of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.Tunnel = tunnelCalled(f.Tunnel)
 			c, d, err := p.joined(cmd.Context(), bundles, beside)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu"), knownLevels(f.Tunnel, f.Protocol, f.IP,
@@ -203,6 +235,19 @@ of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
 				return p.sideBySide(c, rows, c.Filtered(f))
 			}
 
+			if len(rows) == 0 {
+				return app.Hinted("chokepoint advise and chokepoint predict show what bounds such a rate",
+					"no study or bundle has a rate with %s", model.Words(catalogue.Result{
+						Device:   f.Device,
+						Tunnel:   f.Tunnel,
+						Protocol: f.Protocol,
+						Streams:  f.Streams,
+						MTU:      f.MTU,
+						IP:       f.IP,
+						Source:   f.Source,
+					}))
+			}
+
 			if d != nil {
 				return p.besides(rows, d)
 			}
@@ -210,13 +255,13 @@ of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
 				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "PACKETS", "HOW", "SOURCE"}, resultRow)
 			return p.withNote(err, notesText(rows)+impossibleText(c,
-				without(rows, unsound)))
+				rows))
 		},
 	}
 	fl := cmd.Flags()
 	addDevice(cmd, &f.Device)
 	fl.StringVar(&f.Source, "source", "", "only results of the study `ID`")
-	fl.StringVar(&f.Tunnel, "tunnel", "", "only those through the tunnel `NAME`: "+list(catalogTunnels))
+	fl.StringVar(&f.Tunnel, "tunnel", "", "only those through the tunnel `NAME`: "+catalogTunnelWords())
 	fl.StringVar(&f.Protocol, "protocol", "", "only those of the protocol `NAME`: tcp or udp")
 	fl.StringVar(&f.IP, "ip", "", "only those of the IP `VERSION` 4 or 6")
 	fl.IntVar(&f.Streams, "streams", 0, "only those with `N` streams")
@@ -256,9 +301,11 @@ func notesText(rows []catalogue.Result) string {
 	}))
 }
 
+// impossibleText names the rows that no device can have produced, among all sound results.
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	impossible := func(text string) string { return "\nimpossible: " + text + "\n" }
-	return strings.Join(each(model.Impossible(c, rows), impossible), "")
+	reasons := model.Impossible(c, without(c.Results, unsound), without(rows, unsound))
+	return strings.Join(each(reasons, impossible), "")
 }
 
 func resultRow(r catalogue.Result) []string {
@@ -387,7 +434,7 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 			strconv.Itoa(x.B.Row), x.B.Rate(), howOf(x.B), ratioText(x.Ratio), model.Words(at),
 			list(x.Unstated)}
 	})
-	return p.withNote(err, impossibleText(c, slices.DeleteFunc(slices.Concat(of, against), unsound)))
+	return p.withNote(err, impossibleText(c, slices.Concat(of, against)))
 }
 
 func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
@@ -435,7 +482,7 @@ func (p *program) withNote(err error, text string) error {
 	if err != nil || p.json {
 		return err
 	}
-	return p.print(text)
+	return p.print(p.fitted(text))
 }
 
 // modelErrors prints the errors of predict's models on the published rates, or on the cells of a run.
@@ -459,12 +506,16 @@ func (p *program) modelErrors(ctx context.Context, run string, rows bool) error 
 	}
 
 	scores := model.LeaveOneOut(c, results, of)
-	return p.document(scores, errorsText(scores, rows)+impossibleText(c, results)+suspectText(results))
+	impossible := paragraph(each(model.Impossible(c, results, results), func(text string) string {
+		return "impossible: " + text
+	}))
+	width, _, _ := p.screen()
+	return p.document(scores, p.fitted(errorsText(scores, rows, width)+impossible+suspectText(results)))
 }
 
-func errorsText(scores []model.Errors, rows bool) string {
+func errorsText(scores []model.Errors, rows bool, width int) string {
 	var b builder
-	lines := grid{{"MODEL", "ESTIMATES", "REFUSED", "MEDIAN", "p10 TO p90", "LEAST TO MOST", "≤ 5 %",
+	lines := grid{{"MODEL", "ESTIMATES", "REFUSED", "MEDIAN SIZE", "p10 TO p90", "LEAST TO MOST", "≤ 5 %",
 		"≤ 10 %", "≤ 25 %", "≤ 50 %", "≤ 100 %", "MORE"}}
 	for _, e := range scores {
 		line := []string{e.Model, strconv.Itoa(e.N), strconv.Itoa(e.Refused), "-", "-", "-"}
@@ -480,7 +531,8 @@ func errorsText(scores []model.Errors, rows bool) string {
 		lines = append(lines, line)
 	}
 
-	b.WriteString("Errors of estimates, estimated ÷ measured - 1:\n\n" + table(lines, 0))
+	b.WriteString("Errors of estimates, estimated ÷ measured - 1. The median size is without signs; " +
+		"elsewhere + is an estimate that is too high.\n\n" + layout(lines, width))
 	for _, e := range scores {
 		b.printf("\n%s refused:\n", e.Model)
 		for _, reason := range e.Reasons() {
@@ -499,7 +551,7 @@ func errorsText(scores []model.Errors, rows bool) string {
 			}
 		}
 
-		b.WriteString("\n" + table(lines, 0))
+		b.WriteString("\n" + layout(lines, width))
 	}
 
 	return b.String()

@@ -32,15 +32,6 @@ func tunnelNames() []string {
 	return names
 }
 
-// tunnelHint helps with the name of a tunnel that limits does not know.
-func tunnelHint(name string) string {
-	spoken := factor.Spoken(name)
-	if spoken != "" {
-		return "did you mean " + spoken + "?"
-	}
-	return check.Choice(name, "tunnels", tunnelNames())
-}
-
 // usualMTUs lists MTUs that people set to be safe. The output shows what each costs.
 var usualMTUs = []int{1420, 1400, 1392, 1280}
 
@@ -90,6 +81,7 @@ No router can be faster; run measures how close yours gets.`,
 				o.linkMTU = pppoeMTU
 			}
 
+			o.tunnel = tunnelCalled(o.tunnel)
 			if err := o.validate(cmd.Flags().Changed); err != nil {
 				return err
 			}
@@ -99,7 +91,7 @@ No router can be faster; run measures how close yours gets.`,
 				return err
 			}
 
-			return p.document(l, l.text())
+			return p.document(l, p.fitted(l.text()))
 		},
 	}
 	f := cmd.Flags()
@@ -126,8 +118,11 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	rate, err := unit.ParseBitrate(o.link)
 	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
 	switch {
+	case o.unknownTunnel() == factor.NoTunnel:
+		return app.Usage("leave it out", "--tunnel %q: none is no tunnel to join with others", o.tunnel)
 	case o.unknownTunnel() != "":
-		return app.Usage(tunnelHint(o.unknownTunnel()), "--tunnel %q is not known here", o.unknownTunnel())
+		return app.Usage(check.Choice(o.unknownTunnel(), "tunnels", tunnelNames()),
+			"--tunnel %q is not known here", o.unknownTunnel())
 	case o.tunnel != factor.NoTunnel && !stacks:
 		return app.Usage("TCP makes segments of what it carries, and no formula gives their lengths",
 			"--tunnel %q: a stream is not joined to others", o.tunnel)

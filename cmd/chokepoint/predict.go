@@ -48,6 +48,7 @@ Refused counts the questions for which a model does not apply.`,
 				return app.Usage("add --errors", "--rows is of --errors")
 			}
 
+			q.Tunnel = tunnelCalled(q.Tunnel)
 			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"),
@@ -92,7 +93,8 @@ Refused counts the questions for which a model does not apply.`,
 
 			prediction := model.Predict(c, rows, q, scores)
 			prediction.Uncounted = uncounted(aside, q.Device)
-			if err := p.document(prediction, predictionText(prediction)+suspectText(rows)); err != nil {
+			text := p.fitted(predictionText(prediction) + suspectText(rows))
+			if err := p.document(prediction, text); err != nil {
 				return err
 			}
 
@@ -108,7 +110,7 @@ Refused counts the questions for which a model does not apply.`,
 	f.StringVar(&q.Device, "device", "", "the device `NAME` of the catalogue")
 	f.StringVar(&run, "run", "", "predict from the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
-	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+list(catalogTunnels)+"; with\n"+
+	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords()+"; with\n"+
 		"--run the default is that of all its cells")
 	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME`: tcp or udp; with --run the default\n"+
 		"is that of all its cells")
@@ -193,7 +195,7 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 		b.printf("\n%s\n", s.Uncounted)
 	}
 
-	if err := p.document(s, b.String()); err != nil {
+	if err := p.document(s, p.fitted(b.String())); err != nil {
 		return err
 	}
 
@@ -221,13 +223,14 @@ func speedWords(s catalogue.Speed) string {
 func predictionText(p model.Prediction) string {
 	var b builder
 	b.WriteString(model.Words(p.Question) + "\n")
+	var impossible []string
 	for i, r := range p.Measured {
 		if i == 0 {
 			b.WriteString("\n")
 		}
 
 		b.printf("measured: %s, %s, %s", r.Rate(), r.How(), r.Source)
-		words := r.Conditions()
+		words := r.Words(p.Question)
 		if words != "" {
 			b.printf(" (%s)", words)
 		}
@@ -236,12 +239,15 @@ func predictionText(p model.Prediction) string {
 			b.printf("; not stated: %s", list(r.Unstated))
 		}
 
-		if r.Impossible {
-			b.WriteString("; impossible: more than its link carries")
+		if r.Impossible != "" {
+			b.WriteString("; impossible")
+			impossible = append(impossible, "impossible: "+r.Impossible)
 		}
 
 		b.WriteString("\n")
 	}
+
+	b.WriteString(paragraph(distinct(impossible)))
 
 	for _, e := range p.Estimates {
 		b.printf("\nmodel %s: %s", e.From(), unit.Bitrate(e.GoodputBps))
@@ -260,7 +266,7 @@ func predictionText(p model.Prediction) string {
 				share = "all"
 			}
 
-			b.printf("\n  errors: on %s %s are from %s to %s, the median is %s",
+			b.printf("\n  errors: on %s %s are from %s to %s, their median size is %s",
 				unit.Count(s.N, s.Of), share, signed(s.Low), signed(s.High), unit.Percent(s.Typical))
 		}
 
@@ -276,6 +282,14 @@ func predictionText(p model.Prediction) string {
 
 	if p.AtMostBps > 0 {
 		b.printf("\nat most %s, by %s\n", unit.Bitrate(p.AtMostBps), p.AtMost)
+	}
+
+	if p.InSoftware && p.Question.Tunnel == "esp" {
+		b.WriteString("  a crypto engine may do more\n")
+	}
+
+	if p.Unbound != "" {
+		b.WriteString("\n" + p.Unbound + "\n")
 	}
 
 	b.WriteString(paragraph(each(p.Refused, func(r model.Refusal) string {

@@ -76,7 +76,7 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 
 	for _, device := range c.Names() {
 		rows := slices.DeleteFunc(c.Filtered(catalogue.Filter{Device: device}), unsound)
-		c.Doubts[device] = model.Impossible(c.Catalogue, rows)
+		c.Doubts[device] = model.Impossible(c.Catalogue, rows, rows)
 	}
 
 	return c

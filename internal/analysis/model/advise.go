@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -53,6 +54,8 @@ type Advice struct {
 	Watts   string    `json:"watts,omitempty"`
 	Year    *Year     `json:"power_per_year,omitempty"` // absent where its power was not published
 	Why     string    `json:"why"`
+	// Impossible lists why no device can have produced some of its results, which do not count.
+	Impossible []string `json:"impossible,omitempty"`
 	// Uncounted says of how many results of the device nothing is concluded, and why.
 	Uncounted string   `json:"not_counted,omitempty"`
 	Missing   []string `json:"not_measured"`
@@ -93,9 +96,16 @@ func FittingMTU(tunnel string) int {
 // Advise checks every device of the catalogue, the best first: by measured results, if there are any, else by
 // the models.
 func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
+	w := world{c, c.Results}
+	sound := *c
+	sound.Results = slices.DeleteFunc(slices.Clone(c.Results), func(r catalogue.Result) bool {
+		return w.impossible(r) != ""
+	})
 	var out []Advice
 	for _, d := range c.Devices {
-		out = append(out, advise(c, d, n, scores))
+		a := advise(&sound, d, n, scores)
+		a.Impossible = Impossible(c, c.Results, n.rowsOf(c, d))
+		out = append(out, a)
 	}
 
 	rank := []string{Enough, EnoughIf, Borderline, NotEnough, CannotTell}
@@ -114,18 +124,23 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 		Watts:   watts(c, d.Name),
 		Year:    yearOf(c, d.Name, n),
 	}
-	rows := c.Filtered(catalogue.Filter{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp"})
-	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
-		return r.GoodputBps == nil || BeyondLink(c, r)
-	})
+	rows := n.rowsOf(c, d)
 	streams := suited(rows, n.Users)
 	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
 		return r.Streams != streams || n.OnlyMTU && n.otherMTU(r)
 	})
-	usual := slices.DeleteFunc(slices.Clone(rows), n.otherMTU)
+	usual := without(rows, n.otherMTU)
 	a.Missing = unmeasured(usual, n, a.Watts)
+	carries := func(r catalogue.Result) bool { return *r.GoodputBps >= enoughShare*need }
+	if d.PortBps() == 0 && !slices.ContainsFunc(usual, carries) {
+		a.Missing = append(a.Missing, "the rate of its ports")
+	}
+
 	if len(usual) > 0 {
 		a.measured(usual, need)
+		if a.Verdict == NotEnough && streams < n.Users {
+			a.moreStreams(without(n.rowsOf(c, d), n.otherMTU), streams, need)
+		}
 	} else {
 		a.model(c, catalogue.Result{
 			Device:   d.Name,
@@ -136,11 +151,24 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 		}, need, scores)
 	}
 
+	link := d.LinkBps()
+	atLink := len(usual) == 0 || slices.ContainsFunc(usual, world{c, c.Results}.linkBound)
+	if a.Verdict != Enough && atLink && link > 0 && link < n.WANBps {
+		a.Verdict = CannotTell
+		a.Why += fmt.Sprintf("; the study's link was %s: it cannot tell", unit.Bitrate(link))
+	}
+
 	if a.Verdict != Enough {
 		a.settings(rows, n)
 	}
 
 	return a
+}
+
+// rowsOf returns the rates of a device that bear on the need.
+func (n Need) rowsOf(c *catalogue.Catalogue, d catalogue.Device) []catalogue.Result {
+	rows := c.Filtered(catalogue.Filter{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp"})
+	return slices.DeleteFunc(rows, func(r catalogue.Result) bool { return r.GoodputBps == nil })
 }
 
 func (n Need) otherMTU(r catalogue.Result) bool { return n.MTU > 0 && r.MTU > 0 && r.MTU != n.MTU }
@@ -154,13 +182,31 @@ func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	a.HighBps = *best.GoodputBps
 	a.check(need)
 	a.Why = "measured " + unit.Bitrate(a.LowBps).String()
-	if len(rows) > 1 {
+	switch {
+	case len(rows) > 1:
 		a.Why += fmt.Sprintf(" (%s) to %s (%s)", setting(worst), unit.Bitrate(a.HighBps), setting(best))
+	case worst.Condition != "":
+		a.Why += fmt.Sprintf(" (%s)", worst.Condition)
 	}
 
 	if worst.Streams > 0 {
 		a.Why += " with " + unit.Count(worst.Streams, "stream")
 	}
+}
+
+// moreStreams takes a verdict back that rests on fewer streams than there are users, if more were faster.
+func (a *Advice) moreStreams(rows []catalogue.Result, streams int, need float64) {
+	for _, r := range rows {
+		if r.Streams > streams && *r.GoodputBps > a.HighBps && *r.GoodputBps >= borderlineShare*need {
+			a.Verdict = Borderline
+			a.HighBps = *r.GoodputBps
+			a.Why += fmt.Sprintf("; %s with %s", unit.Bitrate(a.HighBps), unit.Count(r.Streams, "stream"))
+		}
+	}
+}
+
+func without(rows []catalogue.Result, drop func(catalogue.Result) bool) []catalogue.Result {
+	return slices.DeleteFunc(slices.Clone(rows), drop)
 }
 
 // check compares a range with the need: its low end must suffice for one verdict, its high end must fall
@@ -194,13 +240,19 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 	case p.AtMostBps > 0:
 		a.HighBps = p.AtMostBps
 		a.ByModel = "bound"
-		if a.HighBps < borderlineShare*need {
+		a.Why = fmt.Sprintf("no more than %s, by %s", unit.Bitrate(p.AtMostBps), p.AtMost)
+		switch {
+		case q.Tunnel == "esp" && p.InSoftware:
+			a.Why += "; a crypto engine may do more"
+		case a.HighBps < borderlineShare*need:
 			a.Verdict = NotEnough
 		}
-
-		a.Why = fmt.Sprintf("no more than %s, by %s", unit.Bitrate(p.AtMostBps), p.AtMost)
 	default:
 		a.Why = "neither a result nor what a model needs"
+	}
+
+	if a.Verdict == CannotTell && p.Unbound != "" {
+		a.Why += "; " + p.Unbound
 	}
 }
 
@@ -257,13 +309,18 @@ func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 		out = append(out, "its rate through "+n.Tunnel)
 	default:
 		open("IPv6", func(r catalogue.Result) bool { return r.IP == "6" })
-		open("both directions", func(r catalogue.Result) bool { return r.Direction == "down" })
+		way := func(name string) bool {
+			return slices.ContainsFunc(rows, func(r catalogue.Result) bool {
+				return direction(r.Direction) == name
+			})
+		}
+		open("both directions", func(catalogue.Result) bool { return way(factor.Up) && way(factor.Down) })
 		if n.Tunnel != "none" {
 			open("the inner MTU", func(r catalogue.Result) bool { return r.MTU > 0 })
 		}
 
 		open(unit.Count(n.Users, "user")+" at once", func(r catalogue.Result) bool {
-			return r.Streams >= n.Users
+			return r.Streams == n.Users
 		})
 	}
 

@@ -383,29 +383,87 @@ func ciphers(tunnel string) []string {
 	return nil
 }
 
-// encrypting returns how many cores of a device a tunnel keeps busy, 0 where that is not known: OpenVPN is
+// suites lists what a tunnel may do to each byte: a cipher with its integrity check, or a cipher and a hash.
+// Longer keys, which are slower, are left out.
+func suites(tunnel string) [][]string {
+	if tunnel == "wireguard" {
+		return [][]string{{"chacha20-poly1305"}}
+	}
+	return [][]string{
+		{"aes-128-gcm"},
+		{"chacha20-poly1305"},
+		{"aes-128-cbc", "sha1"},
+		{"aes-128-cbc", "sha256"},
+	}
+}
+
+// encrypting returns how many threads of a device a tunnel keeps busy, 0 where that is not known: OpenVPN is
 // one process of one thread, and the packets of an IPsec association all reach the same core.
 func encrypting(d catalogue.Device, tunnel string) int {
 	if tunnel == "openvpn" || tunnel == "esp" {
 		return 1
 	}
-	return d.Cores
+	return max(d.Cores, d.Threads)
+}
+
+// encryptingText names them: "2 cores".
+func encryptingText(d catalogue.Device, tunnel string) string {
+	n := encrypting(d, tunnel)
+	if n > d.Cores && d.Cores > 0 {
+		return unit.Count(n, "thread")
+	}
+	return unit.Count(n, "core")
+}
+
+// speed returns the speed of an algorithm in the largest block on one core of a device, in B/s; 0: unknown.
+func (w world) speed(d catalogue.Device, algorithm string) (bps float64) {
+	block := -1
+	for _, s := range w.Speeds {
+		if s.Device == d.Name && s.Algorithm == algorithm && s.Block > block && s.Operation == "throughput" &&
+			s.Value != nil {
+			bps = *s.Value
+			block = s.Block
+		}
+	}
+	return bps
+}
+
+// fastest returns the fastest suite of a tunnel on one core of a device. It returns no speed, and the reason,
+// if one was not measured: that one may be faster.
+func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, open string) {
+	var missing []string
+	some := false
+	for _, suite := range suites(tunnel) {
+		time := 0.0 // of a byte
+		for _, algorithm := range suite {
+			speed := w.speed(d, algorithm)
+			time += 1 / speed // +Inf if it is unknown
+			some = some || speed > 0
+			if speed == 0 && !slices.Contains(missing, algorithm) {
+				missing = append(missing, algorithm)
+			}
+		}
+
+		if 1/time > bps {
+			bps = 1 / time
+			name = strings.Join(suite, " with ")
+		}
+	}
+
+	switch {
+	case len(missing) == 0:
+		return bps, name, ""
+	case some:
+		open = "its cipher gives no bound: unknown is the speed of " + strings.Join(missing, ", ")
+	}
+
+	return 0, "", open
 }
 
 // stages returns the stages of a device, with the cipher as fast as in the largest block; ok is false if it
 // has no speed for the cipher, or the number of its cores that encrypt is unknown.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
-	cores := encrypting(d, q.Tunnel)
-	block := -1
-	for _, speed := range w.Speeds {
-		if cores > 0 && speed.Device == d.Name && speed.Algorithm == cipher && speed.Block > block &&
-			speed.Operation == "throughput" && speed.Value != nil {
-			s.Cipher = *speed.Value * float64(cores)
-			block = speed.Block
-			ok = true
-		}
-	}
-
+	s.Cipher = w.speed(d, cipher) * float64(encrypting(d, q.Tunnel))
 	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
 	r, measured := w.capacity(d.Name, plain)
 	if measured {
@@ -418,7 +476,7 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
 	}
 
-	return s, ok
+	return s, s.Cipher > 0
 }
 
 func (w world) byCipher(q catalogue.Result) (Estimate, error) {
@@ -452,7 +510,7 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 		slowest := math.Inf(1)
 		quickest := 0.0
 		basis := []string{fmt.Sprintf("%s on %s, %s to forward a packet: at most %s", cipher,
-			unit.Count(encrypting(d, q.Tunnel), "core"), forwarding(own.Forward), unit.Bitrate(most))}
+			encryptingText(d, q.Tunnel), forwarding(own.Forward), unit.Bitrate(most))}
 		for _, other := range w.Devices {
 			s, ok := w.stages(other, q, cipher)
 			r, measured := w.capacity(other.Name, q)
@@ -496,40 +554,55 @@ func forwarding(ns float64) string {
 	return unit.Nanoseconds(ns)
 }
 
-// atMost returns the lower of the rates that the link and the fastest cipher allow.
-func (w world) atMost(q catalogue.Result) (bps float64, by string) {
+// bound is the highest rate that something allows.
+type bound struct {
+	bps      float64 // 0: unknown
+	by       string
+	software bool   // a crypto engine may exceed it
+	open     string // why the cipher gives none
+}
+
+// atMost returns the lowest of the rates that the link, the fastest cipher and forwarding allow.
+func (w world) atMost(q catalogue.Result) (b bound) {
 	d, known := w.Device(q.Device)
 	if !known {
-		return 0, ""
+		return bound{}
 	}
 
-	if bps = w.portCeiling(q); bps > 0 {
-		by = fmt.Sprintf("its link of %s", unit.Bitrate(d.PortBps()))
-	}
-
-	packet, payload, _ := packetOf(q)
-	fastest, name := 0.0, ""
-	for _, cipher := range ciphers(q.Tunnel) {
-		if s, ok := w.stages(d, q, cipher); ok && s.Cipher > fastest {
-			fastest = s.Cipher
-			name = cipher
+	lower := func(bps float64, by string) bool {
+		if bps <= 0 || b.bps > 0 && b.bps <= bps {
+			return false
 		}
+
+		b.bps = bps
+		b.by = by
+		return true
+	}
+	link := fmt.Sprintf("its link of %s", unit.Bitrate(d.PortBps()))
+	if strings.Count(d.Port, "GbE") > 1 {
+		link += " (" + d.Port + ")"
 	}
 
-	// whatever forwarding costs
-	most, err := Stages{Cipher: fastest}.TunnelRate(packet, payload, 1)
-	if err == nil && (bps == 0 || most < bps) {
-		bps, by = most, name+" on "+unit.Count(encrypting(d, q.Tunnel), "core")
+	if q.MTU == 0 && q.Tunnel != "none" {
+		link += fmt.Sprintf(" at an MTU of %d", FittingMTU(q.Tunnel))
 	}
 
-	if q.Tunnel == "esp" {
-		plain := w.withPolicies(d.Name)
-		if plain > 0 && (bps == 0 || plain < bps) {
-			bps, by = plain, "what it forwards unencrypted past idle IPsec policies"
-		}
+	lower(w.portCeiling(q), link)
+	if len(ciphers(q.Tunnel)) > 0 {
+		speed, suite, open := w.fastest(d, q.Tunnel)
+		b.open = open
+		packet, payload, _ := packetOf(q)
+		cipher := speed * float64(encrypting(d, q.Tunnel)) * w.overclock(q)
+		most, err := Stages{Cipher: cipher}.TunnelRate(packet, payload, 1) // whatever forwarding costs
+		b.software = err == nil && lower(most, suite+" in software on "+encryptingText(d, q.Tunnel))
 	}
 
-	return bps, by
+	if q.Tunnel == "esp" && lower(w.withPolicies(d.Name),
+		"what it forwards unencrypted past idle IPsec policies") {
+		b.software = false
+	}
+
+	return b
 }
 
 // withPolicies is the best rate that a device was measured to forward without encryption while IPsec policies

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -118,7 +119,26 @@ var models = []struct {
 type Answer struct {
 	catalogue.Result
 	Unstated   []string `json:"not_stated,omitempty"` // attributes of the question
-	Impossible bool     `json:"impossible,omitempty"` // the link cannot carry it
+	Impossible string   `json:"impossible,omitempty"` // why no device can have produced it
+}
+
+// Words describes the conditions that an answer states and a question does not: "streams 4, 2026, up".
+func (a Answer) Words(q catalogue.Result) string {
+	var words []string
+	for _, at := range attributes {
+		load := slices.Contains([]string{"streams", "mtu", "packet", "ip"}, at.name)
+		level := at.of(a.Result)
+		if load && level != "" && at.of(q) == "" {
+			words = append(words, at.name+" "+level)
+		}
+	}
+
+	others := a.Conditions()
+	if others != "" {
+		words = append(words, others)
+	}
+
+	return strings.Join(words, ", ")
 }
 
 // Prediction holds the answers to a question.
@@ -128,11 +148,14 @@ type Prediction struct {
 	Estimates []Estimate       `json:"estimates"` // the best first
 	Refused   []Refusal        `json:"refused,omitempty"`
 	// AtMostBps bounds the rate by link and ciphers, whatever the rest; 0: unknown.
-	AtMostBps float64  `json:"at_most_bps,omitempty"`
-	AtMost    string   `json:"at_most,omitempty"` // by what
-	Errors    []Errors `json:"errors"`            // of the models that answered
-	Rates     int      `json:"rates"`             // results given to the models
-	Suspect   int      `json:"suspect,omitempty"` // of these, and therefore of the basis
+	AtMostBps float64 `json:"at_most_bps,omitempty"`
+	AtMost    string  `json:"at_most,omitempty"` // by what
+	// InSoftware says that a crypto engine could exceed the bound.
+	InSoftware bool     `json:"at_most_in_software,omitempty"`
+	Unbound    string   `json:"no_bound,omitempty"` // why its cipher gives no bound
+	Errors     []Errors `json:"errors"`             // of the models that answered
+	Rates      int      `json:"rates"`              // results given to the models
+	Suspect    int      `json:"suspect,omitempty"`  // of these, and therefore of the basis
 	// Uncounted reports how many of the device's own results were withheld from the models, and why.
 	Uncounted string            `json:"not_counted,omitempty"`
 	Powers    []catalogue.Power `json:"powers"` // published power figures of the device
@@ -152,7 +175,11 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		Suspect:   Suspect(rows),
 		Powers:    c.PowersOf(q.Device),
 	}
-	p.AtMostBps, p.AtMost = w.atMost(q)
+	limit := w.atMost(q)
+	p.AtMostBps = limit.bps
+	p.AtMost = limit.by
+	p.InSoftware = limit.software
+	p.Unbound = limit.open
 	for _, m := range models {
 		e, err := m.estimate(w, q)
 		if err != nil {
@@ -265,7 +292,7 @@ func (w world) answers(q catalogue.Result) []Answer {
 	for _, r := range w.rows {
 		differ, unstated, _ := Differs(q, r)
 		if len(differ) == 0 && r.GoodputBps != nil && !w.otherClock(q, r) {
-			out = append(out, Answer{r, unstated, w.beyondPort(r)})
+			out = append(out, Answer{r, unstated, w.impossible(r)})
 		}
 	}
 	return out
@@ -312,10 +339,15 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 	return out
 }
 
-// tunnelOf returns the encapsulation of a result, with the tunnel's default MTU if the result states none.
+// tunnelOf returns the encapsulation of a result. If a question states no MTU, it has the tunnel's default;
+// if a result of OpenVPN states none, it has that of its tun-mtu.
 func tunnelOf(r catalogue.Result) overhead.Tunnel {
 	t, _ := overhead.Named(r.Tunnel)
 	t.MTU = cmp.Or(r.MTU, FittingMTU(r.Tunnel))
+	if r.MTU == 0 && r.GoodputBps != nil && t.Kind == overhead.OpenVPNUDP {
+		t.MTU = 1500
+	}
+
 	return t
 }
 
@@ -344,17 +376,28 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 // linkShare is the share of a port's ceiling from which the port counts as the limit.
 const linkShare = .95
 
-// lineCeiling returns the goodput that a line carries with a result's packets.
+// lineCeiling returns the goodput that a line carries with a result's packets: of both directions together
+// if the traffic goes both ways.
 func lineCeiling(bps float64, r catalogue.Result) float64 {
 	packet, payload, _ := packetOf(r)
 	path := overhead.Path{Tunnel: tunnelOf(r)}
+	if r.Direction == factor.Both {
+		bps *= 2
+	}
+
 	return path.PacketRate(bps, packet, overhead.LayerWire) * float64(payload) * 8
 }
 
-// portCeiling returns the goodput that the link of a result's device carries; 0: unknown.
+// portCeiling returns the goodput that the ports of a result's device carry, or the link of the study if the
+// result is the study's and that is slower; 0: unknown.
 func (w world) portCeiling(r catalogue.Result) float64 {
 	d, _ := w.Device(r.Device)
-	return lineCeiling(d.PortBps(), r)
+	bps := d.PortBps()
+	if link := d.LinkBps(); link > 0 && r.Source == d.Source && (bps == 0 || link < bps) {
+		bps = link
+	}
+
+	return lineCeiling(bps, r)
 }
 
 func (w world) linkBound(r catalogue.Result) bool {

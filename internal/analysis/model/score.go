@@ -80,7 +80,7 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 				continue
 			}
 
-			most, _ := rest.atMost(q)
+			most := rest.atMost(q).bps
 			if most > 0 {
 				estimate.GoodputBps = min(estimate.GoodputBps, most)
 			}
@@ -159,46 +159,55 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible lists the results that no device can have produced: rates above what its link carries, and
-// sweeps of MTU or packet size that no cost of packets and bytes gives.
-func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
-	var said []string
-	seen := map[string]bool{}
+// Impossible lists the reasons why no device can have produced some of the results: a rate above what its
+// link carries, or a sweep of MTU or packet size that no cost of packets and bytes gives.
+func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string {
 	w := world{c, results}
-	for _, r := range results {
-		if r.GoodputBps != nil && w.beyondPort(r) {
-			said = append(said, fmt.Sprintf("%s, %s: %s of payload (%s) where its link carries %s",
-				r.Device, r.Tunnel, unit.Bitrate(*r.GoodputBps), r.Conditions(),
-				unit.Bitrate(w.portCeiling(r))))
-		}
-
-		swept := "mtu"
-		if r.Packet > 0 {
-			swept = "packet"
-		}
-
-		for _, sweep := range w.sweeps(r, swept) {
-			var sizes []Size
-			whole := true
-			for _, x := range sweep {
-				packet, payload, outside := packetOf(x)
-				sizes = append(sizes, Size{packet, payload, *x.GoodputBps})
-				whole = whole && outside == 1
-			}
-
-			if len(sizes) < 2 || !whole {
-				continue
-			}
-
-			if _, err := FitPacketCost(sizes, within(sweep)); errors.Is(err, ErrImpossible) {
-				text := fmt.Sprintf("%s, %s: %v", r.Device, r.Tunnel, err)
-				if !seen[text] {
-					seen[text] = true
-					said = append(said, text)
-				}
-			}
+	var reasons []string
+	for _, r := range of {
+		why := w.impossible(r)
+		if why != "" && !slices.Contains(reasons, why) {
+			reasons = append(reasons, why)
 		}
 	}
 
-	return said
+	return reasons
+}
+
+// impossible returns the reason why no device can have produced a result, or the sweep that it is part of;
+// "" if one can.
+func (w world) impossible(r catalogue.Result) string {
+	if r.GoodputBps == nil {
+		return ""
+	}
+
+	if w.beyondPort(r) {
+		return fmt.Sprintf("%s, %s: %s of payload (%s) where its link carries %s", r.Device, r.Tunnel,
+			unit.Bitrate(*r.GoodputBps), r.Conditions(), unit.Bitrate(w.portCeiling(r)))
+	}
+
+	swept := "mtu"
+	if r.Packet > 0 {
+		swept = "packet"
+	}
+
+	for _, sweep := range w.sweeps(r, swept) {
+		var sizes []Size
+		whole := true
+		for _, x := range sweep {
+			packet, payload, outside := packetOf(x)
+			sizes = append(sizes, Size{packet, payload, *x.GoodputBps})
+			whole = whole && outside == 1
+		}
+
+		if len(sizes) < 2 || !whole {
+			continue
+		}
+
+		if _, err := FitPacketCost(sizes, within(sweep)); errors.Is(err, ErrImpossible) {
+			return fmt.Sprintf("%s, %s: %v", r.Device, r.Tunnel, err)
+		}
+	}
+
+	return ""
 }

@@ -104,6 +104,13 @@ func (a *Advice) settings(rows []catalogue.Result, n Need) {
 
 	if len(a.If) == 0 {
 		a.Nearest = nearest
+		if !usual {
+			best := slices.MaxFunc(groups, func(a, b settingGroup) int {
+				return cmp.Compare(a.lowBps, b.lowBps)
+			})
+			a.Why += fmt.Sprintf("; measured only with %s: %s", best.words(), unit.Bitrate(best.lowBps))
+		}
+
 		return
 	}
 

@@ -41,7 +41,8 @@ func TestAdviseNamesTheSetting(t *testing.T) {
 		{"RB5009UPr+S+IN", "wireguard", 1e9, 0, Borderline, nil},
 		{"RB5009UPr+S+IN", "wireguard", 200e6, 0, Enough, nil},
 		{"BPI-R4", "none", 5e9, 0, EnoughIf, []string{"hardware offload on"}},
-		{"BPI-R4", "wireguard", 2.5e9, 0, Enough, nil},
+		{"BPI-R4", "wireguard", 2e9, 0, Enough, nil},
+		{"BPI-R4", "wireguard", 2.5e9, 0, Borderline, nil}, // its results with 4 streams are impossible
 		{"Buffalo WZR-HP-G300NH", "openvpn", 20e6, 0, EnoughIf, []string{"MTU 6000"}},
 		{"Utilite Standard", "openvpn", 60e6, 0, EnoughIf, []string{"MTU 6000"}},
 		{"Utilite Standard", "openvpn", 60e6, 1448, NotEnough, nil},
@@ -94,16 +95,18 @@ func TestAdviseForIPsec(t *testing.T) {
 	got := map[string]Advice{}
 	for _, a := range Advise(c, n, LeaveOneOut(c, c.Results, OfPublished)) {
 		got[a.Device] = a
-		if a.Verdict == Enough {
-			t.Errorf("%s is enough: %s", a.Device, a.Why)
+		if a.Verdict == Enough || a.Verdict == NotEnough && a.Device != "APU4d4 (2021)" {
+			t.Errorf("%s is %s: %s", a.Device, a.Verdict, a.Why)
 		}
 	}
 
 	for device, why := range map[string]string{
-		"mt7621":         "on 1 core",
-		"APU4d4 (2021)":  "585 Mbit/s, by what it forwards unencrypted past idle IPsec policies",
-		"bcm4708":        "on 1 core",
-		"RB5009UPr+S+IN": "its link",
+		"mt7621":        "in software on 1 core; a crypto engine may do more",
+		"APU4d4 (2021)": "585 Mbit/s, by what it forwards unencrypted past idle IPsec policies",
+		"bcm4708":       "in software on 1 core",
+		"Edge4Go":       "its link",
+		"TP-Link TL-WDR4300": "its cipher gives no bound: unknown is the speed of aes-128-gcm, " +
+			"chacha20-poly1305, sha1, sha256",
 	} {
 		if !strings.Contains(got[device].Why, why) {
 			t.Errorf("%s: got %q, want %q", device, got[device].Why, why)
