@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/bundle"
@@ -223,7 +224,6 @@ func speedWords(s catalogue.Speed) string {
 func predictionText(p model.Prediction) string {
 	var b builder
 	b.WriteString(model.Words(p.Question) + "\n")
-	var impossible []string
 	for i, r := range p.Measured {
 		if i == 0 {
 			b.WriteString("\n")
@@ -241,13 +241,18 @@ func predictionText(p model.Prediction) string {
 
 		if r.Impossible != "" {
 			b.WriteString("; impossible")
-			impossible = append(impossible, "impossible: "+r.Impossible)
+		}
+
+		if r.Grade == evidence.GradeSuspect {
+			b.WriteString("; suspect")
 		}
 
 		b.WriteString("\n")
 	}
 
-	b.WriteString(paragraph(distinct(impossible)))
+	b.WriteString(paragraph(each(p.Impossible, func(why string) string {
+		return "impossible, though models may rest on it: " + why
+	})))
 
 	for _, e := range p.Estimates {
 		b.printf("\nmodel %s: %s", e.From(), unit.Bitrate(e.GoodputBps))

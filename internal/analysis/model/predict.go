@@ -156,6 +156,8 @@ type Prediction struct {
 	Errors     []Errors `json:"errors"`             // of the models that answered
 	Rates      int      `json:"rates"`              // results given to the models
 	Suspect    int      `json:"suspect,omitempty"`  // of these, and therefore of the basis
+	// Impossible lists why no device can have produced some of its results, on which models may rest.
+	Impossible []string `json:"impossible,omitempty"`
 	// Uncounted reports how many of the device's own results were withheld from the models, and why.
 	Uncounted string            `json:"not_counted,omitempty"`
 	Powers    []catalogue.Power `json:"powers"` // published power figures of the device
@@ -175,6 +177,11 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		Suspect:   Suspect(rows),
 		Powers:    c.PowersOf(q.Device),
 	}
+	own := without(rows, func(r catalogue.Result) bool {
+		differ, _, _ := Differs(catalogue.Result{Device: q.Device, Tunnel: q.Tunnel, Protocol: q.Protocol}, r)
+		return len(differ) > 0
+	})
+	p.Impossible = Impossible(c, rows, own)
 	limit := w.atMost(q)
 	p.AtMostBps = limit.bps
 	p.AtMost = limit.by
