@@ -47,7 +47,7 @@ func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []c
 
 		others := alike[factor.MTU.With(cell.Factors, "").Key()]
 		if len(others) > 1 && factor.MTU.In(cell.Factors) {
-			cell.OfDefaultMTU = shareOfMTU(c.Of(string(factor.MTU)), cell, others)
+			cell.OfDefaultMTU = shareOfMTU(c, cell, others)
 		}
 	}
 }
@@ -105,23 +105,35 @@ func ofMTU(a, b record.Factors) bool {
 	return link
 }
 
-// shareOfMTU compares a cell with the one of others that has the MTU which the tunnel takes by itself, block
-// by block; nil if there is none.
-func shareOfMTU(mtu factor.Declaration, cell *Cell, others []*Cell) *Share {
-	if mtu.Derive == nil {
-		return nil
+// defaultMTU returns the MTU that the tunnel of a cell takes if nobody sets one; "" without a tunnel, or where
+// that is unknown.
+func defaultMTU(c *factor.Catalogue, f record.Factors) string {
+	if !factor.MTU.In(f) {
+		return ""
 	}
 
+	mtu := c.Of(string(factor.MTU))
+	if mtu.Derive == nil {
+		return ""
+	}
+
+	return mtu.Derive(factor.MTU.With(f, ""))
+}
+
+// shareOfMTU compares a cell with the one of others that has the default MTU, block by block; nil if there is
+// none.
+func shareOfMTU(c *factor.Catalogue, cell *Cell, others []*Cell) *Share {
+	level := defaultMTU(c, cell.Factors)
 	metric := metrics.RateOf(cell.Factors)
-	level := mtu.Derive(factor.MTU.With(cell.Factors, ""))
 	for _, other := range others {
-		if !factor.MTU.Is(other.Factors, level) {
+		if level == "" || !factor.MTU.Is(other.Factors, level) {
 			continue
 		}
 
 		k, _ := comparison.ComparePaired(metric, other.Blocks[metric], cell.Blocks[metric])
 		if k.Ratio > 0 && !k.Difference {
-			return &Share{k.Ratio, "default " + mtu.Words(level), other.Factors}
+			words := "default " + c.Of(string(factor.MTU)).Words(level)
+			return &Share{k.Ratio, words, other.Factors}
 		}
 	}
 	return nil

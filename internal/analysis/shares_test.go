@@ -154,6 +154,73 @@ func TestASlowDirectionIsNotLeftOut(t *testing.T) {
 	}
 }
 
+// TestDefaultMTUDecides: a user has the default MTU, whatever a wrong one carried. Where it has no number the
+// verdict says so.
+func TestDefaultMTUDecides(t *testing.T) {
+	wireguard := func(mtu string) record.Factors { return quickFactors("tunnel", "wireguard", "mtu", mtu) }
+	for _, test := range []struct {
+		mtus      []string
+		rates     []float64
+		want, say string
+	}{
+		{[]string{"1280", "1420", "1500"}, []float64{300e6, 400e6, 4e6}, "1420", ""},
+		{[]string{"1280", "1500"}, []float64{300e6, 4e6}, "1500", "without a number at the default MTU 1420"},
+	} {
+		run, trials := sharesRun(distinctFactors(test.mtus, wireguard), test.rates)
+		for _, u := range Derive(run, trials).Uses {
+			if u.LineBps == 0 {
+				continue
+			}
+
+			if u.Cell["mtu"] != test.want || strings.Contains(u.Because, "without a number") != (test.say != "") ||
+				!strings.Contains(u.Because, test.say) {
+				t.Errorf("MTUs %q: %+v, want that at %s", test.mtus, u, test.want)
+			}
+		}
+	}
+}
+
+func distinctFactors(levels []string, of func(string) record.Factors) (out []record.Factors) {
+	for _, level := range levels {
+		out = append(out, of(level))
+	}
+	return out
+}
+
+// TestSuspectCellsBoundAVerdict: the verdict that a suspect cell decides rests on the bound of its interval, and
+// says so; one suspect run decides nothing.
+func TestSuspectCellsBoundAVerdict(t *testing.T) {
+	cells := []record.Factors{quickFactors(), quickFactors("protocol", "udp", "packet_size", "64")}
+	run, trials := sharesRun(cells, []float64{400e6, 100e6})
+	for _, n := range []int{2, 1} {
+		d := Derive(run, trials[:n*len(cells)])
+		for i := range d.Cells {
+			c := &d.Cells[i]
+			c.Grade = evidence.GradeSuspect
+			c.Reasons = []evidence.Reason{{Kind: "background-load"}}
+			for name, v := range c.Metrics {
+				v.Low = v.Median / 2
+				v.High = 1e9 // ns
+				c.Metrics[name] = v
+			}
+		}
+
+		for _, u := range UsesOf(d) {
+			switch {
+			case !u.Measured():
+			case !strings.Contains(u.Because, "suspect (background-load): "):
+				t.Errorf("%d runs: %+v, want it to say that the cell is suspect", n, u)
+			case n == 1 && u.Verdict != "cannot tell":
+				t.Errorf("one suspect run: %+v, want no verdict", u)
+			case n > 1 && !strings.Contains(u.Because, " bound, "):
+				t.Errorf("%+v, want it to name the bound", u)
+			case n > 1 && u.LineBps > 0 && (u.LineBps < 200e6 || u.LineBps > 215e6):
+				t.Errorf("%+v, want the line that half of 400 Mbit/s fills", u)
+			}
+		}
+	}
+}
+
 // TestUsesOfOtherPaths: NAT that was found between two machines counts as NAT, and an emulated router's speed
 // is none.
 func TestUsesOfOtherPaths(t *testing.T) {

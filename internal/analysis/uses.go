@@ -34,7 +34,7 @@ const notMeasured = "not measured"
 const smallPacket = 128
 
 // UsesOf says what a run means for usual uses. Each verdict follows from valid cells by its rule, or from
-// suspect ones where there are no others; an emulated router has none.
+// the bounds of suspect ones where there are no others; an emulated router has none.
 func UsesOf(d *Document) []UseCase {
 	plain := func(f record.Factors) bool { return factor.Tunnel.Is(f, factor.NoTunnel) }
 	found := map[string]bool{} // versions of IP whose addresses a path between two machines translates
@@ -123,16 +123,22 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	u := UseCase{
 		Use:     use,
 		Verdict: notMeasured,
-		Rule: "the slowest cell of " + what + ", up or down, unpaced: its goodput divided by the share " +
-			"of payload on the wire is the line that it fills",
+		Rule: "the slowest cell of " + what + ", up or down, unpaced, with the MTU that nobody has to set: " +
+			"its goodput, of a suspect cell the lower bound, divided by the share of payload on the wire is " +
+			"the line that it fills",
 	}
+	cells := d.byKey()
 	var worst *Cell
 	var directions []string
 	for _, c := range d.usable(metrics.Goodput, func(f record.Factors) bool {
 		return want(f) && metrics.LoadOf(f) == "" && factor.Direction.Is(f, record.Up, record.Down) &&
 			factor.Pacing.Bitrate(f) == 0
 	}, factor.Direction.Of) {
-		slower := worst == nil || c.Metrics[metrics.Goodput].Median < worst.Metrics[metrics.Goodput].Median
+		if !d.usualMTU(cells, c.Factors, metrics.Goodput) {
+			continue
+		}
+
+		slower := worst == nil || atLeast(c, metrics.Goodput) < atLeast(worst, metrics.Goodput)
 		if slower && c.Ceiling.HeaderEfficiency > 0 {
 			worst = c
 		}
@@ -144,10 +150,16 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 		return u
 	}
 
-	rate := worst.Metrics[metrics.Goodput].Median
-	u.LineBps = rate / worst.Ceiling.HeaderEfficiency
-	u.Verdict = "enough for lines up to " + unit.Bitrate(u.LineBps).String()
-	u.decide(worst, metrics.Goodput)
+	if u.decide(worst, metrics.Goodput) {
+		u.LineBps = atLeast(worst, metrics.Goodput) / worst.Ceiling.HeaderEfficiency
+		u.Verdict = "enough for lines up to " + unit.Bitrate(u.LineBps).String()
+	}
+
+	level := defaultMTU(d.Catalogue, worst.Factors)
+	if level != "" && !factor.MTU.Is(worst.Factors, level) {
+		u.Because += ", without a number at the default MTU " + level
+	}
+
 	if len(directions) == 1 {
 		u.Because += ", the only direction measured: " + directions[0]
 	}
@@ -155,14 +167,71 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	return u
 }
 
-// decide files the cell on which a verdict rests, with its number.
-func (u *UseCase) decide(c *Cell, metric string) {
+// usualMTU reports whether a cell has the MTU that a user has without setting one, or no cell has a number of
+// the metric that differs from it in that alone.
+func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric string) bool {
+	usual := factor.LinkMTU.With(f, "")
+	level := defaultMTU(d.Catalogue, usual)
+	if level != "" {
+		usual = factor.MTU.With(usual, level)
+	}
+
+	if usual.Key() == f.Key() {
+		return true
+	}
+
+	other := cells[usual.Key()]
+	if other == nil {
+		return true
+	}
+
+	_, measured := other.Metrics[metric]
+	return !measured
+}
+
+// atLeast returns the number of a cell on which a verdict may rest: the median of a valid one, the lower bound
+// of a suspect one.
+func atLeast(c *Cell, metric string) float64 {
+	v := c.Metrics[metric]
+	if c.Grade == evidence.GradeValid {
+		return v.Median
+	}
+	return v.Low
+}
+
+// decide files the cell on which a verdict rests, with its number. One suspect run has no bound: it reports
+// false.
+func (u *UseCase) decide(c *Cell, metric string) bool {
 	u.Because = c.Label + ": " + metrics.Say(metric, c.Metrics[metric].Median)
+	return u.rest(c, metric, "lower", c.Metrics[metric].Low)
+}
+
+// rest files the cell of a verdict, with the bound on which it rests if the cell is suspect.
+func (u *UseCase) rest(c *Cell, metric, side string, bound float64) bool {
 	u.Cell = c.Factors
 	u.Grade = c.Grade
-	if c.Grade != evidence.GradeValid {
-		u.Because += ", " + c.Grade
+	if c.Grade == evidence.GradeValid {
+		return true
 	}
+
+	var kinds []string
+	for _, r := range c.Reasons {
+		kinds = once(kinds, r.Kind)
+	}
+
+	u.Because += ", " + c.Grade
+	if len(kinds) > 0 {
+		u.Because += " (" + strings.Join(kinds, ", ") + ")"
+	}
+
+	if c.Metrics[metric].N < 2 {
+		u.Verdict = "cannot tell"
+		u.Because += ": one run has no " + side + " bound"
+		return false
+	}
+
+	u.Because += ": the verdict rests on the " + side + " bound, " + metrics.Say(metric, bound)
+	return true
 }
 
 // latencyUse grades the latency of the path that load raises most.
@@ -170,19 +239,16 @@ func (d *Document) latencyUse() UseCase {
 	u := UseCase{
 		Use:     "Games and calls while the line is full",
 		Verdict: notMeasured,
-		Rule: "the bufferbloat grade of the path and direction to which TCP adds most: A+ and A are good, " +
-			"B is fair, the rest poor",
+		Rule: "the bufferbloat grade of the path and direction to which TCP adds most, of a suspect cell that " +
+			"of the upper bound: A+ and A are good, B is fair, the rest poor",
 	}
-	grades := map[string]string{}
-	for i := range d.Cells {
-		grades[d.Cells[i].Factors.Key()] = d.Cells[i].Grade
-	}
-
+	cells := d.byKey()
 	most := -1.0
 	for _, p := range d.UnderLoad {
 		for _, direction := range keys(p.Directions) {
 			x := p.Directions[direction]
-			if x.AddedNs == nil {
+			c := cells[x.Cell.Key()]
+			if x.AddedNs == nil || c == nil || !d.usualMTU(cells, x.Cell, metrics.RTTAdded) {
 				continue
 			}
 
@@ -193,7 +259,7 @@ func (d *Document) latencyUse() UseCase {
 				added = "adds nothing measurable"
 			}
 
-			grade := grades[x.Cell.Key()]
+			grade := c.Grade
 			better := grade == evidence.GradeValid && u.Grade != evidence.GradeValid
 			worse := grade != evidence.GradeValid && u.Grade == evidence.GradeValid
 			if worse || !better && ns <= most {
@@ -201,18 +267,20 @@ func (d *Document) latencyUse() UseCase {
 			}
 
 			most = ns
-			u.Cell = x.Cell
-			u.Grade = grade
-			u.Because = fmt.Sprintf("%s, %s: load %s, grade %s", p.Label, direction, added, x.Grade)
-			u.Verdict = gradeWords(x.Grade)
+			u.Because = strings.TrimPrefix(fmt.Sprintf("%s, %s: load %s, grade %s", p.Label, direction, added,
+				x.Grade), ", ")
+			high := c.Metrics[metrics.RTTAdded].High
+			grade = x.Grade
+			if c.Grade != evidence.GradeValid {
+				grade = metrics.Bufferbloat(high)
+			}
+
+			if u.rest(c, metrics.RTTAdded, "upper", high) {
+				u.Verdict = gradeWords(grade)
+			}
 		}
 	}
 
-	if u.Grade == evidence.GradeSuspect {
-		u.Because += ", " + u.Grade
-	}
-
-	u.Because = strings.TrimPrefix(u.Because, ", ")
 	return u
 }
 
@@ -242,9 +310,11 @@ func (d *Document) packetUse() UseCase {
 		return u
 	}
 
-	u.decide(c, metrics.PacketRate)
-	u.Verdict = fmt.Sprintf("%s of %s bytes", unit.PacketRate(c.Metrics[metrics.PacketRate].Median),
-		factor.PacketSize.Of(c.Factors))
+	if u.decide(c, metrics.PacketRate) {
+		u.Verdict = fmt.Sprintf("%s of %s bytes", unit.PacketRate(atLeast(c, metrics.PacketRate)),
+			factor.PacketSize.Of(c.Factors))
+	}
+
 	if loss, ok := c.Metrics[metrics.LossRatio]; ok {
 		u.Because += ", " + unit.Percent(loss.Median) + " of those sent lost"
 	}
@@ -260,9 +330,8 @@ func (d *Document) connectionUse() UseCase {
 		Rule:    "the cell with most TCP connections that were opened and completed in a second",
 	}
 	c := d.fastest(metrics.FlowRate, func(record.Factors) bool { return true })
-	if c != nil {
-		u.decide(c, metrics.FlowRate)
-		u.Verdict = metrics.Say(metrics.FlowRate, c.Metrics[metrics.FlowRate].Median)
+	if c != nil && u.decide(c, metrics.FlowRate) {
+		u.Verdict = metrics.Say(metrics.FlowRate, atLeast(c, metrics.FlowRate))
 	}
 
 	return u
