@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -40,8 +40,7 @@ Several runs are joined, so that what was changed by hand between them is a fact
 the conditions and the facts of the router in which they differ, such as its clock, or
 with --label what you name, with a level for each run. Runs with equal levels add
 blocks. A ratio between runs also contains whatever else changed between them, so each
-run counts once there. The interaction of such a factor with one that varied within the
-runs uses all blocks.`,
+run counts once there, and in the interaction of such a factor with any other.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,11 +70,12 @@ runs uses all blocks.`,
 			}
 
 			text := ""
+			width, _, _ := p.screen()
 			for _, part := range e.Parts() {
-				text += effectsText(part)
+				text += effectsText(part, width)
 			}
 
-			if err := p.document(e, strings.TrimPrefix(text+runsText(e), "\n")); err != nil {
+			if err := p.document(e, strings.TrimPrefix(text+runsText(e, width), "\n")); err != nil {
 				return err
 			}
 
@@ -142,7 +142,7 @@ func (p *program) effectsOfRuns(ctx context.Context, names, labels []string) (e 
 }
 
 // runsText lists the runs behind effects with what was set by hand, and what else differs between them.
-func runsText(e model.Effects) string {
+func runsText(e model.Effects, width int) string {
 	var lines []string
 	for _, r := range e.Runs {
 		var levels []string
@@ -157,98 +157,184 @@ func runsText(e model.Effects) string {
 	var names []string
 	for _, part := range e.Parts() {
 		for _, x := range part.Main {
-			if x.Between && !slices.Contains(names, x.Factor) {
+			if x.Between {
 				names = append(names, x.Factor)
 			}
 		}
 	}
 
 	if len(names) > 0 {
-		text += "\n" + list(names) + ": differs between runs only, so each run counts once, and the ratio " +
-			"contains whatever else changed\n"
+		text += wrapped(width, list(distinct(names))+": differs between runs only, so each run counts once, "+
+			"in interactions too, and the ratio contains whatever else changed")
 	}
 
-	if with := singleRuns(e); len(with) > 0 {
-		text += "\nan interaction with " + list(with) + " is of one run at each level, so it contains " +
-			"whatever else changed between these runs; repeat a run at each level to rule that out\n"
-	}
-
-	return text + paragraph(each(e.Differs, func(s string) string { return "also differs: " + s }))
+	return text + wrapped(width, each(e.Differs, func(s string) string { return "also differs: " + s })...)
 }
 
-// singleRuns names the factors that were set between runs, have one run at a level, and are part of a
-// difference that was found within runs.
-func singleRuns(e model.Effects) (names []string) {
-	runs := map[string]int{} // by factor and level
-	for _, r := range e.Runs {
-		for name, level := range r.Levels {
-			runs[name+"="+level]++
-		}
-	}
-
-	for _, part := range e.Parts() {
-		for _, x := range part.Interactions {
-			if x.Between || x.Verdict != statistics.Different {
-				continue
-			}
-
-			for _, side := range [][3]string{{x.Factor, x.Level, x.Against}, {x.With, x.At, x.Beside}} {
-				name := side[0]
-				one := runs[name+"="+side[1]] == 1 || runs[name+"="+side[2]] == 1
-				if one && !slices.Contains(names, name) {
-					names = append(names, name)
-				}
-			}
-		}
-	}
-
-	return names
-}
-
-// effectsText lays out the effects of one part, each of its paragraphs below an empty line.
-func effectsText(e model.Effects) string {
+// effectsText lays out the effects of one part in a width (0: any), each of its paragraphs below an empty line.
+func effectsText(e model.Effects, width int) string {
 	var b builder
-	rows := grid{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
-	var apart []string
-	for _, x := range e.Main {
-		interval := "-"
-		if x.Ratio.Level > 0 {
-			interval = unit.Times(x.Ratio.Low) + " to " + unit.Times(x.Ratio.High)
-		}
+	if len(e.Main) > 0 {
+		b.WriteString(strings.TrimSuffix("\n"+e.Of, "\n") + "\n" + mainText(e.Main, width))
+	}
 
-		rows.add(x.Factor, x.Level, x.Against, unit.Times(x.Ratio.Value), interval,
-			strconv.Itoa(x.Settings), strconv.Itoa(x.Blocks), x.Verdict)
-		if x.Apart && !slices.Contains(apart, x.Factor) {
+	var apart []string
+	unused := map[[2]int][]string{} // factors by the blocks unused and measured
+	suspect := false
+	for _, x := range e.Main {
+		if x.Apart {
 			apart = append(apart, x.Factor)
 		}
+
+		if x.Unused > 0 {
+			of := [2]int{x.Unused, x.Measured}
+			unused[of] = append(unused[of], x.Factor)
+		}
+
+		suspect = suspect || x.Suspect
 	}
 
-	if len(rows) > 1 {
-		b.WriteString(strings.TrimSuffix("\n"+e.Of, "\n") + "\n" + table(rows, 0))
+	for _, name := range distinct(apart) {
+		b.WriteString(wrapped(width, name+": no setting has all levels: each ratio is of other settings, and "+
+			"does not compare with the next"))
 	}
 
-	for _, name := range apart {
-		b.printf("\n%s: no setting has all levels: each ratio is of other settings, and does not "+
-			"compare with the next\n", name)
+	for _, x := range e.Interactions {
+		if x.Unused > 0 {
+			of := [2]int{x.Unused, x.Measured}
+			unused[of] = append(unused[of], x.Factor+" with "+x.With)
+		}
 	}
 
-	b.WriteString(paragraph(each(e.Interactions, model.Interaction.Text)))
+	for _, of := range slices.SortedFunc(maps.Keys(unused), func(a, b [2]int) int {
+		return cmp.Or(cmp.Compare(b[0], a[0]), cmp.Compare(b[1], a[1]))
+	}) {
+		b.WriteString(wrapped(width, fmt.Sprintf("%s: %d of %d blocks are not used: not every cell of the ratio "+
+			"has a rate there", list(distinct(unused[of])), of[0], of[1])))
+	}
+
+	if suspect {
+		b.WriteString(wrapped(width, "suspect: a cell of the ratio is; chokepoint show --full has the reasons"))
+	}
+
+	b.WriteString(wrapped(width, each(e.Interactions, func(x model.Interaction) string {
+		if x.Suspect {
+			return x.Text() + "; suspect"
+		}
+		return x.Text()
+	})...))
 	for _, c := range e.Charts {
-		most := 0.0
-		for _, x := range c.Bars {
-			most = max(most, x.Rate)
-		}
-
-		rows = nil
-		for _, x := range c.Bars {
-			rows = append(rows, append(append([]string{"  "}, x.Levels...), bar(x.Rate/most),
-				metrics.Say(cmp.Or(e.Metric, metrics.Goodput), x.Rate)))
-		}
-
-		b.printf("\nrate by %s%s\n%s", strings.Join(c.Factors, " and "), settingsOf(c), table(rows, 0))
+		b.WriteString(chartText(e, c, width))
 	}
 
 	return b.String()
+}
+
+// mainText lays effects out as a table, or as sentences where a table does not fit.
+func mainText(effects []model.Effect, width int) string {
+	const interval, settings = 4, 5 // columns
+	rows := grid{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
+	var sentences []string
+	intervals := false
+	for _, x := range effects {
+		r := []string{x.Factor, x.Level, x.Against, unit.Times(x.Ratio.Value), "-", strconv.Itoa(x.Settings),
+			strconv.Itoa(x.Blocks), x.Verdict}
+		if x.Default {
+			r[2] += " (default)"
+		}
+
+		if x.Ratio.Level > 0 {
+			intervals = true
+			r[interval] = unit.Times(x.Ratio.Low) + " to " + unit.Times(x.Ratio.High)
+		}
+
+		if x.Suspect {
+			r[7] += ", suspect"
+		}
+
+		rows.add(r...)
+		sentences = append(sentences, fmt.Sprintf("%s: %s against %s %s, interval %s, %s, %s: %s", r[0], r[1], r[2],
+			r[3], r[interval], unit.Count(x.Settings, "setting"), unit.Count(x.Blocks, "block"), r[7]))
+	}
+
+	text := table(rows, 0)
+	for _, column := range []int{settings, interval} {
+		if width == 0 || widest(text) <= width {
+			return text
+		}
+
+		if column == interval && intervals {
+			break
+		}
+
+		for i, r := range rows {
+			rows[i] = slices.Delete(r, column, column+1)
+		}
+
+		text = table(rows, 0)
+	}
+
+	if widest(text) <= width {
+		return text
+	}
+
+	return strings.TrimPrefix(wrapped(width, sentences...), "\n")
+}
+
+// chartText draws a chart with bars that leave room for their names and rates.
+func chartText(e model.Effects, c model.Chart, width int) string {
+	most := 0.0
+	for _, x := range c.Bars {
+		most = max(most, x.Rate)
+	}
+
+	var text string
+	for length := 1.0; ; length *= .8 {
+		var rows grid
+		for _, x := range c.Bars {
+			rows = append(rows, append(append([]string{"  "}, x.Levels...), bar(length*x.Rate/most),
+				metrics.Say(cmp.Or(e.Metric, metrics.Goodput), x.Rate)))
+		}
+
+		text = table(rows, 0)
+		if width == 0 || length < .1 || widest(text) <= width {
+			break
+		}
+	}
+
+	return wrapped(width, "rate by "+strings.Join(c.Factors, " and ")+settingsOf(c)) + text
+}
+
+// widest counts the characters of the longest line.
+func widest(text string) int {
+	n := 0
+	for line := range strings.Lines(text) {
+		n = max(n, utf8.RuneCountInString(strings.TrimRight(line, " \n")))
+	}
+	return n
+}
+
+// wrapped returns a paragraph whose lines are broken at a width (0: not); what follows a break is indented.
+func wrapped(width int, lines ...string) string {
+	var out []string
+	for _, text := range lines {
+		line := ""
+		for word := range strings.FieldsSeq(text) {
+			if width > 0 && line != "" && utf8.RuneCountInString(line+" "+word) > width {
+				out = append(out, line)
+				line = " "
+			}
+
+			if line != "" {
+				line += " "
+			}
+
+			line += word
+		}
+
+		out = append(out, line)
+	}
+	return paragraph(out)
 }
 
 // settingsOf names the levels of the other factors at which a chart's bars were measured.

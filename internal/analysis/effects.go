@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
@@ -67,7 +68,15 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 			if !seen {
 				at = len(out)
 				places[f.Key()] = at
-				o := model.Observation{Levels: f, ByBlock: map[int]float64{}}
+				o := model.Observation{
+					Levels:   f,
+					ByBlock:  map[int]float64{},
+					Defaults: map[string]string{},
+				}
+				if mtu := defaultMTU(r.Catalogue, c.Factors); mtu != "" {
+					o.Defaults[string(factor.MTU)] = mtu
+				}
+
 				if len(runs) > 1 {
 					o.Runs = map[int]int{}
 				}
@@ -75,6 +84,7 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 				out = append(out, o)
 			}
 
+			out[at].Suspect = out[at].Suspect || c.Grade == evidence.GradeSuspect
 			o := out[at]
 			for block, rate := range byBlock {
 				id := nth*blocksOfRun + block

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
@@ -67,8 +69,8 @@ func handRun(t *testing.T, id, clock string, blocks int, seed uint64, drift floa
 }
 
 // TestQueueAndClockByHand: a router's clock takes a reboot, so each run has one. What the queue gains at each
-// clock is measured within a run, and their ratio is found although the second run is 7 % slower throughout.
-// The gain of the clock itself is between two runs, which prove nothing.
+// clock is measured within a run, and their ratio is right although the second run is 7 % slower throughout.
+// Neither that ratio nor the gain of the clock has a verdict: two runs prove nothing.
 func TestQueueAndClockByHand(t *testing.T) {
 	docs := []*Document{handRun(t, "a", "auto", 6, 1, 1), handRun(t, "b", "1400", 6, 2, .93)}
 	e, err := EffectsOfRuns(docs, nil)
@@ -87,8 +89,8 @@ func TestQueueAndClockByHand(t *testing.T) {
 	x := e.Interactions[i]
 	want := (853 / 369.2) / (883. / 852)
 	ratio := math.Exp(math.Abs(math.Log(x.Ratio.Value)))
-	if math.Abs(ratio/want-1) > .03 || x.Between || x.Blocks != 6 || x.Verdict != statistics.Different {
-		t.Errorf("interaction: got ×%g, want ×%g within runs: %+v", ratio, want, x)
+	if math.Abs(ratio/want-1) > .03 || !x.Between || x.Blocks != 1 || x.Verdict != statistics.TooFew() {
+		t.Errorf("interaction: got ×%g, want ×%g of one pair of runs: %+v", ratio, want, x)
 	}
 
 	for _, m := range e.Main {
@@ -131,9 +133,43 @@ func TestRunsRepeatWhatIsSetByHand(t *testing.T) {
 		t.Errorf("frequency: %+v", e.Main)
 	}
 
+	for _, x := range e.Interactions {
+		if !x.Between || x.Blocks != 6 || x.Verdict != statistics.Different {
+			t.Errorf("queue and frequency: %+v", x)
+		}
+	}
+
 	i = slices.IndexFunc(e.Main, func(m model.Effect) bool { return m.Level == "fq-codel" })
 	if i < 0 || e.Main[i].Blocks != 12 || e.Main[i].Between {
 		t.Errorf("queue: %+v", e.Main)
+	}
+}
+
+// TestBlocksOfUnequalRuns: of runs with 8 and 6 blocks the two that one lacks are counted, and the chart is
+// drawn without them.
+func TestBlocksOfUnequalRuns(t *testing.T) {
+	docs := []*Document{handRun(t, "a", "auto", 8, 1, 1), handRun(t, "b", "1400", 6, 2, 1)}
+	e, err := EffectsOfRuns(docs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, m := range e.Main {
+		if m.Unused != 2 || m.Measured != 8 || !m.Between && m.Blocks != 6 {
+			t.Errorf("%s %s: %d of %d blocks unused, %d counted", m.Factor, m.Level, m.Unused, m.Measured,
+				m.Blocks)
+		}
+	}
+
+	docs[0] = handRun(t, "a", "auto", 6, 1, 1) // the same random numbers
+	same, err := EffectsOfRuns(docs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	diff := cmp.Diff(same.Charts, e.Charts)
+	if diff != "" {
+		t.Errorf("charts without and with unused blocks: %s", diff)
 	}
 }
 

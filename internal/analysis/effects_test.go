@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
@@ -45,6 +47,34 @@ func TestEffectsOfARun(t *testing.T) {
 	e := EffectsOf(&one)
 	if e != nil || len(one.Cells) != 2 {
 		t.Errorf("effects of streams alone, of %d cells: %+v", len(one.Cells), e)
+	}
+}
+
+// TestEffectsAgainstTheDefaultMTU: each MTU is compared with the one that nobody has to set, and a suspect cell
+// makes what rests on it suspect.
+func TestEffectsAgainstTheDefaultMTU(t *testing.T) {
+	mtus := []string{"1280", "1420", "1500"}
+	run, trials := sharesRun(distinctFactors(mtus, func(mtu string) record.Factors {
+		return quickFactors("tunnel", "wireguard", "mtu", mtu)
+	}), []float64{300e6, 400e6, 4e6})
+	d := Derive(run, trials)
+	for i := range d.Cells {
+		d.Cells[i].Grade = evidence.GradeValid
+		if factor.MTU.Is(d.Cells[i].Factors, "1500") {
+			d.Cells[i].Grade = evidence.GradeSuspect
+		}
+	}
+
+	var got []string
+	for _, x := range Effects(d).Main {
+		got = append(got, fmt.Sprintf("%s against %s, default %v, suspect %v", x.Level, x.Against, x.Default,
+			x.Suspect))
+	}
+
+	want := []string{"1280 against 1420, default true, suspect false",
+		"1500 against 1420, default true, suspect true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -20,6 +20,9 @@ type Observation struct {
 	ByBlock map[int]float64
 	// Runs holds the run of each block, where the observations are of several runs; else nil.
 	Runs map[int]int
+	// Defaults holds the levels that these factors have here if nobody sets them.
+	Defaults map[string]string
+	Suspect  bool
 }
 
 // Observe converts published rates to observations, and names their factors.
@@ -56,8 +59,13 @@ type Effect struct {
 	Settings int      `json:"settings"` // of the other factors
 	// Apart: no setting has all levels, this one is over those that have both. Another level of the factor
 	// may be over other settings.
-	Apart  bool `json:"settings_apart,omitempty"`
-	Blocks int  `json:"blocks"` // with Between: runs, or runs that are compared with each other
+	Apart   bool `json:"settings_apart,omitempty"`
+	Default bool `json:"against_default,omitempty"` // the level that nobody has to set
+	Blocks  int  `json:"blocks"`                    // with Between: runs, or runs that are compared with each other
+	// Unused blocks, out of Measured, lack a rate at one of the settings.
+	Unused   int  `json:"unused_blocks,omitempty"`
+	Measured int  `json:"measured_blocks,omitempty"`
+	Suspect  bool `json:"suspect,omitempty"` // one of the cells is
 	// Between: the levels were measured in different runs, so whatever else changed between these is part of
 	// the ratio, and each run counts once, however many blocks it has.
 	Between bool    `json:"between_runs,omitempty"`
@@ -86,7 +94,8 @@ type Chart struct {
 	Bars     []Bar    `json:"bars"`
 }
 
-// Bar shows a rate: the geometric mean over the settings of the other factors that all bars share.
+// Bar shows a rate: the geometric mean over the settings of the other factors that all bars share, in the
+// blocks from which the chart's effect was computed.
 type Bar struct {
 	Levels []string `json:"levels"`
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
@@ -125,8 +134,8 @@ func (e *Effects) Parts() []Effects { return slices.Concat([]Effects{*e}, e.Load
 // counts if all of its settings were measured. Factors that change together are one, "tunnel+mtu": their
 // effects cannot be separated.
 //
-// A verdict rests on an exact test of all together and on the interval, by the rule of every comparison:
-// fewer than six blocks give none.
+// A verdict rests on an exact test of all within runs together, or of all between runs, and on the interval, by
+// the rule of every comparison: fewer than six blocks, or between runs fewer than six of these, give none.
 func FindEffects(observations []Observation, names []string) Effects {
 	m := matrix{observations}
 	names = m.merge(names)
@@ -151,14 +160,16 @@ func FindEffects(observations []Observation, names []string) Effects {
 	out.Interactions = strongest(out.Interactions)
 	for _, x := range out.Interactions {
 		if len(out.Charts) < maxCharts && (x.Found() || x.Ratio.Level == 0) {
-			out.Charts = append(out.Charts, m.chart([]string{cell(x.Level, x.At), cell(x.Level, x.Beside),
-				cell(x.Against, x.At), cell(x.Against, x.Beside)}, x.Factor, x.With))
+			out.Charts = append(out.Charts, m.chart(m.settings(x.Factor, x.With), []string{
+				cell(x.Level, x.At), cell(x.Level, x.Beside), cell(x.Against, x.At),
+				cell(x.Against, x.Beside)}, x.Factor, x.With))
 		}
 	}
 
 	if len(out.Charts) == 0 && len(out.Main) > 0 {
 		x := slices.MinFunc(out.Main, bySize)
-		out.Charts = append(out.Charts, m.chart([]string{x.Level, x.Against}, x.Factor))
+		_, settings := m.shared(x.Factor)
+		out.Charts = append(out.Charts, m.chart(settings, []string{x.Level, x.Against}, x.Factor))
 	}
 
 	return out
@@ -213,17 +224,23 @@ func strongest(all []Interaction) []Interaction {
 	})
 }
 
-// check tests all effects as one family and sets the verdicts.
+// check tests the effects within runs as one family, those between runs as another, and sets the verdicts.
 func check(all []*Effect) {
-	family := make([]map[int]float64, len(all))
-	for i, e := range all {
-		family[i] = e.logs
-	}
+	for _, between := range []bool{false, true} {
+		var effects []*Effect
+		var family []map[int]float64
+		for _, e := range all {
+			if e.Between == between {
+				effects = append(effects, e)
+				family = append(family, e.logs)
+			}
+		}
 
-	p, _, _ := statistics.TestFamily(family)
-	for i, e := range all {
-		e.PValue = p[i]
-		e.Verdict = statistics.VerdictOfRatio(e.Blocks, e.Ratio.Low, e.Ratio.High, e.PValue)
+		p, _, _ := statistics.TestFamily(family)
+		for i, e := range effects {
+			e.PValue = p[i]
+			e.Verdict = statistics.VerdictOfRatio(e.Blocks, e.Ratio.Low, e.Ratio.High, e.PValue)
+		}
 	}
 }
 
@@ -340,68 +357,103 @@ func having(settings []map[string]Observation, cells []string) []map[string]Obse
 	})
 }
 
-// contrast is Σ sign × ln rate of cells by block, in the mean over the settings that have all of the cells.
-// A run changes the rates of all its cells alike, which cancels where the signs of its cells add up to zero.
-// Where they do not, the contrast is between runs.
-func contrast(settings []map[string]Observation, cells []string, signs ...float64) (logs map[int]float64,
-	n int, between bool) {
+// contrasted is Σ sign × ln rate of cells, in the mean over the settings that have all of the cells.
+type contrasted struct {
+	logs     map[int]float64 // by block; with between by the runs that stand against each other
+	settings int
+	used     map[int]bool // blocks in which every setting has all of the cells
+	measured int          // blocks in which one of the cells has a rate
+	between  bool
+	suspect  bool
+}
+
+// contrast computes a contrast by block. A run changes the rates of all its cells alike, which cancels where a
+// setting has all cells in one run and their signs add up to zero. Elsewhere the contrast is between runs.
+func contrast(settings []map[string]Observation, cells []string, signs ...float64) contrasted {
+	out := contrasted{used: map[int]bool{}}
 	sum := map[int]float64{}
 	settled := map[int]int{}
-	weights := map[int]map[int]float64{} // by block, the sum of the signs of each run
+	runs := map[int]map[int]bool{} // by block, those that stand against each other
 	for _, there := range having(settings, cells) {
-		n++
-		for block := range there[cells[0]].ByBlock {
-			v := 0.0
+		out.settings++
+		for block := range blocksOf(there, cells) {
+			v, weight := 0.0, 0.0
+			var of []int // runs
 			for i, c := range cells {
 				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf where it has none
-				if run, of := there[c].Runs[block]; of {
-					if weights[block] == nil {
-						weights[block] = map[int]float64{}
-					}
+				if signs[i] == 0 {
+					continue
+				}
 
-					weights[block][run] += signs[i]
+				weight += signs[i]
+				out.suspect = out.suspect || there[c].Suspect
+				run, known := there[c].Runs[block]
+				if known && !slices.Contains(of, run) {
+					of = append(of, run)
+				}
+			}
+
+			if len(of) > 1 || len(of) == 1 && weight != 0 {
+				if runs[block] == nil {
+					runs[block] = map[int]bool{}
+				}
+
+				for _, run := range of {
+					runs[block][run] = true
 				}
 			}
 
 			if !math.IsInf(v, 0) && !math.IsNaN(v) {
-				sum[block] += v
 				settled[block]++
 			}
+
+			sum[block] += v
 		}
 	}
 
-	logs = map[int]float64{}
+	out.measured = len(sum)
+	out.logs = map[int]float64{}
 	for block, v := range sum {
-		if settled[block] == n {
-			logs[block] = v / float64(n)
+		if settled[block] == out.settings {
+			out.used[block] = true
+			out.logs[block] = v / float64(out.settings)
 		}
 	}
 
-	if joined := byRuns(logs, weights); joined != nil {
-		return joined, n, true
+	if joined := byRuns(out.logs, runs); joined != nil {
+		out.between = true
+		out.logs = joined
 	}
 
-	return logs, n, false
+	return out
 }
 
-// byRuns joins the blocks in which the same runs stand against each other, by their median; nil where the
-// runs cancel.
-func byRuns(logs map[int]float64, weights map[int]map[int]float64) map[int]float64 {
+// blocksOf returns the blocks in which one of the cells has a rate.
+func blocksOf(there map[string]Observation, cells []string) map[int]bool {
+	all := map[int]bool{}
+	for _, c := range cells {
+		for block := range there[c].ByBlock {
+			all[block] = true
+		}
+	}
+	return all
+}
+
+// byRuns joins the blocks in which the same runs stand against each other, by their median; nil where none do.
+func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	var runs []string
 	values := map[string][]float64{}
 	for _, block := range slices.Sorted(maps.Keys(logs)) {
-		of := ""
-		for _, run := range slices.Sorted(maps.Keys(weights[block])) {
-			if weights[block][run] != 0 {
-				of += cell(strconv.Itoa(run), "")
-			}
+		key := ""
+		for _, run := range slices.Sorted(maps.Keys(of[block])) {
+			key += cell(strconv.Itoa(run), "")
 		}
 
-		if of != "" && values[of] == nil {
-			runs = append(runs, of)
+		if key != "" && values[key] == nil {
+			runs = append(runs, key)
 		}
 
-		values[of] = append(values[of], logs[block])
+		values[key] = append(values[key], logs[block])
 	}
 
 	if len(runs) == 0 {
@@ -409,11 +461,32 @@ func byRuns(logs map[int]float64, weights map[int]map[int]float64) map[int]float
 	}
 
 	out := map[int]float64{}
-	for i, of := range runs {
-		out[i] = statistics.Median(values[of])
+	for i, key := range runs {
+		out[i] = statistics.Median(values[key])
 	}
 
 	return out
+}
+
+// effect returns the effect that a contrast shows.
+func (c contrasted) effect(name, level, against string) Effect {
+	e := Effect{
+		Factor:   name,
+		Level:    level,
+		Against:  against,
+		Ratio:    ratioOf(c.logs),
+		Settings: c.settings,
+		Blocks:   len(c.logs),
+		Between:  c.between,
+		Suspect:  c.suspect,
+		logs:     c.logs,
+	}
+	if unused := c.measured - len(c.used); unused > 0 {
+		e.Unused = unused
+		e.Measured = c.measured
+	}
+
+	return e
 }
 
 // ratioOf converts logarithms by block, at least one, to a ratio with its interval.
@@ -425,37 +498,63 @@ func ratioOf(logs map[int]float64) Interval {
 	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
 }
 
-// mainEffects covers the settings that have all levels of the factor, so that its levels can be compared with
-// each other; if there is no such setting, each level covers those that have it and another one.
-func (m matrix) mainEffects(name string) (out []Effect) {
-	levels := m.levels(name)
-	settings := m.settings(name)
-	shared := having(settings, levels)
-	if len(shared) > 0 {
-		settings = shared
+// shared returns the levels of a factor, and the settings that have all of them; if there is none, all
+// settings.
+func (m matrix) shared(name string) (levels []string, settings []map[string]Observation) {
+	levels = m.levels(name)
+	settings = m.settings(name)
+	if all := having(settings, levels); len(all) > 0 {
+		settings = all
 	}
+	return levels, settings
+}
 
+// usual returns the level of a factor that nobody has to set; "" if that is not one for all observations.
+func (m matrix) usual(name string) (level string) {
+	for i, o := range m.all {
+		if i > 0 && o.Defaults[name] != level {
+			return ""
+		}
+
+		level = o.Defaults[name]
+	}
+	return level
+}
+
+// mainEffects covers the settings that have all levels of the factor, so that its levels can be compared with
+// each other; if there is no such setting, each level covers those that have it and another one. The level
+// that nobody has to set is the one to compare with, else the first.
+func (m matrix) mainEffects(name string) (out []Effect) {
+	levels, settings := m.shared(name)
+	apart := len(having(settings, levels)) == 0 && len(levels) > 2
+	usual := m.usual(name)
 	for i, level := range levels {
-		for _, against := range levels[:i] {
-			logs, n, between := contrast(settings, []string{level, against}, 1, -1)
-			if len(logs) > 0 {
-				out = append(out, Effect{
-					Factor:   name,
-					Level:    level,
-					Against:  against,
-					Ratio:    ratioOf(logs),
-					Settings: n,
-					Apart:    len(shared) == 0 && len(levels) > 2,
-					Blocks:   len(logs),
-					Between:  between,
-					logs:     logs,
-				})
+		others := levels[:i]
+		if slices.Contains(levels, usual) {
+			others = append([]string{usual}, without(others, usual)...)
+		}
+
+		if level == usual {
+			continue
+		}
+
+		for _, against := range others {
+			c := contrast(settings, []string{level, against}, 1, -1)
+			if len(c.logs) > 0 {
+				e := c.effect(name, level, against)
+				e.Apart = apart
+				e.Default = against == usual
+				out = append(out, e)
 				break
 			}
 		}
 	}
 
 	return out
+}
+
+func without(levels []string, level string) []string {
+	return slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return l == level })
 }
 
 // interactions returns the interactions of two factors: of each pair of levels of one with each pair of the
@@ -468,33 +567,38 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 				for _, beside := range others[:k] {
 					four := []string{cell(level, at), cell(against, at), cell(level, beside),
 						cell(against, beside)}
-					logs, n, between := contrast(settings, four, 1, -1, -1, 1)
-					if len(logs) == 0 {
+					c := contrast(settings, four, 1, -1, -1, 1)
+					if len(c.logs) == 0 {
 						continue
 					}
 
-					here, _, _ := contrast(settings, four, 1, -1, 0, 0)
-					there, _, _ := contrast(settings, four, 0, 0, 1, -1)
 					out = append(out, Interaction{
-						Effect: Effect{
-							Factor:   name,
-							Level:    level,
-							Against:  against,
-							Ratio:    ratioOf(logs),
-							Settings: n,
-							Blocks:   len(logs),
-							Between:  between,
-							logs:     logs,
-						},
+						Effect:       c.effect(name, level, against),
 						With:         with,
 						At:           at,
 						Beside:       beside,
-						EffectAt:     ratioOf(here),
-						EffectBeside: ratioOf(there),
+						EffectAt:     ratioOf(contrast(settings, four, 1, -1, 0, 0).logs),
+						EffectBeside: ratioOf(contrast(settings, four, 0, 0, 1, -1).logs),
 					})
 				}
 			}
 		}
+	}
+	return out
+}
+
+// ofBlocks returns settings with some of their blocks.
+func ofBlocks(settings []map[string]Observation, blocks map[int]bool) []map[string]Observation {
+	var out []map[string]Observation
+	for _, there := range settings {
+		some := maps.Clone(there)
+		for c, o := range some {
+			o.ByBlock = maps.Clone(o.ByBlock)
+			maps.DeleteFunc(o.ByBlock, func(block int, _ float64) bool { return !blocks[block] })
+			some[c] = o
+		}
+
+		out = append(out, some)
 	}
 	return out
 }
@@ -518,10 +622,12 @@ func (m matrix) at(settings []map[string]Observation, in string, names []string)
 	return strings.Join(words, "; ")
 }
 
-// chart has a bar for each combination of levels of the factors, over the settings that have all cells.
-func (m matrix) chart(cells []string, names ...string) Chart {
-	settings := having(m.settings(names...), cells)
+// chart has a bar for each combination of levels of the factors, over the settings that have all cells, and
+// in the blocks that an effect of these cells uses.
+func (m matrix) chart(settings []map[string]Observation, cells []string, names ...string) Chart {
+	settings = having(settings, cells)
 	out := Chart{Factors: names, Settings: len(settings), At: m.at(settings, cells[0], names)}
+	settings = ofBlocks(settings, contrast(settings, cells, slices.Repeat([]float64{1}, len(cells))...).used)
 	combinations := [][]string{nil}
 	for _, name := range names {
 		var longer [][]string
@@ -535,9 +641,9 @@ func (m matrix) chart(cells []string, names ...string) Chart {
 	}
 
 	for _, levels := range combinations {
-		logs, n, _ := contrast(settings, []string{cell(levels...)}, 1)
-		if n == len(settings) && len(logs) > 0 {
-			out.Bars = append(out.Bars, Bar{levels, ratioOf(logs).Value})
+		c := contrast(settings, []string{cell(levels...)}, 1)
+		if c.settings == len(settings) && len(c.logs) > 0 {
+			out.Bars = append(out.Bars, Bar{levels, ratioOf(c.logs).Value})
 		}
 	}
 
