@@ -23,8 +23,9 @@ func summary(run *record.Run, d *Document) []string {
 	}
 
 	out = append(out, opening(run))
-	for _, say := range []func(*Document) []string{fastest, tunnelCost, smallPackets, latencyWords,
-		responsivenessWords, importedWords, cipherWords, thresholdWords, doubts, caveatWords} {
+	for _, say := range []func(*Document) []string{fastest, tunnelCost, natCost, mtuWords, smallPackets,
+		latencyWords, responsivenessWords, importedWords, cipherWords, thresholdWords, unreached,
+		caveatWords} {
 		out = append(out, say(d)...)
 	}
 
@@ -96,13 +97,27 @@ func spread(v statistics.Value, format func(float64) string) string {
 }
 
 // tunnelCost describes how much of the goodput remains inside a tunnel.
-func tunnelCost(d *Document) []string {
+func tunnelCost(d *Document) []string { return d.remains(factor.Tunnel, "Inside ", "a tunnel") }
+
+// natCost describes how much of the goodput remains with address translation.
+func natCost(d *Document) []string { return d.remains(factor.NAT, "With ", "address translation") }
+
+// remains describes how much of the goodput of the same without it a level of a factor leaves, with the MTU
+// that nobody has to set; several names many levels or cells.
+func (d *Document) remains(of factor.Name, before, several string) []string {
+	f := d.Catalogue.Of(string(of))
+	if f.Without == nil {
+		return nil
+	}
+
 	var ratios []float64
-	tunnel := d.Catalogue.Of(string(factor.Tunnel))
 	name := ""
+	cells := d.byKey()
 	for _, c := range d.Comparisons {
-		if c.Metric == metrics.Goodput && c.Name == tunnel.Without.Words {
-			ratios, name = append(ratios, c.Ratio), tunnel.Words(factor.Tunnel.Of(c.Factors))
+		named := c.Metric == metrics.Goodput && c.Name == f.Without.Words
+		if named && d.usualMTU(cells, c.Factors, metrics.Goodput) {
+			ratios = append(ratios, c.Ratio)
+			name = f.Words(of.Of(c.Factors))
 		}
 	}
 
@@ -110,13 +125,47 @@ func tunnelCost(d *Document) []string {
 	case 0:
 		return nil
 	case 1:
-		return []string{fmt.Sprintf("Inside %s there remained %s of the goodput of the same path without "+
-			"tunnel.", name, unit.Percent(ratios[0]))}
+		return []string{fmt.Sprintf("%s%s there remained %s of the goodput %s.", before, name,
+			unit.Percent(ratios[0]), strings.Replace(f.Without.Words, "the same", "the same path", 1))}
 	}
 
-	return []string{fmt.Sprintf("Inside a tunnel there remained %s to %s of the goodput of the same path "+
-		"without it (%d comparisons).", unit.Percent(slices.Min(ratios)), unit.Percent(slices.Max(ratios)),
-		len(ratios))}
+	return []string{fmt.Sprintf("%s%s there remained %s to %s of the goodput of the same path without it "+
+		"(%d comparisons).", before, several, unit.Percent(slices.Min(ratios)),
+		unit.Percent(slices.Max(ratios)), len(ratios))}
+}
+
+// mtuWords describes the best of the tunnel's other MTUs against the default one, over all pairs of these.
+func mtuWords(d *Document) []string {
+	best := map[string]*Cell{} // by the key of the cell with the default MTU
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		s := c.OfDefaultMTU
+		if s == nil || !factor.MTU.In(c.Factors) || factor.MTU.Of(c.Factors) == factor.MTU.Of(s.Cell) {
+			continue
+		}
+
+		key := s.Cell.Key()
+		if best[key] == nil || s.Ratio > best[key].OfDefaultMTU.Ratio {
+			best[key] = c
+		}
+	}
+
+	var ratios []float64
+	for _, key := range keys(best) {
+		ratios = append(ratios, best[key].OfDefaultMTU.Ratio)
+	}
+
+	switch len(ratios) {
+	case 0:
+		return nil
+	case 1:
+		c := best[keys(best)[0]]
+		return []string{fmt.Sprintf("The best other MTU, %s, carried %s of what the %s did (%s).",
+			factor.MTU.Of(c.Factors), unit.Percent(ratios[0]), c.OfDefaultMTU.Of, c.Label)}
+	}
+
+	return []string{fmt.Sprintf("The best other MTU carried %s to %s of what the default one did (%d "+
+		"comparisons).", unit.Percent(slices.Min(ratios)), unit.Percent(slices.Max(ratios)), len(ratios))}
 }
 
 // smallPackets reports the highest packet rate.
@@ -243,42 +292,27 @@ func thresholdWords(d *Document) []string {
 		len(d.Thresholds))}
 }
 
-// doubts counts cells that are not valid, and those that the run did not reach.
-func doubts(d *Document) []string {
-	graded := map[string]int{}
-	kinds := map[string]bool{}
-	unreached := ""
+// unreached counts the cells that the run did not reach.
+func unreached(d *Document) []string {
+	n := 0
+	why := ""
 	for _, c := range d.Cells {
-		graded[c.Grade]++
+		if c.Grade == evidence.GradeNotReached {
+			n++
+		}
+
 		for _, r := range c.Reasons {
 			if r.Kind == evidence.ReasonRunEnded {
-				unreached = r.Text
-			} else {
-				kinds[r.Kind] = true
+				why = r.Text
 			}
 		}
 	}
 
-	var parts []string
-	for _, grade := range []string{evidence.GradeSuspect, evidence.GradeFailed} {
-		n := graded[grade]
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, grade))
-		}
+	if n == 0 {
+		return nil
 	}
 
-	var out []string
-	if len(parts) > 0 {
-		out = append(out, fmt.Sprintf("Of %d cells, %s (%s): read the reasons beside their numbers.",
-			len(d.Cells), strings.Join(parts, " and "), strings.Join(keys(kinds), ", ")))
-	}
-
-	if n := graded[evidence.GradeNotReached]; n > 0 {
-		out = append(out, fmt.Sprintf("%d of %s not reached: %s.", n, unit.Count(len(d.Cells), "cell"),
-			unreached))
-	}
-
-	return out
+	return []string{fmt.Sprintf("%d of %s not reached: %s.", n, unit.Count(len(d.Cells), "cell"), why)}
 }
 
 func caveatWords(d *Document) []string {

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -182,13 +183,34 @@ func TestTunnelCostNamesTheTunnel(t *testing.T) {
 	if got := tunnelCost(d); len(got) != 1 || !strings.HasPrefix(got[0], "Inside WireGuard ") {
 		t.Errorf("got %q", got)
 	}
+}
 
-	for ratio, want := range map[float64]string{.5: "50.0 % of", 2.33: "2.33 times", 2330: "2,330 times"} {
-		got := timesWords(ratio)
-		if got != want {
-			t.Errorf("%v: got %q, want %q", ratio, got, want)
+// TestSummaryAnswersNATAndMTU: what was measured of both is said, over all comparisons of several.
+func TestSummaryAnswersNATAndMTU(t *testing.T) {
+	wireguard := func(streams, mtu string) record.Factors {
+		return quickFactors("tunnel", "wireguard", "mtu", mtu, "streams", streams)
+	}
+	cells := []record.Factors{quickFactors(), quickFactors("nat", "masquerade"), wireguard("1", "1420"),
+		wireguard("1", "1280"), wireguard("1", "1500")}
+	rates := []float64{4e9, 3e9, 2e9, 1.8e9, 4e6}
+	match := func(want ...string) {
+		t.Helper()
+		text := strings.Join(Derive(sharesRun(cells, rates)).Summary, "\n")
+		for _, w := range want {
+			if !regexp.MustCompile(w).MatchString(text) {
+				t.Errorf("want %q in\n%s", w, text)
+			}
 		}
 	}
+	match("there remained 7[456].* of the goodput of the same path without address translation.",
+		"Inside WireGuard there remained (50|49|51).* % of", // at the default MTU
+		"The best other MTU, 1280, carried (90|89).* % of what the default MTU 1420 did")
+
+	cells = append(cells, quickFactors("streams", "4"), quickFactors("nat", "masquerade", "streams", "4"),
+		wireguard("4", "1420"), wireguard("4", "1280"))
+	rates = append(rates, 4e9, 2e9, 2e9, 1e9)
+	match("With address translation there remained (50|49|51).* to 7[456].* \\(2 comparisons\\).",
+		"The best other MTU carried (50|49|51).* to (90|89).* \\(2 comparisons\\).")
 }
 
 // A cell that took all runs that an adaptive plan allows says so if its interval is still too wide.

@@ -119,15 +119,19 @@ func alerts(v *view) []Item {
 			out = append(out, items(kind, tone, plural(n, one, many)+rest)...)
 		}
 	}
-	graded := func(grade string) int {
-		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade }))
+	graded := func(grade string) []*analysis.Cell {
+		return v.cells(func(c *analysis.Cell) bool { return c.Grade == grade })
 	}
 	add(alertMissed, Bad, missed(v), "requirement", "requirements", fmt.Sprintf(" of %d missed.",
 		len(v.Thresholds)))
-	add(alertNotReached, Bad, graded(evidence.GradeNotReached), "cell was", "cells were", " not reached.")
-	add("failed", Bad, graded(evidence.GradeFailed), "cell has", "cells have",
-		" no number; the reasons stand in the table.")
-	add("suspect", Doubt, graded(evidence.GradeSuspect), "cell is", "cells are",
-		" suspect; the reasons stand in the table.")
+	add(alertNotReached, Bad, len(graded(evidence.GradeNotReached)), "cell was", "cells were",
+		" not reached.")
+	failed := graded(evidence.GradeFailed)
+	suspect := graded(evidence.GradeSuspect)
+	of := fmt.Sprintf(" of %d", len(v.all))
+	add("failed", Bad, len(failed), "cell", "cells", of+reasonNames(failed)+
+		"; the reasons stand in the table.")
+	add("suspect", Doubt, len(suspect), "cell", "cells", of+reasonNames(suspect)+
+		"; the reasons stand in the table.")
 	return out
 }
