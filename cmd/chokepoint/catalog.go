@@ -564,3 +564,11 @@ func signed(ratio float64) string {
 	}
 	return unit.Percent(ratio)
 }
+
+// ratioText formats a ratio with three digits, from 10 on as a factor.
+func ratioText(v float64) string {
+	if v >= 10 {
+		return unit.Ratio(v)
+	}
+	return unit.Significant(v, 3)
+}

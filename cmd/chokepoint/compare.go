@@ -87,7 +87,7 @@ the second.`,
 		"worse fails; suspect, or without a verdict, is skipped")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
 		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
-			"a cell that is suspect in either run does not count")
+			"a cell that is suspect in either run, or that only one of them has, does not count")
 	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false,
 		"with --fail-on-regression or --junit: suspect cells count, too")
 	return cmd
@@ -156,7 +156,8 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
 	rows := comparisonRows(c, labels)
 	if len(rows) > 1 {
-		b.WriteString("\n" + table(rows, 0))
+		b.WriteString("\n" + table(rows, 0) + "B ÷ A is the Hodges–Lehmann estimate: the median of all " +
+			"ratios of a run of B to a run of A,\nwhich need not be the ratio of the medians.\n")
 	}
 
 	b.WriteString(paragraph(each(c.Regressions, func(r analysis.Regression) string {
@@ -180,16 +181,27 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 			cmp.Or(ch.B, "none"))
 	}
 
-	for _, only := range []struct {
-		name  string
-		cells []record.Factors
-	}{{"A", c.OnlyA}, {"B", c.OnlyB}} {
-		for _, f := range only.cells {
-			b.printf("only in %s: %s\n", only.name, labels[f.Key()])
+	for i, cells := range [][]record.Factors{c.OnlyA, c.OnlyB} {
+		for _, f := range cells {
+			why := ""
+			if other := 1 - i; other < len(docs) {
+				why = skippedWords(docs[other], f)
+			}
+
+			b.printf("only in %c: %s%s\n", 'A'+i, labels[f.Key()], why)
 		}
 	}
 
 	return b.String()
+}
+
+// skippedWords returns why a run skipped a cell, "" if it did not.
+func skippedWords(d *analysis.Document, f record.Factors) string {
+	i := slices.IndexFunc(d.Skipped, func(s record.Skipped) bool { return s.Factors.Key() == f.Key() })
+	if i < 0 {
+		return ""
+	}
+	return "; the other run skipped it: " + d.Skipped[i].Reason
 }
 
 // comparisonRows returns a row for each comparison of a headline metric, and for each that found a
@@ -202,7 +214,7 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 		}
 
 		metric := metrics.Label(x.Metric)
-		format := ratioText
+		format := unit.Times
 		if x.Difference {
 			metric += ", B − A"
 			format = func(v float64) string { return metrics.Say(x.Metric, v) }
@@ -229,16 +241,13 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
 			verdict += ": " + x.Why
 		}
 
+		runs := strconv.Itoa(x.N)
+		if x.RunsA != x.RunsB {
+			runs = fmt.Sprintf("A %d, B %d", x.RunsA, x.RunsB)
+		}
+
 		rows.add(labels[x.Factors.Key()], metric, side(x.A), side(x.B), format(x.Ratio),
-			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), verdict)
+			interval, runs, cmp.Or(validity, "-"), verdict)
 	}
 	return rows
-}
-
-// ratioText formats a ratio with three digits, from 10 on as a factor.
-func ratioText(v float64) string {
-	if v >= 10 {
-		return unit.Ratio(v)
-	}
-	return unit.Significant(v, 3)
 }

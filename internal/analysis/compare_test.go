@@ -32,9 +32,9 @@ func TestComparisonsAgainstNamedBaselines(t *testing.T) {
 	want := map[string]float64{
 		"wireguard 1 off of the same without tunnel":                1.04 / 5.8,
 		"wireguard 4 off of the same without tunnel":                1.1 / 10,
-		"wireguard 4 off of the plan's baseline, " + base:           1.1 / 5.8,
-		"none 4 off of the plan's baseline, " + base:                10 / 5.8,
-		"none 1 off of the plan's baseline, " + base:                8 / 5.8,
+		"wireguard 4 off of the baseline, " + base:                  1.1 / 5.8,
+		"none 4 off of the baseline, " + base:                       10 / 5.8,
+		"none 1 off of the baseline, " + base:                       8 / 5.8,
 		"none 1 masquerade of the same without address translation": 5.5 / 5.8,
 	}
 	if len(got) != len(want) {
@@ -150,7 +150,7 @@ func TestNoComparisonTwice(t *testing.T) {
 
 		if strings.Contains(c.Name, "baseline") && c.Metric != metrics.Goodput &&
 			c.Metric != metrics.PacketRate {
-			t.Errorf("%s is compared with the plan's baseline", c.Metric)
+			t.Errorf("%s is compared with the baseline", c.Metric)
 		}
 	}
 

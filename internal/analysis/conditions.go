@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -46,12 +47,37 @@ func watchedChanges(a, b *Document) []Change {
 				least *= max(left, right)
 			}
 
-			if math.Abs(left-right) > least && outside(left, y) && outside(right, x) {
+			apart := outside(left, y) && outside(right, x) || shifted(a, b, name)
+			if math.Abs(left-right) > least && apart {
 				out = append(out, Change{"condition", metrics.Label(name), rangeOf(x, w.say),
 					rangeOf(y, w.say), true})
 			}
 		}
 	}
+	return out
+}
+
+// shifted reports whether the medians by block of a condition differ between two runs beyond chance, although
+// single trials of both may be alike.
+func shifted(a, b *Document, metric string) bool {
+	_, low, high, _, ok := statistics.Shift(byBlock(a, metric), byBlock(b, metric))
+	return ok && (low > 0 || high < 0)
+}
+
+// byBlock returns the median of a metric over the trials of each block of a run.
+func byBlock(d *Document, metric string) []float64 {
+	blocks := map[int][]float64{}
+	for _, t := range d.Trials {
+		if v, ok := t.Metrics[metric]; ok && t.OfCell() {
+			blocks[t.Block] = append(blocks[t.Block], v)
+		}
+	}
+
+	var out []float64
+	for _, values := range blocks {
+		out = append(out, statistics.Median(values))
+	}
+
 	return out
 }
 

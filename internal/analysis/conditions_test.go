@@ -48,6 +48,13 @@ func TestRunsDifferInConditions(t *testing.T) {
 		t.Errorf("the summary is %q", c.Summary)
 	}
 
+	// One trial of each run that is like those of the other hides no difference of all others.
+	eight := func(cores ...float64) *Document { return busier(Derive(quickRun(8)), cores...) }
+	c = CompareRuns(eight(.05, .06, .07, 1.2, .05, .06, .07), eight(.9, 1, 1.1, .04, .9, 1, 1.1))
+	if !slices.ContainsFunc(c.Changes, func(ch Change) bool { return ch.Kind == "condition" }) {
+		t.Errorf("a core more of other work: got %v", c.Changes)
+	}
+
 	same := CompareRuns(a, busier(Derive(quickRun(3)), .31, .5, .66))
 	if slices.ContainsFunc(same.Changes,
 		func(ch Change) bool { return ch.Kind == "condition" }) {

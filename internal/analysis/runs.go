@@ -24,7 +24,7 @@ type RunComparison struct {
 	B           RunHead                 `json:"b"`
 	Summary     []string                `json:"summary"`
 	Comparisons []comparison.Comparison `json:"comparisons"` // ratio b ÷ a
-	Regressions []Regression            `json:"regressions"` // what is worse in b, or missing there
+	Regressions []Regression            `json:"regressions"` // what is worse in b, or has no number there
 	Changes     []Change                `json:"changes"`     // what differs between the runs
 	OnlyA       []record.Factors        `json:"only_a,omitempty"`
 	OnlyB       []record.Factors        `json:"only_b,omitempty"`
@@ -70,12 +70,12 @@ func CompareRuns(a, b *Document) *RunComparison {
 		mine := &a.Cells[i]
 		key := mine.Factors.Key()
 		other, ok := theirs[key]
-		c.Regressions = append(c.Regressions, lost(mine, other, b.Skipped)...)
 		if !ok {
 			c.OnlyA = append(c.OnlyA, mine.Factors)
 			continue
 		}
 
+		c.Regressions = append(c.Regressions, lost(mine, other)...)
 		delete(theirs, key)
 		matched = append(matched, mine.Factors)
 	}
@@ -110,21 +110,13 @@ func (d *Document) byKey() map[string]*Cell {
 	return out
 }
 
-// lost returns the numbers that a cell had in the first run and lacks in the second. The loss is in doubt if
-// the first number was.
-func lost(a, b *Cell, skipped []record.Skipped) []Regression {
-	doubt := a.Grade == evidence.GradeSuspect || b != nil && b.Grade == evidence.GradeSuspect
+// lost returns the numbers that a cell of both runs had in the first and lacks in the second. The loss is in
+// doubt if the first number was.
+func lost(a, b *Cell) []Regression {
+	doubt := a.Grade == evidence.GradeSuspect || b.Grade == evidence.GradeSuspect
 	switch {
 	case a.Runs == 0:
 		return nil
-	case b == nil:
-		text := "it is not in the second run"
-		for _, s := range skipped {
-			if s.Factors.Key() == a.Factors.Key() {
-				text = "it was skipped in the second run: " + s.Reason
-			}
-		}
-		return []Regression{{Factors: a.Factors, Text: text, Suspect: doubt}}
 	case b.Runs == 0:
 		text := "it has no number in the second run"
 		if len(b.Reasons) > 0 {
@@ -168,7 +160,7 @@ func worse(c *RunComparison) []Regression {
 	var out []Regression
 	for _, x := range c.Comparisons {
 		same := 1.0
-		text := "is " + timesWords(x.Ratio) + " what it was"
+		text := unit.Times(x.Ratio)
 		if x.Difference {
 			same, text = 0, "changed by "+metrics.Say(x.Metric, x.Ratio)
 		}
@@ -182,14 +174,6 @@ func worse(c *RunComparison) []Regression {
 	}
 
 	return out
-}
-
-// timesWords writes a ratio before its noun: "50.0 % of", or from twice on "2.33 times".
-func timesWords(ratio float64) string {
-	if times, ok := strings.CutPrefix(unit.Ratio(ratio), "×"); ok {
-		return times + " times"
-	}
-	return unit.Ratio(ratio) + " of"
 }
 
 // numbers returns the values of a run's metrics: cell or path → metric → block.
@@ -370,12 +354,11 @@ func (d *Document) foundDevice() bool {
 	})
 }
 
-// planFacts names and words what a plan says of how a run was measured.
+// planFacts names and words what a plan says of how a run was measured, but for the length of its trials.
 func planFacts(d *Document) [][2]string {
 	method := d.Run.Method
 	measure := d.Run.Measure
 	return [][2]string{
-		{"duration", method.Duration.String()},
 		{"warmup", method.Warmup.String()},
 		{"cooldown", method.Cooldown.String()},
 		{"idle", method.Idle.String()},

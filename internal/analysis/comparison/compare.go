@@ -110,7 +110,7 @@ func named(c *factor.Catalogue, groups []*metrics.Cell, f, baseline record.Facto
 		if factor.Protocol.Of(f) != factor.Protocol.Of(baseline) {
 			return nil, "", true
 		}
-		return g, "of the plan's baseline, " + g.Label, true
+		return g, "of the baseline, " + g.Label, true
 	}
 	return find(c, groups, f, baseline), "of the same with " + describe(baseline), false
 }
@@ -285,19 +285,7 @@ func (c *Comparison) excluded() string {
 			metrics.Say(c.Metric, c.High))
 	}
 
-	signed := func(ratio float64) string {
-		if c.High >= 2 {
-			return unit.Times(ratio)
-		}
-
-		text := unit.Significant(100*math.Abs(ratio-1), 2) + " %"
-		if ratio < 1 {
-			return "−" + text
-		}
-
-		return "+" + text
-	}
-	return "differences below " + signed(c.Low) + " and above " + signed(c.High)
+	return "ratios below " + unit.Times(c.Low) + " and above " + unit.Times(c.High)
 }
 
 // OfCells compares all cells on all metrics, in a stable order.
@@ -351,4 +339,6 @@ type Comparison struct {
 	B      *float64 `json:"b,omitempty"`
 	GradeA string   `json:"grade_a,omitempty"`
 	GradeB string   `json:"grade_b,omitempty"`
+	RunsA  int      `json:"runs_a,omitempty"` // with a number; n is the smaller of both
+	RunsB  int      `json:"runs_b,omitempty"`
 }

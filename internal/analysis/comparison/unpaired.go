@@ -79,6 +79,8 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			seen[key] = true
 			c, x, y := unpaired(x, y)
 			c.Metric = m.Name
+			c.RunsA = len(x)
+			c.RunsB = len(y)
 			c.Factors = f
 			c.Against = f
 			c.Name = "of the first run"
