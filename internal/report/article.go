@@ -214,7 +214,7 @@ func (a *article) results() {
 		a.paragraph(s.Lead)
 		a.blocks(s.Blocks)
 		if s.ID == "comparisons" {
-			a.points(comparisonLines(a.v))
+			a.blocks(comparisonBlocks(a.v))
 		}
 	}
 }

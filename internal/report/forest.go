@@ -132,12 +132,8 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	}
 }
 
-// ratioTick prints a ratio in per cent, or from twice on as times, like the numbers beside it.
+// ratioTick prints a ratio as the numbers beside it are.
 func ratioTick(m float64) string {
-	if m < 2 {
-		return tickText(unit.Scale{Div: 0.01}, m) + " %"
-	}
-
 	text := unit.Times(m)
 	if strings.Contains(text, ".") {
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")

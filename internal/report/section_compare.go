@@ -109,7 +109,7 @@ func comparisonSection(v *view, s *Section) {
 	}
 	f := forest{
 		Label: "Ratios of goodput or packet rate with their intervals",
-		Axis:  "median of the ratios of paired blocks; 100 % = the same",
+		Axis:  "median of the ratios of paired blocks; ×1 = the same",
 	}
 	var intervals []string
 	var cells []*analysis.Cell
@@ -153,7 +153,7 @@ func ratioInterval(k comparison.Comparison) string {
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
 	name := v.label(k.Factors)
-	ratio := ratioText(k.Ratio, k)
+	ratio := unit.Times(k.Ratio)
 	r := forestRow{
 		estimate: estimate{
 			Class:   v.class(k.Factors),
@@ -175,17 +175,8 @@ func forestLine(v *view, k comparison.Comparison) forestRow {
 	return r
 }
 
-// ratioText prints a ratio, and the ends of its interval, in one form: as per cent, or, if one of them is
-// twice or more, as times.
-func ratioText(ratio float64, k comparison.Comparison) string {
-	if max(k.Ratio, k.High) < 2 {
-		return unit.Percent(ratio)
-	}
-	return unit.Times(ratio)
-}
-
 func ratioRange(k comparison.Comparison) string {
-	return strings.TrimSuffix(ratioText(k.Low, k), " %") + "–" + ratioText(k.High, k)
+	return unit.Times(k.Low) + "–" + unit.Times(k.High)
 }
 
 // doubt reports whether the cell of these factors is suspect.
@@ -196,7 +187,7 @@ func (v *view) doubt(f record.Factors) bool {
 
 func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	row := t.row(TableCell{Text: v.label(k.Factors), Sub: k.Name}, v.label(k.Against),
-		metrics.Label(k.Metric), ratioText(k.Ratio, k), none, k.N, TableCell{Text: k.Verdict, Sub: k.Why},
+		metrics.Label(k.Metric), unit.Times(k.Ratio), none, k.N, TableCell{Text: k.Verdict, Sub: k.Why},
 		k.Test)
 	if k.High > k.Low {
 		row.Cells[4] = TableCell{Text: ratioRange(k), Sub: ratioInterval(k)}
@@ -209,15 +200,20 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	row.Notes = items("confounded", Doubt, k.Confounders...)
 }
 
-// comparisonLines describes each comparison of rates, and of the others those that found a difference; the
-// rest share a line for each verdict. The page has them all.
-func comparisonLines(v *view) []string {
-	var out, verdicts []string
+// comparisonBlocks has a row for each comparison of rates, and of the others for those that found a
+// difference; the rest share a line for each verdict. The page has them all.
+func comparisonBlocks(v *view) []Block {
+	var verdicts, intervals, metric []string
 	rest := map[string][]string{} // by verdict
+	t := Table{
+		ID:      "comparison-table",
+		Columns: columns("Cell", "Metric", "#Ratio", "#Interval", "#n", "Verdict"),
+	}
+	t.Columns[4].Drop = 1
 	for _, k := range v.Comparisons {
 		plain := strings.HasPrefix(k.Verdict, statistics.CannotTell) ||
 			strings.HasPrefix(k.Verdict, statistics.Same)
-		if strings.HasPrefix(k.Name, "of the plan's baseline") && plain {
+		if strings.HasPrefix(k.Name, "of the baseline") && plain {
 			continue // differs in more than one factor: for the page, where there is room
 		}
 
@@ -227,17 +223,41 @@ func comparisonLines(v *view) []string {
 			continue
 		}
 
-		s := v.label(k.Factors) + ": " + metrics.Label(k.Metric) + " " + ratioText(k.Ratio, k)
-		if k.High > k.Low {
-			s += fmt.Sprintf(" (%s %s, n = %d)", ratioInterval(k), ratioRange(k), k.N)
+		verdict := TableCell{Text: k.Verdict}
+		if k.PValue > 0 {
+			verdict.Sub = "p = " + unit.Significant(k.PValue, 2)
 		}
 
-		out = append(out, joined(": ", s+" "+k.Name+"; "+k.Verdict, k.Why, strings.Join(k.Confounders, ", ")))
+		interval := none
+		if k.High > k.Low {
+			interval = TableCell{Text: ratioRange(k)}
+			intervals = once(intervals, ratioInterval(k))
+		}
+
+		metric = once(metric, metrics.Label(k.Metric))
+		row := t.row(TableCell{Text: v.label(k.Factors), Sub: k.Name},
+			metrics.Label(k.Metric), unit.Times(k.Ratio), interval, k.N, verdict)
+		row.Notes = items("confounded", Doubt, k.Confounders...)
 	}
 
-	for _, verdict := range verdicts {
-		out = append(out, verdict+" in "+strings.Join(rest[verdict], ", ")+
-			": the report has these comparisons")
+	var out []Block
+	if len(t.Rows) > 0 {
+		t.Caption = "Ratios are medians over n paired blocks; ×1 is the same"
+		if len(metric) == 1 {
+			t.delete(1)
+			t.Caption = "Ratios of " + metric[0] + " are medians over n paired blocks; ×1 is the same"
+		}
+
+		t.Caption += around("; interval: ", strings.Join(intervals, "; "), "") +
+			". A p-value is corrected for all comparisons of the run."
+		out = append(out, t)
+	}
+
+	lines := each(verdicts, func(verdict string) string {
+		return verdict + " in " + strings.Join(rest[verdict], ", ") + ": the report has these comparisons"
+	})
+	if len(lines) > 0 {
+		out = append(out, List{Items: items("", Plain, lines...)})
 	}
 
 	return out

@@ -48,9 +48,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 
 	f := forest{
 		Label: what + ": ratios by factor, and their interactions, with their intervals",
-		Axis:  "ratio, logarithmic; 100 % = the same",
+		Axis:  "ratio, logarithmic; ×1 = the same",
 	}
-	words := effectWords(e)
 	t := &Table{
 		ID:      "effect-table" + id,
 		Folded:  true,
@@ -59,8 +58,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 			"Verdict"),
 	}
 	add := func(x model.Effect, group, class, name, sub, level, against string) {
-		ratio := words(x.Ratio.Value)
-		interval := strings.TrimSuffix(words(x.Ratio.Low), " %") + "–" + words(x.Ratio.High)
+		ratio := unit.Times(x.Ratio.Value)
+		interval := unit.Times(x.Ratio.Low) + "–" + unit.Times(x.Ratio.High)
 		row := forestRow{
 			estimate: estimate{
 				Class:   class,
@@ -70,7 +69,7 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 				High:    x.Ratio.High,
 				Whisker: x.Ratio.Level > 0,
 				Doubt:   !x.Found(),
-				Title:   name + ", " + sub + ": " + ratio + " — " + x.Verdict,
+				Title:   name + ", " + sub + ": " + ratio + " — " + x.Words(),
 			},
 			Group: group,
 			Name:  name,
@@ -83,7 +82,7 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 		}
 
 		f.Rows = append(f.Rows, row)
-		verdict := TableCell{Text: x.Verdict}
+		verdict := TableCell{Text: x.Words()}
 		if x.PValue > 0 {
 			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
 		}
@@ -92,7 +91,7 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	}
 	for _, x := range e.Main {
 		add(x, "One factor changed", "c1", say(x.Factor, x.Level), "against "+say(x.Factor, x.Against),
-			x.Level, x.Against)
+			x.Level, x.AgainstWords())
 		t.Rows[len(t.Rows)-1].Cells[0].Text = x.Factor
 	}
 
@@ -117,6 +116,10 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 			"be told."
 	}
 
+	for _, text := range e.UnusedWords() {
+		caption += " " + upperFirst(text) + "."
+	}
+
 	s.add(Figure{
 		ID:      "effect-ratios" + id,
 		Title:   what + " at a level ÷ at another",
@@ -128,16 +131,4 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	if len(said) > 0 {
 		s.add(Fold{Title: "The interactions in words", Blocks: []Block{Points{said}}})
 	}
-}
-
-// effectWords returns a function that prints all ratios of some effects in one form: in per cent, or as times
-// if one is twice or more.
-func effectWords(e model.Effects) func(ratio float64) string {
-	effect := func(x model.Interaction) model.Effect { return x.Effect }
-	all := slices.Concat(e.Main, each(e.Interactions, effect))
-	if slices.ContainsFunc(all, func(x model.Effect) bool { return max(x.Ratio.Value, x.Ratio.High) >= 2 }) {
-		return unit.Times
-	}
-
-	return unit.Percent
 }

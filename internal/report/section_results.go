@@ -400,6 +400,13 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		text += "; with each rate its interval: " + words
 	}
 
+	if slices.ContainsFunc(all, func(c *analysis.Cell) bool {
+		return c.OfBaseline != nil || c.OfDefaultMTU != nil
+	}) {
+		text += ". A share is the median of the ratios of paired blocks, which need not be the ratio of " +
+			"the two medians"
+	}
+
 	if rateHead(all) == "of the cipher" {
 		words := v.sharedWords(all)
 		if len(all) > 1 && words != "" {

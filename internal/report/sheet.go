@@ -122,7 +122,7 @@ func (s sheet) compose(width float64) *canvas {
 	return c
 }
 
-// sheets returns all charts of a run by name, in the order of the page.
+// sheets returns all charts of a run by name, in the order of the page, those that it folds last.
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}
 	add := func(name string, s sheet) {
@@ -134,8 +134,9 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 		names = append(names, name)
 		all[name] = s
 	}
-	for _, section := range sections(v) {
-		for _, b := range section.Blocks {
+	var folded []Block
+	addAll := func(blocks []Block) {
+		for _, b := range blocks {
 			switch b := b.(type) {
 			case Figure:
 				add(slug(strings.TrimSuffix(b.ID, "-bars")), v.figureSheet(b))
@@ -143,8 +144,19 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 				for _, p := range b.Panels {
 					add(strings.SplitN(p.ID, "-", 2)[0]+"-"+shortSlug(p.Title), v.panelSheet(b, p))
 				}
+			case Fold:
+				folded = append(folded, b.Blocks...)
 			}
 		}
+	}
+	for _, section := range sections(v) {
+		addAll(section.Blocks)
+	}
+
+	for len(folded) > 0 { // folds may hold others
+		blocks := folded
+		folded = nil
+		addAll(blocks)
 	}
 
 	return names, all

@@ -11,9 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // charts names the charts of a run, in the order of its page.
@@ -89,6 +91,42 @@ func TestChartNamesCollide(t *testing.T) {
 	names := charts(d)
 	if !slices.Contains(names, "time-alike") || !slices.Contains(names, "time-alike-2") {
 		t.Errorf("the charts are %v", names)
+	}
+}
+
+// TestFoldedChartsHaveNames: what the page hides until a reader opens it is a chart like others, and is not
+// the default.
+func TestFoldedChartsHaveNames(t *testing.T) {
+	d := sampleDocument()
+	e := model.Effects{Main: []model.Effect{{
+		Factor:   "streams",
+		Level:    "4",
+		Against:  "1",
+		Ratio:    model.Interval{Value: 2},
+		Suspect:  true,
+		Unused:   2,
+		Measured: 8,
+		Verdict:  statistics.TooFew(),
+	}}}
+	d.Effects = &e
+	names := charts(d)
+	for _, want := range []string{"effect-ratios", "use-1"} {
+		if i := slices.Index(names, want); i < 1 {
+			t.Errorf("%s is the chart %d of %q", want, i, names)
+			continue
+		}
+
+		svg, err := Chart(d, want, "svg", Size{})
+		if err != nil || !strings.Contains(string(svg), "<svg") {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+
+	page := string(must(HTML(d)))
+	for _, want := range []string{"2 of 8 blocks are not used", statistics.TooFew()[:11], ", suspect"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
 	}
 }
 
@@ -219,17 +257,17 @@ func TestRatiosHaveOneForm(t *testing.T) {
 	for _, tt := range []struct {
 		ratio, low, high float64
 		want             string
-	}{{.95, .91, 1.02, "95.0 % 91.0–102 %"}, {1.2, .813, 2.33, "×1.20 ×0.813–×2.33"},
+	}{{.95, .91, 1.02, "×0.950 ×0.910–×1.02"}, {1.2, .813, 2.33, "×1.20 ×0.813–×2.33"},
 		{2000, 1500, 2330, "×2,000 ×1,500–×2,330"}} {
 		k := comparison.Comparison{Spread: statistics.Spread{Low: tt.low, High: tt.high}, Ratio: tt.ratio}
-		got := ratioText(k.Ratio, k) + " " + ratioRange(k)
+		got := unit.Times(k.Ratio) + " " + ratioRange(k)
 		if got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
 
 	if got := []string{ratioTick(2), ratioTick(2.5), ratioTick(2000), ratioTick(.5)}; !slices.Equal(got,
-		[]string{"×2", "×2.5", "×2,000", "50 %"}) {
+		[]string{"×2", "×2.5", "×2,000", "×0.5"}) {
 		t.Errorf("ticks %q", got)
 	}
 }

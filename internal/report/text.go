@@ -58,7 +58,7 @@ func fullSections(v *view, tables []Table) []Section {
 
 	list("Latency", findingItems(v))
 	list("In words", items("", Plain, v.words(h)...))
-	list("Comparisons", items("", Plain, comparisonLines(v)...))
+	add("Comparisons", comparisonBlocks(v)...)
 	list("Scaling", scalingLines(v))
 	list("Soak", soakLines(v))
 	list("Ciphers", cipherLines(v))
