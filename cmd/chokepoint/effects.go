@@ -171,7 +171,7 @@ func runsText(e model.Effects, width int) string {
 	return text + wrapped(width, each(e.Differs, func(s string) string { return "also differs: " + s })...)
 }
 
-// effectsText lays out the effects of one part in a width (0: any), each of its paragraphs below an empty line.
+// effectsText lays out the effects of one part in a width (0: any), each paragraph below an empty line.
 func effectsText(e model.Effects, width int) string {
 	var b builder
 	if len(e.Main) > 0 {
@@ -179,42 +179,21 @@ func effectsText(e model.Effects, width int) string {
 	}
 
 	var apart []string
-	unused := map[[2]int][]string{} // factors by the blocks unused and measured
-	suspect := false
 	for _, x := range e.Main {
 		if x.Apart {
 			apart = append(apart, x.Factor)
 		}
-
-		if x.Unused > 0 {
-			of := [2]int{x.Unused, x.Measured}
-			unused[of] = append(unused[of], x.Factor)
-		}
-
-		suspect = suspect || x.Suspect
 	}
 
 	for _, name := range distinct(apart) {
-		b.WriteString(wrapped(width, name+": no setting has all levels: each ratio is of other settings, and "+
-			"does not compare with the next"))
+		b.WriteString(wrapped(width, name+": no setting has all levels: each ratio is of other settings, "+
+			"and does not compare with the next"))
 	}
 
-	for _, x := range e.Interactions {
-		if x.Unused > 0 {
-			of := [2]int{x.Unused, x.Measured}
-			unused[of] = append(unused[of], x.Factor+" with "+x.With)
-		}
-	}
-
-	for _, of := range slices.SortedFunc(maps.Keys(unused), func(a, b [2]int) int {
-		return cmp.Or(cmp.Compare(b[0], a[0]), cmp.Compare(b[1], a[1]))
-	}) {
-		b.WriteString(wrapped(width, fmt.Sprintf("%s: %d of %d blocks are not used: not every cell of the ratio "+
-			"has a rate there", list(distinct(unused[of])), of[0], of[1])))
-	}
-
-	if suspect {
-		b.WriteString(wrapped(width, "suspect: a cell of the ratio is; chokepoint show --full has the reasons"))
+	b.WriteString(wrapped(width, e.UnusedWords()...))
+	if slices.ContainsFunc(e.Main, func(x model.Effect) bool { return x.Suspect }) {
+		b.WriteString(wrapped(width, "suspect: a cell of the ratio is; chokepoint show --full has the "+
+			"reasons"))
 	}
 
 	b.WriteString(wrapped(width, each(e.Interactions, func(x model.Interaction) string {
@@ -237,24 +216,16 @@ func mainText(effects []model.Effect, width int) string {
 	var sentences []string
 	intervals := false
 	for _, x := range effects {
-		r := []string{x.Factor, x.Level, x.Against, unit.Times(x.Ratio.Value), "-", strconv.Itoa(x.Settings),
-			strconv.Itoa(x.Blocks), x.Verdict}
-		if x.Default {
-			r[2] += " (default)"
-		}
-
+		r := []string{x.Factor, x.Level, x.AgainstWords(), unit.Times(x.Ratio.Value), "-",
+			strconv.Itoa(x.Settings), strconv.Itoa(x.Blocks), x.Words()}
 		if x.Ratio.Level > 0 {
 			intervals = true
 			r[interval] = unit.Times(x.Ratio.Low) + " to " + unit.Times(x.Ratio.High)
 		}
 
-		if x.Suspect {
-			r[7] += ", suspect"
-		}
-
 		rows.add(r...)
-		sentences = append(sentences, fmt.Sprintf("%s: %s against %s %s, interval %s, %s, %s: %s", r[0], r[1], r[2],
-			r[3], r[interval], unit.Count(x.Settings, "setting"), unit.Count(x.Blocks, "block"), r[7]))
+		sentences = append(sentences, fmt.Sprintf("%s: %s against %s %s, interval %s, %s, %s: %s", r[0], r[1],
+			r[2], r[3], r[interval], unit.Count(x.Settings, "setting"), unit.Count(x.Blocks, "block"), r[7]))
 	}
 
 	text := table(rows, 0)

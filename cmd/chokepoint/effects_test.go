@@ -55,7 +55,8 @@ func TestEffectsFitTheScreen(t *testing.T) {
 
 // TestRunsCountOnce: what differs between runs only is named once, for all levels and interactions.
 func TestRunsCountOnce(t *testing.T) {
-	e := model.Effects{Main: []model.Effect{{Factor: "clock", Between: true}, {Factor: "clock", Between: true}}}
+	clock := model.Effect{Factor: "clock", Between: true}
+	e := model.Effects{Main: []model.Effect{clock, clock}}
 	want := "clock: differs between runs only, so each run counts once, in interactions too"
 	if got := runsText(e, 0); strings.Count(got, want) != 1 || strings.Contains(got, "clock, clock") {
 		t.Errorf("got %q", got)

@@ -50,8 +50,8 @@ func TestEffectsOfARun(t *testing.T) {
 	}
 }
 
-// TestEffectsAgainstTheDefaultMTU: each MTU is compared with the one that nobody has to set, and a suspect cell
-// makes what rests on it suspect.
+// TestEffectsAgainstTheDefaultMTU: each MTU is compared with the one that nobody has to set, and a suspect
+// cell makes what rests on it suspect.
 func TestEffectsAgainstTheDefaultMTU(t *testing.T) {
 	mtus := []string{"1280", "1420", "1500"}
 	run, trials := sharesRun(distinctFactors(mtus, func(mtu string) record.Factors {

@@ -105,8 +105,8 @@ func ofMTU(a, b record.Factors) bool {
 	return link
 }
 
-// defaultMTU returns the MTU that the tunnel of a cell takes if nobody sets one; "" without a tunnel, or where
-// that is unknown.
+// defaultMTU returns the MTU that the tunnel of a cell takes if nobody sets one; "" without a tunnel, or
+// where that is unknown.
 func defaultMTU(c *factor.Catalogue, f record.Factors) string {
 	if !factor.MTU.In(f) {
 		return ""

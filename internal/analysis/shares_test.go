@@ -159,12 +159,13 @@ func TestASlowDirectionIsNotLeftOut(t *testing.T) {
 func TestDefaultMTUDecides(t *testing.T) {
 	wireguard := func(mtu string) record.Factors { return quickFactors("tunnel", "wireguard", "mtu", mtu) }
 	for _, test := range []struct {
-		mtus      []string
-		rates     []float64
-		want, say string
+		mtus  []string
+		rates []float64
+		want  string
+		says  bool
 	}{
-		{[]string{"1280", "1420", "1500"}, []float64{300e6, 400e6, 4e6}, "1420", ""},
-		{[]string{"1280", "1500"}, []float64{300e6, 4e6}, "1500", "without a number at the default MTU 1420"},
+		{[]string{"1280", "1420", "1500"}, []float64{300e6, 400e6, 4e6}, "1420", false},
+		{[]string{"1280", "1500"}, []float64{300e6, 4e6}, "1500", true},
 	} {
 		run, trials := sharesRun(distinctFactors(test.mtus, wireguard), test.rates)
 		for _, u := range Derive(run, trials).Uses {
@@ -172,8 +173,8 @@ func TestDefaultMTUDecides(t *testing.T) {
 				continue
 			}
 
-			if u.Cell["mtu"] != test.want || strings.Contains(u.Because, "without a number") != (test.say != "") ||
-				!strings.Contains(u.Because, test.say) {
+			says := strings.Contains(u.Because, "without a number at the default MTU 1420")
+			if u.Cell["mtu"] != test.want || says != test.says {
 				t.Errorf("MTUs %q: %+v, want that at %s", test.mtus, u, test.want)
 			}
 		}
@@ -187,8 +188,8 @@ func distinctFactors(levels []string, of func(string) record.Factors) (out []rec
 	return out
 }
 
-// TestSuspectCellsBoundAVerdict: the verdict that a suspect cell decides rests on the bound of its interval, and
-// says so; one suspect run decides nothing.
+// TestSuspectCellsBoundAVerdict: the verdict that a suspect cell decides rests on the bound of its interval,
+// and says so; one suspect run decides nothing.
 func TestSuspectCellsBoundAVerdict(t *testing.T) {
 	cells := []record.Factors{quickFactors(), quickFactors("protocol", "udp", "packet_size", "64")}
 	run, trials := sharesRun(cells, []float64{400e6, 100e6})

@@ -124,8 +124,8 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 		Use:     use,
 		Verdict: notMeasured,
 		Rule: "the slowest cell of " + what + ", up or down, unpaced, with the MTU that nobody has to set: " +
-			"its goodput, of a suspect cell the lower bound, divided by the share of payload on the wire is " +
-			"the line that it fills",
+			"its goodput, of a suspect cell the lower bound, divided by the share of payload on the wire " +
+			"is the line that it fills",
 	}
 	cells := d.byKey()
 	var worst *Cell
@@ -189,8 +189,8 @@ func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric str
 	return !measured
 }
 
-// atLeast returns the number of a cell on which a verdict may rest: the median of a valid one, the lower bound
-// of a suspect one.
+// atLeast returns the number of a cell on which a verdict may rest: the median of a valid one, the lower
+// bound of a suspect one.
 func atLeast(c *Cell, metric string) float64 {
 	v := c.Metrics[metric]
 	if c.Grade == evidence.GradeValid {
@@ -239,8 +239,8 @@ func (d *Document) latencyUse() UseCase {
 	u := UseCase{
 		Use:     "Games and calls while the line is full",
 		Verdict: notMeasured,
-		Rule: "the bufferbloat grade of the path and direction to which TCP adds most, of a suspect cell that " +
-			"of the upper bound: A+ and A are good, B is fair, the rest poor",
+		Rule: "the bufferbloat grade of the path and direction to which TCP adds most, of a suspect cell " +
+			"that of the upper bound: A+ and A are good, B is fair, the rest poor",
 	}
 	cells := d.byKey()
 	most := -1.0

@@ -61,7 +61,8 @@ type Effect struct {
 	// may be over other settings.
 	Apart   bool `json:"settings_apart,omitempty"`
 	Default bool `json:"against_default,omitempty"` // the level that nobody has to set
-	Blocks  int  `json:"blocks"`                    // with Between: runs, or runs that are compared with each other
+	// Blocks counts with Between runs, or runs that are compared with each other.
+	Blocks int `json:"blocks"`
 	// Unused blocks, out of Measured, lack a rate at one of the settings.
 	Unused   int  `json:"unused_blocks,omitempty"`
 	Measured int  `json:"measured_blocks,omitempty"`
@@ -134,8 +135,8 @@ func (e *Effects) Parts() []Effects { return slices.Concat([]Effects{*e}, e.Load
 // counts if all of its settings were measured. Factors that change together are one, "tunnel+mtu": their
 // effects cannot be separated.
 //
-// A verdict rests on an exact test of all within runs together, or of all between runs, and on the interval, by
-// the rule of every comparison: fewer than six blocks, or between runs fewer than six of these, give none.
+// A verdict rests on an exact test of all within runs together, or of all between runs, and on the interval,
+// by the rule of every comparison: fewer than six blocks, or between runs fewer than six of these, give none.
 func FindEffects(observations []Observation, names []string) Effects {
 	m := matrix{observations}
 	names = m.merge(names)
@@ -182,6 +183,56 @@ func (e *Effects) Several() bool {
 	return slices.ContainsFunc(e.Parts(), func(part Effects) bool {
 		return slices.ContainsFunc(part.Main, func(x Effect) bool { return x.Factor != part.Main[0].Factor })
 	})
+}
+
+// UnusedWords says how many blocks the effects and interactions leave out, and why.
+func (e *Effects) UnusedWords() (out []string) {
+	of := map[string][]string{} // factors
+	var texts []string
+	add := func(x Effect, name string) {
+		if x.Unused == 0 {
+			return
+		}
+
+		text := fmt.Sprintf("%d of %d blocks are not used: not every cell of the ratio has a rate there",
+			x.Unused, x.Measured)
+		if of[text] == nil {
+			texts = append(texts, text)
+		}
+
+		if !slices.Contains(of[text], name) {
+			of[text] = append(of[text], name)
+		}
+	}
+	for _, x := range e.Main {
+		add(x, x.Factor)
+	}
+
+	for _, x := range e.Interactions {
+		add(x.Effect, x.Factor+" with "+x.With)
+	}
+
+	for _, text := range texts {
+		out = append(out, strings.Join(of[text], ", ")+": "+text)
+	}
+
+	return out
+}
+
+// Words returns the verdict, and what weakens it.
+func (e *Effect) Words() string {
+	if e.Suspect {
+		return e.Verdict + ", suspect"
+	}
+	return e.Verdict
+}
+
+// AgainstWords names the level that the effect is relative to.
+func (e *Effect) AgainstWords() string {
+	if e.Default {
+		return e.Against + " (default)"
+	}
+	return e.Against
 }
 
 // Found reports whether there is an effect.
@@ -367,8 +418,8 @@ type contrasted struct {
 	suspect  bool
 }
 
-// contrast computes a contrast by block. A run changes the rates of all its cells alike, which cancels where a
-// setting has all cells in one run and their signs add up to zero. Elsewhere the contrast is between runs.
+// contrast computes a contrast by block. A run changes the rates of all its cells alike, which cancels where
+// a setting has all cells in one run and their signs add up to zero. Elsewhere it is between runs.
 func contrast(settings []map[string]Observation, cells []string, signs ...float64) contrasted {
 	out := contrasted{used: map[int]bool{}}
 	sum := map[int]float64{}
@@ -439,7 +490,8 @@ func blocksOf(there map[string]Observation, cells []string) map[int]bool {
 	return all
 }
 
-// byRuns joins the blocks in which the same runs stand against each other, by their median; nil where none do.
+// byRuns joins the blocks in which the same runs stand against each other, by their median; nil where none
+// do.
 func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	var runs []string
 	values := map[string][]float64{}
