@@ -72,7 +72,11 @@ func (v *view) trialName(k *analysis.TrialView) string {
 // trialCell shows the first of the metrics that the trial has.
 func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
 	for _, m := range names {
-		if x, ok := k.Metrics[m]; ok {
+		x, ok := k.Metrics[m]
+		switch {
+		case ok && len(names) == 1: // the column's head names it
+			return TableCell{Text: v.text(m, x)}
+		case ok:
 			return TableCell{Text: v.text(m, x), Long: metrics.Label(m)}
 		}
 	}

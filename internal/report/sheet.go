@@ -65,7 +65,7 @@ func (c *canvas) pixels() Size { return Size{int(c.w + .5), int(c.h + .5)} }
 func (c *canvas) file(pixels Size) string {
 	var used []string
 	for _, s := range c.shapes {
-		used = once(used, strings.Fields(s.class)...)
+		used = once(used, strings.Fields(s.classes())...)
 	}
 
 	style := ""

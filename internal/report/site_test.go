@@ -193,7 +193,7 @@ func wrongReferences(name string, pages map[string]string, c Collection) (wrong 
 		isSource := slices.ContainsFunc(c.Sources, func(s catalogue.Source) bool { return s.URL == link })
 		switch {
 		case m[1] == "href" && (there && fragment == "" || file == "" && ids[fragment] || isSource):
-		case m[1] == "href" && strings.HasPrefix(link, "data:image/svg+xml;base64,"): // a chart to be saved
+		case m[1] == "href" && strings.HasPrefix(link, svgURL): // a chart to be saved
 		default:
 			wrong = append(wrong, "reference "+m[0])
 		}

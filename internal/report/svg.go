@@ -174,6 +174,14 @@ func (c *canvas) svg(attributes, before string) string {
 		before, strings.Join(each(c.shapes, shape.svg), ""))
 }
 
+// classes adds the anchor of a text to its classes.
+func (s shape) classes() string {
+	if s.anchor == "middle" || s.anchor == "end" {
+		return s.class + " " + s.anchor
+	}
+	return s.class
+}
+
 // plain returns a text as it stands in an element or attribute.
 func plain(s string) string { return html.EscapeString(printable(s)) }
 
@@ -202,8 +210,7 @@ func (s shape) svg() string {
 		return fmt.Sprintf(`<rect class="%s" x="%s" y="%s" width="%s" height="%s"%s/>`, s.class, x, y, w, h,
 			unless("0", "rx", r))
 	case "text":
-		return fmt.Sprintf(`<text class="%s" x="%s" y="%s"%s>%s</text>`, s.class, x, y,
-			unless("start", "text-anchor", s.anchor), plain(s.text))
+		return fmt.Sprintf(`<text class="%s" x="%s" y="%s">%s</text>`, s.classes(), x, y, plain(s.text))
 	}
 
 	return "</g>"
