@@ -144,6 +144,47 @@ func TestPictureOfTheUse(t *testing.T) {
 	}
 }
 
+// TestPictureOfAnIdleRouter: a node whose parts were hardly used keeps its box, with the most used part, and
+// words in place of a number are whole.
+func TestPictureOfAnIdleRouter(t *testing.T) {
+	share := func(x float64) *float64 { return &x }
+	const why = "1.6 cores' worth of CPU time went to work unrelated to forwarding"
+	s := stages{
+		{Node: "client", Label: "sender", Utilisation: share(.2)},
+		{Element: "lan", Label: "lan"},
+		{Node: "router", Label: "queue tun1", Utilisation: share(0)},
+		{Node: "router", Label: "conntrack table", Utilisation: share(.001)},
+		{Element: "wan", Label: "wan"},
+		{Node: "server", Label: "receiver", Utilisation: share(.3)},
+		{Node: record.HostNode, Label: "all cores", Utilisation: share(1)},
+		{Node: record.HostNode, Label: "other load", Why: why, Choke: true},
+	}
+	for name, drawing := range map[string]*canvas{
+		"wide":          s.Draw(wideWidth),
+		"narrow":        s.Draw(narrowWidth - 28),
+		"first screen":  strip(s).Draw(widths["half"]),
+		"first, narrow": strip(s).Draw(narrowWidth),
+	} {
+		var words []string
+		for _, x := range drawing.shapes {
+			if x.kind == "text" {
+				words = append(words, x.text)
+			}
+		}
+
+		text := strings.Join(words, " ")
+		for _, want := range []string{"router", "conntrack", why} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the picture lacks %q: %s", name, want, text)
+			}
+		}
+
+		if strings.Contains(text, "…") || strings.Contains(text, "tun1") {
+			t.Errorf("%s: the picture has a cut text, or an idle part: %s", name, text)
+		}
+	}
+}
+
 // TestARefutedFindingIsNotSure: once an experiment has refuted a cause, nobody is told how sure it looked.
 func TestARefutedFindingIsNotSure(t *testing.T) {
 	for by, want := range map[string]string{"": ", 70 % to 90 % sure",

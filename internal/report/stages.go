@@ -33,18 +33,13 @@ func (s stages) groups() (path []stages, shared stages) {
 	return path, shared
 }
 
-// telling leaves out what was hardly used, unless nothing else is known of its node.
+// telling leaves out what was hardly used, but the most used part of a node of which nothing else is known.
 func (s stages) telling() stages {
-	var out stages
-	for i, x := range s {
+	return filter(s, func(x diagnosis.Stage) bool {
 		idle := x.Utilisation != nil && *x.Utilisation < .005 && !x.Choke && !x.Link()
-		before := i > 0 && s[i-1].Node == x.Node
-		after := i+1 < len(s) && s[i+1].Node == x.Node
-		if !idle || !before && !after {
-			out = append(out, x)
-		}
-	}
-	return out
+		same := filter(s, func(y diagnosis.Stage) bool { return y.Node == x.Node })
+		return !idle || stages(same).top() == x
+	})
 }
 
 // short prints a stage's utilisation for a picture.
@@ -122,30 +117,34 @@ func (s stages) name() string {
 // Sizes of the picture.
 const (
 	stageRow  = 34.0
+	stageLine = 14.0 // of a text that does not fit into one
 	stageHead = 24.0
 	linkWide  = 92.0
 )
 
-func (s stages) height() float64 { return stageHead + float64(len(s))*stageRow + 4 }
+// height returns that of a box of some width.
+func (s stages) height(wide float64) float64 {
+	high := stageHead + 4
+	for _, x := range s {
+		high += stageHigh(x, wide-20)
+	}
+	return high
+}
 
 // Draw shows nodes as boxes side by side, or, on a telephone, one below the other.
 func (s stages) Draw(width float64) *canvas {
 	path, shared := s.telling().groups()
-	nodes, tallest := 0, 0.0
-	for _, g := range path {
-		if !g[0].Link() {
-			nodes++
-			tallest = max(tallest, g.height())
-		}
-	}
-
-	links := len(path) - nodes
-	wide := (width - 4 - float64(links)*linkWide) / float64(max(nodes, 1))
+	nodes := filter(path, func(g stages) bool { return !g[0].Link() })
+	links := len(path) - len(nodes)
+	wide := (width - 4 - float64(links)*linkWide) / float64(max(len(nodes), 1))
 	if wide < 130 {
 		return s.drawDown(width)
 	}
 
 	wide = min(wide, 250)
+	tallest := slices.Max(append([]float64{0}, each(nodes, func(g stages) float64 {
+		return g.height(wide)
+	})...))
 	k := &canvas{w: width, h: tallest + 6}
 	x := 2.0
 	for _, g := range path {
@@ -155,14 +154,13 @@ func (s stages) Draw(width float64) *canvas {
 			continue
 		}
 
-		g.box(k, x, (tallest-g.height())/2+2, wide)
+		g.box(k, x, (tallest-g.height(wide))/2+2, wide)
 		x += wide
 	}
 
 	if len(shared) > 0 {
 		k.h += 14
 		shared.strip(k, 2, k.h, x-2)
-		k.h += stageHead + stageRow + 8
 	}
 
 	return k.labelled(s.aria())
@@ -182,13 +180,13 @@ func (s stages) drawDown(width float64) *canvas {
 		}
 
 		g.box(k, 2, k.h, width-4)
-		k.h += g.height()
+		k.h += g.height(width - 4)
 	}
 
 	if len(shared) > 0 {
 		k.h += 14
 		shared.box(k, 2, k.h, width-4)
-		k.h += shared.height()
+		k.h += shared.height(width - 4)
 	}
 
 	k.h += 4
@@ -240,19 +238,44 @@ func (s stages) frame(k *canvas, x, y, wide, high float64) {
 
 // box draws a node with a bar for each of its stages.
 func (s stages) box(k *canvas, x, y, wide float64) {
-	s.frame(k, x, y, wide, s.height())
-	for i, stage := range s {
-		drawStage(k, stage, x+10, y+stageHead+float64(i)*stageRow, wide-20)
+	s.frame(k, x, y, wide, s.height(wide))
+	y += stageHead
+	for _, stage := range s {
+		drawStage(k, stage, x+10, y, wide-20)
+		y += stageHigh(stage, wide-20)
 	}
 }
 
-// strip draws a box whose stages stand side by side.
+// strip draws a box whose stages stand side by side at the foot of a picture; words take more room than
+// numbers.
 func (s stages) strip(k *canvas, x, y, wide float64) {
-	s.frame(k, x, y, wide, stageHead+stageRow+4)
-	each := (wide - 20 + 16) / float64(len(s))
-	for i, stage := range s {
-		drawStage(k, stage, x+10+float64(i)*each, y+stageHead, each-16)
+	const gap = 16
+	room := wide - 20 + gap
+	words := float64(len(filter(s, wordy)))
+	each := room / float64(len(s))
+	if words > 0 {
+		each = min(each, 150)
 	}
+
+	more := (room - each*(float64(len(s))-words)) / max(words, 1)
+	wides := make([]float64, len(s))
+	high := 0.0
+	for i, stage := range s {
+		if wides[i] = each; wordy(stage) {
+			wides[i] = more
+		}
+
+		high = max(high, stageHigh(stage, wides[i]-gap))
+	}
+
+	s.frame(k, x, y, wide, stageHead+high+4)
+	x += 10
+	for i, stage := range s {
+		drawStage(k, stage, x, y+stageHead, wides[i]-gap)
+		x += wides[i]
+	}
+
+	k.h += stageHead + high + 8
 }
 
 // top returns the choke point, or else the stage that was used most.
@@ -276,6 +299,7 @@ type strip stages
 const (
 	stripHigh = 58.0
 	stripNode = 100.0 // that a node would like to have
+	stripEdge = 6.0
 )
 
 // Draw puts the nodes side by side, also on a phone.
@@ -285,20 +309,27 @@ func (s strip) Draw(width float64) *canvas {
 	links := float64(len(path)) - nodes
 	gap := min(max((width-4-stripNode*nodes)/max(links, 1), 10), 64)
 	wide := (width - 4 - gap*links) / max(nodes, 1)
-	k := &canvas{w: width, h: stripHigh + 4}
+	high := stripHigh
+	for _, g := range path {
+		if top := g.top(); !g[0].Link() && (top.Choke || top.Utilisation != nil) {
+			high = max(high, stripHigh+float64(len(smallLabel(top, wide))-1)*stageLine)
+		}
+	}
+
+	k := &canvas{w: width, h: high + 4}
 	x := 2.0
 	for _, g := range path {
 		if !g[0].Link() {
-			g.drawSmall(k, x, 2, wide)
+			g.drawSmall(k, x, wide, high)
 			x += wide
 			continue
 		}
 
 		k.open(stageWords(g[0]) + bracket(g[0].Why))
-		k.line(linkClass(g[0]), x, stripHigh/2, x+gap, stripHigh/2)
+		k.line(linkClass(g[0]), x, high/2, x+gap, high/2)
 		if g[0].Utilisation != nil || g[0].Choke {
-			k.h = stripHigh + 20
-			k.text(textClass("ax", g[0]), "middle", x+gap/2, stripHigh+15,
+			k.h = high + 20
+			k.text(textClass("ax", g[0]), "middle", x+gap/2, high+15,
 				shorten(chokeSign(g[0])+linkText(g[0]), 11.5, gap+wide-8))
 		}
 
@@ -312,23 +343,32 @@ func (s strip) Draw(width float64) *canvas {
 			one.Label += ", shared by all nodes"
 		}
 
-		k.box(marked(one.Choke, "node", " choke"), 2, k.h+4, width-4, stageRow, 6)
+		high := stageHigh(one, width-24)
+		k.box(marked(one.Choke, "node", " choke"), 2, k.h+4, width-4, high, 6)
 		drawStage(k, one, 12, k.h+6, width-24)
-		k.h += stageRow + 6
+		k.h += high + 6
 	}
 
 	return k.labelled(stages(s).aria())
 }
 
-// drawSmall draws a node with its top stage in three lines.
-func (s stages) drawSmall(k *canvas, x, y, wide float64) {
+// smallLabel breaks the label of a stage into lines for a small box.
+func smallLabel(x diagnosis.Stage, wide float64) []string {
+	return broken(chokeSign(x)+x.Label, func(line string) bool {
+		return textWidth(line, 11.5) <= wide-2*stripEdge
+	})
+}
+
+// drawSmall draws a node with its name, and the label and number of its top stage.
+func (s stages) drawSmall(k *canvas, x, wide, high float64) {
+	y := 2.0
 	top := s.top()
 	choked := top.Choke
-	left := x + 6
-	room := wide - 12
+	left := x + stripEdge
+	room := wide - 2*stripEdge
 	k.open(stageWords(top) + bracket(top.Why))
 	defer k.close()
-	k.box(marked(choked, "node", " choke"), x, y, wide, stripHigh-2, 6)
+	k.box(marked(choked, "node", " choke"), x, y, wide, high-2, 6)
 	k.text("v", "start", left, y+15, shorten(s.name(), 12.5, room))
 	if !choked && top.Utilisation == nil {
 		return
@@ -339,11 +379,15 @@ func (s stages) drawSmall(k *canvas, x, y, wide float64) {
 		number = "choke point"
 	}
 
-	k.text(textClass("ax", top), "start", left, y+29, shorten(chokeSign(top)+top.Label, 11.5, room))
-	k.text(textClass("v", top), "start", left, y+43, shorten(number, 12.5, room))
+	for _, l := range smallLabel(top, wide) {
+		y += stageLine
+		k.text(textClass("ax", top), "start", left, y+15, shorten(l, 11.5, room))
+	}
+
+	k.text(textClass("v", top), "start", left, y+29, shorten(number, 12.5, room))
 	if top.Utilisation != nil {
-		k.rect("track", left, y+47, room, 4)
-		k.rect("fill "+fillClass(top), left, y+47, room*min(max(*top.Utilisation, 0), 1), 4)
+		k.rect("track", left, y+33, room, 4)
+		k.rect("fill "+fillClass(top), left, y+33, room*min(max(*top.Utilisation, 0), 1), 4)
 	}
 }
 
@@ -357,23 +401,66 @@ func fillClass(x diagnosis.Stage) string {
 	return "free"
 }
 
+// wordy reports whether a stage has words in place of a number.
+func wordy(x diagnosis.Stage) bool { return x.Choke && x.Utilisation == nil }
+
+// stageWide leaves room for the number of a stage.
+func stageWide(x diagnosis.Stage, wide float64) float64 {
+	if wordy(x) {
+		return wide
+	}
+	return wide - textWidth(short(x), 12.5) - 8
+}
+
+// stageTexts breaks the label of a stage and the words in place of its number into lines.
+func stageTexts(x diagnosis.Stage, wide float64) (label, why []string) {
+	in := func(size, room float64) func(string) bool {
+		return func(line string) bool { return textWidth(line, size) <= room }
+	}
+	size := 11.5
+	if x.Choke { // it is bold
+		size *= boldWider
+	}
+
+	label = broken(chokeSign(x)+x.Label, in(size, stageWide(x, wide)))
+	if wordy(x) {
+		why = broken(x.Why, in(11.5, wide))
+	}
+
+	return label, why
+}
+
+// stageHigh returns the height of a stage.
+func stageHigh(x diagnosis.Stage, wide float64) float64 {
+	label, why := stageTexts(x, wide)
+	lines := len(label) + max(len(why), 1)
+	return stageRow + float64(lines-2)*stageLine
+}
+
 // drawStage draws a label, a number and a bar.
 func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.open(stageWords(x) + bracket(x.Why))
 	defer k.close()
-	number := short(x)
-	label := chokeSign(x) + x.Label
-	if x.Choke && x.Utilisation == nil { // its number is none of a share
-		k.text("ax choke-word", "start", left, y+13, shorten(label, 11.5, wide))
-		k.text("ax", "start", left, y+27, shorten(x.Why, 11.5, wide))
+	label, why := stageTexts(x, wide)
+	if !wordy(x) {
+		k.text(textClass("v", x), "end", left+wide, y+13, short(x))
+	}
+
+	for _, l := range label {
+		k.text(textClass("ax", x), "start", left, y+13, shorten(l, 11.5, stageWide(x, wide)))
+		y += stageLine
+	}
+
+	if wordy(x) {
+		for _, l := range why {
+			k.text("ax", "start", left, y+13, shorten(l, 11.5, wide))
+			y += stageLine
+		}
 		return
 	}
 
-	room := wide - textWidth(number, 12.5) - 8
-	k.text(textClass("ax", x), "start", left, y+13, shorten(label, 11.5, room))
-	k.text(textClass("v", x), "end", left+wide, y+13, number)
-	k.rect("track", left, y+19, wide, 6)
+	k.rect("track", left, y+5, wide, 6)
 	if x.Utilisation != nil {
-		k.rect("fill "+fillClass(x), left, y+19, wide*min(max(*x.Utilisation, 0), 1), 6)
+		k.rect("fill "+fillClass(x), left, y+5, wide*min(max(*x.Utilisation, 0), 1), 6)
 	}
 }

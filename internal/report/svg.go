@@ -235,6 +235,9 @@ func textWidth(s string, size float64) float64 {
 	return w * size
 }
 
+// boldWider is the width of a bold text ÷ that of a plain one.
+const boldWider = 1.13
+
 // shorten cuts text to a width, with an ellipsis.
 func shorten(s string, size, width float64) string {
 	if textWidth(s, size) <= width {
