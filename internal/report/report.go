@@ -148,7 +148,7 @@ type Figure struct {
 	Table              *Table
 	Whisker            string           // what its whiskers show
 	Cells              []*analysis.Cell // that it shows; nil: all
-	Path               bool             // a picture of a path, which shows no numbers of cells
+	Path               bool             // a picture of a path; without cells, of a topology
 	Text               []string         // the same as lines of characters
 	Unsaved            bool             // it is not offered as a file
 }

@@ -232,16 +232,19 @@ func diagnosisSection(v *view, s *Section) {
 		}
 
 		s.add(List{Title: title, Items: shown})
-		l := f.Diagnosis.Ledger
-		if l != nil && len(way{l}.rows()) > 0 {
-			s.add(Figure{
-				ID:    "way",
-				Path:  true,
-				Draw:  way{l},
-				Title: "The way of the packets: " + f.Cell.Label,
-				Caption: "Packets of the window as they are on the wire; a queue's time is its mean " +
-					"backlog ÷ its rate.",
-			})
+		if w := (way{f.Diagnosis.Ledger}); w.Ledger != nil && len(w.rows()) > 0 {
+			if gap := w.gap(); gap != "" {
+				folded = append(folded, items(kindAccounts, Plain, gap)...)
+			} else {
+				s.add(Figure{
+					ID:      "way",
+					Path:    true,
+					Draw:    w,
+					Title:   "Packets at each stage: " + f.Cell.Label,
+					Cells:   []*analysis.Cell{f.Cell},
+					Caption: w.caption(),
+				})
+			}
 		}
 
 		if len(f.Path) > 0 {

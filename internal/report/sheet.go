@@ -94,7 +94,9 @@ func (s sheet) compose(width float64) *canvas {
 			}
 		}
 	}
+	room /= boldWider
 	lines("t title", sheetTitle, s.Title)
+	room = width - 2*sheetEdge
 	lines("ax", 11.5, s.Sub)
 	y += 6
 	x := sheetEdge
@@ -169,12 +171,17 @@ func shortSlug(s string) string {
 
 func (v *view) figureSheet(f Figure) sheet {
 	if f.Path {
+		title := f.Title
+		if f.Cells == nil { // of a topology, which has only its name for a title
+			title = "Path under test: " + title
+		}
+
 		return sheet{
-			Title:   "Path under test: " + f.Title,
+			Title:   title,
 			Sub:     f.Caption,
 			Draw:    f.Draw,
 			Natural: widths["picture"],
-			Foot:    v.footWords(nil),
+			Foot:    v.footWords(f.Cells),
 		}
 	}
 

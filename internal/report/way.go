@@ -25,14 +25,51 @@ func stageName(a diagnosis.Account) string {
 	return a.Element + " " + a.Stage // the queue or filter of a device
 }
 
-// rows lists the stages at which packets of the load's data were counted.
+// rows lists the stages at which packets of the load's data were counted. What the sender gave to its stack
+// is left out where it is no number of packets.
 func (l way) rows() (out []diagnosis.Account) {
-	for _, a := range l.Data {
-		if a.In != nil && a.Out != nil || a.DiedPackets() > 0 || a.WaitedNs > 0 {
-			out = append(out, a)
+	for i, a := range l.Data {
+		if a.In == nil || a.Out == nil {
+			if a.DiedPackets() == 0 && a.WaitedNs == 0 {
+				continue
+			}
+		} else if i == 0 && !balanced(a) {
+			a.In = nil
 		}
+
+		out = append(out, a)
 	}
 	return out
+}
+
+// balanced reports whether the packets that came to a stage are about those that left, died or stayed there:
+// counters are read one after the other.
+func balanced(a diagnosis.Account) bool {
+	return a.In == nil || a.Out == nil ||
+		math.Abs(*a.In-*a.Out-a.DiedPackets()-a.Held) <= max(*a.In/50, 20)
+}
+
+// gap says where packets came or went that no counter explains; "" where the ledger balances.
+func (l way) gap() string {
+	for _, a := range l.rows() {
+		if !balanced(a) {
+			return fmt.Sprintf("no picture: at the %s's %s %s packets came in, %s left and %s died, so its "+
+				"counters do not fit together", a.Node, stageName(a), packetsText(a.In), packetsText(a.Out),
+				unit.Whole(a.DiedPackets()))
+		}
+	}
+	return ""
+}
+
+// caption explains the columns.
+func (l way) caption() string {
+	text := "Packets of the window as they are on the wire. Counters are read one after the other, so in and " +
+		"out may differ a little. A queue's time is its mean backlog ÷ its rate."
+	if len(l.Data) > 0 && !balanced(l.Data[0]) {
+		text += " What went into the sender's network stack is not shown: the kernel counted batches there, " +
+			"before it cut them into packets (GSO), or at other times."
+	}
+	return text
 }
 
 // packetsText prints a number of packets.
@@ -107,7 +144,7 @@ func (l way) Draw(width float64) *canvas {
 	}
 
 	k.h += 4
-	return k.labelled("The way of the packets: " + strings.Join(ledgerLines(l.Ledger), "; "))
+	return k.labelled("Packets at each stage: " + strings.Join(ledgerLines(l.Ledger), "; "))
 }
 
 // stageWordsOf describes a stage in words.

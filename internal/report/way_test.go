@@ -59,3 +59,36 @@ func TestWay(t *testing.T) {
 		}
 	}
 }
+
+// TestBalance: a stage may lose or gain as much as passes between two readings of counters. At the sender a
+// greater difference is a number of batches, which is left out and explained; elsewhere there is no picture.
+func TestBalance(t *testing.T) {
+	stage := func(node string, in, out, died, held float64) diagnosis.Account {
+		a := diagnosis.Account{Node: node, Element: "ip", Stage: diagnosis.StageIP, In: &in, Out: &out, Held: held}
+		if died > 0 {
+			a.Died = []diagnosis.Death{{Packets: died, By: "a rule"}}
+		}
+		return a
+	}
+	for _, test := range []struct {
+		name           string
+		sender, router diagnosis.Account
+		batches, whole bool
+	}{
+		{"readings", stage("client", 312900, 312805, 0, 0), stage("router", 313008, 312709, 0, 0), false, true},
+		{"batches", stage("client", 2939, 312805, 0, 0), stage("router", 313008, 313008, 0, 0), true, true},
+		{"deaths and backlog", stage("client", 650, 650, 0, 0), stage("router", 650, 400, 200, 50), false, true},
+		{"without a reason", stage("client", 650, 650, 0, 0), stage("router", 650, 721, 0, 0), false, false},
+	} {
+		w := way{&diagnosis.Ledger{Data: []diagnosis.Account{test.sender, test.router}}}
+		if batches := w.rows()[0].In == nil; batches != test.batches ||
+			strings.Contains(w.caption(), "batches") != test.batches {
+			t.Errorf("%s: the sender counted batches: got %v and %q, want %v", test.name, batches, w.caption(),
+				test.batches)
+		}
+
+		if gap := w.gap(); (gap == "") != test.whole {
+			t.Errorf("%s: got %q, want a gap: %v", test.name, gap, !test.whole)
+		}
+	}
+}
