@@ -25,20 +25,25 @@ type curvePoint struct {
 	X float64
 }
 
-// Draw puts the levels of X at even distances: they are settings that were chosen, and what lies between
-// them was not measured.
+// maxSpan bounds the ratio of the greatest level to the smallest on a linear axis.
+const maxSpan = 4
+
+// scale places the levels of X, by their logarithm where they span much, and names its axis.
+func (k curves) scale(from, to float64) (at func(float64) float64, name string) {
+	low := k.X[0]
+	high := k.X[len(k.X)-1]
+	if low > 0 && high > maxSpan*low {
+		return logarithmic{low, high, from, to}.at, k.XName + " (logarithmic scale)"
+	}
+	return linear{low, high, from, to}.at, k.XName
+}
+
+// Draw marks the levels of X that were measured.
 func (k curves) Draw(width float64) *canvas {
 	const top, height = 28, 240 // what the axis counts stands above all points
 	left, right := 56.0, 12.0
 	c := &canvas{w: width, h: top + height + 42}
-	x := func(v float64) float64 {
-		for i, level := range k.X {
-			if level == v {
-				return left + 24 + (width-right-left-48)*float64(i)/max(1, float64(len(k.X)-1))
-			}
-		}
-		return left
-	}
+	x, name := k.scale(left+24, width-right-24)
 	high := 0.0
 	for _, l := range k.Lines {
 		for _, p := range l.Points {
@@ -58,7 +63,7 @@ func (k curves) Draw(width float64) *canvas {
 		c.tick("middle", x(level), top+height+17, tickText(unit.Scale{Div: 1}, level))
 	}
 
-	c.text("ax", "start", left, top+height+36, k.XName)
+	c.text("ax", "start", left, top+height+36, name)
 	c.text("ax", "start", left-8, 12, k.YName+", "+s.Unit)
 	for i, l := range k.Lines { // side by side, so that intervals do not lie upon each other
 		aside := 6 * (float64(i) - float64(len(k.Lines)-1)/2)

@@ -70,6 +70,16 @@ func (v *view) setWords(f record.Factors, names []string) string {
 	return strings.Join(parts, " · ")
 }
 
+// unsetWords describes a cell by the named factors, none of which is set in it.
+func (v *view) unsetWords(f record.Factors, names []string) string {
+	return strings.Join(each(names, func(n string) string {
+		if level := f[n]; level != "" {
+			return v.Catalogue.Of(n).Words(level)
+		}
+		return "without " + n
+	}), " · ")
+}
+
 // levels lists the levels of a factor in the order of the cells.
 func levels(cells []*analysis.Cell, name string) []string {
 	return distinct(cells, func(c *analysis.Cell) string { return c.Factors[name] })

@@ -73,8 +73,13 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		}
 
 		class += lineDash(len(k.Lines))
-		k.Lines = append(k.Lines, v.curveLine(byLine[key], d.Name, metric, class, key))
-		legend = append(legend, LegendItem{"line " + class, key})
+		words := key
+		if key == "" && len(order) > 1 {
+			words = v.unsetWords(byLine[key][0].Factors, names)
+		}
+
+		k.Lines = append(k.Lines, v.curveLine(byLine[key], d.Name, metric, class, words))
+		legend = append(legend, LegendItem{"line " + class, words})
 		used = append(used, byLine[key]...)
 		for _, p := range k.Lines[len(k.Lines)-1].Points {
 			k.X = append(k.X, p.X)

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 
@@ -111,6 +112,42 @@ func TestCurvesOfDerivedFactors(t *testing.T) {
 		diff := cmp.Diff(test.want, got)
 		if diff != "" {
 			t.Errorf("%s (-want +got)\n%s", test.name, diff)
+		}
+	}
+}
+
+// TestCurveAxis: levels lie where their numbers are, and each line has a name, also that of cells in which
+// nothing is set.
+func TestCurveAxis(t *testing.T) {
+	var plans []cellPlan
+	for _, nat := range []string{"off", "masquerade"} {
+		for _, mtu := range []string{"1280", "1360", "1420"} {
+			plans = append(plans, cellPlan{factors: base("tunnel", "wireguard", "mtu", mtu, "nat", nat), bps: 8e8,
+				p50: 1e6, p99: 2e6, idle: 1e4})
+		}
+	}
+
+	var s Section
+	curveSection(newView(documentOf(plans, 2)), &s)
+	f := s.Blocks[0].(Figure)
+	got := each(f.Legend, func(l LegendItem) string { return l.Text })
+	if diff := cmp.Diff([]string{"no NAT", "NAT masquerade"}, got); diff != "" {
+		t.Errorf("legend (-want +got)\n%s", diff)
+	}
+
+	for _, test := range []struct {
+		levels []float64
+		want   []float64
+	}{
+		{[]float64{1280, 1360, 1420}, []float64{0, 80.0 / 140, 1}},
+		{[]float64{1, 2, 8}, []float64{0, 1.0 / 3, 1}},
+		{[]float64{0, 1, 8}, []float64{0, 1.0 / 8, 1}},
+	} {
+		at, _ := curves{X: test.levels}.scale(0, 1)
+		for i, level := range test.levels {
+			if got := at(level); math.Abs(got-test.want[i]) > 1e-9 {
+				t.Errorf("%v of %v: got %v, want %v", level, test.levels, got, test.want[i])
+			}
 		}
 	}
 }
