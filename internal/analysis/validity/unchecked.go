@@ -210,7 +210,7 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 
 	var words []string
 	for _, u := range order {
-		in := "any trial"
+		in := "all trials"
 		n := count[u]
 		if n < loads {
 			in = fmt.Sprintf("%d of %d trials", n, loads)
@@ -225,7 +225,7 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 
 	return []record.Caveat{{
 		Kind: "unchecked",
-		Text: "valid says nothing of what was not checked: " +
+		Text: "these could not be checked, so a valid result may have them: " +
 			strings.Join(words, "; "),
 	}}
 }
