@@ -50,7 +50,7 @@ plots. These files are beside the report, or at FILE with the trial's name befor
 
 article is a folder that can be published: a Markdown text with topology, method,
 hardware, results, the bottleneck, a verdict for each use and the limits of the study,
-and its charts as SVG and PNG. It is beside the report, or at FILE. An older article
+its charts as SVG and PNG, the plan, and the cells as CSV. It is beside the report, or at FILE. An older article
 there is replaced.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
@@ -132,7 +132,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	case flentFormat:
 		return p.writeFlent(ctx, doc, o.file)
 	case articleFormat:
-		return p.writeArticle(doc, o.file)
+		return p.writeArticle(ctx, doc, o.file)
 	}
 
 	name, spare := "report.html", ".html"

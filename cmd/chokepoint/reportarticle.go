@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"regexp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
@@ -17,13 +20,13 @@ func articleFolder() folder {
 		mark:   ".chokepoint-article",
 		format: "chokepoint-article/1",
 		what:   "article",
-		files:  regexp.MustCompile(`^(article\.md|charts/[a-z0-9-]+\.(svg|png))$`),
+		files:  regexp.MustCompile(`^(article\.md|plan\.yaml|cells\.csv|charts/[a-z0-9-]+\.(svg|png))$`),
 	}
 }
 
 // writeArticle writes an article into a folder, by default beside the run's report, and prints the name of
 // its text.
-func (p *program) writeArticle(doc *analysis.Document, dir string) error {
+func (p *program) writeArticle(ctx context.Context, doc *analysis.Document, dir string) error {
 	if dir == standard {
 		return app.Usage("name a folder", "an article is a folder, which standard output cannot hold")
 	}
@@ -33,7 +36,16 @@ func (p *program) writeArticle(doc *analysis.Document, dir string) error {
 		return err
 	}
 
-	files, err := report.Article(doc)
+	plan := ""
+	err = p.Dirs.WithRun(ctx, doc.Run.ID, func(_ *store.Store, run record.Run) error {
+		plan = run.Design.Text
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	files, err := report.Article(doc, plan)
 	if err != nil {
 		return err
 	}

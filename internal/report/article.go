@@ -12,9 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ArticleText names the text in the folder of an article. Its pictures are in a folder beside it.
+// Files in the folder of an article. Its pictures are in a folder beside them.
 const (
 	ArticleText = "article.md"
+	planFile    = "plan.yaml"
+	cellsFile   = "cells.csv"
 	chartFolder = "charts/"
 )
 
@@ -22,14 +24,16 @@ const (
 type article struct {
 	markdown
 	v        *view
+	hasPlan  bool // in its folder
 	pictures []File
 	err      error
 }
 
-// Article lays a run out as a folder that can be published as it is: one text in Markdown, and its pictures,
-// each as SVG, which the text shows, and as PNG unless it is too large for that. The text comes first.
-func Article(d *analysis.Document) ([]File, error) {
-	a := &article{v: newView(d)}
+// Article lays a run out as a folder that can be published as it is: one text in Markdown, the cells as CSV,
+// the plan, unless it is "", and the pictures, each as SVG, which the text shows, and as PNG unless it is too
+// large for that. The text comes first.
+func Article(d *analysis.Document, plan string) ([]File, error) {
+	a := &article{v: newView(d), hasPlan: plan != ""}
 	for _, part := range []struct {
 		title string
 		write func(*article)
@@ -53,22 +57,52 @@ func Article(d *analysis.Document) ([]File, error) {
 		return nil, a.err
 	}
 
-	title := "# " + escape(joined(": ", a.v.Run.Plan, a.v.subject())) + "\n\n"
-	text := File{ArticleText, []byte(title + strings.TrimSpace(a.b.String()) + "\n")}
-	return append([]File{text}, a.pictures...), nil
+	cells, err := CSV(d)
+	if err != nil {
+		return nil, err
+	}
+
+	title := "# " + escape(joined(": ", a.v.subject(), "plan "+a.v.Run.Plan)) + "\n\n"
+	files := []File{{ArticleText, []byte(title + strings.TrimSpace(a.b.String()) + "\n")}, {cellsFile, cells}}
+	if a.hasPlan {
+		files = append(files, File{planFile, []byte(plan)})
+	}
+
+	return append(files, a.pictures...), nil
 }
 
-// subject names what was tested: the product, or else the processor of the first router.
+// subject names the device under test: in a person's words, or else the first router by its product and
+// system. A router that is part of a machine is no device.
 func (v *view) subject() string {
+	if v.Run.Device != "" {
+		return v.Run.Device
+	}
+
 	for _, t := range v.Topologies {
 		for _, n := range t.Nodes {
-			i := slices.IndexFunc(v.Environment, func(e record.Environment) bool { return e.Node == n.Name })
-			if n.Router && i >= 0 {
-				return cmp.Or(v.Environment[i].Facts["product"], v.Environment[i].Facts["cpu_model"])
+			node := slices.IndexFunc(v.Nodes, func(x record.NodeFacts) bool { return x.Name == n.Name })
+			at := slices.IndexFunc(v.Environment, func(e record.Environment) bool { return e.Node == n.Name })
+			if !n.Router || node < 0 || at < 0 {
+				continue
+			}
+
+			facts := v.Environment[at].Facts
+			switch x := v.Nodes[node]; {
+			case !x.OwnKernel:
+				return joined(", ", "One machine in all three roles", systemOf(facts))
+			case x.Guest():
+				return joined(", ", "A virtual router", cmp.Or(facts["firmware"], systemOf(facts)))
+			default:
+				return joined(", ", facts["product"], cmp.Or(facts["firmware"], systemOf(facts)))
 			}
 		}
 	}
 	return ""
+}
+
+// systemOf names the operating system of a node.
+func systemOf(facts map[string]string) string {
+	return joined(" ", cmp.Or(facts["distribution"], facts["os"]), facts["distribution_version"])
 }
 
 func (a *article) heading(level, title string) {
@@ -84,10 +118,16 @@ func (a *article) paragraph(text string) {
 	}
 }
 
-// summary answers what was found, and what held the traffic back.
+// summary answers what was measured at all, what was found, and what held the traffic back.
 func (a *article) summary() {
 	h := headOf(a.v)
 	a.paragraph(h.Lead)
+	for _, c := range a.v.Caveats {
+		if slices.Contains(scopes, c.Kind) {
+			a.paragraph(sentences(c.Text))
+		}
+	}
+
 	a.items(h.Alerts)
 	a.points(h.Points)
 	verdicts := a.v.verdictItems()
@@ -127,9 +167,7 @@ var machineFacts = [...]struct {
 		}
 		return rateText("bytes", bytes)
 	}},
-	{"System", func(facts map[string]string) string {
-		return joined(" ", cmp.Or(facts["distribution"], facts["os"]), facts["distribution_version"])
-	}},
+	{"System", systemOf},
 	{"Kernel", fact("kernel")},
 	{"Firmware", fact("firmware")},
 	{"Governor", fact("governor")},
@@ -249,7 +287,6 @@ func (a *article) bottleneck() {
 	s := Section{}
 	diagnosisSection(a.v, &s)
 	a.blocks(filter(s.Blocks, func(b Block) bool { return b.kind() == Figure{}.kind() }))
-	a.paragraph("What was ruled out, each by a number, is printed by chokepoint diagnose.")
 }
 
 // uses writes what the results mean for usual uses, and the rule of each verdict.
@@ -271,7 +308,8 @@ func (a *article) uses() {
 
 	kinds := distinct(a.v.Caveats, caveatKind)
 	if len(kinds) > 0 {
-		a.paragraph("The limits of the study hold for the verdicts too: " + strings.Join(kinds, ", ") + ".")
+		a.paragraph("The limits of this study, below, are limits of these verdicts too: " +
+			strings.Join(kinds, ", ") + ".")
 	}
 
 	a.table(t)
@@ -341,7 +379,14 @@ func (a *article) repeat() {
 	}
 
 	a.fence([]string{v.Run.Command})
-	a.paragraph("All numbers are in the run itself, as chokepoint report --format json and csv write them.")
+	if a.hasPlan {
+		a.line("The plan is beside this text, [" + planFile + "](" + planFile +
+			"): chokepoint run also takes its name.")
+		a.gap()
+	}
+
+	a.line("The numbers of every cell, with their intervals: [" + cellsFile + "](" + cellsFile + ").")
+	a.gap()
 }
 
 // blocks writes blocks of the page as far as a text has room: no panels, and no numbers behind charts.

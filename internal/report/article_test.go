@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // articleDocument returns the sample with what only an article shows.
@@ -22,6 +23,7 @@ func articleDocument() *analysis.Document {
 		}
 	}
 
+	d.Run.Device = "Archer C7"
 	d.Uses = []analysis.UseCase{
 		{Use: "Internet line", Verdict: "enough for lines up to 1.11 Gbit/s", Because: "one cell: 1.05 Gbit/s",
 			Rule: "the slowest cell"},
@@ -35,19 +37,22 @@ var imageForm = regexp.MustCompile(`!\[([^]]+)\]\((charts/[a-z0-9-]+)\.svg\)`)
 // TestArticle: the text has each part, shows each picture with words in its place, and refers to no file that
 // is not in the folder.
 func TestArticle(t *testing.T) {
-	files, err := Article(articleDocument())
+	files, err := Article(articleDocument(), "name: quick\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	text := string(files[0].Content)
-	for _, want := range []string{"# quick", "\n## Summary\n", "\n## Topology\n",
-		"\n## Hardware and software\n", "\n## Method\n", "\n## Results\n", "\n## What held the traffic back\n", "\n## Verdict by use\n",
+	for _, want := range []string{"# Archer C7: plan quick\n", "\n## Summary\n", "\n## Topology\n",
+		"\n## Hardware and software\n", "\n## Method\n", "\n## Results\n", "\n## What held the traffic back\n",
+		"\n## Verdict by use\n",
 		"\n## Limits of this study\n", "\n## How to repeat it\n", "% of baseline", "18.1 % · without tunnel",
 		"% against the default MTU", "90.0 % · MTU 1420",
 		"| Internet line | enough for lines up to 1.11 Gbit/s | one cell: 1.05 Gbit/s |",
 		"- Not measured: Many users.", "shared-cores", "Seed", "8812739501134",
-		"chokepoint run quick --set method.seed=8812739501134"} {
+		"chokepoint run quick --set method.seed=8812739501134",
+		"## Summary\n\nThis machine acting as a router",
+		"share the cores of this machine; a real router has its own.\n\n- ", "[plan.yaml](plan.yaml)", "[cells.csv](cells.csv)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q", want)
 		}
@@ -59,7 +64,12 @@ func TestArticle(t *testing.T) {
 	}
 
 	images := imageForm.FindAllStringSubmatch(text, -1)
-	if len(images) < 4 || len(files) != 1+2*len(images) {
+	csvText, err := CSV(articleDocument())
+	if err != nil || !bytes.Equal(names[cellsFile], csvText) || string(names[planFile]) != "name: quick\n" {
+		t.Errorf("the folder has no plan, or not the cells: %v", err)
+	}
+
+	if len(images) < 4 || len(files) != 3+2*len(images) {
 		t.Errorf("%d pictures in the text, %d files", len(images), len(files))
 	}
 
@@ -74,7 +84,7 @@ func TestArticle(t *testing.T) {
 		}
 	}
 
-	again, err := Article(articleDocument())
+	again, err := Article(articleDocument(), "name: quick\n")
 	if err != nil || !bytes.Equal(files[0].Content, again[0].Content) {
 		t.Errorf("a second text of the same document differs: %v", err)
 	}
@@ -84,7 +94,7 @@ func TestArticle(t *testing.T) {
 // nothing in it is taken for markup.
 func TestArticleOfAnyDocument(t *testing.T) {
 	for name, d := range samples() {
-		files, err := Article(d)
+		files, err := Article(d, "")
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -99,6 +109,49 @@ func TestArticleOfAnyDocument(t *testing.T) {
 			if !strings.Contains(text, escape(c.Text)) {
 				t.Errorf("%s: the caveat %s is missing", name, c.Kind)
 			}
+		}
+	}
+}
+
+// TestSubject: the title of an article is the device, not the processor that carries it.
+func TestSubject(t *testing.T) {
+	facts := map[string]string{"product": "Archer C7", "cpu_model": "MIPS 74Kc", "distribution": "OpenWrt",
+		"distribution_version": "24.10"}
+	for _, test := range []struct {
+		node   record.NodeFacts
+		device string
+		want   string
+	}{
+		{record.NodeFacts{Name: "router"}, "", "One machine in all three roles, OpenWrt 24.10"},
+		{record.NodeFacts{Name: "router", OwnKernel: true, CPUs: record.CPUsVirtual}, "",
+			"A virtual router, OpenWrt 24.10"},
+		{record.NodeFacts{Name: "router", OwnKernel: true, CPUs: record.CPUsOwn}, "", "Archer C7, OpenWrt 24.10"},
+		{record.NodeFacts{Name: "router"}, "my router", "my router"},
+		{record.NodeFacts{Name: "other"}, "", ""},
+	} {
+		d := &analysis.Document{
+			Nodes: []record.NodeFacts{test.node},
+			Topologies: []record.Topology{
+				{Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true}}},
+			},
+			Environment: []record.Environment{{Node: "router", Facts: facts}},
+		}
+		d.Run.Device = test.device
+		if got := newView(d).subject(); got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.node, got, test.want)
+		}
+	}
+}
+
+// TestEscape: nothing in a text is a mention, a formula or markup.
+func TestEscape(t *testing.T) {
+	for text, want := range map[string]string{
+		"@root paid $5 of $10": "@\u2060root paid &#36;5 of &#36;10",
+		"link_mtu@router":      `link\_mtu@router`,
+		"(@team) <b>":          "(@\u2060team) &lt;b&gt;",
+	} {
+		if got := escape(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -178,8 +179,13 @@ func (m *markdown) item(it Item) {
 	m.line("- " + around("**", escape(it.Kind), "**: ") + escape(text))
 }
 
-// escape keeps text from being read as Markdown or HTML.
-func escape(s string) string { return escapes.Replace(printable(s)) }
+// escape keeps text from being read as Markdown, HTML, or what GitHub adds: formulas and mentions.
+func escape(s string) string {
+	return escapes.Replace(mention.ReplaceAllString(printable(s), "$1@\u2060")) // a word joiner, not visible
+}
 
-var escapes = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`,
-	"|", `\|`, "<", "&lt;", ">", "&gt;", "#", `\#`, "~", `\~`, "\n", " ")
+var (
+	mention = regexp.MustCompile(`(^|\W)@`)
+	escapes = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`,
+		"|", `\|`, "<", "&lt;", ">", "&gt;", "#", `\#`, "~", `\~`, "$", "&#36;", "\n", " ")
+)

@@ -122,8 +122,8 @@ func TestCurveAxis(t *testing.T) {
 	var plans []cellPlan
 	for _, nat := range []string{"off", "masquerade"} {
 		for _, mtu := range []string{"1280", "1360", "1420"} {
-			plans = append(plans, cellPlan{factors: base("tunnel", "wireguard", "mtu", mtu, "nat", nat), bps: 8e8,
-				p50: 1e6, p99: 2e6, idle: 1e4})
+			f := base("tunnel", "wireguard", "mtu", mtu, "nat", nat)
+			plans = append(plans, cellPlan{factors: f, bps: 8e8, p50: 1e6, p99: 2e6, idle: 1e4})
 		}
 	}
 

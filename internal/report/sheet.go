@@ -303,7 +303,7 @@ func caveatNames(v *view, cells []*analysis.Cell) string {
 	for _, c := range cells {
 		all = slices.Concat(all, c.Caveats)
 	}
-	return around("; caveats: ", strings.Join(distinct(all, caveatKind), ", "), "")
+	return around("; limits: ", strings.Join(distinct(all, caveatKind), ", "), "")
 }
 
 // dense counts the pixels of a PNG for a unit where no size is asked for, as screens have today; where the

@@ -53,9 +53,9 @@ func balanced(a diagnosis.Account) bool {
 func (l way) gap() string {
 	for _, a := range l.rows() {
 		if !balanced(a) {
-			return fmt.Sprintf("no picture: at the %s's %s %s packets came in, %s left and %s died, so its "+
-				"counters do not fit together", a.Node, stageName(a), packetsText(a.In), packetsText(a.Out),
-				unit.Whole(a.DiedPackets()))
+			return fmt.Sprintf("no picture: at the %s's %s %s packets came in, %s left and %s died, so "+
+				"its counters do not fit together", a.Node, stageName(a), packetsText(a.In),
+				packetsText(a.Out), unit.Whole(a.DiedPackets()))
 		}
 	}
 	return ""
@@ -63,11 +63,11 @@ func (l way) gap() string {
 
 // caption explains the columns.
 func (l way) caption() string {
-	text := "Packets of the window as they are on the wire. Counters are read one after the other, so in and " +
-		"out may differ a little. A queue's time is its mean backlog ÷ its rate."
+	text := "Packets of the window as they are on the wire. Counters are read one after the other, so in " +
+		"and out may differ a little. A queue's time is its mean backlog ÷ its rate."
 	if len(l.Data) > 0 && !balanced(l.Data[0]) {
-		text += " What went into the sender's network stack is not shown: the kernel counted batches there, " +
-			"before it cut them into packets (GSO), or at other times."
+		text += " What went into the sender's network stack is not shown: the kernel counted batches " +
+			"there, before it cut them into packets (GSO), or at other times."
 	}
 	return text
 }

@@ -64,7 +64,14 @@ func TestWay(t *testing.T) {
 // greater difference is a number of batches, which is left out and explained; elsewhere there is no picture.
 func TestBalance(t *testing.T) {
 	stage := func(node string, in, out, died, held float64) diagnosis.Account {
-		a := diagnosis.Account{Node: node, Element: "ip", Stage: diagnosis.StageIP, In: &in, Out: &out, Held: held}
+		a := diagnosis.Account{
+			Node:    node,
+			Element: "ip",
+			Stage:   diagnosis.StageIP,
+			In:      &in,
+			Out:     &out,
+			Held:    held,
+		}
 		if died > 0 {
 			a.Died = []diagnosis.Death{{Packets: died, By: "a rule"}}
 		}
@@ -83,8 +90,8 @@ func TestBalance(t *testing.T) {
 		w := way{&diagnosis.Ledger{Data: []diagnosis.Account{test.sender, test.router}}}
 		if batches := w.rows()[0].In == nil; batches != test.batches ||
 			strings.Contains(w.caption(), "batches") != test.batches {
-			t.Errorf("%s: the sender counted batches: got %v and %q, want %v", test.name, batches, w.caption(),
-				test.batches)
+			t.Errorf("%s: the sender counted batches: got %v and %q, want %v", test.name, batches,
+				w.caption(), test.batches)
 		}
 
 		if gap := w.gap(); (gap == "") != test.whole {
