@@ -398,13 +398,16 @@ packages() {
 
 # packages_twice FLAGS… makes packages from two clones in two folders, and compares their checksums.
 packages_twice() {
-	local try
+	local try began
 	for try in one two; do
 		fresh_clone "$WORK/packages-$try/source"
+		began=$SECONDS
 		go -C "$WORK/packages-$try/source/dist" run . -output "$WORK/packages/$try" "$@"
+		note "making them took $((SECONDS - began)) s"
 		(cd "$WORK/packages/$try" && sha256sum -c SHA256SUMS)
 	done
 	diff "$WORK"/packages/{one,two}/SHA256SUMS || fail "the packages, made twice from the same commit, differ"
+	stat -c 'note: %n: %s bytes' "$WORK"/packages/one/* | sed "s|$WORK/packages/one/||"
 	note "$(wc -l <"$WORK/packages/one/SHA256SUMS") files, made twice, are the same"
 }
 
