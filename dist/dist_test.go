@@ -125,19 +125,39 @@ func contents(t *testing.T, packed io.Reader) map[string]int64 {
 	}
 }
 
+// TestPackageVersion: each version is later than the one before it, as apk, rpm and dpkg order them.
 func TestPackageVersion(t *testing.T) {
+	_, err := exec.LookPath("dpkg")
+	dpkg, before := err == nil, ""
 	for _, tt := range []struct{ version, deb, apk string }{
-		{"1.2.3", "1.2.3", "1.2.3"},
-		{"1.2.3-rc.1", "1.2.3~rc.1", "1.2.3_rc1"},
-		{"0.0.0-20261130154822-8b667f55abcd", "0.0.0~20261130154822.8b667f55abcd", "0.0.0_pre20261130154822"},
-		{"1.2.4-0.20261130154822-8b667f55abcd", "1.2.4~0.20261130154822.8b667f55abcd", "1.2.4_pre20261130154822"},
+		{"0.0.0-20261130154822-8b667f55abcd", "0.0.0~alpha.0.0.20261130154822.8b667f55abcd",
+			"0.0.0_alpha0_git20261130154822"},
+		{"0.0.0-20261130154823-0b667f55abcd", "0.0.0~alpha.0.0.20261130154823.0b667f55abcd",
+			"0.0.0_alpha0_git20261130154823"},
+		{"1.2.3-0.20261130154822-8b667f55abcd", "1.2.3~alpha.0.0.20261130154822.8b667f55abcd",
+			"1.2.3_alpha0_git20261130154822"},
+		{"1.2.3-alpha.1", "1.2.3~alpha.1", "1.2.3_alpha1"},
+		{"1.2.3-alpha.1.0.20261130154822-8b667f55abcd", "1.2.3~alpha.1.0.20261130154822.8b667f55abcd",
+			"1.2.3_alpha1_git20261130154822"},
 		{"1.2.3-later", "1.2.3~later", ""},
+		{"1.2.3-rc.1", "1.2.3~rc.1", "1.2.3_rc1"},
+		{"1.2.3-rc.1.0.20261130154822-8b667f55abcd", "1.2.3~rc.1.0.20261130154822.8b667f55abcd",
+			"1.2.3_rc1_git20261130154822"},
+		{"1.2.3-rc.10", "1.2.3~rc.10", "1.2.3_rc10"},
+		{"1.2.3", "1.2.3", "1.2.3"},
 	} {
 		got, err := packageVersion("deb", tt.version)
 		if err != nil || got != tt.deb {
 			t.Errorf("%s for deb: got %q, %v; want %q", tt.version, got, err, tt.deb)
 		}
 
+		if dpkg && before != "" {
+			if err := exec.Command("dpkg", "--compare-versions", before, "lt", got).Run(); err != nil {
+				t.Errorf("dpkg: want %s before %s: %v", before, got, err)
+			}
+		}
+
+		before = got
 		got, err = packageVersion("apk", tt.version)
 		if got != tt.apk || (err == nil) != (tt.apk != "") {
 			t.Errorf("%s for apk: got %q, %v; want %q", tt.version, got, err, tt.apk)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -191,29 +192,43 @@ func (r *release) write(f format, name string, info *nfpm.Info) error {
 }
 
 var (
-	pseudoVersion = regexp.MustCompile(`(^|\.)([0-9]{14})-[0-9a-f]{12}$`)
+	pseudoVersion = regexp.MustCompile(`^(?:(?:(.+)\.)?0\.)?([0-9]{14})-([0-9a-f]{12})$`)
 	preVersion    = regexp.MustCompile(`^(alpha|beta|rc)\.?([0-9]*)$`)
 )
 
-// packageVersion writes a version of Go's so that package managers order it: early ones before the release.
+// packageVersion writes a version of Go's so that package managers order it: early ones before the release,
+// commits by their time between the tags around them.
 func packageVersion(format, version string) (string, error) {
-	number, before, early := strings.Cut(version, "-")
-	if !early {
+	number, early, isEarly := strings.Cut(version, "-")
+	if !isEarly {
 		return number, nil
 	}
 
+	var time, hash string
+	if commit := pseudoVersion.FindStringSubmatch(early); commit != nil {
+		// rpm orders a number after words
+		early, time, hash = cmp.Or(commit[1], "alpha.0"), commit[2], commit[3]
+	}
+
 	if format != "apk" {
-		return number + "~" + strings.ReplaceAll(before, "-", "."), nil
+		if time != "" {
+			early += ".0." + time + "." + hash
+		}
+
+		return number + "~" + strings.ReplaceAll(early, "-", "."), nil
 	}
 
 	// apk knows a few words alone: https://wiki.alpinelinux.org/wiki/Package_policies
-	if commit := pseudoVersion.FindStringSubmatch(before); commit != nil {
-		return number + "_pre" + commit[2], nil
+	word := preVersion.FindStringSubmatch(early)
+	if word == nil {
+		return "", fmt.Errorf("version %s cannot be written for apk: use alpha, beta or rc and a number",
+			version)
 	}
 
-	if word := preVersion.FindStringSubmatch(before); word != nil {
-		return number + "_" + word[1] + word[2], nil
+	number += "_" + word[1] + word[2]
+	if time != "" {
+		number += "_git" + time
 	}
 
-	return "", fmt.Errorf("version %s cannot be written for apk: use alpha, beta or rc and a number", version)
+	return number, nil
 }
