@@ -288,3 +288,26 @@ func TestWrongArchitecture(t *testing.T) {
 		}
 	}
 }
+
+// TestShallowClone: a clone without its history, which would be packed as another version, is refused.
+func TestShallowClone(t *testing.T) {
+	source, shallow := t.TempDir(), t.TempDir()
+	author := []string{"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b"}
+	for _, args := range [][]string{
+		{"init", "-q"},
+		{"commit", "-q", "--allow-empty", "-m", "1"},
+		{"commit", "-q", "--allow-empty", "-m", "2"},
+		{"clone", "-q", "--depth", "1", "file://" + source, shallow},
+	} {
+		_, err := command(t.Context(), source, author, "git", args...)
+		must(t, err)
+	}
+
+	for dir, want := range map[string]string{source: "go build", shallow: "git fetch --unshallow --tags"} {
+		if _, err := newRelease(t.Context(), dir, t.TempDir(), t.TempDir()); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", dir, err, want)
+		}
+	}
+}

@@ -57,6 +57,16 @@ func newRelease(ctx context.Context, source, work, output string) (*release, err
 			changed)
 	}
 
+	shallow, err := command(ctx, source, nil, "git", "rev-parse", "--is-shallow-repository")
+	if err != nil {
+		return nil, err
+	}
+
+	if string(shallow) != "false\n" {
+		return nil, errors.New("the clone is shallow, so tags that its version depends on may be missing: " +
+			"git fetch --unshallow --tags")
+	}
+
 	stamp, err := command(ctx, source, nil, "git", "log", "-1", "--format=%ct")
 	if err != nil {
 		return nil, err
