@@ -377,8 +377,9 @@ cross_build() {
 	done
 }
 
-# The packages for this architecture, made twice. The deb is installed in a root of Debian's smallest system, runs the
-# default plan there, and is removed: nothing is left, and what the run leaves is in the user's home.
+# The packages for this architecture, made twice. The deb is installed in a root of Debian's smallest system, upgraded,
+# runs the default plan there, and is removed: nothing is left, and what the run leaves is in the user's home. What
+# plays systemctl there keeps what it is asked for.
 packages() {
 	local root="$WORK/root" go arch
 	go=$(go env GOROOT) arch=$(go env GOARCH)
@@ -386,7 +387,11 @@ packages() {
 	packages_twice -programs "linux/$arch" -agents "linux/$arch,linux/mipsle"
 	bare_root "$root"
 	as_root cp "$WORK/packages/one/"chokepoint_*.deb "$root/chokepoint/chokepoint.deb"
+	as_root mkdir -p "$root/run/systemd/system"
+	printf '#!/bin/sh\necho "$*" >>/chokepoint/systemctl\n' >"$WORK/systemctl"
+	as_root install -m 755 "$WORK/systemctl" "$root/usr/bin/systemctl"
 	files_in "$root" >"$WORK/root.before"
+	in_bare "$root" "$go" dpkg -i chokepoint.deb
 	in_bare "$root" "$go" dpkg -i chokepoint.deb
 	in_bare "$root" "$go" dpkg -L chokepoint
 	[[ -x $root/usr/lib/chokepoint/chokepoint-agent-linux-mipsel ]] || fail "no agent for mipsel in the deb"
@@ -394,6 +399,8 @@ packages() {
 	in_bare "$root" "$go" dpkg -P chokepoint
 	files_in "$root" >"$WORK/root.after"
 	diff -u "$WORK/root.before" "$WORK/root.after" || fail "the removed package has left something"
+	printf '%s chokepoint-peer.service\n' try-restart '--quiet --now disable' |
+		diff - <(grep -v '^daemon-reload$' "$root/chokepoint/systemctl") || fail "what the package did to the service"
 }
 
 # packages_twice FLAGS… makes packages from two clones in two folders, and compares their checksums.

@@ -289,6 +289,39 @@ func TestWrongArchitecture(t *testing.T) {
 	}
 }
 
+// TestMaintainerScript: an upgrade restarts a peer that runs, and nothing is ever started.
+func TestMaintainerScript(t *testing.T) {
+	script, err := os.ReadFile("files/installed.sh")
+	must(t, err)
+	dir := t.TempDir()
+	said := filepath.Join(dir, "said")
+	for _, name := range []string{"systemctl", "deb-systemd-invoke"} {
+		fake := "#!/bin/sh\necho ${0##*/} $* >>" + said + "\n"
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(fake), 0o755))
+	}
+
+	const reload = "systemctl daemon-reload\n"
+	const restart = "deb-systemd-invoke try-restart chokepoint-peer.service\n"
+	for _, tt := range []struct{ runs, args, want string }{
+		{dir, "configure", reload},
+		{dir, "configure 1.0", reload + restart},
+		{dir, "abort-upgrade 1.0", reload},
+		{dir, "1", reload},
+		{dir, "2", reload + restart},
+		{dir + "/none", "configure 1.0", ""},
+	} {
+		must(t, os.WriteFile(said, nil, 0o644))
+		text := strings.ReplaceAll(string(script), "/run/systemd/system", tt.runs)
+		run := exec.Command("sh", append([]string{"-ec", text, "postinst"}, strings.Fields(tt.args)...)...)
+		run.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := run.CombinedOutput()
+		must(t, err)
+		if got, err := os.ReadFile(said); err != nil || string(got) != tt.want {
+			t.Errorf("%q: got %q, %v, %s; want %q", tt.args, got, err, out, tt.want)
+		}
+	}
+}
+
 // TestShallowClone: a clone without its history, which would be packed as another version, is refused.
 func TestShallowClone(t *testing.T) {
 	source, shallow := t.TempDir(), t.TempDir()

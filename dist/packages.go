@@ -44,7 +44,7 @@ func (r *release) packProgram(b binary, content []file) error {
 
 		if f.name != "apk" { // Alpine has no systemd
 			info.Scripts = nfpm.Scripts{
-				PostInstall: "files/reload.sh",
+				PostInstall: "files/installed.sh",
 				PreRemove:   "files/stop.sh",
 				PostRemove:  "files/reload.sh",
 			}
