@@ -25,6 +25,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// needs skips a test where a program is not installed.
+func needs(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("no %s here", program)
+	}
+}
+
 // madeRelease is a release of small files, from this test's program, in a folder of its own. at is the time
 // of its files, which must not matter.
 func madeRelease(t *testing.T, at time.Time) (*release, binary) {
@@ -324,6 +332,7 @@ func TestMaintainerScript(t *testing.T) {
 
 // TestShallowClone: a clone without its history, which would be packed as another version, is refused.
 func TestShallowClone(t *testing.T) {
+	needs(t, "git")
 	source, shallow := t.TempDir(), t.TempDir()
 	author := []string{"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
 		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b"}
@@ -342,5 +351,42 @@ func TestShallowClone(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", dir, err, want)
 		}
+	}
+}
+
+// TestSign: ssh-keygen accepts the signature of these checksums by this key, and of no others. New checksums
+// have none.
+func TestSign(t *testing.T) {
+	needs(t, "ssh-keygen")
+	dir := t.TempDir()
+	r := &release{output: dir}
+	key, signers := filepath.Join(dir, "key"), filepath.Join(dir, "signers")
+	_, err := command(t.Context(), dir, nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+	must(t, err)
+	public, err := os.ReadFile(key + ".pub")
+	must(t, err)
+	must(t, os.WriteFile(signers, append([]byte("us "), public...), 0o644))
+	verify := func() error {
+		sums, err := os.Open(r.sums())
+		must(t, err)
+		defer sums.Close()
+		cmd := exec.Command("ssh-keygen", "-Y", "verify", "-n", "chokepoint", "-I", "us", "-f", signers,
+			"-s", r.sums()+".sig")
+		cmd.Stdin = sums
+		return cmd.Run()
+	}
+	for range 2 {
+		must(t, r.writeSums())
+		if _, err := os.Stat(r.sums() + ".sig"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("new checksums: got %v of their signature, want none", err)
+		}
+
+		must(t, r.sign(t.Context(), key))
+		must(t, verify())
+	}
+
+	must(t, os.WriteFile(r.sums(), []byte("others"), 0o644))
+	if verify() == nil {
+		t.Error("other checksums: their signature was accepted")
 	}
 }

@@ -35,6 +35,8 @@ func run(ctx context.Context, args []string) (err error) {
 	programNames := f.String("programs", "", "package the program for these systems only, `OS/ARCH,…` as Go "+
 		"names them")
 	agentNames := f.String("agents", "", "build the agent for these systems only, `OS/ARCH,…`")
+	key := f.String("sign", "", "sign the checksums with this `KEY` of ssh, or with the one that its agent "+
+		"has for this public one")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -63,7 +65,11 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 
-	return r.make(ctx, programs, agents)
+	if err := r.make(ctx, programs, agents); err != nil || *key == "" {
+		return err
+	}
+
+	return r.sign(ctx, *key)
 }
 
 // target is a system and an architecture, as Go names them.

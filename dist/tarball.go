@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -112,9 +113,22 @@ func (r *release) writeSums() error {
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), name)
 	}
 
-	if err := os.WriteFile(filepath.Join(r.output, "SHA256SUMS"), []byte(sums.String()), 0o644); err != nil {
+	if err := os.WriteFile(r.sums(), []byte(sums.String()), 0o644); err != nil {
 		return fmt.Errorf("write the checksums: %w", err)
 	}
 
+	if err := os.Remove(r.sums() + ".sig"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the signature of other checksums: %w", err)
+	}
+
 	return nil
+}
+
+// sums names the file of the checksums.
+func (r *release) sums() string { return filepath.Join(r.output, "SHA256SUMS") }
+
+// sign signs the checksums with a key of ssh. The signature is beside them, in a file of its own.
+func (r *release) sign(ctx context.Context, key string) error {
+	_, err := command(ctx, ".", nil, "ssh-keygen", "-q", "-Y", "sign", "-n", programName, "-f", key, r.sums())
+	return err
 }
