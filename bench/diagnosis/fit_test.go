@@ -49,17 +49,24 @@ func (e example) mechanism() string {
 
 const accepted = .5 // how right a class is that describes a mechanism as well as its own
 
-// known keeps the examples for the next test.
-var known []example
+// known keeps for the next test what reading a recording gave.
+var known struct {
+	examples []example
+	ledgers  []ledger
+}
 
 // examples reads the recorded instances and the trials of the rules' tests.
 func examples(t testing.TB) []example {
-	if known != nil {
-		return known
+	if known.examples == nil {
+		readKnown(t)
 	}
+	return known.examples
+}
 
+func readKnown(t testing.TB) {
 	list, stored := source(t)
-	load(t, list, stored, func(x *aRun, of []recorded) {
+	for x, of := range load(t, list, stored) {
+		known.ledgers = append(known.ledgers, ledgersOf(x, of)...)
 		for _, o := range diagnose(x, slices.DeleteFunc(of, x.disturbed)) {
 			e := example{outcome: o, right: rightOf(o.recorded)}
 			for _, id := range o.Trials {
@@ -69,11 +76,11 @@ func examples(t testing.TB) []example {
 				}
 			}
 
-			known = append(known, e)
+			known.examples = append(known.examples, e)
 		}
-	})
-	known = append(known, fixtures(t)...)
-	return known
+	}
+
+	known.examples = append(known.examples, fixtures(t)...)
 }
 
 // fixtures returns the trials of the rules' tests, where one class limits them.

@@ -10,24 +10,37 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 )
 
-// ledgers calls do with the ledger of each recorded trial that was planted by raw tools.
-func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
-	list, stored := source(t)
-	load(t, list, stored, func(x *aRun, of []recorded) {
-		for _, r := range of {
-			for i := range x.Trials {
-				if !slices.Contains(r.Trials, x.Trials[i].ID) {
-					continue
-				}
+// ledger holds that of a recorded trial that was planted by raw tools.
+type ledger struct {
+	*diagnosis.Ledger
+	of recorded
+}
 
-				j := validity.GradeTrial(&x.Run, &x.Trials[i])
-				l := analysis.Observe(&x.Run, j).Ledger()
-				if l != nil {
-					do(r, l)
-				}
+// ledgers reads those of a recording.
+func ledgers(t *testing.T) []ledger {
+	if known.ledgers == nil {
+		readKnown(t)
+	}
+	return known.ledgers
+}
+
+// ledgersOf returns the ledgers of some trials of a run.
+func ledgersOf(x *aRun, of []recorded) (all []ledger) {
+	for _, r := range of {
+		for i := range x.Trials {
+			if !slices.Contains(r.Trials, x.Trials[i].ID) {
+				continue
+			}
+
+			j := validity.GradeTrial(&x.Run, &x.Trials[i])
+			l := analysis.Observe(&x.Run, j).Ledger()
+			if l != nil {
+				all = append(all, ledger{l, r})
 			}
 		}
-	})
+	}
+
+	return all
 }
 
 // Shares of the recorded trials in which a ledger must balance. Counters are read ten times a second, so that
@@ -43,13 +56,13 @@ const (
 // that died are those that the ends miss, and packets waited in queues for no longer than the RTT grew.
 func TestLedgersBalance(t *testing.T) {
 	var packets, located, queues, notMore, explained count
-	ledgers(t, func(r recorded, l *diagnosis.Ledger) {
+	for _, l := range ledgers(t) {
 		if l.MissedPackets != nil {
 			balances := math.Abs(l.RestPackets) <= diagnosis.Tolerance(l.MissedPackets[1], *l.Data[0].Out)
 			packets.add(balances)
 			located.add(balances || l.RestWhere != "")
 			if !balances {
-				t.Logf("%s: the ends miss %.0f packets, %.0f died, the rest differs %s", r.ID,
+				t.Logf("%s: the ends miss %.0f packets, %.0f died, the rest differs %s", l.of.ID,
 					l.MissedPackets, l.DiedPackets, l.RestWhere)
 			}
 		}
@@ -60,11 +73,12 @@ func TestLedgersBalance(t *testing.T) {
 			notMore.add(l.WaitedNs <= *l.AddedNs+within)
 			explained.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within || l.WaitedWhere != "")
 			if l.WaitedNs > *l.AddedNs+within {
-				t.Logf("%s: %.1f ms were added, packets waited for %.1f ms in queues", r.ID, *l.AddedNs/1e6,
+				t.Logf("%s: %.1f ms were added, packets waited for %.1f ms in queues", l.of.ID, *l.AddedNs/1e6,
 					l.WaitedNs/1e6)
 			}
 		}
-	})
+	}
+
 	t.Logf("packets balance in %s, or are located in %s; the time in queues is at most the added RTT in %s; "+
 		"queues alone explain that in %s, with busy cores %s", packets, located, notMore, queues, explained)
 	for _, x := range []struct {

@@ -2,10 +2,12 @@ package diagnosis_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math"
 	"os"
@@ -113,7 +115,7 @@ func anonymous(run record.Run) record.Run {
 }
 
 // load reads a recording: instances that were not dropped, by their runs.
-func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) {
+func load(t testing.TB, list, stored string) iter.Seq2[*aRun, []recorded] {
 	t.Helper()
 	all, err := readRecorded(list)
 	if err != nil {
@@ -127,58 +129,65 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 		}
 	}
 
-	if stored == packedRuns {
-		err = eachPacked(func(x *aRun) {
-			of := byRun[x.ID]
-			if of != nil {
-				each(x, of)
+	runs := packed()
+	if stored != packedRuns {
+		runs = inStore(t.Context(), stored, slices.Sorted(maps.Keys(byRun)))
+	}
+
+	return func(yield func(*aRun, []recorded) bool) {
+		for x, err := range runs {
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
 
-	st, err := store.OpenReadOnly(t.Context(), stored)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	for _, id := range slices.Sorted(maps.Keys(byRun)) {
-		x, err := rig.ReadRun(t.Context(), st, id)
-		if err != nil {
-			t.Fatal(err)
+			of := byRun[x.ID]
+			if of != nil && !yield(x, of) {
+				return
+			}
 		}
-
-		each(&aRun{Stored: x}, byRun[id])
 	}
 }
 
-// eachPacked reads packedRuns.
-func eachPacked(f func(x *aRun)) error {
-	file, err := os.Open(packedRuns)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	text, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		return err
-	}
-	defer text.Close()
-	for lines := json.NewDecoder(text); ; {
-		var p packedRun
-		err := lines.Decode(&p)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-
+// inStore reads some runs of a store.
+func inStore(ctx context.Context, file string, ids []string) iter.Seq2[*aRun, error] {
+	return func(yield func(*aRun, error) bool) {
+		st, err := store.OpenReadOnly(ctx, file)
 		if err != nil {
-			return err
+			yield(nil, err)
+			return
 		}
+		defer st.Close()
+		for _, id := range ids {
+			x, err := rig.ReadRun(ctx, st, id)
+			if !yield(&aRun{Stored: x}, err) {
+				return
+			}
+		}
+	}
+}
 
-		f(p.unpack())
+// packed reads packedRuns.
+func packed() iter.Seq2[*aRun, error] {
+	return func(yield func(*aRun, error) bool) {
+		file, err := os.Open(packedRuns)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer file.Close()
+		text, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer text.Close()
+		for lines := json.NewDecoder(text); ; {
+			var p packedRun
+			err := lines.Decode(&p)
+			if errors.Is(err, io.EOF) || !yield(p.unpack(), err) {
+				return
+			}
+		}
 	}
 }
 
@@ -204,10 +213,10 @@ func TestPack(t *testing.T) {
 	}
 
 	var kept []recorded
-	load(t, list, stored, func(x *aRun, of []recorded) {
+	for x, of := range load(t, list, stored) {
 		of = slices.DeleteFunc(of, x.disturbed)
 		if len(of) == 0 {
-			return
+			continue
 		}
 
 		before := diagnose(x, of)
@@ -233,7 +242,8 @@ func TestPack(t *testing.T) {
 		}
 
 		kept = append(kept, of...)
-	})
+	}
+
 	if err := w.Close(); err != nil || t.Failed() {
 		t.Fatal("nothing is written", err)
 	}

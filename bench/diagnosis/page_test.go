@@ -1,7 +1,6 @@
 package diagnosis_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"flag"
 	"math"
@@ -113,22 +112,23 @@ func rowsAround(t *record.Table) int {
 	return len(t.T)
 }
 
-// firstRun reads the first run of the committed recording.
-func firstRun(t *testing.T) (record.Run, []record.Trial) {
+// firstRun reads the first run of the recording.
+func firstRun(t testing.TB) (record.Run, []record.Trial) {
 	list, stored := source(t)
-	var first *aRun
-	load(t, list, stored, func(x *aRun, _ []recorded) { first = cmp.Or(first, x) })
-	return first.Run, first.Trials
+	for x := range load(t, list, stored) {
+		return x.Run, x.Trials
+	}
+
+	t.Fatal("the recording has no run")
+	return record.Run{}, nil
 }
 
 // BenchmarkDiagnose times the diagnosis of one trial: its numbers, its validity and the rules.
 func BenchmarkDiagnose(b *testing.B) {
-	list, stored := source(b)
-	var run *aRun
-	load(b, list, stored, func(x *aRun, _ []recorded) { run = cmp.Or(run, x) })
-	trials := slices.DeleteFunc(run.Trials, func(t record.Trial) bool { return t.Row.Kind != record.RowLoad })
+	run, trials := firstRun(b)
+	trials = slices.DeleteFunc(trials, func(t record.Trial) bool { return t.Row.Kind != record.RowLoad })
 	for i := 0; b.Loop(); i++ {
-		analysis.Brief(&run.Run, trials[i%len(trials)])
+		analysis.Brief(&run, trials[i%len(trials)])
 	}
 }
 
@@ -138,10 +138,10 @@ func BenchmarkStored(b *testing.B) {
 	began := time.Now()
 	for b.Loop() {
 		list, stored := source(b)
-		load(b, list, stored, func(x *aRun, _ []recorded) {
+		for x := range load(b, list, stored) {
 			trials += len(x.Trials)
 			x.document()
-		})
+		}
 	}
 
 	b.ReportMetric(float64(time.Since(began).Milliseconds())/float64(max(trials, 1)), "ms/trial")
