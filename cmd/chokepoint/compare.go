@@ -34,7 +34,7 @@ fewer than six runs on either side get no verdict.
 
 Without RUN it compares the latest run with the one before it of the same plan; one RUN
 is compared with the latest other run of its plan. In both cases the newer of the two is
-the second.`,
+the second. RUN may be a file of show --json, from any machine.`,
 		Args:              func(cmd *cobra.Command, args []string) error { return atMost(2, cmd, args) },
 		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

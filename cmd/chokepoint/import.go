@@ -69,6 +69,11 @@ to within two minutes. A new import replaces an earlier one.`,
 				return err
 			}
 			defer in.close()
+			if in.begins(document) {
+				return app.Usage("show, report, compare, effects and diagnose read such a file in place of RUN",
+					"import %s: this is a run's document, by chokepoint", in.name)
+			}
+
 			if !cmd.Flags().Changed("into") && !clockWrong && !in.recorded() {
 				return p.importForeign(cmd.Context(), args, in, o)
 			}
@@ -186,7 +191,16 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 var (
 	ofAgent = regexp.MustCompile(`^\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
 	object  = regexp.MustCompile(`\{\s*"`)
+	// document matches the beginning of the document of show --json.
+	document = regexp.MustCompile(`^\s*\{\s*"format"\s*:\s*"chokepoint/[0-9]+"\s*,\s*"run"`)
 )
+
+// begins reports whether the content has such a beginning.
+func (in *input) begins(form *regexp.Regexp) bool {
+	head := make([]byte, headBytes)
+	n, _ := in.ReadAt(head, 0)
+	return form.Match(head[:n])
+}
 
 // recorded reports whether chokepoint-agent printed it, not another program, and skips what stands before.
 func (in *input) recorded() bool {

@@ -135,6 +135,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return p.writeArticle(ctx, doc, o.file)
 	}
 
+	document, fromFile := strings.CutSuffix(name, ".json")
 	name, spare := "report.html", ".html"
 	switch {
 	case o.format == "png":
@@ -150,6 +151,10 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 			return err
 		}
 		return p.print(string(content))
+	}
+
+	if fromFile && o.file == "" { // the run may be of another machine
+		o.file = document + spare
 	}
 
 	file, create, err := p.Dirs.Place(doc.Run.ID, o.file, name)

@@ -101,8 +101,13 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 	return errors.Join(err, st.Close())
 }
 
-// Document derives the document of a stored run, with the results of experiments on its findings.
+// Document derives the document of a stored run, with the results of experiments on its findings. A name that
+// ends in .json is the file of a document, which may come from another machine.
 func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document, err error) {
+	if isDocumentFile(name) {
+		return readDocument(name)
+	}
+
 	err = d.WithRun(ctx, name, func(st *store.Store, run record.Run) error {
 		doc, err = derive(ctx, st, run)
 		if err == nil {

@@ -97,6 +97,8 @@ func CheckName(name string) error {
 		why = "it is not made of letters, digits, dots, dashes and underscores"
 	case strings.EqualFold(name, latest):
 		why = "this word means the newest run"
+	case strings.HasSuffix(name, ".json"):
+		why = "it looks like a file"
 	case idBegins.MatchString(name):
 		why = "it looks like the id of a run"
 	default:

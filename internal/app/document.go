@@ -1,0 +1,43 @@
+package app
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// maxDocumentBytes bounds the file of a document; that of a soak of a day has a tenth of it.
+const maxDocumentBytes = 256 << 20
+
+// isDocumentFile reports whether a name is that of a file with a document, and not of a stored run.
+func isDocumentFile(name string) bool { return strings.HasSuffix(name, ".json") }
+
+// readDocument reads the file of a document, as show --json prints it. Every error is an ErrUsage.
+func readDocument(file string) (*analysis.Document, error) {
+	const hint = "chokepoint show RUN --json > FILE writes one"
+	data, err := userfile.Read(file, maxDocumentBytes)
+	if err != nil {
+		return nil, Usage(hint, "read the document %s: %v", file, check.Underlying(err))
+	}
+
+	d := &analysis.Document{}
+	if err := json.Unmarshal(data, d); err != nil {
+		return nil, Usage(hint, "read the document %s: %v", file, err)
+	}
+
+	if d.Format != record.Format || d.Run.ID == "" {
+		return nil, Usage(hint, "read the document %s: it has format %q and run %q, want %q and an id", file,
+			d.Format, d.Run.ID, record.Format)
+	}
+
+	// A verdict is named by its first cell.
+	d.Verdicts = slices.DeleteFunc(d.Verdicts, func(v analysis.Verdict) bool { return len(v.Cells) == 0 })
+	d.Catalogue = registry.Catalogue()
+	return d, nil
+}
