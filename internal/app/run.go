@@ -102,6 +102,7 @@ type execution struct {
 
 	store    *store.Store
 	keeper   *store.Keeper // of the trials
+	opened   time.Time     // when it began, or was resumed
 	began    bool          // the run's head is stored
 	journal  *journal.Journal
 	sink     progress.Sink
@@ -170,6 +171,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	after := context.WithoutCancel(ctx)
 	if x.began {
 		waiting, stop := x.unhurried(after)
+		undoErr = errors.Join(undoErr, x.noteOthers(waiting))
 		lost := x.keeper.Settle(waiting, settleTime)
 		if lost != nil {
 			status, reason, runErr = record.RunFailed, lost.Error(), errors.Join(runErr, lost)
@@ -260,6 +262,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 
 // open prepares directories, store, journal and the report's file.
 func (x *execution) open(ctx context.Context) (err error) {
+	x.opened = time.Now()
 	d := x.Dirs
 	if err := Prepare(d.Data, d.State, d.Runtime); err != nil {
 		return err
@@ -307,10 +310,8 @@ func (x *execution) refuseLeftovers() error {
 
 	i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID })
 	if i >= 0 {
-		text := owner(living[i]) + " is active on this machine, too: each of the two measures the " +
-			"other's load"
-		x.note("%s; wait until it has ended", text)
-		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
+		x.note("%s is active on this machine, too; wait until it has ended", owner(living[i]))
+		x.run.Caveats = append(x.run.Caveats, anotherRun(owner(living[i])))
 	}
 
 	var refused error
@@ -339,6 +340,25 @@ func (x *execution) refuseLeftovers() error {
 	}
 
 	return nil
+}
+
+// anotherRun is the caveat of a run that shared the machine with another one.
+func anotherRun(name string) record.Caveat {
+	return record.Caveat{
+		Kind: "another-run",
+		Text: name + " was active on this machine, too: each of the two measured the other's load",
+	}
+}
+
+// noteOthers stores the caveat of a run during which another one began. That one has it since its beginning.
+func (x *execution) noteOthers(ctx context.Context) error {
+	heads, err := x.store.Runs(ctx)
+	for _, h := range heads {
+		if h.Started.After(x.opened) && h.ID != x.run.ID && h.Lab != record.LabImported {
+			return errors.Join(err, x.learnt(ctx, nil, []record.Caveat{anotherRun("run " + h.ID)}))
+		}
+	}
+	return err
 }
 
 // owner describes the owner of a journal: a run by its id, or another command that makes labs, whose id
