@@ -116,19 +116,24 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	}
 
 	here := append(r.v.Places(topologies...), "", factor.Host)
+	changed := slices.ContainsFunc(p.Design.Set, func(set string) bool {
+		return strings.HasPrefix(set, "matrix.") || strings.HasPrefix(set, "include.")
+	})
 	for _, c := range m.listed() {
 		for _, a := range c.axes {
-			_, place := factor.Split(a.factor.Name)
+			name := a.factor.Name
+			_, place := factor.Split(name)
+			used := func(c factor.Cell) bool { _, ok := c[name]; return ok }
 			if !slices.Contains(here, place) {
 				failed = r.note(r.fail(a.at, r.placeHint(place), "%s: no topology of the plan has a place %q",
-					a.factor.Name, place))
+					name, place))
+			} else if why := e.whyDropped(name); why != "" && !changed && !slices.ContainsFunc(all, used) {
+				failed = r.note(r.fail(a.at, "leave it out, or add the levels that it depends on",
+					"%s has no effect in any cell: %s", name, why))
 			}
 		}
 	}
 
-	changed := slices.ContainsFunc(p.Design.Set, func(set string) bool {
-		return strings.HasPrefix(set, "matrix.") || strings.HasPrefix(set, "include.")
-	})
 	for i, x := range m.exclude {
 		switch {
 		case e.excluded[i]:
@@ -304,6 +309,16 @@ func (e *expansion) note(reason string) {
 	}
 
 	e.dropped[reason]++
+}
+
+// whyDropped returns the first reason why cells lack a factor, "" if none was dropped.
+func (e *expansion) whyDropped(name string) string {
+	for _, reason := range e.reasons {
+		if why, ok := strings.CutPrefix(reason, name+": "); ok {
+			return why
+		}
+	}
+	return ""
 }
 
 func (e *expansion) conflict(cell factor.Cell) string {

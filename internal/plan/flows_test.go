@@ -16,6 +16,7 @@ func TestFlowsAndRequests(t *testing.T) {
 		want         map[string]string // of the only cell
 		skipped      string            // the reason instead
 		dropped      string
+		refused      string // the error instead
 	}{
 		{name: "flows", matrix: "{engine: flows}", want: map[string]string{"flow_size": "10000"}},
 		{
@@ -32,16 +33,16 @@ func TestFlowsAndRequests(t *testing.T) {
 			want:   map[string]string{"request_size": "5", "response_size": "1000"},
 		},
 		{
-			name:    "neither",
-			matrix:  "{engine: native, flow_size: 5, connection_rate: 3, request_size: 5}",
+			name:    "neither in some cells",
+			matrix:  "{engine: [native, flows], flow_size: 5, connection_rate: 3}",
 			want:    map[string]string{},
 			dropped: "engine is not flows",
 		},
+		{name: "neither", matrix: "{request_size: 5}", refused: "engine is not requests"},
 		{
 			name:    "spacing of nothing",
 			matrix:  "{engine: flows, arrivals: isochronous}",
-			want:    map[string]string{"flow_size": "10000"},
-			dropped: "connection_rate is not given",
+			refused: "arrivals has no effect in any cell: connection_rate is not given",
 		},
 		{name: "udp", matrix: "{engine: flows, protocol: udp}", skipped: "needs protocol: tcp"},
 		{name: "paced", matrix: "{engine: flows, pacing: 1M}", skipped: "does not pace TCP"},
@@ -53,6 +54,13 @@ func TestFlowsAndRequests(t *testing.T) {
 				var hinted interface{ Hint() string }
 				if !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), tc.skipped) {
 					t.Errorf("got %v, want the hint %q", err, tc.skipped)
+				}
+				return
+			}
+
+			if tc.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.refused) {
+					t.Errorf("got %v, want %q", err, tc.refused)
 				}
 				return
 			}
