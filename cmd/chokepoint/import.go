@@ -70,8 +70,8 @@ to within two minutes. A new import replaces an earlier one.`,
 			}
 			defer in.close()
 			if in.begins(document) {
-				return app.Usage("show, report, compare, effects and diagnose read such a file in place of RUN",
-					"import %s: this is a run's document, by chokepoint", in.name)
+				return app.Usage("show, report, compare, effects and diagnose read such a file in place of "+
+					"RUN", "import %s: this is a run's document, by chokepoint", in.name)
 			}
 
 			if !cmd.Flags().Changed("into") && !clockWrong && !in.recorded() {

@@ -296,6 +296,10 @@ func flagError(cmd *cobra.Command, err error) error {
 		if near != "" {
 			hint = "did you mean --" + near + "?"
 		}
+
+		if strings.Contains(cmd.Use, " -- ") { // a flag of the command to run
+			hint = "usage: " + cmd.UseLine()
+		}
 	}
 
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
@@ -367,6 +371,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	hint := helpHint(cmd)
 	near := nearestCommand(cmd, args[0])
 	_, isPlan := plan.BuiltIn(args[0])
+	planMeant := check.Nearest(args[0], plan.BuiltIns())
 	switch {
 	case isPlan && !cmd.HasParent():
 		hint = fmt.Sprintf("did you mean %s run %s?", cmd.CommandPath(), args[0])
@@ -374,6 +379,8 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		hint = fmt.Sprintf("did you mean %s --%s?", cmd.CommandPath(), args[0])
 	case near != "":
 		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), near)
+	case planMeant != "" && !cmd.HasParent():
+		hint = fmt.Sprintf("did you mean %s run %s?", cmd.CommandPath(), planMeant)
 	}
 
 	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())

@@ -46,7 +46,12 @@ func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	data, err := userfile.Read(name, maxPlanBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, Usage(check.Choice(name, "built-in plans", plan.BuiltIns()),
+		hint := check.Choice(name, "built-in plans", plan.BuiltIns())
+		if _, err := os.Stat(name + ".yaml"); err == nil {
+			hint = "did you mean " + name + ".yaml?"
+		}
+
+		return nil, Usage(hint,
 			"read plan %s: no such file, and no built-in plan has this name", name)
 	case err != nil:
 		return nil, Mark(ErrUsage, fmt.Errorf("read plan %s: %v", name, err))
