@@ -73,7 +73,8 @@ const useLab = "use this `LAB`, started by lab up"
 
 // oneLab makes the flags of labOptions, --attach and --peer exclude each other.
 func oneLab(cmd *cobra.Command) {
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
+		"driver",
 		"queues"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
@@ -85,6 +86,8 @@ func oneLab(cmd *cobra.Command) {
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE`")
 	f.StringVar(&k.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
+	f.StringVar(&k.Package, "kernel-package", "", "boot the kernel of this `PACKAGE` of the distribution, "+
+		"such as linux-image-6.1.0-50-cloud-amd64")
 }
 
 // readFile takes the machines from a lab file, if one is named.
@@ -176,7 +179,7 @@ func (o *labOptions) describe(run *record.Run) {
 		run.Image = &o.image
 	}
 
-	if o.kernel.File != "" {
+	if o.kernel != (record.OwnKernel{}) {
 		run.OwnKernel = &o.kernel
 	}
 
@@ -222,10 +225,10 @@ func (o labOptions) check() error {
 	case o.queues > 1 && arch != "":
 		return app.Usage("--lab local has virtual links of several",
 			"--queues with --lab vm, whose links have one")
-	case o.kernel.File != "" && arch == "":
-		return app.Usage("--lab vm boots the kernel", "--kernel with lab local, whose routers are namespaces")
-	case o.kernel.File != "" && o.image.File != "":
-		return app.Usage("leave out one of them", "--kernel with --image, which has a kernel of its own")
+	case o.kernel != record.OwnKernel{} && arch == "":
+		return app.Usage("--lab vm boots the kernel", "a kernel with lab local, whose routers are namespaces")
+	case o.kernel != record.OwnKernel{} && o.image.File != "":
+		return app.Usage("leave out one of them", "a kernel with --image, which has a kernel of its own")
 	}
 
 	if err := checkKernel(arch, o.kernel); err != nil {
@@ -251,6 +254,14 @@ func (o labOptions) check() error {
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.
 func checkKernel(arch string, k record.OwnKernel) error {
+	if k.Package != "" && k.File != "" {
+		return app.Usage("leave out one of them", "--kernel-package with --kernel")
+	}
+
+	if !vm.PackageName(k.Package) {
+		return app.Usage("apt-cache search linux-image lists them", "%q names no package", k.Package)
+	}
+
 	if k.Modules != "" && k.File == "" {
 		return app.Usage("name the kernel that the modules belong to", "--modules without --kernel")
 	}

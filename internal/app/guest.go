@@ -132,7 +132,14 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 
 // BuildImage builds the guest image of an architecture, unless it has been built already.
 func (a *App) BuildImage(ctx context.Context, arch string, k record.OwnKernel) (vm.Image, error) {
-	r := vm.Recipe{Arch: arch, Kernel: k.File, Modules: k.Modules, Cache: a.Dirs.VMCache(), Say: a.noteText}
+	r := vm.Recipe{
+		Arch:    arch,
+		Package: k.Package,
+		Kernel:  k.File,
+		Modules: k.Modules,
+		Cache:   a.Dirs.VMCache(),
+		Say:     a.noteText,
+	}
 	var err error
 	if r.Program, err = a.AgentProgram(ctx, r.Arch); err != nil {
 		return vm.Image{}, err

@@ -84,6 +84,15 @@ type Run struct {
 	// the measurement, if its files have them.
 	ImportedAt  time.Time `json:"imported,omitzero"`
 	Experiments []string  `json:"experiments,omitempty"` // runs that test its findings
+	Series      *Series   `json:"series,omitempty"`      // of runs in turn that it belongs to
+}
+
+// Series is the place of a run among the runs that measure two versions of the router in turn. Blocks from 1
+// hold one run of each version.
+type Series struct {
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Block   int    `json:"block"`
 }
 
 // Import holds what a node recorded by itself during the run, which did not reach it; it was added to the
@@ -110,10 +119,11 @@ type DiskImage struct {
 	UEFI     bool   `json:"uefi,omitempty"`
 }
 
-// OwnKernel is a user's kernel that the routers of a lab boot: its file and the folder of its modules, "" if
-// it needs none.
+// OwnKernel is the kernel that a user chose for the routers of a lab: a package of the distribution, or a file
+// and the folder of its modules, "" if it needs none.
 type OwnKernel struct {
-	File    string `json:"file"`
+	Package string `json:"package,omitempty"`
+	File    string `json:"file,omitempty"`
 	Modules string `json:"modules,omitempty"`
 }
 

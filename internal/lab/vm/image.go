@@ -36,8 +36,10 @@ type Image struct {
 // Recipe describes what to build an image from.
 type Recipe struct {
 	Arch string // amd64, arm64 or mipsel, see Arches
+	// Package is the kernel's package, "" for the distribution's usual one.
+	Package string
 	// Kernel and Modules are the user's own kernel file and its directory of modules (…/lib/modules/RELEASE,
-	// or "" if it needs none). Without a kernel, the distribution's package is used.
+	// or "" if it needs none). Without a kernel, a package of the distribution is used.
 	Kernel, Modules string
 	Program         string // the guest's program, for linux on Arch; see GuestProgram
 	Cache           string // directory; for this user alone

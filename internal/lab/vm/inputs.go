@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -25,10 +26,24 @@ type resolved struct {
 
 func (r Recipe) resolvedFile() string {
 	name := "packages-" + r.Arch + ".json"
-	if r.Kernel != "" {
-		name = "packages-" + r.Arch + "-own-kernel.json"
+	if r.Kernel+r.Package != "" {
+		name = "packages-" + r.Arch + "-" + cmp.Or(r.Package, "own-kernel") + ".json"
 	}
 	return filepath.Join(r.Cache, name)
+}
+
+// packageName matches the name of a package, see deb-control(5).
+var packageName = regexp.MustCompile(`^([a-z0-9][a-z0-9+.-]+)?$`)
+
+// PackageName reports whether a text can name a package, or is empty.
+func PackageName(name string) bool { return packageName.MatchString(name) }
+
+// kernels lists the packages of which the first that the distribution has holds the kernel.
+func (r Recipe) kernels() []string {
+	if r.Package != "" {
+		return []string{r.Package}
+	}
+	return r.apt().machine.kernels
 }
 
 // apt returns the private root for this architecture.
@@ -45,7 +60,7 @@ func (r Recipe) apt() apt {
 // requestKey returns a hash over the request to the distribution.
 func (r Recipe) requestKey() string {
 	a := r.apt()
-	return keyOf(imageFormat, a.sourcesKey(), a.machine.kernels, programs, present, r.Kernel != "")
+	return keyOf(imageFormat, a.sourcesKey(), r.kernels(), programs, present, r.Kernel != "")
 }
 
 // remembered reads the last resolution, however old, if the request was the same.
@@ -138,7 +153,7 @@ func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	var ask []string
 	if r.Kernel == "" {
-		ask = append(ask, a.machine.kernels...)
+		ask = append(ask, r.kernels()...)
 	}
 
 	for _, p := range programs {
@@ -153,13 +168,14 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	isHere := func(name string) bool { return slices.Contains(have, name) }
 	var want []string
 	if r.Kernel == "" {
-		k := slices.IndexFunc(a.machine.kernels, isHere)
+		kernels := r.kernels()
+		k := slices.IndexFunc(kernels, isHere)
 		if k < 0 {
 			return nil, check.WithHint(fmt.Errorf("find a kernel package: %w: this distribution has none of "+
-				"%s for %s", host.ErrUnsupported, strings.Join(a.machine.kernels, ", "), r.Arch), ownKernel)
+				"%s for %s", host.ErrUnsupported, strings.Join(kernels, ", "), r.Arch), ownKernel)
 		}
 
-		want = append(want, a.machine.kernels[k])
+		want = append(want, kernels[k])
 	}
 
 	for _, p := range programs {

@@ -1,0 +1,127 @@
+package comparison
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// VersionBlocks is the number of blocks in which two versions are measured before there is a verdict, and
+// again before a change is one.
+const VersionBlocks = statistics.MinInterval
+
+// smallestChange is the smallest relative change of a median that is worth repeating the measurement for.
+const smallestChange = 0.01
+
+// Versions holds a metric of a cell in two versions of a router, by block. Blocks after the first
+// VersionBlocks repeat the measurement.
+type Versions struct {
+	Factors  record.Factors
+	Metric   string
+	Old, New map[int]float64
+}
+
+// OfVersions compares the new version with the old one, block by block. A change is called one only if each of
+// the first six blocks shows it, its median exceeds 1 %, and six more blocks all show it again: bad nights and
+// single spikes then hardly ever pass, as they do with a test of one night's data. The p-value is corrected
+// for all comparisons.
+func OfVersions(all []Versions) []Comparison {
+	out := []Comparison{}
+	var family []map[int]float64
+	for _, v := range all {
+		logs := logRatios(v.New, v.Old)
+		if len(logs) == 0 {
+			continue
+		}
+
+		c := ratioOf(statistics.ByBlock(logs))
+		c.Metric = v.Metric
+		c.Factors, c.Against = v.Factors, v.Factors
+		c.Name = "of the old version"
+		a, b := statistics.Median(statistics.ByBlock(v.Old)), statistics.Median(statistics.ByBlock(v.New))
+		c.A, c.B = &a, &b
+		out = append(out, c)
+		family = append(family, logs)
+	}
+
+	testPairs(out, family)
+	for i := range out {
+		out[i].repeated(family[i])
+	}
+
+	return out
+}
+
+// repeated turns the verdict of a test into that of the rule: first seen by all blocks, then seen again.
+func (c *Comparison) repeated(logs map[int]float64) {
+	if c.N < statistics.MinInterval || c.Verdict == statistics.SameWithin {
+		return
+	}
+
+	first, again := map[int]float64{}, map[int]float64{}
+	for block, d := range logs {
+		if block <= VersionBlocks {
+			first[block] = d
+		} else {
+			again[block] = d
+		}
+	}
+
+	seen, repeat := oneSided(first), oneSided(again)
+	different := c.Verdict == statistics.Different
+	c.Verdict = statistics.CannotTell
+	switch {
+	case seen == 0 && different:
+		c.Why = "the first blocks do not all show it; " + c.Why
+	case seen == 0:
+	case len(again) < VersionBlocks:
+		c.Why = fmt.Sprintf("the first %d blocks all show it; it was not repeated", len(first))
+	case repeat != seen:
+		c.Why = fmt.Sprintf("the first %d blocks all show it, the repeat does not: not reproducible",
+			len(first))
+	case different:
+		c.Verdict, c.Why = statistics.Different, ""
+	default:
+		c.Why = fmt.Sprintf("all blocks show it, p = %s", unit.Significant(c.PValue, 2))
+	}
+}
+
+// Unrepeated reports whether a comparison of a first phase shows a change that a repeat must confirm.
+func (v Versions) Unrepeated() bool { return oneSided(logRatios(v.New, v.Old)) != 0 }
+
+// oneSided returns the sign of a change that enough blocks all show and that is large enough, or 0.
+func oneSided(logs map[int]float64) int {
+	values := statistics.ByBlock(logs)
+	if len(values) < VersionBlocks || math.Abs(statistics.Median(values)) < math.Log1p(smallestChange) {
+		return 0
+	}
+
+	sign := 1
+	if values[0] < 0 {
+		sign = -1
+	}
+
+	for _, x := range values {
+		if x*float64(sign) <= 0 {
+			return 0
+		}
+	}
+
+	return sign
+}
+
+// VersionMetrics lists the metrics on which a cell of two versions is compared: rates, and the latency that
+// the load adds to.
+func VersionMetrics(f record.Factors) []string {
+	rate := metrics.Goodput
+	if factor.Protocol.Is(f, factor.UDP) {
+		rate = metrics.PacketRate
+	}
+	return []string{rate, metrics.ThroughputNDR, metrics.ThroughputPDR, metrics.ConnectionsNDR,
+		metrics.ConnectionsPDR, metrics.CipherRate, metrics.RTTLoaded}
+}

@@ -1,0 +1,211 @@
+package analysis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// VersionBlock holds the runs that measured two versions of a router in one block, one after the other.
+type VersionBlock struct {
+	Block    int // from 1
+	Old, New *Document
+}
+
+// CompareVersions compares two versions of a router that were measured in turn, see comparison.OfVersions.
+// The result has the form of a comparison of two runs. Its changes are those between the versions that every
+// block recorded.
+func CompareVersions(old, newer string, blocks []VersionBlock) *RunComparison {
+	c := &RunComparison{
+		Format:      record.Format,
+		A:           blocks[0].Old.Run,
+		B:           blocks[0].New.Run,
+		Changes:     changes(blocks[0].Old, blocks[0].New),
+		Comparisons: comparison.OfVersions(versionValues(blocks)),
+		Regressions: []Regression{},
+		Metrics:     blocks[0].Old.Metrics,
+	}
+	c.A.Name, c.B.Name = old, newer
+	for _, b := range blocks[1:] {
+		here := changes(b.Old, b.New)
+		c.Changes = slices.DeleteFunc(c.Changes, func(x Change) bool { return !slices.Contains(here, x) })
+	}
+
+	c.Changes = slices.DeleteFunc(c.Changes, func(x Change) bool { return x.Name == string(factor.Firmware) })
+	for i := range c.Comparisons {
+		x := &c.Comparisons[i]
+		x.GradeA, x.GradeB = usualGrade(blocks, x.Factors, false), usualGrade(blocks, x.Factors, true)
+	}
+
+	used := map[string]bool{}
+	for _, x := range c.Comparisons {
+		used[x.Metric] = true
+	}
+
+	c.Metrics = pick(c.Metrics, used)
+	c.Regressions = append(c.Regressions, worse(c)...)
+	c.Summary = versionWords(c, blocks)
+	return c
+}
+
+// VersionLabels names the cells that both versions have by the keys of their factors.
+func VersionLabels(blocks []VersionBlock) map[string]string {
+	labels := map[string]string{}
+	for _, b := range blocks {
+		for i := range b.Old.Cells {
+			cell := &b.Old.Cells[i]
+			labels[sameOfVersions(cell.Factors).Key()] = cell.Label
+		}
+	}
+	return labels
+}
+
+// ChangesSeen reports whether the first blocks show a change that must be repeated before it is one.
+func ChangesSeen(blocks []VersionBlock) bool {
+	return slices.ContainsFunc(versionValues(blocks), comparison.Versions.Unrepeated)
+}
+
+// versionValues returns what both versions measured, by cell and metric. The level of factor firmware is the
+// version and no part of the cell.
+func versionValues(blocks []VersionBlock) (out []comparison.Versions) {
+	at := map[string]int{}
+	for _, b := range blocks {
+		for side, d := range []*Document{b.Old, b.New} {
+			for i := range d.Cells {
+				cell := &d.Cells[i]
+				if cell.Runs == 0 {
+					continue
+				}
+
+				f := sameOfVersions(cell.Factors)
+				for _, m := range comparison.VersionMetrics(f) {
+					value, ok := cell.Metrics[m]
+					if !ok {
+						continue
+					}
+
+					key := f.Key() + "\x00" + m
+					k, known := at[key]
+					if !known {
+						k = len(out)
+						at[key] = k
+						out = append(out, comparison.Versions{
+							Factors: f,
+							Metric:  m,
+							Old:     map[int]float64{},
+							New:     map[int]float64{},
+						})
+					}
+
+					if side == 0 {
+						out[k].Old[b.Block] = value.Median
+					} else {
+						out[k].New[b.Block] = value.Median
+					}
+				}
+			}
+		}
+	}
+
+	return out
+}
+
+func sameOfVersions(f record.Factors) record.Factors {
+	out := record.Factors{}
+	for name, level := range f {
+		if name != string(factor.Firmware) {
+			out[name] = level
+		}
+	}
+	return out
+}
+
+// usualGrade returns the grade that a cell has in most blocks.
+func usualGrade(blocks []VersionBlock, f record.Factors, newer bool) string {
+	suspect, all := 0, 0
+	for _, b := range blocks {
+		d := b.Old
+		if newer {
+			d = b.New
+		}
+
+		for i := range d.Cells {
+			if sameOfVersions(d.Cells[i].Factors).Key() != f.Key() || d.Cells[i].Runs == 0 {
+				continue
+			}
+
+			all++
+			if d.Cells[i].Grade != evidence.GradeValid {
+				suspect++
+			}
+		}
+	}
+
+	if 2*suspect > all {
+		return evidence.GradeSuspect
+	}
+
+	return evidence.GradeValid
+}
+
+// versionWords says what changed, in one sentence, and what else differs.
+func versionWords(c *RunComparison, blocks []VersionBlock) []string {
+	labels := VersionLabels(blocks)
+	worst := map[string]bool{}
+	for _, r := range c.Regressions {
+		worst[r.Factors.Key()+r.Metric] = true
+	}
+
+	var worse, better []string
+	same, unclear := 0, 0
+	for _, x := range c.Comparisons {
+		switch {
+		case x.Verdict == statistics.Different && worst[x.Factors.Key()+x.Metric]:
+			worse = append(worse, labels[x.Factors.Key()]+": "+changeWords(x))
+		case x.Verdict == statistics.Different:
+			better = append(better, labels[x.Factors.Key()]+": "+changeWords(x))
+		case strings.HasPrefix(x.Verdict, statistics.Same):
+			same++
+		default:
+			unclear++
+		}
+	}
+
+	list := func(what string, changed []string) string {
+		if len(changed) == 0 {
+			return what + " in none"
+		}
+		return fmt.Sprintf("%s in %d (%s)", what, len(changed), strings.Join(changed, "; "))
+	}
+	text := fmt.Sprintf("%s against %s, %s: of %s it is %s, %s, the same within ±2 %% in %d; %d cannot tell.",
+		c.B.Name, c.A.Name, unit.Count(len(blocks), "block"), unit.Count(len(c.Comparisons), "comparison"),
+		list("worse", worse), list("better", better), same, unclear)
+	causes := causesOf(c.Changes)
+	if len(worse)+len(better) == 0 || len(causes) == 0 {
+		return []string{text}
+	}
+
+	return []string{text, fmt.Sprintf("What differs between the versions in every block, and can be the "+
+		"cause: %s.", strings.Join(causes, "; "))}
+}
+
+// changeWords gives a change with its interval.
+func changeWords(x comparison.Comparison) string {
+	percent := func(ratio float64) string {
+		sign := "+"
+		if ratio < 1 {
+			sign = "−"
+		}
+		return sign + unit.Percent(max(ratio-1, 1-ratio))
+	}
+	return fmt.Sprintf("%s %s, %s to %s", metrics.Label(x.Metric), percent(x.Ratio), percent(x.Low),
+		percent(x.High))
+}

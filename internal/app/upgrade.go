@@ -1,0 +1,181 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// RouterVersion is one of two versions of a router's software: what a virtual router boots, or a level of the
+// factor firmware, which the lab file installs on a real one.
+type RouterVersion struct {
+	Name     string
+	Image    *record.DiskImage
+	Kernel   *record.OwnKernel
+	Firmware string
+}
+
+// UpgradeOptions say what to measure and where.
+type UpgradeOptions struct {
+	Plan     PlanRequest      // a block has one run of it with each version
+	On       record.Run       // head of a run with the lab
+	Versions [2]RouterVersion // the old and the new one
+	ID       string           // of the measurements to go on with; "": new ones
+}
+
+// Upgrade measures two versions of a router in blocks: in each, both versions in random order, each in a run
+// of its own with a freshly booted router. If six blocks show a change, six more repeat the measurement. It
+// can be ended at any time and goes on with the same options and the id.
+//
+// It returns nil if no block is complete. An error comes with the comparison of what has been measured. labels
+// names the cells by the keys of their factors.
+func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c *analysis.RunComparison,
+	labels map[string]string, err error) {
+	id := o.ID
+	if id == "" {
+		id = NewID()
+	}
+
+	blocks, err := a.measured(ctx, id, o)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	most := comparison.VersionBlocks
+	for block := 1; block <= most && err == nil; block++ {
+		i := slices.IndexFunc(blocks, func(b analysis.VersionBlock) bool { return b.Block == block })
+		if i < 0 {
+			i = len(blocks)
+			blocks = append(blocks, analysis.VersionBlock{Block: block})
+		}
+
+		err = a.measureBlock(ctx, id, o, &blocks[i])
+		seen := block == comparison.VersionBlocks && err == nil && analysis.ChangesSeen(blocks)
+		if seen {
+			a.note("all blocks show a change: %d more repeat the measurement", comparison.VersionBlocks)
+			most += comparison.VersionBlocks
+		}
+	}
+
+	if err != nil {
+		err = check.WithHint(err, "the same command with --resume "+id+" goes on")
+	}
+
+	slices.SortFunc(blocks, func(a, b analysis.VersionBlock) int { return a.Block - b.Block })
+	complete := slices.DeleteFunc(blocks, func(b analysis.VersionBlock) bool {
+		return b.Old == nil || b.New == nil
+	})
+	if len(complete) == 0 {
+		return nil, nil, err
+	}
+
+	return analysis.CompareVersions(o.Versions[0].Name, o.Versions[1].Name, complete),
+		analysis.VersionLabels(complete), err
+}
+
+// measureBlock makes the runs that a block lacks.
+func (a *App) measureBlock(ctx context.Context, id string, o UpgradeOptions, b *analysis.VersionBlock) error {
+	source := fnv.New64a()
+	fmt.Fprint(source, id, b.Block)
+	random := rand.New(rand.NewPCG(source.Sum64(), 0))
+	seed := random.Uint32()
+	for _, side := range random.Perm(len(o.Versions)) {
+		into := []**analysis.Document{&b.Old, &b.New}[side]
+		if *into != nil {
+			continue
+		}
+
+		v := o.Versions[side]
+		a.note("block %d: %s", b.Block, v.Name)
+		request := o.Plan
+		request.Sets = append(slices.Clone(request.Sets), fmt.Sprint("method.seed=", seed))
+		if v.Firmware != "" {
+			request.Sets = append(request.Sets, "matrix.firmware="+v.Firmware)
+		}
+
+		pl, err := request.ReadFitting(Peer{})
+		if err != nil {
+			return err
+		}
+
+		x := again{App: a, on: o.On}
+		head := x.head(pl)
+		head.Image, head.OwnKernel = v.Image, v.Kernel
+		head.Series = &record.Series{ID: id, Version: v.Name, Block: b.Block}
+		result, err := a.Run(ctx, pl, head, RunOptions{})
+		if err != nil {
+			return fmt.Errorf("block %d, %s: %w", b.Block, v.Name, err)
+		}
+
+		*into = result.Document
+	}
+
+	return nil
+}
+
+// measured reads the finished runs of earlier measurements, by block.
+func (a *App) measured(ctx context.Context, id string, o UpgradeOptions) (out []analysis.VersionBlock,
+	err error) {
+	if o.ID == "" {
+		return nil, nil
+	}
+
+	heads, err := a.Dirs.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	found := false
+	for _, h := range heads {
+		var s *record.Series
+		if h.Damaged != "" || h.Status != record.RunDone {
+			continue
+		}
+
+		err := a.Dirs.WithRun(ctx, h.ID, func(_ *store.Store, run record.Run) error {
+			s = run.Series
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+
+		if s == nil || s.ID != id {
+			continue
+		}
+
+		side := slices.IndexFunc(o.Versions[:], func(v RouterVersion) bool { return v.Name == s.Version })
+		if side < 0 {
+			return nil, Usage("name the same versions as before", "resume %s: it measured version %s", id,
+				s.Version)
+		}
+
+		d, err := a.Dirs.Document(ctx, h.ID)
+		if err != nil {
+			return nil, err
+		}
+
+		found = true
+		i := slices.IndexFunc(out, func(b analysis.VersionBlock) bool { return b.Block == s.Block })
+		if i < 0 {
+			i = len(out)
+			out = append(out, analysis.VersionBlock{Block: s.Block})
+		}
+
+		*[]**analysis.Document{&out[i].Old, &out[i].New}[side] = d
+	}
+
+	if !found {
+		return nil, Usage("chokepoint list shows the runs", "resume %s: no finished run belongs to it", id)
+	}
+
+	return out, nil
+}
