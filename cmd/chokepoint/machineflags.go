@@ -46,8 +46,8 @@ var machineFlags = [...]string{"client", "router", "server", "client-address", "
 // addMachines gives a command that has a lab the flags of machines instead of it.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
 	addMachineFlags(cmd.Flags(), m)
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package", "queues", "attach",
-		"peer"} {
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
+		"queues", "attach", "peer"} {
 		for _, machine := range machineFlags {
 			if cmd.Flags().Lookup(name) != nil && (name != "lab" || machine != acceptNew) {
 				cmd.MarkFlagsMutuallyExclusive(name, machine)

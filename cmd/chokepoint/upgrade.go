@@ -43,8 +43,8 @@ command, or you, install on the router.
 Every run is stored. A command that was interrupted goes on with --resume.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return app.Usage("chokepoint upgrade --lab vm OLD NEW", "upgrade: want two versions, and a plan "+
-					"if it is not quick")
+				return app.Usage("chokepoint upgrade --lab vm OLD NEW",
+					"upgrade: want two versions, and a plan if it is not quick")
 			}
 			return nil
 		},

@@ -60,7 +60,8 @@ func TestCompareVersions(t *testing.T) {
 	}
 
 	if len(c.Regressions) != 1 || c.A.Name != "6.1" || c.B.Name != "6.12" {
-		t.Errorf("got %+v of %s and %s, want one regression of 6.1 and 6.12", c.Regressions, c.A.Name, c.B.Name)
+		t.Errorf("got %+v of %s and %s, want one regression of 6.1 and 6.12", c.Regressions, c.A.Name,
+			c.B.Name)
 	}
 
 	if len(c.Changes) != 1 || c.Changes[0].Name != "kernel on router" {

@@ -35,8 +35,8 @@ type UpgradeOptions struct {
 // of its own with a freshly booted router. If six blocks show a change, six more repeat the measurement. It
 // can be ended at any time and goes on with the same options and the id.
 //
-// It returns nil if no block is complete. An error comes with the comparison of what has been measured. labels
-// names the cells by the keys of their factors.
+// It returns nil if no block is complete. An error comes with the comparison of what has been measured.
+// labels names the cells by the keys of their factors.
 func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c *analysis.RunComparison,
 	labels map[string]string, err error) {
 	id := o.ID

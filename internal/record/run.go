@@ -119,8 +119,8 @@ type DiskImage struct {
 	UEFI     bool   `json:"uefi,omitempty"`
 }
 
-// OwnKernel is the kernel that a user chose for the routers of a lab: a package of the distribution, or a file
-// and the folder of its modules, "" if it needs none.
+// OwnKernel is the kernel that a user chose for the routers of a lab: a package of the distribution, or a
+// file and the folder of its modules, "" if it needs none.
 type OwnKernel struct {
 	Package string `json:"package,omitempty"`
 	File    string `json:"file,omitempty"`

@@ -26,10 +26,10 @@ type Versions struct {
 	Old, New map[int]float64
 }
 
-// OfVersions compares the new version with the old one, block by block. A change is called one only if each of
-// the first six blocks shows it, its median exceeds 1 %, and six more blocks all show it again: bad nights and
-// single spikes then hardly ever pass, as they do with a test of one night's data. The p-value is corrected
-// for all comparisons.
+// OfVersions compares the new version with the old one, block by block. A change is called one only if each
+// of the first six blocks shows it, its median exceeds 1 %, and six more blocks all show it again: bad nights
+// and single spikes then hardly ever pass, as they do with a test of one night's data. The p-value is
+// corrected for all comparisons.
 func OfVersions(all []Versions) []Comparison {
 	out := []Comparison{}
 	var family []map[int]float64
