@@ -583,7 +583,7 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 	for i, level := range levels {
 		others := levels[:i]
 		if slices.Contains(levels, usual) {
-			others = append([]string{usual}, without(others, usual)...)
+			others = append([]string{usual}, otherThan(usual, others)...)
 		}
 
 		if level == usual {
@@ -605,7 +605,7 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 	return out
 }
 
-func without(levels []string, level string) []string {
+func otherThan(level string, levels []string) []string {
 	return slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return l == level })
 }
 
