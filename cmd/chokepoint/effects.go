@@ -164,11 +164,11 @@ func runsText(e model.Effects, width int) string {
 	}
 
 	if len(names) > 0 {
-		text += wrapped(width, list(distinct(names))+": differs between runs only, so each run counts once, "+
+		text += folded(width, list(distinct(names))+": differs between runs only, so each run counts once, "+
 			"in interactions too, and the ratio contains whatever else changed")
 	}
 
-	return text + wrapped(width, each(e.Differs, func(s string) string { return "also differs: " + s })...)
+	return text + folded(width, each(e.Differs, func(s string) string { return "also differs: " + s })...)
 }
 
 // effectsText lays out the effects of one part in a width (0: any), each paragraph below an empty line.
@@ -186,17 +186,17 @@ func effectsText(e model.Effects, width int) string {
 	}
 
 	for _, name := range distinct(apart) {
-		b.WriteString(wrapped(width, name+": no setting has all levels: each ratio is of other settings, "+
+		b.WriteString(folded(width, name+": no setting has all levels: each ratio is of other settings, "+
 			"and does not compare with the next"))
 	}
 
-	b.WriteString(wrapped(width, e.UnusedWords()...))
+	b.WriteString(folded(width, e.UnusedWords()...))
 	if slices.ContainsFunc(e.Main, func(x model.Effect) bool { return x.Suspect }) {
-		b.WriteString(wrapped(width, "suspect: a cell of the ratio is; chokepoint show --full has the "+
+		b.WriteString(folded(width, "suspect: a cell of the ratio is; chokepoint show --full has the "+
 			"reasons"))
 	}
 
-	b.WriteString(wrapped(width, each(e.Interactions, func(x model.Interaction) string {
+	b.WriteString(folded(width, each(e.Interactions, func(x model.Interaction) string {
 		if x.Suspect {
 			return x.Text() + "; suspect"
 		}
@@ -249,7 +249,7 @@ func mainText(effects []model.Effect, width int) string {
 		return text
 	}
 
-	return strings.TrimPrefix(wrapped(width, sentences...), "\n")
+	return strings.TrimPrefix(folded(width, sentences...), "\n")
 }
 
 // chartText draws a chart with bars that leave room for their names and rates.
@@ -273,7 +273,7 @@ func chartText(e model.Effects, c model.Chart, width int) string {
 		}
 	}
 
-	return wrapped(width, "rate by "+strings.Join(c.Factors, " and ")+settingsOf(c)) + text
+	return folded(width, "rate by "+strings.Join(c.Factors, " and ")+settingsOf(c)) + text
 }
 
 // widest counts the characters of the longest line.
@@ -285,25 +285,15 @@ func widest(text string) int {
 	return n
 }
 
-// wrapped returns a paragraph whose lines are broken at a width (0: not); what follows a break is indented.
-func wrapped(width int, lines ...string) string {
+// folded returns a paragraph whose lines are broken at a width (0: not).
+func folded(width int, lines ...string) string {
 	var out []string
 	for _, text := range lines {
-		line := ""
-		for word := range strings.FieldsSeq(text) {
-			if width > 0 && line != "" && utf8.RuneCountInString(line+" "+word) > width {
-				out = append(out, line)
-				line = " "
-			}
-
-			if line != "" {
-				line += " "
-			}
-
-			line += word
+		if width == 0 {
+			out = append(out, text)
+		} else {
+			out = append(out, wrapped(text, width)...)
 		}
-
-		out = append(out, line)
 	}
 	return paragraph(out)
 }
