@@ -418,7 +418,7 @@ func picture(parts []overhead.Part) string {
 
 	for _, p := range parts {
 		rows.add("  "+p.Name, fmt.Sprint(p.Bytes), fmt.Sprint(at),
-			fmt.Sprint(at+p.Bytes-1), bar(float64(p.Bytes)/float64(whole)))
+			fmt.Sprint(at+p.Bytes-1), bar(.9*float64(p.Bytes)/float64(whole))) // to fit 80 columns
 		at += p.Bytes
 	}
 

@@ -77,20 +77,30 @@ func unbroken(text string) (out []string) {
 // columnGap is the number of blanks between two columns.
 const columnGap = 2
 
-// layout lays a table out in a width (0: as wide as it is). It wraps the widest columns; if that does not
-// help, each row below the head becomes a list of its cells. A row of one cell is a title.
+// layout lays tables out in a width (0: as wide as they are). A row of one cell is a title between two of
+// them.
 func layout(rows grid, width int) string {
-	wide := make([]int, 0)
-	least := make([]int, 0)
+	var b strings.Builder
+	from := 0
+	for i, r := range rows {
+		if len(r) <= 1 {
+			b.WriteString(narrowed(rows[from:i], width) + table(rows[i:i+1], 0))
+			from = i + 1
+		}
+	}
+
+	return b.String() + narrowed(rows[from:], width)
+}
+
+// narrowed lays one table out in a width. It wraps the widest columns; if that does not help, each row below
+// the head becomes a list of its cells.
+func narrowed(rows grid, width int) string {
+	var wide, least []int
 	for _, r := range rows {
 		for i, cell := range r {
 			if i == len(wide) {
 				wide = append(wide, 0)
 				least = append(least, 0)
-			}
-
-			if len(r) == 1 {
-				continue
 			}
 
 			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
@@ -122,11 +132,6 @@ func layout(rows grid, width int) string {
 
 	var out grid
 	for _, r := range rows {
-		if len(r) <= 1 {
-			out.add(r...)
-			continue
-		}
-
 		cells := make([][]string, len(r))
 		lines := 0
 		for i, cell := range r {

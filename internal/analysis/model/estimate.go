@@ -509,7 +509,7 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 		var per []float64
 		slowest := math.Inf(1)
 		quickest := 0.0
-		basis := []string{fmt.Sprintf("%s on %s, %s to forward a packet: at most %s", cipher,
+		basis := []string{fmt.Sprintf("%s on %s, %s to forward a packet: %s by these alone", cipher,
 			encryptingText(d, q.Tunnel), forwarding(own.Forward), unit.Bitrate(most))}
 		for _, other := range w.Devices {
 			s, ok := w.stages(other, q, cipher)
@@ -522,7 +522,7 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 			packet, payload, outside := packetOf(r)
 			if bound, err := s.TunnelRate(packet, payload, outside); err == nil {
 				per = append(per, *r.GoodputBps/bound)
-				basis = append(basis, fmt.Sprintf("%s reaches %s of that bound", other.Name,
+				basis = append(basis, fmt.Sprintf("%s reaches %s of that", other.Name,
 					unit.Percent(per[len(per)-1])))
 			}
 		}
@@ -594,7 +594,8 @@ func (w world) atMost(q catalogue.Result) (b bound) {
 		packet, payload, _ := packetOf(q)
 		cipher := speed * float64(encrypting(d, q.Tunnel)) * w.overclock(q)
 		most, err := Stages{Cipher: cipher}.TunnelRate(packet, payload, 1) // whatever forwarding costs
-		b.software = err == nil && lower(most, suite+" in software on "+encryptingText(d, q.Tunnel))
+		by := "openssl's " + suite + " in software on " + encryptingText(d, q.Tunnel)
+		b.software = err == nil && lower(most, by)
 	}
 
 	if q.Tunnel == "esp" && lower(w.withPolicies(d.Name),

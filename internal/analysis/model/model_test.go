@@ -513,7 +513,7 @@ func TestCipherBound(t *testing.T) {
 	// one thread, and 1 ÷ (1 ÷ 6 + 1 ÷ 3) MB/s of cipher and hash
 	p = Predict(c, nil, q, nil)
 	near(t, "Box with OpenVPN at most", p.AtMostBps, 2e6*8*1396./1448, 1e-9)
-	if p.AtMost != "aes-128-cbc with sha1 in software on 1 core" || !p.InSoftware {
+	if p.AtMost != "openssl's aes-128-cbc with sha1 in software on 1 core" || !p.InSoftware {
 		t.Errorf("Box is bound by %q", p.AtMost)
 	}
 }
