@@ -805,6 +805,17 @@ var changes = map[string]string{
 	"time-spent":    "chokepoint resume",
 }
 
+// change names what ends a caveat of the run: no setting does where another program has measured.
+func (v *view) change(kind string) string {
+	switch {
+	case len(v.Run.ImportedFrom) == 0:
+		return changes[kind]
+	case kind == "few-runs":
+		return "import six or more runs of each cell"
+	}
+	return ""
+}
+
 // cautionLines lists what limits the numbers, with what to do about it. What no user can change, and what the
 // head says, is left out.
 func cautionLines(v *view, h head) []string {
@@ -819,7 +830,7 @@ func cautionLines(v *view, h head) []string {
 
 	for _, c := range v.Caveats {
 		if !slices.Contains(scopes, c.Kind) && c.Kind != "unchecked" {
-			out = append(out, joined(": ", c.Text, changes[c.Kind]))
+			out = append(out, joined(": ", c.Text, v.change(c.Kind)))
 		}
 	}
 
