@@ -68,5 +68,10 @@ func (p *program) oneScreen(doc *analysis.Document, file, of string) string {
 		text += "Report   " + check.Plain(file) + "\n"
 	}
 
-	return text + check.Plain("More     chokepoint show"+of+" --full · chokepoint diagnose"+of+"\n")
+	more := "diagnose"
+	if len(doc.Run.ImportedFrom) > 0 { // nothing of the path was watched
+		more = "report"
+	}
+
+	return text + check.Plain("More     chokepoint show"+of+" --full · chokepoint "+more+of+"\n")
 }
