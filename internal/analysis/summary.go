@@ -111,13 +111,14 @@ func (d *Document) remains(of factor.Name, before, several string) []string {
 	}
 
 	var ratios []float64
-	name := ""
+	name, doubt := "", ""
 	cells := d.byKey()
 	for _, c := range d.Comparisons {
 		named := c.Metric == metrics.Goodput && c.Name == f.Without.Words
 		if named && d.usualMTU(cells, c.Factors, metrics.Goodput) {
 			ratios = append(ratios, c.Ratio)
 			name = f.Words(of.Of(c.Factors))
+			doubt = cmp.Or(doubt, suspectWord(cells[c.Factors.Key()], cells[c.Against.Key()]))
 		}
 	}
 
@@ -125,13 +126,13 @@ func (d *Document) remains(of factor.Name, before, several string) []string {
 	case 0:
 		return nil
 	case 1:
-		return []string{fmt.Sprintf("%s%s there remained %s of the goodput %s.", before, name,
-			unit.Percent(ratios[0]), strings.Replace(f.Without.Words, "the same", "the same path", 1))}
+		return []string{fmt.Sprintf("%s%s there remained %s of the goodput %s%s.", before, name,
+			unit.Percent(ratios[0]), strings.Replace(f.Without.Words, "the same", "the same path", 1), doubt)}
 	}
 
 	return []string{fmt.Sprintf("%s%s there remained %s to %s of the goodput of the same path without it "+
-		"(%d comparisons).", before, several, unit.Percent(slices.Min(ratios)),
-		unit.Percent(slices.Max(ratios)), len(ratios))}
+		"(%d comparisons)%s.", before, several, unit.Percent(slices.Min(ratios)),
+		unit.Percent(slices.Max(ratios)), len(ratios), doubt)}
 }
 
 // mtuWords describes the best of the tunnel's other MTUs against the default one, over all pairs of these.
@@ -151,8 +152,11 @@ func mtuWords(d *Document) []string {
 	}
 
 	var ratios []float64
+	doubt := ""
+	cells := d.byKey()
 	for _, key := range keys(best) {
 		ratios = append(ratios, best[key].OfDefaultMTU.Ratio)
+		doubt = cmp.Or(doubt, suspectWord(best[key], cells[key]))
 	}
 
 	switch len(ratios) {
@@ -160,12 +164,23 @@ func mtuWords(d *Document) []string {
 		return nil
 	case 1:
 		c := best[keys(best)[0]]
-		return []string{fmt.Sprintf("The best other MTU, %s, carried %s of what the %s did (%s).",
-			factor.MTU.Of(c.Factors), unit.Percent(ratios[0]), c.OfDefaultMTU.Of, c.Label)}
+		return []string{fmt.Sprintf("The best other MTU, %s, carried %s of what the %s did (%s)%s.",
+			factor.MTU.Of(c.Factors), unit.Percent(ratios[0]), c.OfDefaultMTU.Of, c.Label, doubt)}
 	}
 
 	return []string{fmt.Sprintf("The best other MTU carried %s to %s of what the default one did (%d "+
-		"comparisons).", unit.Percent(slices.Min(ratios)), unit.Percent(slices.Max(ratios)), len(ratios))}
+		"comparisons)%s.", unit.Percent(slices.Min(ratios)), unit.Percent(slices.Max(ratios)), len(ratios),
+		doubt)}
+}
+
+// suspectWord marks a ratio one of whose cells is suspect.
+func suspectWord(cells ...*Cell) string {
+	for _, c := range cells {
+		if c != nil && c.Grade == evidence.GradeSuspect {
+			return ", suspect"
+		}
+	}
+	return ""
 }
 
 // smallPackets reports the highest packet rate.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -205,6 +206,16 @@ func TestSummaryAnswersNATAndMTU(t *testing.T) {
 	match("there remained 7[456].* of the goodput of the same path without address translation.",
 		"Inside WireGuard there remained (50|49|51).* % of", // at the default MTU
 		"The best other MTU, 1280, carried (90|89).* % of what the default MTU 1420 did")
+	d := Derive(sharesRun(cells, rates))
+	for i := range d.Cells {
+		d.Cells[i].Grade = evidence.GradeSuspect
+	}
+
+	for _, text := range slices.Concat(tunnelCost(d), natCost(d), mtuWords(d)) {
+		if !strings.HasSuffix(text, ", suspect.") {
+			t.Errorf("of suspect cells: %s", text)
+		}
+	}
 
 	cells = append(cells, quickFactors("streams", "4"), quickFactors("nat", "masquerade", "streams", "4"),
 		wireguard("4", "1420"), wireguard("4", "1280"))

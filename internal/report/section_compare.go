@@ -205,6 +205,7 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 func comparisonBlocks(v *view) []Block {
 	var verdicts, intervals, metric []string
 	rest := map[string][]string{} // by verdict
+	tested := false
 	t := Table{
 		ID:      "comparison-table",
 		Columns: columns("Cell", "Metric", "#Ratio", "#Interval", "#n", "Verdict"),
@@ -225,6 +226,7 @@ func comparisonBlocks(v *view) []Block {
 
 		verdict := TableCell{Text: k.Verdict}
 		if k.PValue > 0 {
+			tested = true
 			verdict.Sub = "p = " + unit.Significant(k.PValue, 2)
 		}
 
@@ -248,8 +250,11 @@ func comparisonBlocks(v *view) []Block {
 			t.Caption = "Ratios of " + metric[0] + " are medians over n paired blocks; ×1 is the same"
 		}
 
-		t.Caption += around("; interval: ", strings.Join(intervals, "; "), "") +
-			". A p-value is corrected for all comparisons of the run."
+		t.Caption += around("; interval: ", strings.Join(intervals, "; "), "") + "."
+		if tested {
+			t.Caption += " p is corrected for all comparisons of the run."
+		}
+
 		out = append(out, t)
 	}
 
