@@ -310,6 +310,25 @@ func TestMetricTablesHoldEveryNumber(t *testing.T) {
 	}
 }
 
+// TestResultsFitADesk: what is said of a number in words may take several lines, so that the table of a sweep
+// fits 1280 pixels; what the words for evenness mean stands with the table.
+func TestResultsFitADesk(t *testing.T) {
+	page, err := HTML(articleDocument())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, want := range []string{`<span class="sub words">without tunnel</span>`, " Evenness is how steady"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+
+	if want := ".num .words,.cards thead th{white-space:normal}"; !strings.Contains(pageStyle, want) {
+		t.Errorf("the style lacks %q", want)
+	}
+}
+
 // TestPolicyNamesItsOwnScriptAndStyle: a page allows what it brings along by hash, and nothing inline
 // besides.
 func TestPolicyNamesItsOwnScriptAndStyle(t *testing.T) {

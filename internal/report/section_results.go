@@ -417,7 +417,15 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 
 	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
 		"those that arrived") + "; up is from client to server, and the direction is that of the data. " +
-		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
+		"Round-trip times are percentiles of probes; " + windowWords(v) + evennessWords(all) + testerWords(v)
+}
+
+// evennessWords explains the words for a cell's evenness, if one has any.
+func evennessWords(all []*analysis.Cell) string {
+	if !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return c.Consistency != nil }) {
+		return ""
+	}
+	return " Evenness is how steady the rate was within a run: very good, good, fair or poor."
 }
 
 // sharedWords names the levels that all of the cells share, which their labels leave out.
