@@ -37,8 +37,10 @@ type rates struct {
 	Delays bool   // some rows have round trips
 	Doubt  bool   // some rows are suspect
 	Groups []rateGroup
-	Cells  int // all that have a rate; more than are shown: only the fastest of each group is
+	Cells  int // all that have a rate
 	Shown  int
+
+	Fastest bool // only the fastest of each group are shown
 }
 
 type rateGroup struct {
@@ -257,7 +259,7 @@ func ofRow(c TableCell) TableCell {
 	return c
 }
 
-// shorten keeps as many of the fastest rows of each group and metric as a screen has room for.
+// shorten keeps as many of the fastest rows of each group and metric as a desk and a phone have room for.
 func (r *rates) shorten() {
 	most := maxRates
 	for ; most > 1 && r.fastest(most) > maxRates; most-- {
@@ -267,13 +269,20 @@ func (r *rates) shorten() {
 		g := &r.Groups[i]
 		g.Rows = filter(g.Rows, func(row rateRow) bool { return row.rank < most })
 		g.Rows = g.Rows[:min(len(g.Rows), maxRates-r.Shown)]
-		for k := range g.Rows {
-			g.Rows[k].Desk = r.Shown >= phoneRates
-			r.Shown++
-		}
+		r.Shown += len(g.Rows)
 	}
 
 	r.Groups = filter(r.Groups, func(g rateGroup) bool { return len(g.Rows) > 0 })
+	r.Fastest = r.Left() > 0
+	for hidden := r.Shown - phoneRates; hidden > 0; hidden-- {
+		var slowest *rateRow
+		r.each(func(row *rateRow) {
+			if !row.Desk && (slowest == nil || row.rank >= slowest.rank) {
+				slowest = row
+			}
+		})
+		slowest.Desk = true
+	}
 }
 
 // fastest counts the rows that are among the most fastest of their group and metric.
@@ -306,8 +315,24 @@ func (g *rateGroup) rankRows() {
 	}
 }
 
-// Left reports whether cells are missing among the rows.
-func (r rates) Left() bool { return r.Shown < r.Cells }
+// Left counts the cells without a row on a desk.
+func (r rates) Left() int { return r.Cells - r.Shown }
+
+// LeftOnPhone counts those without one on a phone.
+func (r rates) LeftOnPhone() int {
+	n := r.Left()
+	r.each(func(row *rateRow) {
+		if row.Desk {
+			n++
+		}
+	})
+	return n
+}
+
+// Desk reports whether a phone has room for no row of the group.
+func (g rateGroup) Desk() bool {
+	return !slices.ContainsFunc(g.Rows, func(row rateRow) bool { return !row.Desk })
+}
 
 // each visits the rows.
 func (r *rates) each(visit func(*rateRow)) {

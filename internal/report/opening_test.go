@@ -47,11 +47,16 @@ func TestOpeningHasRoomForEveryPlan(t *testing.T) {
 	r := newView(sweepDocument()).rates()
 	var names []string
 	r.each(func(row *rateRow) { names = append(names, row.cell.Label) })
-	if slices.Contains(names, "UDP 1500-byte packets") || !r.Left() || r.Cells != 13 || r.Shown != 12 ||
+	if slices.Contains(names, "UDP 1500-byte packets") || r.Left() != 1 || r.LeftOnPhone() != 3 || r.Cells != 13 || r.Shown != 12 ||
 		len(names) != 12 {
 		t.Errorf("%d of %d cells are shown: %q, want all but the slowest of UDP", r.Shown, r.Cells, names)
 	}
 
+	r.each(func(row *rateRow) {
+		if row.Desk && row.rank < 2 {
+			t.Errorf("a phone does not show %s, one of the fastest two of its group", row.cell.Label)
+		}
+	})
 	o := opening{Rates: newView(labelled("cell", 40)).rates(), Limits: make([]limit, 7)}
 	o.Limits[3].Desk, o.Limits[4].Desk = true, true
 	desk := 0
@@ -74,6 +79,28 @@ func TestOpeningHasRoomForEveryPlan(t *testing.T) {
 	empty := newView(&analysis.Document{})
 	if o := openingOf(empty, 0); len(o.Rates.Groups) > 0 || o.Path != nil || len(o.Limits) > 0 {
 		t.Errorf("a run without cells has %+v", o)
+	}
+}
+
+// TestFirstScreenCountsWhatItHides: on a phone the last rows of a run that a desk shows whole are counted.
+func TestFirstScreenCountsWhatItHides(t *testing.T) {
+	for cells, want := range map[int]string{
+		10: "",
+		12: `<span class="phone">2 more: <a href="#results">all 12</a>. </span>`,
+		13: `<span class="desk">1 more: the fastest of each group are shown; <a href="#results">all 13</a>. </span>` +
+			`<span class="phone">3 more: the fastest`,
+	} {
+		page, err := HTML(labelled("cell", cells))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		_, got, _ := strings.Cut(string(page), `<section id="rates">`)
+		_, got, _ = strings.Cut(got, `<p class="cap">`)
+		got, _, _ = strings.Cut(got, "</p>")
+		if !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%d cells: got %q, want %q", cells, got, want)
+		}
 	}
 }
 
