@@ -89,7 +89,8 @@ vulnerabilities() {
 	((status == 0)) || grep -q '^Vulnerability #1: ' "$log" || fail "govulncheck found what this stage cannot read"
 }
 
-# scan LOG FLAGS… runs govulncheck on each module; its status is 0, 3 if something was found, or that of an error.
+# scan LOG FLAGS… runs govulncheck on each module, until one cannot reach the database; its status is 0, 3 if something
+# was found, or that of an error.
 scan() {
 	local log=$1 module status result=0
 	shift
@@ -98,6 +99,7 @@ scan() {
 		status=0
 		"$WORK/bin/govulncheck" -C "$module" "$@" -scan package ./... >>"$log" 2>&1 || status=$?
 		((status == 0 || (status == 3 && result != 0))) || result=$status
+		! grep -q '^govulncheck: fetching vulnerabilities: ' "$log" || break
 	done
 	return "$result"
 }
@@ -381,11 +383,17 @@ cross_build() {
 # runs the default plan there, and is removed: nothing is left, and what the run leaves is in the user's home. What
 # plays systemctl there keeps what it is asked for.
 packages() {
-	local root="$WORK/root" go arch
+	local root="$WORK/root" go arch rooting
 	go=$(go env GOROOT) arch=$(go env GOARCH)
+	bash -euo pipefail -c '. "$STAGES"; bare_root "$0"' "$root" >"$WORK/root.txt" 2>&1 & # most of it is waiting
+	rooting=$!
+	trap wait EXIT # also if something fails
 	tally go -C dist test -vet=off ./...
 	packages_twice -programs "linux/$arch" -agents "linux/$arch,linux/mipsle"
-	bare_root "$root"
+	wait $rooting || {
+		cat "$WORK/root.txt"
+		fail "a root of Debian's smallest system"
+	}
 	as_root cp "$WORK/packages/one/"chokepoint_*.deb "$root/chokepoint/chokepoint.deb"
 	as_root mkdir -p "$root/run/systemd/system"
 	printf '#!/bin/sh\necho "$*" >>/chokepoint/systemctl\n' >"$WORK/systemctl"
