@@ -101,8 +101,13 @@ func newRelease(ctx context.Context, source, work, output string) (*release, err
 // path names a file on the way to a package.
 func (r *release) path(name string) string { return filepath.Join(r.work, name) }
 
-// build makes a program for a target, and keeps it.
+// build makes a program for a target, unless it is this machine's own, and keeps it.
 func (r *release) build(ctx context.Context, name string, t target) error {
+	if name == r.host.name && t == r.host.target {
+		r.built = append(r.built, r.host)
+		return nil
+	}
+
 	b, err := r.compile(ctx, name, t, name+"-"+t.name())
 	if err != nil {
 		return err
