@@ -58,7 +58,7 @@ func Folders(dir string, uid int) (Program, error) {
 }
 
 // Build builds a package of this repository, such as "cmd/chokepoint", in its module. Guests have no C
-// library, so it is linked without one.
+// library, so it is linked without one; otherwise as a release is, which other builds have compiled.
 func Build(to, pkg string, flags ...string) error {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -70,7 +70,7 @@ func Build(to, pkg string, flags ...string) error {
 		return err
 	}
 
-	args := slices.Concat([]string{"build", "-buildvcs=false", "-o", to}, flags, []string{"."})
+	args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-o", to}, flags, []string{"."})
 	cmd := exec.Command("go", args...)
 	cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

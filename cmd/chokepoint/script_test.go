@@ -218,7 +218,9 @@ var releasedAgent = sync.OnceValues(func() (string, error) {
 	}
 
 	agent := filepath.Join(agents, "chokepoint-agent-linux-"+runtime.GOARCH)
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", agent, module+"/cmd/chokepoint-agent")
+	// With the flags of a release, which other builds have compiled.
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", agent,
+		module+"/cmd/chokepoint-agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", agent, err, out)
