@@ -73,8 +73,8 @@ func TestLedgersBalance(t *testing.T) {
 			notMore.add(l.WaitedNs <= *l.AddedNs+within)
 			explained.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within || l.WaitedWhere != "")
 			if l.WaitedNs > *l.AddedNs+within {
-				t.Logf("%s: %.1f ms were added, packets waited for %.1f ms in queues", l.of.ID, *l.AddedNs/1e6,
-					l.WaitedNs/1e6)
+				t.Logf("%s: %.1f ms were added, packets waited for %.1f ms in queues", l.of.ID,
+					*l.AddedNs/1e6, l.WaitedNs/1e6)
 			}
 		}
 	}
