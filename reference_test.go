@@ -362,8 +362,8 @@ func TestReferenceListsEveryKind(t *testing.T) {
 // TestReferenceListsEveryCommand: the help of every command of the built program, and so every flag.
 func TestReferenceListsEveryCommand(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "chokepoint")
-	if said, err := exec.Command("go", "build", "-buildvcs=false", "-o", program,
-		"./cmd/chokepoint").CombinedOutput(); err != nil {
+	if said, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o",
+		program, "./cmd/chokepoint").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, said)
 	}
 
