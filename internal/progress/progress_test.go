@@ -221,20 +221,20 @@ done     failed  wireguard TCP IPv4 4 streams up: tunnel counters did not move
 		{"narrow, ASCII", look{}, 40, 24, `warning: clock source is not  stable[2J
 failed: wireguard TCP IPv4 4 streams up:
  tunnel counters did not move
-r1, quick, block 2, 3/4 #####....., 16s
-now      no tunnel TCP IPv4 1 stream up
+r1, quick, block 2, 3/4 #####....., 16~
+now      no tunnel TCP IPv4 1 stream u~
 rate     900 Mbit/s     +@
 cores    0 ###...  50 %  1 ######  97 %
 latency  850 us loaded
-warnings 1  last: clock source is not
-done     failed  wireguard TCP IPv4 4 s
-         ok      no tunnel TCP IPv4 1 s
+warnings 1  last: clock source is not ~
+done     failed  wireguard TCP IPv4 4 ~
+         ok      no tunnel TCP IPv4 1 ~
 `},
 		{"low", look{unicode: true, colour: true}, 60, 4, `warning: clock source is not  stable[2J
 failed: wireguard TCP IPv4 4 streams up: tunnel counters did
  not move
 r1 · quick · block 2 · 3/4 █████░░░░░ · 16s left
-now      no tunnel TCP IPv4 1 stream up · warm-up 2s · befo
+now      no tunnel TCP IPv4 1 stream up · warm-up 2s · bef…
 rate     900 Mbit/s     ▅█
 `},
 	}
@@ -479,6 +479,25 @@ func TestUTF8Locale(t *testing.T) {
 				t.Errorf("utf8Locale(%q): got %v, want %v", tt.vars, got, tt.want)
 			}
 		})
+	}
+}
+
+// TestLongLinesAreMarked: a line that does not fit ends with a mark, and one that just fits does not.
+func TestLongLinesAreMarked(t *testing.T) {
+	l := line{{"wireguard ", bold}, {"4 streams", plain}}
+	for _, tt := range []struct {
+		look look
+		want string
+	}{
+		{look{unicode: true, width: 19}, "wireguard 4 streams"},
+		{look{unicode: true, width: 12}, "wireguard 4…"},
+		{look{unicode: true, width: 6}, "wireg…"},
+		{look{width: 12}, "wireguard 4~"},
+	} {
+		got, n := tt.look.draw(l)
+		if got != tt.want || n != tt.look.width {
+			t.Errorf("%d columns: got %q in %d, want %q", tt.look.width, got, n, tt.want)
+		}
 	}
 }
 

@@ -37,33 +37,60 @@ type look struct {
 	height  int  // lines
 }
 
-// draw renders a line within width columns and returns how many it took.
-func (k look) draw(l line) (text string, columns int) {
-	var b strings.Builder
-	for _, s := range l {
-		whole := s.text
+// draw renders a line within width columns and returns how many it took. A line that is too long ends with an
+// ellipsis.
+func (k look) draw(l line) (text string, taken int) {
+	whole := 0
+	shown := make(line, len(l))
+	for i, s := range l {
 		if !k.unicode {
-			whole = toASCII(whole)
+			s.text = toASCII(s.text)
 		}
 
-		t, n := cut(whole, k.width-columns)
+		shown[i] = s
+		whole += columns(s.text)
+	}
+
+	room := k.width
+	if whole > k.width {
+		room--
+	}
+
+	var b strings.Builder
+	for _, s := range shown {
+		t, n := cut(s.text, room-taken)
 		if n == 0 {
 			continue
 		}
 
-		columns += n
+		taken += n
 		if k.colour && s.style != plain {
 			b.WriteString("\x1b[" + string(s.style) + "m" + t + "\x1b[0m")
 		} else {
 			b.WriteString(t)
 		}
 	}
-	return b.String(), columns
+
+	if whole > k.width {
+		b.WriteString(k.ellipsis())
+		taken++
+	}
+
+	return b.String(), taken
+}
+
+// ellipsis marks where a line was cut.
+func (k look) ellipsis() string {
+	if k.unicode {
+		return "…"
+	}
+	return "~"
 }
 
 // toASCII replaces characters that a terminal without UTF-8 would garble.
 func toASCII(text string) string {
-	text = strings.NewReplacer("µ", "u", "–", "-", "°", " ", "±", "+-", "·", ",").Replace(text)
+	text = strings.NewReplacer("µ", "u", "–", "-", "°", " ", "±", "+-", "·", ",",
+		"…", "~").Replace(text)
 	return strings.Map(func(r rune) rune {
 		if r > unicode.MaxASCII {
 			return '?'
