@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -31,11 +34,12 @@ func runDoctor(ctx context.Context, p *program) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(p.line(f, findingsText(f)), err)
+	width, _, _ := p.screen()
+	return errors.Join(p.line(f, findingsText(f, width)), err)
 }
 
-// findingsText lays out what a machine can do.
-func findingsText(f *app.Findings) string {
+// findingsText lays out what a machine can do in a width; 0: as wide as it is.
+func findingsText(f *app.Findings, width int) string {
 	var b builder
 	b.printf("%s, Linux %s\n", f.Version, f.Kernel)
 	all := append([]trial.Capability{f.Lab}, f.Capabilities...)
@@ -44,22 +48,35 @@ func findingsText(f *app.Findings) string {
 		wide = max(wide, len(c.Name))
 	}
 
-	area := ""
-	for _, c := range all {
-		if c.Area != area {
-			area = c.Area
-			b.printf("\n%s\n", area)
+	var above trial.Capability // the last one with a reason of its own
+	for i, c := range all {
+		if i == 0 || c.Area != all[i-1].Area {
+			b.printf("\n%s\n", c.Area)
 		}
 
-		line := fmt.Sprintf("  %-*s  %-14s  %s", wide, c.Name, c.Answer.State, c.Answer.Reason)
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-		if c.Answer.Hint != "" {
-			b.printf("  %-*s  %-14s  hint: %s\n", wide, "", "", c.Answer.Hint)
+		reason, hint := c.Answer.Reason, c.Answer.Hint
+		if c.Area == above.Area && reason != "" && alike(c.Answer, above.Answer) {
+			reason, hint = "as "+above.Name, ""
+		} else {
+			above = c
+		}
+
+		head := fmt.Sprintf("  %-*s  %-14s  ", wide, c.Name, c.Answer.State)
+		below := strings.Repeat(" ", utf8.RuneCountInString(head))
+		if width > 0 && reason != "" && utf8.RuneCountInString(head+reason) > width {
+			b.WriteString(strings.TrimRight(head, " ") + "\n")
+			below = "      "
+			head = below
+		}
+
+		b.WriteString(hang(head, reason, width))
+		if hint != "" {
+			b.WriteString(hang(below, "hint: "+hint, width))
 		}
 	}
 
 	if f.Note != "" {
-		b.printf("\n%s\n", f.Note)
+		b.WriteString("\n" + hang("", f.Note, width))
 	}
 
 	if len(f.Ceilings) > 0 {
@@ -71,21 +88,40 @@ func findingsText(f *app.Findings) string {
 	}
 
 	for _, c := range f.Ceilings {
-		b.printf("  %-*s  %s  (%s)\n", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value),
-			c.Note)
+		head := fmt.Sprintf("  %-*s  %s", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value))
+		note := "(" + c.Note + ")"
+		if width > 0 && utf8.RuneCountInString(head+"  "+note) > width {
+			b.WriteString(head + "\n" + hang("      ", note, width))
+		} else {
+			b.WriteString(head + "  " + note + "\n")
+		}
 	}
 
 	t := f.Timer
 	if t != nil && t.Probes > 0 {
 		b.printf("\ntimer of the latency probe, %d probes at 1 ms\n", t.Probes)
-		b.printf("  sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback %s "+
-			"(%s time stamps)\n",
-			unit.Nanoseconds(float64(t.LateP50Ns)), unit.Nanoseconds(float64(t.LateP99Ns)),
-			cmp.Or(t.Scheduling, "unknown"), unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
-		b.printf("  clock source %s; a reading takes %s, the smallest step seen is %s\n",
-			cmp.Or(t.ClockSource, "unknown"),
-			unit.Nanoseconds(float64(t.ClockReadNs)), unit.Nanoseconds(float64(t.ClockStepNs)))
+		late := fmt.Sprintf("sent late by %s (median), %s (p99), scheduled as %s; round trip over loopback "+
+			"%s (%s time stamps)", unit.Nanoseconds(float64(t.LateP50Ns)),
+			unit.Nanoseconds(float64(t.LateP99Ns)), cmp.Or(t.Scheduling, "unknown"),
+			unit.Nanoseconds(float64(t.RTTP50Ns)), t.Stamps)
+		clock := fmt.Sprintf("clock source %s; a reading takes %s, the smallest step seen is %s",
+			cmp.Or(t.ClockSource, "unknown"), unit.Nanoseconds(float64(t.ClockReadNs)),
+			unit.Nanoseconds(float64(t.ClockStepNs)))
+		b.WriteString(hang("  ", late, width) + hang("  ", clock, width))
 	}
 
 	return b.String()
+}
+
+// alike reports whether two answers differ in numbers alone, such as those in the names of devices.
+func alike(a, b check.Answer) bool {
+	words := func(x check.Answer) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsDigit(r) {
+				return -1
+			}
+			return r
+		}, x.State.String()+x.Reason+x.Hint)
+	}
+	return words(a) == words(b)
 }

@@ -63,20 +63,26 @@ The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/r
 }
 
 // shrinking lists the columns of a list that are cut to fit, each with the width that is left of it at least.
-var shrinking = [...]struct{ column, least int }{{2, 8}, {3, 6}, {4, 8}}
+// Names of runs are cut, ids are not.
+var shrinking = [...]struct{ column, least int }{{0, minuteOfID}, {2, 8}, {3, 6}, {4, 8}}
 
 // listText lays runs out in a width; 0: as wide as they are.
 func listText(runs []store.Head, now time.Time, width int) string {
 	rows := grid{{"RUN", "WHEN", "DEVICE", "PLAN", "VARIED", "BEST", "IN"}}
 	short := shortIDs(runs)
+	ids := 0
 	for i, r := range runs {
+		if r.Name == "" {
+			ids = max(ids, utf8.RuneCountInString(short[i]))
+		}
+
 		best, in := bestOf(r)
 		rows.add(cmp.Or(line(r.Name), short[i]), when(r.Started.Local(), now), line(r.Device, r.Lab),
 			line(r.Plan), line(variedText(r.Varied)), best, line(in))
 	}
 
 	if width > 0 {
-		fit(rows, width)
+		fit(rows, width, ids)
 	}
 
 	return trimmed(table(rows, 0))
@@ -88,8 +94,8 @@ func line(texts ...string) string {
 }
 
 // fit cuts rows to a width as far as it can: first the last column, which is left out where little of it
-// would be seen, then the widest of the shrinking ones.
-func fit(rows grid, width int) {
+// would be seen, then the widest of the shrinking ones. The first column keeps the width of its ids.
+func fit(rows grid, width, ids int) {
 	const gap, seen = 2, 8
 	wide := make([]int, len(rows[0]))
 	total := -gap
@@ -113,7 +119,12 @@ func fit(rows grid, width int) {
 	for total > width {
 		at := -1
 		for _, s := range shrinking {
-			if wide[s.column] > s.least && (at < 0 || wide[s.column] > wide[at]) {
+			least := s.least
+			if s.column == 0 {
+				least = max(least, ids)
+			}
+
+			if wide[s.column] > least && (at < 0 || wide[s.column] > wide[at]) {
 				at = s.column
 			}
 		}

@@ -62,6 +62,19 @@ func TestList(t *testing.T) {
 		t.Errorf("at 80 columns (-want +got):\n%s", diff)
 	}
 
+	named := runsToList()[:2]
+	named[1].Name = "the-router-in-the-cellar-with-a-new-firmware"
+	got = listText(named, now, 80)
+	for line := range strings.Lines(got) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
+			t.Errorf("with a long name %d characters: %s", n, line)
+		}
+	}
+
+	if !strings.Contains(got, "20261128-01565  ") || !strings.Contains(got, "\nthe-router-in") {
+		t.Errorf("an id or all of a name was cut:\n%s", got)
+	}
+
 	few := listText(runsToList()[2:3], now, 80)
 	wantFew := "RUN            WHEN          DEVICE  PLAN   VARIED                   BEST\n" +
 		"20261127-0156  27 Nov 01:56  local   quick  streams 1,4 × direction  12.7 Gbit/s\n"

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -221,6 +222,25 @@ func (s streams) screen() (width int, moves, colours bool) {
 	name := os.Getenv("TERM")
 	moves = name != "" && name != "dumb"
 	return width, moves, moves && os.Getenv("NO_COLOR") == ""
+}
+
+// hang breaks text at a width (0: not at all): its first line begins with head, the others with as many
+// blanks.
+func hang(head, text string, width int) string {
+	indent := strings.Repeat(" ", utf8.RuneCountInString(head))
+	out := ""
+	line := head
+	for word := range strings.FieldsSeq(text) {
+		longer := line + word
+		if width > 0 && utf8.RuneCountInString(longer) > width && line != head {
+			out += strings.TrimRight(line, " ") + "\n"
+			longer = indent + word
+		}
+
+		line = longer + " "
+	}
+
+	return out + strings.TrimRight(line, " ") + "\n"
 }
 
 // trimmed returns text without trailing blanks on its lines.

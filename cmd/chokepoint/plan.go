@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -54,12 +55,30 @@ func newPlanListCommand(p *program) *cobra.Command {
 				list = append(list, listedPlan{name, pl.Design.Description, len(pl.Cells()),
 					pl.Design.Method.Runs, int64(pl.Estimate(app.RowOverhead))})
 			}
-			return printList(p, list, nil, func(l listedPlan) []string {
-				return []string{l.Name, unit.Seconds(time.Duration(l.Estimate).Round(time.Second)),
-					fmt.Sprintf("%s × %d", unit.Count(l.Cells, "cell"), l.Runs), summary(l.Description)}
-			})
+			if !p.json {
+				width, _, _ := p.screen()
+				return p.print(planListText(list, width))
+			}
+
+			return printList(p, list, nil, nil)
 		},
 	}, "print one JSON object per plan")
+}
+
+// planListText lays the plans out in a width; 0: as wide as they are.
+func planListText(list []listedPlan, width int) string {
+	var rows grid
+	for _, l := range list {
+		rows.add(l.Name, unit.Seconds(time.Duration(l.Estimate).Round(time.Second)),
+			fmt.Sprintf("%s × %d", unit.Count(l.Cells, "cell"), l.Runs), "")
+	}
+
+	var b strings.Builder
+	for i, head := range strings.Split(strings.TrimSuffix(table(rows, 0), "\n"), "\n") {
+		b.WriteString(hang(head, check.Plain(summary(list[i].Description)), width))
+	}
+
+	return b.String()
 }
 
 var summaryEnd = regexp.MustCompile(`[:.](\s|$)`)
