@@ -40,3 +40,15 @@ func TestRuledOutByWhatSpeaksAgainst(t *testing.T) {
 		}
 	}
 }
+
+// TestDropsOfADeviceAreNotDenied: where the device behind a queue drops packets, nothing says that none was
+// dropped. All evidence names its trial.
+func TestDropsOfADeviceAreNotDenied(t *testing.T) {
+	o := observed(t, example{"wireguard-kernel", plantedQueueDrops})
+	d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
+	for _, out := range d.Excluded {
+		if out.By.Trial != o.Trial.ID || out.Class == diagnosis.SmallQueue {
+			t.Errorf("%s is ruled out by %+v", out.Class, out.By)
+		}
+	}
+}

@@ -213,6 +213,12 @@ func TestSpreadIsNoCause(t *testing.T) {
 			t.Errorf("%s: got %s (%.2f: %s), want %s", tt.name, d.Class, d.Confidence, d.Text, tt.want)
 		}
 
+		if tt.rates[0] == 8e6 && slices.ContainsFunc(d.Excluded, func(x diagnosis.Exclusion) bool {
+			return x.Class == diagnosis.Unstable
+		}) {
+			t.Errorf("%s: one even trial rules out that the path is unstable", tt.name)
+		}
+
 		facts := d.Causes[0].Facts
 		e := facts[len(facts)-1]
 		if (e.Low != nil && *e.Low == 8e6) != (tt.rates[0] == 8e6) {

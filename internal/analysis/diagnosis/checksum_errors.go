@@ -40,6 +40,10 @@ func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
 	loss, lost, _ := o.lossOf()
 	e := fact(counter, node, "ip", n, "%.0f of the %.0f packets that the ends miss %s at the %s", n, missed,
 		words, node)
+	if missed == 0 {
+		e.Text = "no packet was lost or retransmitted"
+	}
+
 	return place{Node: node}.candidate(requires("most-of-missed", ratio(n, missed), .2, .6).by(e),
 		requires("lossy", loss, .0005, .003).by(lost))
 }

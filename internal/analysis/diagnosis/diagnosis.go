@@ -152,12 +152,26 @@ func Examine(o *Observation) []Candidate {
 	Rate(out, weights())
 	for i, r := range Rules() {
 		j := &out[i]
+		j.ofTrial(o.Trial.ID)
 		if j.Score > 0 {
 			j.Experiments, j.Remedies = Tests(o, j.Class), o.remedies(r.Remedies)
 		}
 	}
 
 	return out
+}
+
+// ofTrial names the trial of its facts.
+func (j *Candidate) ofTrial(id string) {
+	for i := range j.Facts {
+		j.Facts[i].Trial = id
+	}
+
+	if j.Against != nil {
+		against := *j.Against
+		against.Trial = id
+		j.Against = &against
+	}
 }
 
 // Rate scores the candidates of one trial by weights.
@@ -225,6 +239,11 @@ func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	e, apart := acrossTrials(checked, rates)
 	d := conclude(checked)
 	d.Trials = len(trials)
+	d.exclude(byClass)
+	if apart { // one even trial does not rule that out
+		d.Excluded = slices.DeleteFunc(d.Excluded, func(x Exclusion) bool { return x.Class == Unstable })
+	}
+
 	switch {
 	case !apart, d.Class == Unstable:
 	case d.Named():
@@ -295,6 +314,45 @@ func conclude(checked []Candidate) *Diagnosis {
 	}
 
 	return d
+}
+
+// exclude takes the evidence against the excluded classes from the trial of the first cause's, where that
+// rules them out too, and removes what contradicts the causes.
+func (d *Diagnosis) exclude(byClass map[string][]Candidate) {
+	trial := ""
+	if len(d.Causes) > 0 && len(d.Causes[0].Facts) > 0 {
+		trial = d.Causes[0].Facts[0].Trial
+	}
+
+	for i, x := range d.Excluded {
+		if trial == "" {
+			trial = x.By.Trial
+		}
+
+		for _, j := range byClass[x.Class] {
+			if j.Against != nil && j.Score < 0 && j.Against.Trial == trial {
+				d.Excluded[i].By = *j.Against
+			}
+		}
+	}
+
+	d.Excluded = slices.DeleteFunc(d.Excluded, func(x Exclusion) bool {
+		return slices.ContainsFunc(d.Causes, func(c Cause) bool { return c.contradicts(x) })
+	})
+}
+
+// overflowing lists classes that differ only in which queue is full.
+var overflowing = []string{SmallQueue, WireguardQueue, BacklogBudget}
+
+// contradicts reports whether an excluded class may be the same limit as the cause at another place, or
+// whether its evidence speaks for the cause: packets lost at the cause's place rule nothing out.
+func (c Cause) contradicts(x Exclusion) bool {
+	alike := slices.Contains(overflowing, c.Class) && slices.Contains(overflowing, x.Class)
+	lost := x.By.Metric == "drops" || x.By.Metric == "tx_dropped"
+	lostThere := lost && x.By.Value != nil && *x.By.Value > 0 && x.By.Node != "" &&
+		place{x.By.Node, x.By.Element} == c.place()
+	speaks := func(e Fact) bool { return e.Text == x.By.Text }
+	return alike || lostThere || slices.ContainsFunc(c.Facts, speaks)
 }
 
 // sureOfPlace sums the probabilities of the causes at the element of the first one: a rate limit and the long

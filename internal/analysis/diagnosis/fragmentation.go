@@ -56,7 +56,9 @@ var fragmentation = Rule{
 
 		return place{at, element}.candidate(requires("fragments", share, .02, .2).by(e)).
 			facts(seen(metrics.Goodput, got, "%b of goodput")).
-			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s", fragments, at)
+			gain(o.fragmentsGain(share)).
+			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s, for %h of the "+
+				"packets", fragments, at, min(share, 1))
 	},
 	Experiments: always(Experiment{
 		Factor: "mss",
@@ -65,4 +67,18 @@ var fragmentation = Rule{
 		Expect: 1,
 		Why:    "segments that fit are not split: goodput rises at once",
 	}),
+}
+
+// fragmentsGain bounds the gain if no packet is split any more, from the share that is split. Twice the
+// packets cost twice the work, and are lost as a whole if one half is: CUBIC's rate falls by less than half
+// if twice as many are lost (RFC 9438, section 5.1). 0 where the path also merges packets, but not fragments.
+func (o *Observation) fragmentsGain(share float64) float64 {
+	for _, h := range o.hops() {
+		if o.pieces(o.passed(h.out, "tx")) > 1 {
+			return 0
+		}
+	}
+
+	packets := 1 + min(share, 1)
+	return packets * packets
 }

@@ -13,8 +13,9 @@ import (
 
 // Ledger accounts for the packets of one trial and for their delay, stage by stage.
 type Ledger struct {
-	Data []Account `json:"data"`           // in the order in which the load's data pass them
-	Acks []Account `json:"acks,omitempty"` // the same for TCP's acknowledgements; of a load in one direction
+	Trial string    `json:"trial,omitempty"`
+	Data  []Account `json:"data"`           // in the order in which the load's data pass them
+	Acks  []Account `json:"acks,omitempty"` // the same for TCP's acknowledgements; of a load in one direction
 	// MissedPackets holds the lower and the upper bound of the number of packets missing at the ends. One
 	// counts retransmitted segments, some of them lost before the window, or lost datagrams; the other counts
 	// packets that left the sender and did not reach the receiver, some of them still in flight. Absent if
@@ -141,7 +142,7 @@ func (o *Observation) Ledger() *Ledger {
 
 func (o *Observation) makeLedger() *Ledger {
 	hops := o.hops()
-	l := &Ledger{Data: o.accounts(hops, true), Sender: o.senderLedger()}
+	l := &Ledger{Trial: o.Trial.ID, Data: o.accounts(hops, true), Sender: o.senderLedger()}
 	d := o.load().Direction
 	if o.IsTCP() && d != record.Both {
 		l.Acks = o.accounts(reversed(hops), false)

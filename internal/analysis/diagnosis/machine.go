@@ -84,8 +84,9 @@ func (o *Observation) systemAt(node string) (system, string) {
 		return s, cmp.Or(why, "the samples of probe cpu of "+node+" do not cover the window")
 	}
 
-	byBusy := func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) }
-	s.Slack, s.Full = slices.MinFunc(s.Cores, byBusy), slices.MaxFunc(s.Cores, byBusy)
+	sorted := slices.Clone(s.Cores) // stable, so that of equal cores the busiest and the least busy differ
+	slices.SortStableFunc(sorted, func(a, b Core) int { return cmp.Compare(b.Busy, a.Busy) })
+	s.Full, s.Slack = sorted[0], sorted[len(sorted)-1]
 	for _, c := range s.Cores {
 		s.Busy += c.Busy
 		s.User += c.User

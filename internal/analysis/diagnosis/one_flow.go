@@ -43,7 +43,7 @@ var oneFlow = Rule{
 			contradicts("full-cores", s.mean(), .88, .96),
 			requires("network-limited", held, .6, .9).by(networkFact(held)),
 			requires("empty-queues", min(probes, tcp), 1e6, 3e5).by(
-				delayFact(lowest, probes, "queueing added only %n", probes)),
+				delayFact(lowest, probes, "queueing added %n", probes)),
 			contradicts("many-rules", rules, 4, 40),
 			o.knownUser(s)).
 			facts(s.coreFact()).

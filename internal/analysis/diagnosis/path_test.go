@@ -104,3 +104,24 @@ func TestUnclassifiedWork(t *testing.T) {
 		}
 	}
 }
+
+// TestEqualCoresDiffer: the busiest and the least busy of equally busy cores are two.
+func TestEqualCoresDiffer(t *testing.T) {
+	table := record.NewTable("cpu0/idle_ns", "cpu0/user_ns", "cpu1/idle_ns", "cpu1/user_ns")
+	for i := range int64(3) {
+		table.Append(i*1e9, 0, float64(i)*1e9, 0, float64(i)*1e9)
+	}
+
+	samples := []record.Samples{{Probe: "cpu", Table: table}}
+	o := &Observation{
+		Run: &record.Run{},
+		Trial: &record.Trial{
+			Window: record.Window{End: 2e9},
+			Nodes:  map[string]record.NodeData{"router": {Samples: samples}},
+		},
+	}
+	s, why := o.systemAt("router")
+	if why != "" || s.Full.Name != "cpu0" || s.Slack.Name != "cpu1" {
+		t.Errorf("got %s and %s (%s), want both cores", s.Full, s.Slack, why)
+	}
+}

@@ -99,6 +99,9 @@ func (d deaths) String() string {
 
 // died returns the losses as evidence.
 func (d deaths) died() Fact {
+	if d.missed == 0 {
+		return d.fact(d.metric, 0, "no packet died inside the %s", d.Node)
+	}
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 

@@ -40,7 +40,11 @@ var smallQueue = Rule{
 			return j
 		}
 
-		if q.drops == 0 {
+		switch {
+		case q.drops > 0:
+		case o.refused() > 0: // by a device behind its queue, such as that of a tunnel
+			return excluded()
+		default:
 			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
 		}
 
@@ -96,6 +100,14 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 			networkFact(held)).
 		text("the queue at %s is too small: it dropped %.0f packets while the load began, and the "+
 			"congestion window still grows", q, q.early), true
+}
+
+// refused counts the packets that devices of the nodes on the path dropped instead of sending them.
+func (o *Observation) refused() (packets float64) {
+	for _, node := range o.wayNodes() {
+		packets += o.total(place{Node: node}, "netdev", "tx_dropped")
+	}
+	return packets
 }
 
 // networkFact returns the share of the time in which no end held TCP back.

@@ -151,8 +151,10 @@ func (w Weights) Score(class string, terms []Term) float64 {
 	return score
 }
 
-// rate computes a candidate's score from its terms, and records the strongest evidence against it. A term
-// that is nearly met rules nothing out.
+// rulesOut bounds how far a term is from being met if its evidence is to rule the class out.
+const rulesOut = .75
+
+// rate computes a candidate's score from its terms, and records the strongest evidence against it.
 func (j *Candidate) rate(w Weights) {
 	if j.NotExamined != "" {
 		j.Score = math.NaN()
@@ -167,7 +169,7 @@ func (j *Candidate) rate(w Weights) {
 	lowest := 0.0
 	for _, t := range j.Terms {
 		by := w.Of(j.Class, t) * t.Part()
-		if by < lowest && t.Part() <= -.5 && t.By != nil {
+		if by < lowest && t.Part() <= -rulesOut && t.By != nil {
 			lowest = by
 			j.Against = t.By
 		}

@@ -18,7 +18,8 @@ func TestScoreIsTheSumOfItsTerms(t *testing.T) {
 	}{
 		{"all met", []Term{requires("wide", 1).by(hole), contradicts("other", 0)}, 3, ""},
 		{"supported", []Term{requires("wide", 1).by(hole), supports("hint", 1)}, 3.5, ""},
-		{"half met", []Term{requires("wide", .5).by(hole)}, -.5, "hole"},
+		{"half met", []Term{requires("wide", .5).by(hole)}, -.5, ""},
+		{"hardly met", []Term{requires("wide", .2).by(hole)}, -2.6, "hole"},
 		{"a term without a weight", []Term{requires("new", 0).by(hole)}, -2.5, "hole"},
 		{"contradicted", []Term{requires("wide", .9).by(fact("a", "", "", 0, "")),
 			contradicts("other", 1).by(hole)}, 3 - .7 - 5.5, "hole"},
@@ -75,5 +76,35 @@ func TestEveryWeightHasAClass(t *testing.T) {
 		if _, ok := terms[Base]; !ok {
 			t.Errorf("%s has no base", class)
 		}
+	}
+}
+
+// TestNoCauseIsRuledOut: evidence for a cause, packets lost at its place, and another full queue rule nothing
+// out. The other evidence is of the trial of the first cause, where that rules the class out too.
+func TestNoCauseIsRuledOut(t *testing.T) {
+	at := func(node, element string, packets float64, text string) Fact {
+		return fact("tx_dropped", node, element, packets, text)
+	}
+	tun := at("client", "tun1", 300, "tun1 dropped 300 packets")
+	tun.Trial = "b2"
+	cause := Cause{Class: WireguardQueue, Node: "client", Element: "tun1", Facts: factList{tun}}
+	d := &Diagnosis{Causes: []Cause{cause}}
+	for _, x := range []Exclusion{{VPNProcess, tun}, {SmallQueue, at("", "", 0, "no FIFO dropped a packet")},
+		{RandomLoss, at("client", "tun1", 7, "tun1 dropped 7")}, {LinkLayer, at("client", "tun1", 0, "none")},
+		{RuleList, at("router", "", 0, "0 rules")}} {
+		d.Excluded = append(d.Excluded, x)
+	}
+
+	of := func(trial string) Candidate {
+		return Candidate{Cause: Cause{Class: RuleList}, Score: -1, Against: &Fact{Text: trial, Trial: trial}}
+	}
+	d.exclude(map[string][]Candidate{RuleList: {of("b1"), of("b2"), of("b3")}})
+	got := ""
+	for _, x := range d.Excluded {
+		got += x.Class + " by " + x.By.Text + ", "
+	}
+
+	if want := "link-layer by none, rule-list by b2, "; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -26,7 +26,7 @@ var unstable = Rule{
 	Check: func(o *Observation) Candidate {
 		j := missing("the consistency of the throughput is not known")
 		if uneven, ok := o.Metric(metrics.Consistency); ok {
-			e := seen(metrics.Consistency, uneven, "throughput varies by %h")
+			e := seen(metrics.Consistency, uneven, "throughput varies by %h within the window")
 			j = candidate(o.varies(degree(uneven, .2, .6), e)).
 				facts(e).
 				text("%s: no single number describes it", e.Text)
@@ -89,8 +89,8 @@ func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 		return e, false
 	}
 
-	e = seen(metrics.Goodput, statistics.Median(rates), "the rates of the %d trials differ by %h", len(rates),
-		apart)
+	e = seen(metrics.Goodput, statistics.Median(rates), "the rates of the %d trials differ: their "+
+		"interquartile range is %h of the median", len(rates), apart)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
 	for i := range checked {
 		j := &checked[i]

@@ -20,7 +20,8 @@ type Evidence struct {
 	High    *float64 `json:"high,omitempty"`
 	// Baseline is the value's reference: the same metric idle, without the tunnel, or its limit.
 	Baseline *float64 `json:"baseline,omitempty"`
-	Text     string   `json:"text,omitempty"` // in words, if they add to those of the reason or finding
+	Text     string   `json:"text,omitempty"`  // in words, if they add to those of the reason or finding
+	Trial    string   `json:"trial,omitempty"` // its trial, if it is of one
 }
 
 // Reason explains why a cell or trial is suspect. docs/reference/reasons.md lists the values of Kind.
