@@ -1,6 +1,9 @@
 package evidence
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Classes of kinds.
 const (
@@ -20,6 +23,7 @@ const (
 type Kind struct {
 	Name      string // the stable word of the document
 	Class, Of string
+	Short     string // what happened, in a few words; of what qualifies a trial or cell
 	Means     string // what it means; for a reason: when it fires
 	Do        string // what to do about it; "" if nothing
 	// Chance marks a reason that may be due to chance as well as to the set-up: it makes a cell suspect only
@@ -71,11 +75,15 @@ func KindOf(name string) Kind {
 	return Kind{Name: name}
 }
 
+// Words returns the kind in plain words, the name of an unknown one.
+func (k Kind) Words() string { return cmp.Or(k.Short, k.Means, k.Name) }
+
 func reasons() []Kind {
 	all := []Kind{
 		{
-			Name: ReasonTesterLimited,
-			Of:   OfTrial,
+			Name:  ReasonTesterLimited,
+			Short: "the tester was the limit",
+			Of:    OfTrial,
 			Means: "the tester was the limit. One of these: more than 1 % of the requested packets " +
 				"could not be sent; more than 1 % of the packets sent were lost in the receiver's socket " +
 				"buffers; a late sender sent more at once than a policer's bucket holds, and packets " +
@@ -86,6 +94,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:    ReasonNotInTunnel,
+			Short:   "the traffic bypassed the path",
 			Of:      OfTrial,
 			Content: true,
 			Means: "the counters of the tunnel's devices or of the router, in the direction of the data, " +
@@ -96,6 +105,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:    ReasonWrongMTU,
+			Short:   "the path MTU is another than the one that was set",
 			Of:      OfTrial,
 			Content: true,
 			Means: "the largest packet that the path carries differs from the one that the factors " +
@@ -104,12 +114,14 @@ func reasons() []Kind {
 		},
 		{
 			Name:  ReasonAboveCeiling,
+			Short: "more arrived than the path can carry",
 			Of:    OfTrial,
 			Means: "more than 100.5 % of the ceiling arrived",
 			Do:    "check that the shaper is on the path and that the stated link rate is right",
 		},
 		{
 			Name:    ReasonAccounting,
+			Short:   "the counts of packets do not add up",
 			Of:      OfTrial,
 			Content: true,
 			Means:   "sent ≠ received + lost for a stream, or a stream or flow is missing",
@@ -117,6 +129,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:  ReasonNothingArrived,
+			Short: "nothing arrived",
 			Of:    OfTrial,
 			Means: "no payload arrived in the window, or none through one of several tunnels",
 			Do: "find out what drops it; a path that carries nothing at this load looks the same as a " +
@@ -124,6 +137,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:    ReasonCorrupt,
+			Short:   "data arrived changed",
 			Of:      OfTrial,
 			Content: true,
 			Means: "checked bytes differ from those that were sent, or content that should have been " +
@@ -131,14 +145,16 @@ func reasons() []Kind {
 			Do: "test memory, network cards and their offloads: something on the path changes data",
 		},
 		{
-			Name: ReasonThrottled,
-			Of:   OfTrial,
+			Name:  ReasonThrottled,
+			Short: "heat or a power limit slowed a CPU",
+			Of:    OfTrial,
 			Means: "a core's clock or a cooling device shows that heat or a power limit slowed the " +
 				"machine down in the window",
 			Do: "cool the machine, or measure so long that the slower state is the one you get",
 		},
 		{
 			Name:   ReasonBackgroundLoad,
+			Short:  "other programs used the CPU",
 			Of:     OfTrial,
 			Chance: true,
 			Means: "processes outside the lab used more than 10 % of one core, or a hypervisor took more " +
@@ -147,6 +163,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:   ReasonSamplerStalled,
+			Short:  "the sampling of counters was interrupted",
 			Of:     OfTrial,
 			Chance: true,
 			Means: "the 10 Hz sampler was late by a second or more in the window, samples of a second or " +
@@ -155,6 +172,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:   ReasonEngineStalled,
+			Short:  "the load generator was interrupted",
 			Of:     OfTrial,
 			Chance: true,
 			Means:  "an end of the load recorded no counts for a second or more of the window",
@@ -162,18 +180,21 @@ func reasons() []Kind {
 		},
 		{
 			Name:  ReasonKernelLog,
+			Short: "the kernel logged an error",
 			Of:    OfTrial,
 			Means: "the kernel logged an error during the trial",
 			Do:    "read the line; repeat once its cause is removed",
 		},
 		{
 			Name:  ReasonLinkFlap,
+			Short: "a link went down",
 			Of:    OfTrial,
 			Means: "a link went down and up",
 			Do:    "check cables, ports and drivers",
 		},
 		{
 			Name:   ReasonDrift,
+			Short:  "the rate changed during the window",
 			Of:     OfTrial,
 			Chance: true,
 			Means: "the last third of the window differs from the first by 10 % or more, and by more " +
@@ -182,6 +203,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:   ReasonLateProbe,
+			Short:  "latency probes were sent late",
 			Of:     OfTrial,
 			Chance: true,
 			Means: "the latency probe sent 1 % of its packets too late (5 ms with user timestamps; 20 ms " +
@@ -190,6 +212,7 @@ func reasons() []Kind {
 		},
 		{
 			Name:   ReasonLateEdge,
+			Short:  "bytes were counted late at the start or end of the window",
 			Of:     OfTrial,
 			Chance: true,
 			Means: "TCP: at an edge of the window, an end read its byte count late, by more than 20 ms " +
@@ -200,12 +223,14 @@ func reasons() []Kind {
 		},
 		{
 			Name:  ReasonFailedTrials,
+			Short: "trials failed",
 			Of:    OfCell,
 			Means: "some of the cell's trials failed",
 			Do:    "read the reasons of the failed trials; resume the run to retry them",
 		},
 		{
 			Name:  ReasonRunEnded,
+			Short: "the run ended before",
 			Of:    OfCell,
 			Means: "the run ended before the cell's first trial",
 			Do:    "resume the run",
@@ -221,13 +246,15 @@ func caveats() []Kind {
 	all := []Kind{
 		{
 			Name:  "after-change",
+			Short: "made after a change",
 			Of:    OfTrial,
 			Means: "the run was resumed with something changed, and the trial was made after that",
 			Do:    "do not compare it with the trials before",
 		},
 		{
-			Name: "another-boot",
-			Of:   OfTrial,
+			Name:  "another-boot",
+			Short: "the virtual router was rebooted",
+			Of:    OfTrial,
 			Means: "the lab existed before the run, and its virtual router was rebooted before this " +
 				"trial",
 			Do: "run it again",
@@ -240,28 +267,32 @@ func caveats() []Kind {
 			Do: "repeat it alone",
 		},
 		{
-			Name: "at-the-bound",
-			Of:   OfCell,
+			Name:  "at-the-bound",
+			Short: "figures of one trial at the bound",
+			Of:    OfCell,
 			Means: "rate, latency and CPU figures are from one trial of each search, at the bound that " +
 				"it found",
 		},
 		{
-			Name: "clock-moved",
-			Of:   OfCell,
+			Name:  "clock-moved",
+			Short: "the CPU's clock changed",
+			Of:    OfCell,
 			Means: "the clock of the CPU whose cipher was measured differed between trials by more than " +
 				"5 %",
 			Do: "cool the machine, or fix its clock (governor), and repeat",
 		},
 		{
-			Name: "count-mode",
-			Of:   OfTrial,
+			Name:  "count-mode",
+			Short: "datagrams counted by their length",
+			Of:    OfTrial,
 			Means: "datagrams were counted by length: order, duplicates and " +
 				"delays are unknown",
 			Do: "set udp_mode=exact to see them",
 		},
 		{
-			Name: "several-pings",
-			Of:   OfTrial,
+			Name:  "several-pings",
+			Short: "several hosts were pinged",
+			Of:    OfTrial,
 			Means: "another program measured round trips to several hosts, or of several kinds: the " +
 				"worst are shown, and the medians of all are listed",
 			Do: "check which host is affected",
@@ -293,34 +324,40 @@ func caveats() []Kind {
 		},
 		{
 			Name:  "engine-accounts",
+			Short: "the engine's counts are differences",
 			Of:    OfTrial,
 			Means: "the engine's counts are differences of other counts",
 		},
 		{
-			Name: "engine-fell-back",
-			Of:   OfTrial,
+			Name:  "engine-fell-back",
+			Short: "a slower mode of the engine",
+			Of:    OfTrial,
 			Means: "the engine's preferred mode did not work here, and a slower or less exact one was " +
 				"used",
 			Do: "read the reason; chokepoint doctor shows what the machine can do",
 		},
 		{
 			Name:  "engine-usage",
+			Short: "the engine's CPU time includes the warm-up",
 			Of:    OfTrial,
 			Means: "the engine's CPU time covers its whole run, not only the window",
 		},
 		{
 			Name:  "engine-window",
+			Short: "the engine chose the window",
 			Of:    OfTrial,
 			Means: "the engine defines its own window: whole seconds from the start of its connections",
 		},
 		{
 			Name:  "evidence-incomplete",
+			Short: "counters of the path are missing",
 			Of:    OfTrial,
 			Means: "some counters of the path could not be read after the load",
 		},
 		{
-			Name: "few-runs",
-			Of:   OfRun,
+			Name:  "few-runs",
+			Short: "fewer than six runs",
+			Of:    OfRun,
 			Means: "fewer than six runs per cell: there is a range, but no confidence interval and no " +
 				"verdict",
 			Do: "set method.runs to six or more",
@@ -355,6 +392,7 @@ func caveats() []Kind {
 		},
 		{
 			Name:  "irregular-search",
+			Short: "a search without a regular result",
 			Of:    OfCell,
 			Means: "a goal of a search has no regular result (RFC 9971)",
 			Do:    "allow the search more time, or a wider range of loads",
@@ -379,18 +417,21 @@ func caveats() []Kind {
 		},
 		{
 			Name:  "late-edge",
+			Short: "CPU time was read late",
 			Of:    OfTrial,
 			Means: "an end read its CPU time late at an edge of the window",
 		},
 		{
-			Name: "interval-not-reached",
-			Of:   OfCell,
+			Name:  "interval-not-reached",
+			Short: "the interval is wider than requested",
+			Of:    OfCell,
 			Means: "an adaptive run reached its maximum number of runs before the interval was as narrow " +
 				"as requested",
 			Do: "allow more runs, or a wider interval",
 		},
 		{
 			Name:  "meter-failed",
+			Short: "the power meter failed",
 			Of:    OfTrial,
 			Means: "the power meter gave no readings at the end of the trial, for the reason given",
 			Do:    "check that the meter can be read; the trial's other numbers are valid",
@@ -415,6 +456,7 @@ func caveats() []Kind {
 		},
 		{
 			Name:  "partly-missing",
+			Short: "a metric is missing in some trials",
 			Of:    OfCell,
 			Means: "a metric is known in only some of the trials",
 		},
@@ -439,13 +481,15 @@ func caveats() []Kind {
 			Do:    "name a meter that can be read",
 		},
 		{
-			Name: "receiver-drops",
-			Of:   OfTrial,
+			Name:  "receiver-drops",
+			Short: "the receiver's socket buffer dropped packets",
+			Of:    OfTrial,
 			Means: "packets were lost in the receiver's own socket buffer: the tester lost them, not the " +
 				"path",
 		},
 		{
 			Name:  "repeated",
+			Short: "failed trials were repeated",
 			Of:    OfCell,
 			Means: "trials failed and were repeated successfully",
 		},
@@ -455,8 +499,9 @@ func caveats() []Kind {
 			Means: "something had changed when the run was resumed",
 		},
 		{
-			Name: "router-not-watched",
-			Of:   OfTrial,
+			Name:  "router-not-watched",
+			Short: "a router has no agent",
+			Of:    OfTrial,
 			Means: "a router has no agent, so its counters are missing and do not prove that traffic " +
 				"passed it",
 		},
@@ -487,6 +532,7 @@ func caveats() []Kind {
 		},
 		{
 			Name:  "tunnel-not-set",
+			Short: "a tunnel's setting was not applied",
 			Of:    OfTrial,
 			Means: "a setting could not be applied to a tunnel's device",
 		},
@@ -498,20 +544,28 @@ func caveats() []Kind {
 			Do: "if it matters, measure where the named sources exist",
 		},
 		{
-			Name: "unknown-drops",
-			Of:   OfTrial,
+			Name:  "unknown-drops",
+			Short: "drops at the receiver are not reported",
+			Of:    OfTrial,
 			Means: "the receiver's system does not report drops in its socket buffer: losses may be the " +
 				"tester's",
 			Do: "use a receiver with Linux",
 		},
-		{Name: "unverified", Of: OfCell, Means: "the content of this path was not verified"},
+		{
+			Name:  "unverified",
+			Short: "the content was not verified",
+			Of:    OfCell,
+			Means: "the content of this path was not verified",
+		},
 		{
 			Name:  "user-stamps",
+			Short: "latency includes the wake-ups of the tester",
 			Of:    OfTrial,
 			Means: "the kernel did not timestamp every probe: latency includes the tester's own wake-ups",
 		},
 		{
 			Name:  "userspace-tunnel",
+			Short: "the tunnel runs in userspace",
 			Of:    OfTrial,
 			Means: "the kernel lacks this tunnel, so the userspace implementation was measured",
 			Do:    "load the kernel's module to measure the kernel's",

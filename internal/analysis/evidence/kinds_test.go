@@ -61,3 +61,17 @@ func TestKindsAreDeclared(t *testing.T) {
 		t.Errorf("found %d kinds in the code, %v; want 20 or more", found, err)
 	}
 }
+
+// TestKindsHaveShortWords: a reason, and a caveat of a cell or a trial, has words that a list has room for.
+func TestKindsHaveShortWords(t *testing.T) {
+	for _, k := range Kinds() {
+		counted := k.Class == ClassReason || k.Class == ClassCaveat && k.Of != OfRun
+		if words := k.Words(); counted && (k.Short == "" || len(words) > 60 || words == k.Name) {
+			t.Errorf("%s: %q", k.Name, words)
+		}
+	}
+
+	if got := KindOf("of-a-newer-version").Words(); got != "of-a-newer-version" {
+		t.Errorf("an unknown kind is called %q", got)
+	}
+}

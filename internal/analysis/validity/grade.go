@@ -117,7 +117,8 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string)
 	for _, k := range slices.Sorted(maps.Keys(minor)) {
 		c.caveats = append(c.caveats, record.Caveat{
 			Kind: k,
-			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good), k),
+			Text: fmt.Sprintf("%d of %d trials are suspect: %s", touched[k], len(good),
+				evidence.KindOf(k).Words()),
 		})
 	}
 

@@ -216,7 +216,8 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 			in = fmt.Sprintf("%d of %d trials", n, loads)
 		}
 
-		words = append(words, fmt.Sprintf("%s in %s (%s)", u.Kind, in, u.Text))
+		words = append(words, fmt.Sprintf("in %s whether %s (%s)", in, evidence.KindOf(u.Kind).Words(),
+			u.Text))
 	}
 
 	if len(words) == 0 {
@@ -225,7 +226,6 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 
 	return []record.Caveat{{
 		Kind: "unchecked",
-		Text: "these could not be checked, so a valid result may have them: " +
-			strings.Join(words, "; "),
+		Text: "it is not known " + strings.Join(words, "; "),
 	}}
 }
