@@ -204,9 +204,32 @@ func smallPackets(d *Document) []string {
 	return []string{text + "."}
 }
 
+// MostAdded returns the cell whose load adds most to the median round trip, and how much in ns: a cell with
+// TCP if what one adds is measurable, else one with any load; nil if none was measured.
+func (d *Document) MostAdded() (worst *Cell, ns float64) {
+	key := ""
+	for _, p := range d.UnderLoad {
+		for _, direction := range []string{record.Up, record.Down, record.Both} {
+			w := p.Directions[direction]
+			if w.AddedNs != nil && !w.AddedInNoise && (key == "" || *w.AddedNs > ns) {
+				key, ns = w.Cell.Key(), *w.AddedNs
+			}
+		}
+	}
+
+	for i := range d.Cells {
+		if key != "" && d.Cells[i].Factors.Key() == key {
+			return &d.Cells[i], ns
+		}
+	}
+
+	worst, added := d.most(metrics.RTTAdded)
+	return worst, added.Median
+}
+
 // latencyWords describes how far load raises the round trip, for the cell in which it rises most.
 func latencyWords(d *Document) []string {
-	worst, added := d.most(metrics.RTTAdded)
+	worst, added := d.MostAdded()
 	if worst == nil {
 		return nil
 	}
@@ -219,7 +242,7 @@ func latencyWords(d *Document) []string {
 
 	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and %s under load (%s): %s, "+
 		"bufferbloat grade %s.", unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
-		worst.addedWords(), metrics.Bufferbloat(added.Median))}
+		worst.addedWords(), metrics.Bufferbloat(added))}
 }
 
 // responsivenessWords describes the responsiveness of each path, by direction.

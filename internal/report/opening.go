@@ -129,7 +129,7 @@ func (v *view) rates() rates {
 	cells := v.cells(func(c *analysis.Cell) bool {
 		return loaded(c) || enciphered(c) || has(c, metrics.Number)
 	})
-	out := rates{Cells: len(cells), Spread: v.spreadHead(cells)}
+	out := rates{Cells: len(cells), Spread: pageIntervalHead(cells)}
 	var all []string // also "", of cells that lack the factor
 	for _, c := range cells {
 		index(&all, c.Factors[v.line])
@@ -208,19 +208,16 @@ func (r rates) Columns() int {
 	return n
 }
 
-// spreadHead names the intervals of the cells' rates, where all are of one kind.
-func (v *view) spreadHead(cells []*analysis.Cell) string {
-	kinds := distinct(cells, func(c *analysis.Cell) string {
-		x := c.Metrics[rateMetric(c)]
-		if !hasInterval(x) {
-			return ""
-		}
-		return fmt.Sprintf("%s (n\u00a0=\u00a0%d)", upperFirst(intervalName(x)), x.N)
-	})
-	if len(kinds) > 1 {
-		return "Interval"
+// pageIntervalHead names the intervals of the cells' rates, where all are of one kind.
+func pageIntervalHead(cells []*analysis.Cell) string {
+	kinds, runs := intervalKinds(cells, rateMetric)
+	switch len(kinds) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("%s (n\u00a0=\u00a0%s)", upperFirst(kinds[0]), runs)
 	}
-	return strings.Join(kinds, "")
+	return "Interval"
 }
 
 // rateMetric returns the metric that rateCell shows.

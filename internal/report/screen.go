@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,7 +14,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -235,13 +235,14 @@ func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]stri
 
 	t := Table{
 		ID: "screen-table",
-		Columns: columns("", "#"+head, "#"+rangeHead(v, cells), "#of plain", "#loss", "#RTT idle→load",
+		Columns: columns("", "#"+head, "#"+v.intervalHead(cells), "#of plain", "#loss", "#RTT idle→load",
 			"#core", "#power", "#cycles", ""),
 	}
 	for place, i := range []int{8, 7, 6, 3, 5, 4} {
 		t.Columns[i].Drop = place + 1
 	}
 
+	owner := coreOwner(cells)
 	for _, g := range v.groups(cells) {
 		indent := "  "
 		switch n := utf8.RuneCountInString(g.head + g.rows[0].label); {
@@ -258,14 +259,13 @@ func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]stri
 			label := strings.TrimRight(indent+r.label, " ")
 			indent = strings.Repeat(" ", utf8.RuneCountInString(indent))
 
-			busiest, _ := core(c)
 			rate := rateCell(v, c)
 			if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
 				rate = TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
 			}
 
 			row := t.row(label, TableCell{Text: rate.Text, Num: rate.Num, Tone: rate.Tone}, rate.Sub,
-				plainRatio(c), v.lossText(c), v.rttText(c), v.short(c, busiest), v.short(c, powerLoaded),
+				plainRatio(c), v.lossText(c), v.rttText(c), v.coreText(c, owner), v.short(c, powerLoaded),
 				v.short(c, metrics.CyclesPerByte), TableCell{Text: marks[c], Tone: Doubt})
 			row.Name = strings.TrimSpace(g.head + " " + r.full)
 			row.Cell = c
@@ -286,36 +286,20 @@ func (v *view) short(c *analysis.Cell, metric string) string {
 	return v.text(metric, c.Metrics[metric].Median)
 }
 
-// rangeHead names what stands beside the rates, and of how many runs it is unless the head says so.
-func rangeHead(v *view, cells []*analysis.Cell) string {
-	low, high := 0, 0
-	var kinds []string
-	for _, c := range cells {
-		x, ok := c.Metrics[rateOf(c)]
-		if !ok || !hasInterval(x) {
-			continue
+// intervalHead names the intervals beside the rates, and of how many runs they are unless the head says so.
+func (v *view) intervalHead(cells []*analysis.Cell) string {
+	kinds, runs := intervalKinds(cells, rateOf)
+	words := distinct(kinds, func(kind string) string {
+		if kind != "range" {
+			return "interval"
 		}
-
-		low, high = cmp.Or(min(cmp.Or(low, x.N), x.N), x.N), max(high, x.N)
-		kind := "interval"
-		if x.Interval == statistics.IntervalRange {
-			kind = "range"
-		}
-
-		kinds = once(kinds, kind)
-	}
-
-	kind := strings.Join(kinds, " or ")
-	switch {
-	case kind == "":
-		return "interval"
-	case low == high && every(v.all, func(c *analysis.Cell) bool { return c.Runs == low }):
 		return kind
-	case low == high:
-		return fmt.Sprintf("%s (n=%d)", kind, low)
+	})
+	if every(v.all, func(c *analysis.Cell) bool { return strconv.Itoa(c.Runs) == runs }) {
+		runs = ""
 	}
 
-	return fmt.Sprintf("%s (n=%d–%d)", kind, low, high)
+	return cmp.Or(strings.Join(words, " or "), "interval") + bracket(around("n=", runs, ""))
 }
 
 // plainRatio shows the rate as a share of the same without a tunnel, a filter or what else a factor adds.
@@ -381,7 +365,6 @@ func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 
 		if k < most {
 			item := shared[k].merged()
-			item.Evidence = nil
 			grades := distinct(shared[k].rows, func(i int) string { return v.all[i].Grade })
 			item.Kind = sign + " " + strings.Join(grades, " or ") + ", " + item.Kind
 			notes = append(notes, item)
@@ -573,8 +556,8 @@ func (f finding) sureWords() string {
 func (f finding) fixes() string {
 	var test string
 	fix := around("fix: ", f.fix(), "")
-	if fix != "" && f.Causes[0].GainAtMost > 1 {
-		fix += " (gain ≤ " + unit.Times(f.Causes[0].GainAtMost) + ")"
+	if fix != "" {
+		fix += bracket(around("gain ≤ ", f.gain(), ""))
 	}
 
 	if f.Named() && f.Causes[0].Proved == "" && f.proposal() != "" {
@@ -623,7 +606,7 @@ func (v *view) names() *cellNames {
 }
 
 // who names the cells of a finding by the fewest words that describe them and no others: up to most sets of
-// cells, all of them with 0.
+// cells, all of them with 0. Between the words of a set stands a dot, as in labels, between sets a comma.
 func (v *view) who(f finding, most int) string {
 	n := v.names()
 	wanted := newCellSet(len(n.cells))
@@ -645,7 +628,7 @@ func (v *view) who(f finding, most int) string {
 		words, covered := n.cover(wanted, nameless)
 		known = covered != nil && len(names) < maxSets
 		if known {
-			names = append(names, strings.Join(n.inOrder(words), ", "))
+			names = append(names, strings.Join(n.inOrder(words), " · "))
 			nameless.remove(covered)
 		}
 	}
@@ -660,7 +643,7 @@ func (v *view) who(f finding, most int) string {
 		names = names[:most]
 	}
 
-	return strings.Join(names, "; ") + more
+	return strings.Join(names, ", ") + more
 }
 
 // offWords names the switches that are off in a cell and on in others, such as "no masquerade".
@@ -761,40 +744,26 @@ func (s cellSet) remove(other cellSet) {
 	}
 }
 
-// worstAdded says what TCP adds to the round trip of its own path, where that is most.
+// worstAdded says what the load adds to the round trip, where that is most.
 func (v *view) worstAdded() string {
-	var worst analysis.LoadedPath
-	for _, p := range v.UnderLoad {
-		for _, direction := range []string{record.Up, record.Down, record.Both} {
-			w, ok := p.Directions[direction]
-			if ok && w.AddedNs != nil && !w.AddedInNoise &&
-				(worst.AddedNs == nil || *w.AddedNs > *worst.AddedNs) {
-				worst = w
-			}
-		}
-	}
-
-	if worst.AddedNs == nil {
+	c, ns := v.MostAdded()
+	if c == nil || c.AddedInNoise() {
 		return ""
 	}
 
-	where := v.label(worst.Cell)
-	if c := v.cell[worst.Cell.Key()]; c != nil {
-		head, rest := v.headAndRest(c)
-		if len(head) > 1 { // a tunnel; there is room for no more
-			head = without(head, "TCP")
-		}
-
-		where = strings.Join(slices.Concat(head, rest), " ")
+	head, rest := v.headAndRest(c)
+	if len(head) > 1 { // a tunnel; there is room for no more
+		head = without(head, "TCP")
 	}
 
 	doubt := ""
-	if v.doubt(worst.Cell) {
+	if v.doubt(c.Factors) {
 		doubt = suspectWord
 	}
 
-	return where + ": +" + v.text(rttAdded, *worst.AddedNs) +
-		bracket(joined(", ", around("bufferbloat grade ", worst.Grade, ""), doubt))
+	where := cmp.Or(strings.Join(slices.Concat(head, rest), " "), c.Label)
+	return where + ": +" + v.text(rttAdded, ns) +
+		bracket(joined(", ", "bufferbloat grade "+metrics.Bufferbloat(ns), doubt))
 }
 
 // changes are settings of a plan that end a caveat.
@@ -834,8 +803,9 @@ func cautionLines(v *view, h head) []string {
 		}
 	}
 
-	return append(out, around("of some cells (--full): ", strings.Join(distinct(slices.Concat(each(v.all,
-		func(c *analysis.Cell) []record.Caveat { return c.Caveats })...), caveatKind), ", "), ""))
+	remarks := slices.Concat(each(v.all, func(c *analysis.Cell) []record.Caveat { return c.Caveats })...)
+	return append(out, around("in some cells (--full): ", strings.Join(distinct(remarks,
+		func(c record.Caveat) string { return evidence.KindOf(c.Kind).Words() }), "; "), ""))
 }
 
 // inNotes lists the alerts that marks or a section of the screen show.

@@ -75,12 +75,12 @@ func TestNamesOfCells(t *testing.T) {
 	}{
 		{"all cells", []int{0, 1, 2, 3, 4, 5, 6, 7, 8}},
 		{"WireGuard", []int{4, 5, 6, 7}},
-		{"no tunnel, 4 streams", []int{2, 3}},
+		{"no tunnel · 4 streams", []int{2, 3}},
 		{"masquerade", []int{8}},
-		{"WireGuard; masquerade", []int{4, 5, 6, 7, 8}},
-		{"no tunnel, down; masquerade", []int{1, 3, 8}},
-		{"no tunnel, up, 1 stream, no masquerade", []int{0}},
-		{"no tunnel, down; WireGuard, up and 1 more", []int{1, 3, 4, 6, 8}},
+		{"WireGuard, masquerade", []int{4, 5, 6, 7, 8}},
+		{"no tunnel · down, masquerade", []int{1, 3, 8}},
+		{"no tunnel · up · 1 stream · no masquerade", []int{0}},
+		{"no tunnel · down, WireGuard · up and 1 more", []int{1, 3, 4, 6, 8}},
 	} {
 		var f finding
 		for _, i := range tt.cells {

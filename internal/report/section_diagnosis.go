@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -28,6 +29,7 @@ type finding struct {
 	analysis.Verdict
 	*diagnosis.Diagnosis
 	Cell *analysis.Cell
+	all  []*analysis.Cell // that the verdict is about, with a diagnosis
 }
 
 // found returns the verdicts of the cells that are wanted.
@@ -36,7 +38,10 @@ func (v *view) found() []finding {
 	for _, x := range v.Verdicts {
 		c := v.cell[x.Cells[x.Shown].Key()]
 		if c != nil && c.Diagnosis != nil {
-			out = append(out, finding{x, c.Diagnosis, c})
+			all := each(x.Cells, func(f record.Factors) *analysis.Cell { return v.cell[f.Key()] })
+			out = append(out, finding{x, c.Diagnosis, c, filter(all, func(c *analysis.Cell) bool {
+				return c != nil && c.Diagnosis != nil
+			})})
 		}
 	}
 	return out
@@ -84,8 +89,8 @@ func (f finding) proposal() string {
 		if len(levels) == 0 {
 			levels = []string{tests[0].Fix}
 		}
-		return fmt.Sprintf("; diagnose --prove tests it by %s %s", tests[0].Factor,
-			strings.Join(levels, ", "))
+		return fmt.Sprintf("; to test it, chokepoint diagnose --prove sets %s to %s", tests[0].Factor,
+			strings.Join(levels, ", then "))
 	}
 	return ""
 }
@@ -107,15 +112,62 @@ func (f finding) outlook() string {
 		return ""
 	}
 
-	out := f.shares()
-	if f.Causes[0].GainAtMost > 1 {
-		out += "; gain at most " + unit.Times(f.Causes[0].GainAtMost)
-	}
-
-	return out + around("; to change: ", f.fix(), "")
+	return f.shares() + around("; gain at most ", f.gain(), "") + around("; to change: ", f.fix(), "")
 }
 
-// shares words how much of the loss and of the delay the place of a known cause explains.
+// gainOf returns the bound on the gain from removing the first cause in a cell, 0 if it is not known.
+func gainOf(c *analysis.Cell) float64 {
+	if !c.Diagnosis.Named() {
+		return 0
+	}
+	return c.Diagnosis.Causes[0].GainAtMost
+}
+
+// gain words the bounds on the gain in all cells of the finding, "" if one of them has none.
+func (f finding) gain() string {
+	all := each(f.all, gainOf)
+	if len(all) == 0 || slices.Min(all) <= 1 {
+		return ""
+	}
+
+	low, high := unit.Times(slices.Min(all)), unit.Times(slices.Max(all))
+	if low == high {
+		return low
+	}
+
+	return low + " to " + high + ", by cell"
+}
+
+// minUnexplained is the factor between a cell and its baseline from which on it is said that the cause does
+// not explain all of it.
+const minUnexplained = 1.5
+
+// unexplained words how little of the difference between a cell and the same without a tunnel or filter the
+// cause explains, for the cell where most of it remains.
+func (f finding) unexplained() string {
+	text := ""
+	most := minUnexplained
+	for _, c := range f.all {
+		gain := gainOf(c)
+		if gain <= 1 || plainRatio(c) == "" || c.OfBaseline.Ratio <= 0 {
+			continue
+		}
+
+		slower := 1 / c.OfBaseline.Ratio
+		rest := slower / gain
+		if rest <= most {
+			continue
+		}
+
+		most = rest
+		text = fmt.Sprintf("; explains at most %s of the %s by which %s is slower than the %s: %s is not "+
+			"explained", unit.Times(gain), unit.Times(slower), c.Label, c.OfBaseline.Of, unit.Times(rest))
+	}
+
+	return text
+}
+
+// shares words how much of the loss, of the delay and of the rate a known cause explains.
 func (f finding) shares() string {
 	if !f.Named() {
 		return ""
@@ -132,7 +184,7 @@ func (f finding) shares() string {
 		out += "; " + unit.Percent(waited) + " of the added RTT passed there"
 	}
 
-	return out
+	return out + f.unexplained()
 }
 
 // whole prints a probability in whole per cent; none is certain.
@@ -160,8 +212,32 @@ func (v *view) factWords(e evidence.Evidence) string {
 	return text
 }
 
-func (v *view) factLines(facts []evidence.Evidence) []string {
-	return distinct(facts, v.factWords)
+// factLine prints a fact, with its trial if that is another than the one that is named above it.
+func (v *view) factLine(e evidence.Evidence, trial string) string {
+	if e.Trial == trial {
+		return v.factWords(e)
+	}
+	return v.factWords(e) + bracket(around("trial ", e.Trial, ""))
+}
+
+func (v *view) factLines(facts []evidence.Evidence, trial string) []string {
+	return distinct(facts, func(e evidence.Evidence) string { return v.factLine(e, trial) })
+}
+
+// ofTrial names the trial of a cell with several from which evidence is taken.
+func (f finding) ofTrial(trial string) string {
+	if f.Diagnosis.Trials < 2 || trial == "" {
+		return ""
+	}
+	return fmt.Sprintf("trial %s, one of %d", trial, f.Diagnosis.Trials)
+}
+
+// trialOf returns the trial of the first of some facts.
+func trialOf(facts []evidence.Evidence) string {
+	if len(facts) == 0 {
+		return ""
+	}
+	return facts[0].Trial
 }
 
 // generatorWords prints the CPU time that the load generator took, where it shares the router's cores.
@@ -177,10 +253,16 @@ func (f finding) generatorWords() []string {
 func (v *view) verdictItems() []Item {
 	var out []Item
 	for _, f := range v.found() {
-		facts := v.factLines(f.facts())
+		trial := trialOf(f.facts())
+		facts := v.factLines(f.facts(), trial)
 		facts = append(facts[:min(len(facts), briefFacts)], f.generatorWords()...)
-		if len(f.Labels) > 2 && len(facts) > 0 {
-			facts[0] = f.Cell.Label + ": " + facts[0]
+		if len(facts) > 0 {
+			cell := ""
+			if len(f.Labels) > 2 {
+				cell = f.Cell.Label
+			}
+
+			facts[0] = joined(": ", joined(", ", cell, f.ofTrial(trial)), facts[0])
 		}
 
 		out = append(out, Item{
@@ -275,15 +357,27 @@ func (v *view) details(f finding) []Item {
 			out = append(out, Item{Kind: kind, Text: strings.Join(texts, "; ")})
 		}
 	}
-	numbers := append(v.factLines(f.facts()), f.generatorWords()...)
+	trial := trialOf(f.facts())
+	numbers := append(v.factLines(f.facts(), trial), f.generatorWords()...)
 	if len(numbers) > 0 {
-		out = append(out, Item{Kind: "numbers", Text: f.Cell.Label, Evidence: numbers})
+		text := joined(", ", f.Cell.Label, f.ofTrial(trial))
+		out = append(out, Item{Kind: "numbers", Text: text, Evidence: numbers})
 	}
 
-	add(kindPath, stageLines(f.Path)...)
+	parts := stageLines(f.Path)
+	if len(parts) > 0 && f.Diagnosis.Trials > 1 {
+		parts[0] = fmt.Sprintf("medians of %d trials: %s", f.Diagnosis.Trials, parts[0])
+	}
+
+	add(kindPath, parts...)
 	l := f.Diagnosis.Ledger
 	if l != nil && len(l.Data) > 0 {
-		add(kindAccounts, ledgerLines(l)...)
+		lines := ledgerLines(l)
+		if len(lines) > 0 {
+			lines[0] = joined(": ", f.ofTrial(l.Trial), lines[0])
+		}
+
+		add(kindAccounts, lines...)
 	}
 
 	others := f.Causes
@@ -296,11 +390,15 @@ func (v *view) details(f finding) []Item {
 	}
 
 	if len(f.Excluded) > 0 {
+		if trial == "" {
+			trial = f.Excluded[0].By.Trial
+		}
+
 		out = append(out, Item{
 			Kind: kindRuledOut,
-			Text: "each by a number",
+			Text: "each by a number" + around(" of ", f.ofTrial(trial), ", unless another is named"),
 			Evidence: each(f.Excluded, func(x diagnosis.Exclusion) string {
-				return classWords(x.Class) + ": " + v.factWords(x.By)
+				return classWords(x.Class) + ": " + v.factLine(x.By, trial)
 			}),
 		})
 	}
@@ -310,9 +408,8 @@ func (v *view) details(f finding) []Item {
 			out = append(out, remedyItem(r))
 		}
 
-		gain := f.Causes[0].GainAtMost
-		if gain > 1 {
-			add("gain at most", "goodput "+unit.Times(gain)+", if nothing else limits before")
+		if gain := f.gain(); gain != "" {
+			add("gain at most", "goodput "+gain+", if nothing else limits before")
 		}
 
 		for _, p := range f.Causes[0].Proofs {
@@ -414,7 +511,7 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 	for _, f := range v.found() {
 		t.wrap("", "  ", v.who(f, 0)+": "+f.Verdict.Text+f.sure(), bold)
 		if len(f.Labels) > 2 {
-			t.wrap("  ", "  ", "in "+strings.Join(f.Labels, "; "), dim)
+			t.wrap("  ", "  ", "in "+strings.Join(f.Labels, ", "), dim)
 		}
 
 		for _, it := range v.details(f) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -197,10 +198,84 @@ func TestARefutedFindingIsNotSure(t *testing.T) {
 					Class:  "shaper",
 					Proved: by,
 				}},
-			}, nil}
+			}, nil, nil}
 		got := f.sure()
 		if got != want {
 			t.Errorf("%q: got %q, want %q", by, got, want)
 		}
+	}
+}
+
+// TestGainOfAllCells: the bound on the gain is that of all cells of a finding, and is left out where one has
+// none; what a cause cannot explain of the distance to the same without a tunnel is said.
+func TestGainOfAllCells(t *testing.T) {
+	for _, tt := range []struct {
+		gains, ratios []float64
+		gain, rest    string
+	}{
+		{[]float64{3, 3}, []float64{0, .5}, "×3.00", ""},
+		{[]float64{2, 4}, []float64{.02, .1}, "×2.00 to ×4.00, by cell", "; explains at most ×2.00 of the ×50.0 by " +
+			"which cell 0 is slower than the same without tunnel: ×25.0 is not explained"},
+		{[]float64{2, 0}, []float64{0, .02}, "", ""},
+	} {
+		f := finding{Diagnosis: &diagnosis.Diagnosis{}}
+		for i, gain := range tt.gains {
+			c := &analysis.Cell{Diagnosis: &diagnosis.Diagnosis{
+				Class:  diagnosis.Fragmentation,
+				Causes: []diagnosis.Cause{{Class: diagnosis.Fragmentation, GainAtMost: gain}},
+			}}
+			c.Label = fmt.Sprintf("cell %d", i)
+			if tt.ratios[i] > 0 {
+				c.OfBaseline = &analysis.Share{Ratio: tt.ratios[i], Of: "same without tunnel"}
+			}
+
+			f.all = append(f.all, c)
+		}
+
+		if got, rest := f.gain(), f.unexplained(); got != tt.gain || rest != tt.rest {
+			t.Errorf("%v: got %q and %q, want %q and %q", tt.gains, got, rest, tt.gain, tt.rest)
+		}
+	}
+}
+
+// TestEvidenceNamesItsTrial: numbers of one trial of several say which, and those of another than the first's
+// do so too.
+func TestEvidenceNamesItsTrial(t *testing.T) {
+	d := sampleDocument()
+	for i := range d.Cells {
+		x := d.Cells[i].Diagnosis
+		x.Excluded = append(x.Excluded, diagnosis.Exclusion{
+			Class: "thermal",
+			By:    evidence.Evidence{Text: "it is cold", Trial: "b3-r01.1"},
+		})
+		for k := range x.Causes {
+			x.Causes[k].Facts = slices.Clone(x.Causes[k].Facts)
+			for n := range x.Causes[k].Facts {
+				x.Causes[k].Facts[n].Trial = "b2-r07.1"
+			}
+		}
+	}
+
+	text := strings.Join(strings.Fields(Diagnosis(d, 100, false)), " ")
+	for _, want := range []string{", trial b2-r07.1, one of 3 - the router's core 0",
+		"each by a number of trial b2-r07.1, one of 3, unless another is named",
+		"thermal: it is cold (trial b3-r01.1)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("diagnose lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestExceededTester: what exceeds the tester's own rate has no share of it, and the page says why.
+func TestExceededTester(t *testing.T) {
+	d := sampleDocument()
+	d.Cells[0].Ceiling.TesterRatio = 1.45
+	if got := testerCell(&d.Cells[0]); got.Text != none.Text {
+		t.Errorf("got a share of %q", got.Text)
+	}
+
+	want := "1 cell exceeded what the tester reached without a router"
+	if got := Screen(d, 100, false); !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
+		t.Errorf("the screen lacks %q:\n%s", want, got)
 	}
 }

@@ -190,7 +190,7 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 
 		t.row(c.Label, stats, ratioCell(c.Ceiling.HeaderEfficiency, ""),
 			ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind),
-			ratioCell(c.Ceiling.TesterRatio, c.Ceiling.TesterKind))
+			ratioCell(testerShare(c), c.Ceiling.TesterKind))
 	}
 
 	t.dropEmpty()

@@ -69,8 +69,14 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		return c.Runs != v.all[0].Runs || c.Failed != 0
 	})
 	powered := with(cells, powerLoaded)
+	owner := coreOwner(cells)
 	for _, c := range cells {
 		busiest, _ := core(c)
+		busy := v.cellOf(c, busiest)
+		if busy.Num != nil {
+			busy.Text = v.coreText(c, owner)
+		}
+
 		cycles := metrics.CyclesPerByte
 		if has(c, metrics.CyclesPerOp) { // a key has no bytes
 			cycles = metrics.CyclesPerOp
@@ -89,7 +95,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 
 		row := t.row(v.nameCell(c, uneven), rateCell(v, c), v.shareCell(c.OfBaseline),
 			v.shareCell(c.OfDefaultMTU), lost, v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"),
-			v.cellOf(c, busiest), testerCell(c), power, efficiency, v.cellOf(c, cycles),
+			busy, testerCell(c), power, efficiency, v.cellOf(c, cycles),
 			v.cellOf(c, metrics.CipherClock), gradeCell(c))
 		row.Cell = c
 		if c.Grade == evidence.GradeFailed {
@@ -162,11 +168,24 @@ func lostHead(all []*analysis.Cell) string {
 
 // testerCell shows the result as a share of what the tester can do alone.
 func testerCell(c *analysis.Cell) TableCell {
-	if c.Ceiling.TesterRatio == 0 || c.Runs == 0 {
+	share := testerShare(c)
+	if share == 0 || c.Runs == 0 {
 		return none
 	}
-	return TableCell{Text: unit.Ratio(c.Ceiling.TesterRatio), Long: "of " + c.Ceiling.TesterKind}
+	return TableCell{Text: unit.Ratio(share), Long: "of " + c.Ceiling.TesterKind}
 }
+
+// testerShare returns a cell's share of what the tester can do alone, 0 if that is not known: what the cell
+// exceeds was not the tester's maximum.
+func testerShare(c *analysis.Cell) float64 {
+	if exceedsTester(c) {
+		return 0
+	}
+	return c.Ceiling.TesterRatio
+}
+
+// exceedsTester reports whether a cell carried clearly more than the tester did alone.
+func exceedsTester(c *analysis.Cell) bool { return c.Ceiling.TesterRatio > 1.02 }
 
 // dropEmpty takes out the columns in which no row has anything.
 func (t *Table) dropEmpty() {
@@ -325,8 +344,8 @@ func likeText(a, b string) bool {
 // merged returns the text with a range where the quantities differ.
 func (n *sharedNote) merged() Item {
 	item := n.item
-	if len(n.rows) > 1 {
-		item.Evidence = nil // the trials have it, each by itself
+	if len(n.rows) > 1 && len(item.Evidence) > 0 {
+		item.Evidence = []string{"numbers of one trial of each cell"} // the table of trials has all
 	}
 
 	item.Text = replaceQuantities(n.texts[0], func(i int, first string) string {
@@ -413,6 +432,11 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 			text += ". All are of " + words
 		}
 		return text + ". Rates are those of the cipher alone, of all threads together."
+	}
+
+	if slices.ContainsFunc(all, func(c *analysis.Cell) bool { return c.OfBaseline != nil }) {
+		text += ". A share of the same without a tunnel, or of the baseline, is the median of the ratios " +
+			"within blocks, not the ratio of the two medians"
 	}
 
 	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
@@ -566,16 +590,29 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	return cell
 }
 
-// coreOwner names whose cores the column of the busiest core shows.
+// coreOwner names whose cores the column of the busiest core shows, "" if each cell says it.
 func coreOwner(all []*analysis.Cell) string {
 	owners := distinct(all, func(c *analysis.Cell) string {
-		_, whose := core(c)
+		busiest, whose := core(c)
+		if !has(c, busiest) {
+			return ""
+		}
 		return whose
 	})
 	if len(owners) > 1 {
-		return "router, or shared host"
+		return ""
 	}
 	return strings.Join(owners, "")
+}
+
+// coreText shows the busiest core of a cell, and whose it is where the column does not say so.
+func (v *view) coreText(c *analysis.Cell, owner string) string {
+	busiest, whose := core(c)
+	text := v.short(c, busiest)
+	if owner == "" && text != "" {
+		text = whose + " " + text
+	}
+	return text
 }
 
 // gradeCell shows the grade of the cell, and how even its rate was inside the windows. The reasons for the

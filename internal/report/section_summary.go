@@ -22,7 +22,15 @@ type head struct {
 	Caveats []Item
 }
 
+// headOf returns the top of a report, which is made once.
 func headOf(v *view) head {
+	if v.top == nil {
+		v.top = new(makeHead(v))
+	}
+	return *v.top
+}
+
+func makeHead(v *view) head {
 	started := ""
 	if !v.Run.Started.IsZero() {
 		started = v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")
@@ -105,6 +113,7 @@ func firmware(all []record.Environment) string {
 const (
 	alertMissed     = "missed"
 	alertNotReached = "not reached"
+	alertTester     = "tester"
 )
 
 func alerts(v *view) []Item {
@@ -133,5 +142,7 @@ func alerts(v *view) []Item {
 		"; the reasons stand in the table.")
 	add("suspect", Doubt, len(suspect), "cell", "cells", of+reasonNames(suspect)+
 		"; the reasons stand in the table.")
+	add(alertTester, Doubt, len(v.cells(exceedsTester)), "cell", "cells", " exceeded what the tester "+
+		"reached without a router: that was not its maximum, so there is no share of it.")
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -29,6 +30,7 @@ type view struct {
 	line     string          // the factor that colours distinguish
 	coloured []string        // "factor=level", in the order of the colours
 	named    *cellNames      // nil until asked for
+	top      *head           // the same
 }
 
 func newView(d *analysis.Document) *view {
@@ -124,6 +126,30 @@ func intervalName(x statistics.Value) string {
 		return "range of the trials that carry it"
 	}
 	return "single value"
+}
+
+// intervalKinds lists the kinds of the intervals that a metric has in some cells, and of how many runs they
+// are.
+func intervalKinds(cells []*analysis.Cell, metric func(*analysis.Cell) string) (kinds []string, runs string) {
+	var counts []int
+	for _, c := range cells {
+		x := c.Metrics[metric(c)]
+		if hasInterval(x) {
+			kinds = once(kinds, intervalName(x))
+			counts = append(counts, x.N)
+		}
+	}
+
+	if len(counts) == 0 {
+		return nil, ""
+	}
+
+	low, high := slices.Min(counts), slices.Max(counts)
+	if low == high {
+		return kinds, strconv.Itoa(low)
+	}
+
+	return kinds, fmt.Sprintf("%d–%d", low, high)
 }
 
 // intervalsOf describes the intervals that some metrics have in all cells.
