@@ -49,7 +49,9 @@ func Blackbox(cells []Cell) *Path {
 			continue
 		}
 
-		p.Directions = append(p.Directions, PathDirection{direction, *conclude(s.check()), s.numbers()})
+		d := conclude(s.check())
+		d.exclude(nil)
+		p.Directions = append(p.Directions, PathDirection{direction, *d, s.numbers()})
 	}
 
 	if len(p.Directions) == 0 {

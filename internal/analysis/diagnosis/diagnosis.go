@@ -336,8 +336,10 @@ func (d *Diagnosis) exclude(byClass map[string][]Candidate) {
 		}
 	}
 
+	// The limit may have a place although its class is not known.
+	limits := append(slices.Clone(d.Causes), Cause{Node: d.Node, Element: d.Element})
 	d.Excluded = slices.DeleteFunc(d.Excluded, func(x Exclusion) bool {
-		return slices.ContainsFunc(d.Causes, func(c Cause) bool { return c.contradicts(x) })
+		return slices.ContainsFunc(limits, func(c Cause) bool { return c.contradicts(x) })
 	})
 }
 

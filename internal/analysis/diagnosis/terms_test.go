@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -93,6 +94,11 @@ func TestNoCauseIsRuledOut(t *testing.T) {
 		{RandomLoss, at("client", "tun1", 7, "tun1 dropped 7")}, {LinkLayer, at("client", "tun1", 0, "none")},
 		{RuleList, at("router", "", 0, "0 rules")}} {
 		d.Excluded = append(d.Excluded, x)
+	}
+
+	nameless := &Diagnosis{Node: "client", Element: "tun1", Excluded: slices.Clone(d.Excluded)}
+	if nameless.exclude(nil); len(nameless.Excluded) != 3 {
+		t.Errorf("beside a place whose class is not known: %+v", nameless.Excluded)
 	}
 
 	of := func(trial string) Candidate {
