@@ -56,7 +56,7 @@ measurements.`,
 			return p.print(p.oneScreen(doc, file, of))
 		},
 	}, "print one JSON document")
-	cmd.Flags().BoolVar(&full, "full", false, "print every number, caveat and piece of evidence")
+	cmd.Flags().BoolVar(&full, "full", false, "print every number, caution and piece of evidence")
 	return cmd
 }
 

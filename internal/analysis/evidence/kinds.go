@@ -215,10 +215,10 @@ func reasons() []Kind {
 			Short:  "bytes were counted late at the start or end of the window",
 			Of:     OfTrial,
 			Chance: true,
-			Means: "TCP: at an edge of the window, an end read its byte count late, by more than 20 ms " +
-				"and more than 1 % of the window. If it is half a window late or more, the trial fails " +
-				"and is retried at once, twice at most. The same holds for UDP if a stream started so " +
-				"late",
+			Means: "TCP: at the start or end of the window, an end read its byte count late, by more " +
+				"than 20 ms and more than 1 % of the window. If it is half a window late or more, the " +
+				"trial fails and is retried at once, twice at most. The same holds for UDP if a stream " +
+				"started so late",
 			Do: "use longer windows, or a tester with more time",
 		},
 		{
@@ -419,7 +419,7 @@ func caveats() []Kind {
 			Name:  "late-edge",
 			Short: "CPU time was read late",
 			Of:    OfTrial,
-			Means: "an end read its CPU time late at an edge of the window",
+			Means: "an end read its CPU time late at the start or end of the window",
 		},
 		{
 			Name:  "interval-not-reached",

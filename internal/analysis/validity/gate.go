@@ -406,7 +406,8 @@ func lateProbe(s trialCheck) []evidence.Reason {
 	share := float64(l.SkippedSlots) / math.Max(slots, 1)
 	if share > gateSkipped {
 		return because(evidence.ReasonLateProbe, at{Element: "latency probe", Value: new(share)},
-			"the latency probe was too late for %s of its slots", unit.Percent(share))
+			"the latency probe skipped %s of its packets: it had no CPU time to send them",
+			unit.Percent(share))
 	}
 
 	return nil
@@ -427,8 +428,8 @@ func lateEdge(s trialCheck) []evidence.Reason {
 			return because(evidence.ReasonLateEdge, at{
 				Node:  s.t.Traffic.Ends[end].Node,
 				Value: new(float64(late)),
-			}, "the %s end read its counts %s late at an edge of the window: "+
-				"its machine had no time for it", end, unit.Nanoseconds(float64(late)))
+			}, "the %s end read its byte counts %s late at the start or end of the window: "+
+				"its machine had no CPU time for it", end, unit.Nanoseconds(float64(late)))
 		}
 	}
 	return nil

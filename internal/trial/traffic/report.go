@@ -200,7 +200,7 @@ func addCaveats(t *record.Traffic) {
 		// Sender and receiver count datagrams, regardless of when the CPU time is read.
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if late > record.SendersMargin {
-			say("late-edge", "the %s end read its CPU time %v late at an edge of the window", side,
+			say("late-edge", "the %s end read its CPU time %v late at the start or end of the window", side,
 				late.Round(time.Millisecond))
 		}
 	}
