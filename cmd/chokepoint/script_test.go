@@ -117,7 +117,7 @@ func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
 const noExitSleep = "atexit_sleep_ms=0"
 
 // othersAtOnce bounds the scripts that run at once. Those over ssh wait longest: they do not wait for others.
-var othersAtOnce = make(chan struct{}, 6)
+var othersAtOnce = make(chan struct{}, 10)
 
 // setUpScript gives each script directories of its own, so that none sees another's runs or the user's.
 func setUpScript(env *testscript.Env) error {
