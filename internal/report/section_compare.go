@@ -259,7 +259,7 @@ func comparisonBlocks(v *view) []Block {
 	}
 
 	lines := each(verdicts, func(verdict string) string {
-		return verdict + " in " + strings.Join(rest[verdict], ", ") + ": the report has these comparisons"
+		return verdict + " in " + strings.Join(rest[verdict], ", ") + "; these ratios are not listed here"
 	})
 	if len(lines) > 0 {
 		out = append(out, List{Items: items("", Plain, lines...)})
