@@ -107,9 +107,9 @@ func methodSection(v *view, s *Section) {
 	}
 
 	words := Prose{[]string{v.countWords(),
-		"Medians carry a distribution-free interval from order statistics where there are six runs or " +
-			"more; below that the range from the smallest to the largest run is shown, which is not a " +
-			"confidence interval. A trial that failed has no number and enters none.",
+		"With six runs or more each median has a confidence interval (from order statistics, so it " +
+			"assumes no distribution). With fewer the range from the smallest to the largest run is " +
+			"shown, which is not a confidence interval. A trial that failed counts in no number.",
 	}}
 	mixed := func(c *analysis.Cell) bool { return factor.PacketSize.Is(c.Factors, factor.IMIX) }
 	if len(v.cells(mixed)) > 0 {
@@ -160,7 +160,7 @@ func (v *view) countWords() string {
 	if own == 0 || own < len(v.all) {
 		words = append(words, "Goodput is application payload counted by the receiver inside the measured "+
 			"window, divided by the receiver's own length of it. Packet rates count the datagrams of the "+
-			"window that arrived, told apart by sequence numbers, so that sent = received + lost. "+
+			"window that arrived, identified by sequence numbers, so that sent = received + lost. "+
 			"Round-trip times come from a UDP echo at a fixed rate beside the load, and on the idle path.")
 	}
 
