@@ -132,7 +132,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	case flentFormat:
 		return p.writeFlent(ctx, doc, o.file)
 	case articleFormat:
-		return p.writeArticle(ctx, doc, o.file)
+		return p.writeArticle(ctx, name, doc, o.file)
 	}
 
 	document, fromFile := strings.CutSuffix(name, ".json")

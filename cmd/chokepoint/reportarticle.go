@@ -6,8 +6,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
@@ -24,9 +22,9 @@ func articleFolder() folder {
 	}
 }
 
-// writeArticle writes an article into a folder, by default beside the run's report, and prints the name of
-// its text.
-func (p *program) writeArticle(ctx context.Context, doc *analysis.Document, dir string) error {
+// writeArticle writes an article of the run or document called name into a folder, by default beside the
+// run's report, and prints the name of its text.
+func (p *program) writeArticle(ctx context.Context, name string, doc *analysis.Document, dir string) error {
 	if dir == standard {
 		return app.Usage("name a folder", "an article is a folder, which standard output cannot hold")
 	}
@@ -36,11 +34,7 @@ func (p *program) writeArticle(ctx context.Context, doc *analysis.Document, dir 
 		return err
 	}
 
-	plan := ""
-	err = p.Dirs.WithRun(ctx, doc.Run.ID, func(_ *store.Store, run record.Run) error {
-		plan = run.Design.Text
-		return nil
-	})
+	plan, err := p.Dirs.PlanText(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,11 @@ func TestDocumentOfFile(t *testing.T) {
 		}
 		return d.Document(t.Context(), file)
 	}
+	plan, err := d.PlanText(t.Context(), "run.json")
+	if err != nil || plan != "" {
+		t.Errorf("plan of a file: got %q, %v, want none", plan, err)
+	}
+
 	again, err := read(text)
 	if err != nil {
 		t.Fatal(err)

@@ -118,6 +118,20 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 	return doc, err
 }
 
+// PlanText returns the plan of a stored run as it was read; "" if the run had none, or if the name is that of
+// a document's file, which does not contain it.
+func (d Dirs) PlanText(ctx context.Context, name string) (text string, err error) {
+	if isDocumentFile(name) {
+		return "", nil
+	}
+
+	err = d.WithRun(ctx, name, func(_ *store.Store, run record.Run) error {
+		text = run.Design.Text
+		return nil
+	})
+	return text, err
+}
+
 // proofsOf adds to the document of a run the results of the experiments on its findings.
 func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysis.Document) error {
 	var proofs []diagnosis.Proof
