@@ -47,8 +47,8 @@ func TestOpeningHasRoomForEveryPlan(t *testing.T) {
 	r := newView(sweepDocument()).rates()
 	var names []string
 	r.each(func(row *rateRow) { names = append(names, row.cell.Label) })
-	if slices.Contains(names, "UDP 1500-byte packets") || r.Left() != 1 || r.LeftOnPhone() != 3 || r.Cells != 13 || r.Shown != 12 ||
-		len(names) != 12 {
+	if slices.Contains(names, "UDP 1500-byte packets") || r.Left() != 1 || r.LeftOnPhone() != 3 ||
+		r.Cells != 13 || r.Shown != 12 || len(names) != 12 {
 		t.Errorf("%d of %d cells are shown: %q, want all but the slowest of UDP", r.Shown, r.Cells, names)
 	}
 
