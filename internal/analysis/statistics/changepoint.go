@@ -1,0 +1,175 @@
+package statistics
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// MinSegment is the smallest number of values between two change points: an outlier alone makes none.
+const MinSegment = 3
+
+// The permutation test of a change point. It ends early when chance has reached the observed statistic too
+// often.
+const (
+	permutations = 99
+	exceedances  = 1 // of chance, at most: p ≤ (1+1)/(99+1) = 2 %
+)
+
+// outlying bounds the distance of a value from the median, in median absolute deviations, beyond which it
+// counts as if it were there.
+const outlying = 7
+
+// ChangePoint is the start of a new level of a series: the index of its first value, and the p-value of the
+// division there.
+type ChangePoint struct {
+	At int
+	P  float64
+}
+
+// ChangePoints returns the change points of a series in order, by hierarchical division as in E-divisive
+// (Matteson and James, 2014): a segment is divided where the energy distance between its parts is greatest,
+// if at most 2 % of random permutations of the segment reach that distance. The permutations are the same for
+// the same series.
+func ChangePoints(values []float64) []ChangePoint {
+	c, ok := Divide(values)
+	if !ok {
+		return nil
+	}
+
+	left := ChangePoints(values[:c.At])
+	right := ChangePoints(values[c.At:])
+	for i := range right {
+		right[i].At += c.At
+	}
+
+	return slices.Concat(left, []ChangePoint{c}, right)
+}
+
+// Divide returns the most distinct division of a series in two; ok is false if chance explains it.
+func Divide(values []float64) (c ChangePoint, ok bool) {
+	n := len(values)
+	if n < 2*MinSegment {
+		return c, false
+	}
+
+	e := newEnergy(withoutOutliers(values))
+	at, observed := e.greatest()
+	r := rand.New(rand.NewPCG(uint64(n), 1))
+	reached := 0
+	for range permutations {
+		r.Shuffle(n, func(i, j int) { e.ranks[i], e.ranks[j] = e.ranks[j], e.ranks[i] })
+		_, q := e.greatest()
+		if q >= observed*(1-1e-9) {
+			reached++
+		}
+
+		if reached > exceedances {
+			return c, false
+		}
+	}
+
+	return ChangePoint{At: at, P: float64(reached+1) / (permutations + 1)}, observed > 0
+}
+
+// withoutOutliers returns the values with those far from the median moved nearer.
+func withoutOutliers(values []float64) []float64 {
+	m := Median(values)
+	var away []float64
+	for _, v := range values {
+		away = append(away, math.Abs(v-m))
+	}
+
+	most := outlying * Median(away)
+	if most == 0 {
+		return values
+	}
+
+	out := slices.Clone(values)
+	for i, v := range out {
+		out[i] = min(max(v, m-most), m+most)
+	}
+
+	return out
+}
+
+// energy computes the energy distances of all divisions of a series. Values are added in order to a Fenwick
+// tree over their ranks.
+type energy struct {
+	ranks  []int     // of the values in order, from 1; equal values have ranks of their own
+	sorted []float64 // by rank; the first is unused
+	apart  []float64 // by rank: sum of the distances from all values
+	total  float64   // of the distances between all values
+	tree   []added
+}
+
+// added describes the values added so far in a range of ranks.
+type added struct{ count, sum float64 }
+
+func newEnergy(values []float64) *energy {
+	n := len(values)
+	e := &energy{
+		ranks:  make([]int, n),
+		sorted: append([]float64{0}, slices.Sorted(slices.Values(values))...),
+		apart:  make([]float64, n+1),
+		tree:   make([]added, n+1),
+	}
+	taken := make([]int, n)
+	for i, v := range values {
+		first, _ := slices.BinarySearch(e.sorted[1:], v)
+		taken[first]++
+		e.ranks[i] = first + taken[first]
+	}
+
+	below, sum := 0.0, Total(values)
+	for i, v := range e.sorted[1:] {
+		e.apart[i+1] = v*float64(2*i-n) + sum - 2*below
+		e.total += e.apart[i+1] / 2
+		below += v
+	}
+
+	return e
+}
+
+// greatest returns the division with the greatest statistic m·n/(m+n) × energy distance.
+func (e *energy) greatest() (at int, most float64) {
+	clear(e.tree)
+	n := len(e.ranks)
+	before, after := 0.0, e.total // the distances within either part
+	sum := 0.0
+	for i, rank := range e.ranks[:n-MinSegment] {
+		v := e.sorted[rank]
+		x := e.add(rank, v)
+		near := v*(2*x.count-float64(i)) + sum - 2*x.sum
+		before += near
+		after -= e.apart[rank] - near
+		sum += v
+		if i+1 < MinSegment {
+			continue
+		}
+
+		a, b := float64(i+1), float64(n-i-1)
+		distance := 2*(e.total-before-after)/(a*b) - 2*before/(a*(a-1)) - 2*after/(b*(b-1))
+		q := a * b / (a + b) * distance
+		if q > most {
+			at, most = i+1, q
+		}
+	}
+
+	return at, most
+}
+
+// add adds the value of a rank, and returns those of lower ranks that were added before.
+func (e *energy) add(rank int, v float64) (below added) {
+	for i := rank; i > 0; i &= i - 1 {
+		below.count += e.tree[i].count
+		below.sum += e.tree[i].sum
+	}
+
+	for i := rank; i < len(e.tree); i += i & -i {
+		e.tree[i].count++
+		e.tree[i].sum += v
+	}
+
+	return below
+}
