@@ -291,6 +291,10 @@ func causeWords(c *RunComparison) string {
 		"results was found that chance does not explain."
 }
 
+// Causes lists what differs between two runs and can explain a difference of results. Of runs whose trials
+// were not read, it is what was known before the first of them.
+func Causes(a, b *Document) []string { return causesOf(changes(a, b)) }
+
 // changes lists everything that differs between the runs and is not a factor.
 func changes(a, b *Document) []Change {
 	var out []Change

@@ -64,7 +64,12 @@ func (d Dirs) addNote(ctx context.Context, run string, note store.Note) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(st.AddNote(ctx, run, note), st.Close())
+	err = st.AddNote(ctx, run, note)
+	if err == nil {
+		err = st.SetResults(ctx, run, nil) // what is imported counts in them
+	}
+
+	return errors.Join(err, st.Close())
 }
 
 // imported describes the run to import into: its unwatched router, and the load that its trials carried.

@@ -552,6 +552,11 @@ func (x *execution) present(ctx context.Context) error {
 			func() error { return x.store.SetHeadline(ctx, run.ID, doc.Headline()) })
 	}
 
+	if lost == nil {
+		lost = store.Patiently(ctx, settleTime,
+			func() error { return x.store.SetResults(ctx, run.ID, doc.Results()) })
+	}
+
 	x.result = &Result{Document: doc, Outcome: outcome(doc)}
 	html, err := report.HTML(doc)
 	if err == nil {

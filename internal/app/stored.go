@@ -164,7 +164,7 @@ func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysi
 	return nil
 }
 
-// NoteHeadline derives the document of a stored run and stores its headline.
+// NoteHeadline derives the document of a stored run and stores its headline and its results.
 func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 	doc, err := d.Document(ctx, run)
 	if err != nil {
@@ -176,7 +176,9 @@ func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 		return err
 	}
 
-	return errors.Join(st.SetHeadline(ctx, doc.Run.ID, doc.Headline()), st.Close())
+	err = errors.Join(st.SetHeadline(ctx, doc.Run.ID, doc.Headline()),
+		st.SetResults(ctx, doc.Run.ID, doc.Results()))
+	return errors.Join(err, st.Close())
 }
 
 // Rename gives a run another name, "" for none, and returns the run's id. A name that no run may have, or

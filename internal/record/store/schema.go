@@ -82,6 +82,19 @@ CREATE TRIGGER trials_kept BEFORE DELETE ON trials WHEN OLD.run NOT IN (SELECT r
 	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 `
 
+// schemaOfResults has what is derived from trials for the history of a cell. The table is made when the first
+// results are stored, and may be replaced at any time.
+const schemaOfResults = `
+CREATE TABLE IF NOT EXISTS cell_results ( -- derived from the trials
+	cell     TEXT NOT NULL,           -- id of the factors but firmware; empty: the run itself
+	run      TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+	firmware TEXT NOT NULL,           -- level of that factor
+	body     TEXT NOT NULL,           -- record.CellResult, or record.ResultFacts of the run, as JSON
+	PRIMARY KEY (cell, run, firmware)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS cell_results_run ON cell_results(run, cell);
+`
+
 // VersionError reports a store with another schema than this program's.
 type VersionError struct {
 	Path string

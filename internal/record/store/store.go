@@ -1,7 +1,7 @@
 // Package store keeps runs and their finished trials in one SQLite file. It returns what was recorded,
 // exactly as it was received, and refuses to change anything: rows are only ever added, until a whole run is
 // removed, and triggers in the file hold everyone else to the same rule. Of what is derived a run's headline
-// alone is kept here, because a list of a thousand runs cannot derive it.
+// and the medians of its cells alone are kept here, because a list of a thousand runs cannot derive them.
 package store
 
 import (

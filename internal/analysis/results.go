@@ -1,0 +1,115 @@
+package analysis
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// ResultsDerivation is the version of what Results returns. Stored results of another version are derived
+// anew.
+const ResultsDerivation = 1
+
+// Results returns what a history of runs shows of the run.
+func (d *Document) Results() *record.Results {
+	r := &record.Results{ResultFacts: record.ResultFacts{
+		Derivation: ResultsDerivation,
+		Device:     d.Run.Device,
+	}}
+	facts := d.testedFacts()
+	r.Kernel = facts["kernel"]
+	r.Firmware = cmp.Or(facts["firmware"], strings.TrimSpace(facts["distribution"]+" "+
+		cmp.Or(facts["distribution_release"], facts["distribution_version"])))
+	model := record.DeviceOf(facts, false)
+	if d.foundDevice() && model != "" {
+		r.Device = model
+	}
+
+	r.Device = cmp.Or(r.Device, d.Run.Lab)
+	names := d.labelsWithoutFirmware()
+	for i := range d.Cells {
+		c := d.Cells[i].result()
+		c.Label = names[c.Factors.Key()]
+		r.Cells = append(r.Cells, c)
+	}
+
+	return r
+}
+
+// testedFacts returns the facts of the first router, or of the machine whose kernel it uses.
+func (d *Document) testedFacts() map[string]string {
+	names := d.routers()
+	if record.InNamespaces(d.Run.Lab) {
+		names = append(names, record.HostNode)
+	}
+
+	for _, name := range names {
+		for _, e := range d.Environment {
+			if e.Node == name && len(e.Facts) > 0 {
+				return e.Facts
+			}
+		}
+	}
+
+	return nil
+}
+
+// labelsWithoutFirmware names cells without their firmware.
+func (d *Document) labelsWithoutFirmware() map[string]string {
+	out := map[string]string{}
+	var cells []record.Factors
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		f := factor.Firmware.With(c.Factors, "")
+		_, twice := out[f.Key()]
+		if !twice {
+			cells = append(cells, f)
+		}
+
+		out[f.Key()] = c.Label
+	}
+
+	if !slices.ContainsFunc(d.Cells, func(c Cell) bool { return factor.Firmware.In(c.Factors) }) {
+		return out
+	}
+
+	for i, label := range Labels(d.Catalogue, cells) {
+		out[cells[i].Key()] = label
+	}
+
+	return out
+}
+
+func (c *Cell) result() record.CellResult {
+	r := record.CellResult{
+		Factors:  factor.Firmware.With(c.Factors, ""),
+		Firmware: factor.Firmware.Of(c.Factors),
+		Grade:    c.Grade,
+		Metrics:  map[string]record.Estimate{},
+	}
+	if len(c.Reasons) > 0 {
+		r.Why = c.Reasons[0].Text
+	}
+
+	for _, m := range comparison.ComparedMetrics {
+		v, ok := c.Metrics[m.Name]
+		if ok && v.N > 0 {
+			r.Metrics[m.Name] = record.Estimate{N: v.N, Median: v.Median, Low: v.Low, High: v.High}
+		}
+	}
+
+	for _, name := range headlines {
+		_, has := r.Metrics[name]
+		_, counted := r.Metrics[metrics.PacketRate]
+		if has && r.Metric == "" && !(name == metrics.Goodput && counted) {
+			r.Metric = name
+		}
+	}
+
+	return r
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// SetResults replaces the results of a run, nil for none.
+func (s *Store) SetResults(ctx context.Context, runID string, r *record.Results) error {
+	err := s.inTx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, schemaOfResults+`DELETE FROM cell_results WHERE run = ?`, runID)
+		put := func(cell, firmware string, v any) {
+			var body []byte
+			if err == nil {
+				body, err = json.Marshal(v)
+			}
+
+			if err == nil {
+				_, err = tx.ExecContext(ctx, `INSERT INTO cell_results VALUES (?, ?, ?, ?)`, cell, runID,
+					firmware, string(body))
+			}
+		}
+		if r == nil {
+			return err
+		}
+
+		put("", "", r.ResultFacts)
+		for _, c := range r.Cells {
+			put(c.Factors.ID(), c.Firmware, c)
+		}
+		return err
+	})
+	return s.storing("results of run "+runID, err)
+}
+
+// ResultHead describes a run and its device in a history.
+type ResultHead struct {
+	ID      string
+	Name    string
+	Started time.Time
+	Plan    string
+	Status  string
+	record.ResultFacts
+}
+
+// ResultHeads lists the runs whose ids are valid, the newest first.
+func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
+	facts := `''`
+	any, err := s.hasResults(ctx)
+	if any {
+		facts = `coalesce((SELECT body FROM cell_results WHERE cell = '' AND run = r.id), '')`
+	}
+
+	var heads []ResultHead
+	if err == nil {
+		heads, err = query(ctx, s, func(r *sql.Rows) (h ResultHead, err error) {
+			var started int64
+			var body string
+			err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Status, &body)
+			h.Started = time.Unix(0, started).UTC()
+			if err == nil && body != "" {
+				err = json.Unmarshal([]byte(body), &h.ResultFacts)
+			}
+			return h, err
+		}, `SELECT r.id, coalesce((SELECT text FROM run_labels WHERE run = r.id AND kind = ?1
+				ORDER BY seq DESC LIMIT 1), ''), r.started_ns, r.plan,
+			coalesce((SELECT status FROM run_ends WHERE run = r.id ORDER BY seq DESC LIMIT 1), ?2), `+facts+`
+			FROM runs r ORDER BY r.started_ns DESC, r.id DESC`, labelName, record.RunRunning)
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("list results in %s: %w", s.path, err)
+	}
+
+	return slices.DeleteFunc(heads, func(h ResultHead) bool { return !validID.MatchString(h.ID) }), nil
+}
+
+// CellsOfRun returns the results of a run's cells.
+func (s *Store) CellsOfRun(ctx context.Context, runID string) ([]record.CellResult, error) {
+	byRun, err := s.results(ctx, `WHERE run = ? AND cell <> ''`, runID)
+	return byRun[runID], err
+}
+
+// RunsOfCell returns the results of a cell in all runs, by run; in one run it may have several firmwares.
+func (s *Store) RunsOfCell(ctx context.Context, f record.Factors) (map[string][]record.CellResult, error) {
+	return s.results(ctx, `WHERE cell = ?`, factor.Firmware.With(f, "").ID())
+}
+
+func (s *Store) results(ctx context.Context, where, arg string) (map[string][]record.CellResult, error) {
+	byRun := map[string][]record.CellResult{}
+	any, err := s.hasResults(ctx)
+	if err != nil || !any {
+		return byRun, err
+	}
+
+	_, err = query(ctx, s, func(r *sql.Rows) (none struct{}, err error) {
+		var run, body string
+		var c record.CellResult
+		if err = r.Scan(&run, &body); err == nil {
+			err = json.Unmarshal([]byte(body), &c)
+		}
+
+		byRun[run] = append(byRun[run], c)
+		return none, err
+	}, `SELECT run, body FROM cell_results `+where+` ORDER BY run, cell, firmware`, arg)
+	if err != nil {
+		return nil, fmt.Errorf("read results in %s: %w", s.path, err)
+	}
+
+	return byRun, nil
+}
+
+// hasResults reports whether results were ever stored.
+func (s *Store) hasResults(ctx context.Context) (has bool, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT true FROM sqlite_schema WHERE name = 'cell_results'`).Scan(&has)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return has, err
+}
