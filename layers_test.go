@@ -20,6 +20,7 @@ var layers = [][]string{
 		"lab/pair", "lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
 		"probe", "trial/traffic", "userfile", "labtest/routeros"},
 	4: {"plan", "analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis",
+		"analysis/history",
 		"trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
