@@ -113,16 +113,7 @@ func only(doc *analysis.Document, words string) error {
 	var labels []string
 	doc.Cells = slices.DeleteFunc(doc.Cells, func(c analysis.Cell) bool {
 		labels = append(labels, c.Label)
-		if c.ID == words {
-			return false
-		}
-
-		for w := range strings.FieldsSeq(words) {
-			if !strings.Contains(strings.ToLower(c.Label), strings.ToLower(w)) {
-				return true
-			}
-		}
-		return false
+		return c.ID != words && !app.HasWords(c.Label, words)
 	})
 	if len(doc.Cells) == 0 {
 		return app.Usage("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -100,6 +101,38 @@ func WriteSample(ctx context.Context, file, name string) error {
 		return fmt.Errorf("no sample run %q", name)
 	}
 
+	return s.write(ctx, file)
+}
+
+// WriteNights stores a run for each of some nights, from 1 March 2026 on. From one night on all rates have
+// another factor, and the kernel is another. In the third night a trial fails, and after it there are no runs
+// for a week.
+func WriteNights(ctx context.Context, file string, nights, changed int, factor float64) error {
+	for i := range nights {
+		s := Sample{
+			Started: time.Date(2026, 3, 1+i, 3, 4, 5, 0, time.UTC),
+			Scale:   1 + 0.01*math.Sin(float64(7*i)), // no two are the same
+			status:  record.RunDone,
+			failed:  i == 2,
+		}
+		if i > 2 {
+			s.Started = s.Started.AddDate(0, 0, 7)
+		}
+
+		if i >= changed {
+			s.Scale *= factor
+			s.kernel = "6.6.0-test"
+		}
+
+		s.ID = store.NewID(s.Started, uint16(i))
+		if err := s.write(ctx, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Sample) write(ctx context.Context, file string) error {
 	st, err := store.Open(ctx, file)
 	if err != nil {
 		return err

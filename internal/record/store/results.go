@@ -85,16 +85,26 @@ func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 
 // CellsOfRun returns the results of a run's cells.
 func (s *Store) CellsOfRun(ctx context.Context, runID string) ([]record.CellResult, error) {
-	byRun, err := s.results(ctx, `WHERE run = ? AND cell <> ''`, runID)
+	byRun, err := s.results(ctx, `WHERE run = ? AND cell <> ''`, runID,
+		func(body []byte, c *record.CellResult) error { return json.Unmarshal(body, c) })
 	return byRun[runID], err
 }
 
-// RunsOfCell returns the results of a cell in all runs, by run; in one run it may have several firmwares.
+// RunsOfCell returns the results of a cell in all runs, by run and without the factors; in one run it may
+// have several firmwares.
 func (s *Store) RunsOfCell(ctx context.Context, f record.Factors) (map[string][]record.CellResult, error) {
-	return s.results(ctx, `WHERE cell = ?`, factor.Firmware.With(f, "").ID())
+	skipFactors := func(body []byte, c *record.CellResult) error {
+		x := struct {
+			*record.CellResult
+			Factors struct{} `json:"factors"` // known, and slow to read a thousand times
+		}{CellResult: c}
+		return json.Unmarshal(body, &x)
+	}
+	return s.results(ctx, `WHERE cell = ?`, factor.Firmware.With(f, "").ID(), skipFactors)
 }
 
-func (s *Store) results(ctx context.Context, where, arg string) (map[string][]record.CellResult, error) {
+func (s *Store) results(ctx context.Context, where, arg string,
+	read func(body []byte, c *record.CellResult) error) (map[string][]record.CellResult, error) {
 	byRun := map[string][]record.CellResult{}
 	any, err := s.hasResults(ctx)
 	if err != nil || !any {
@@ -102,10 +112,11 @@ func (s *Store) results(ctx context.Context, where, arg string) (map[string][]re
 	}
 
 	_, err = query(ctx, s, func(r *sql.Rows) (none struct{}, err error) {
-		var run, body string
+		var run string
+		var body []byte
 		var c record.CellResult
 		if err = r.Scan(&run, &body); err == nil {
-			err = json.Unmarshal([]byte(body), &c)
+			err = read(body, &c)
 		}
 
 		byRun[run] = append(byRun[run], c)

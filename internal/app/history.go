@@ -1,0 +1,296 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// HistoryOptions select the cells and runs of a history; empty: those of the newest run that fits.
+type HistoryOptions struct {
+	Plan, Device string
+	Cell         string // words of its label, or its id
+	Metric       string
+	Firmware     string // the only one
+	Canary       string // firmware that never changes
+	Since        time.Time
+}
+
+// History follows cells over the stored runs of one plan on one device. It reads no trials of runs whose
+// results are stored; those of others are derived, and stored if possible. Runs that go on do not count.
+func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History, err error) {
+	st, err := a.Dirs.OpenStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	r := results{st, map[string]*record.Results{}}
+	runs, err := a.historyRuns(ctx, r, &o)
+	if err != nil {
+		return nil, err
+	}
+
+	h = &history.History{
+		Format: record.Format,
+		Plan:   o.Plan,
+		Device: o.Device,
+		Canary: o.Canary,
+		Runs:   len(runs),
+		Cells:  []history.Cell{},
+	}
+	cells, err := r.newestCells(ctx, runs, o)
+	for _, c := range cells {
+		if err == nil {
+			err = r.addCell(ctx, h, c, runs, o)
+		}
+	}
+
+	if err == nil && len(h.Cells) == 0 {
+		err = Usage("chokepoint history without --metric and --firmware shows what there is",
+			"history: no run of plan %s on %s has such a number", o.Plan, o.Device)
+	}
+
+	if err == nil {
+		err = addCauses(ctx, st, h)
+	}
+
+	return h, err
+}
+
+// results reads the results of runs: those that are stored, and those derived just now, by run.
+type results struct {
+	*store.Store
+	derived map[string]*record.Results
+}
+
+// ofRun returns the results of a run's cells.
+func (r results) ofRun(ctx context.Context, id string) ([]record.CellResult, error) {
+	if d := r.derived[id]; d != nil {
+		return d.Cells, nil
+	}
+	return r.CellsOfRun(ctx, id)
+}
+
+// ofCell returns the results of a cell by run.
+func (r results) ofCell(ctx context.Context, f record.Factors) (map[string][]record.CellResult, error) {
+	byRun, err := r.RunsOfCell(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+
+	for id, d := range r.derived {
+		byRun[id] = nil
+		for _, c := range d.Cells {
+			if c.Factors.ID() == f.ID() {
+				byRun[id] = append(byRun[id], c)
+			}
+		}
+	}
+
+	return byRun, nil
+}
+
+// historyRuns returns the runs of a plan on a device, the newest first, all with results. It completes the
+// options with the plan and the device of the newest.
+func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]store.ResultHead, error) {
+	all, err := r.ResultHeads(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	var runs []store.ResultHead
+	for _, h := range all {
+		if h.Status == record.RunRunning || o.Plan != "" && h.Plan != o.Plan || h.Started.Before(o.Since) {
+			continue
+		}
+
+		if h.Derivation != analysis.ResultsDerivation {
+			doc, err := a.Dirs.Document(ctx, h.ID)
+			if err != nil {
+				a.note("run %s is left out: %v", h.ID, err)
+				continue
+			}
+
+			r.derived[h.ID] = doc.Results()
+			h.ResultFacts = r.derived[h.ID].ResultFacts
+		}
+
+		if o.Device == "" || h.Device == o.Device {
+			o.Plan, o.Device = h.Plan, h.Device
+			runs = append(runs, h)
+		}
+	}
+
+	if len(runs) == 0 {
+		return nil, Usage("chokepoint list shows runs with their plans and devices",
+			"history: no run has ended that fits%s", fitting(*o))
+	}
+
+	if len(r.derived) > 0 {
+		what := "the results of " + unit.Count(len(r.derived), "run") + " were derived from the trials"
+		if err := a.keepResults(ctx, r.derived); err != nil {
+			a.note("%s, and cannot be kept: %v", what, err)
+		} else {
+			a.note("%s, and are kept", what)
+		}
+	}
+
+	return runs, nil
+}
+
+// fitting describes which runs were asked for.
+func fitting(o HistoryOptions) string {
+	text := ""
+	for _, x := range [][2]string{{"plan", o.Plan}, {"device", o.Device}} {
+		if x[1] != "" {
+			text += ", " + x[0] + " " + x[1]
+		}
+	}
+
+	if !o.Since.IsZero() {
+		text += ", since " + o.Since.Format(time.DateOnly)
+	}
+
+	return text
+}
+
+// keepResults stores derived results, so that the next history is faster.
+func (a *App) keepResults(ctx context.Context, derived map[string]*record.Results) error {
+	st, err := store.Open(ctx, a.Dirs.StoreFile())
+	if err != nil {
+		return err
+	}
+
+	for id, r := range derived {
+		err = errors.Join(err, st.SetResults(ctx, id, r))
+	}
+
+	return errors.Join(err, st.Close())
+}
+
+// newestCells returns the cells of the newest run that has any, as far as they were asked for.
+func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
+	o HistoryOptions) ([]record.CellResult, error) {
+	var cells []record.CellResult
+	for _, head := range runs {
+		found, err := r.ofRun(ctx, head.ID)
+		if err != nil {
+			return nil, err
+		}
+
+		if len(found) > 0 {
+			cells = found
+			break
+		}
+	}
+
+	var labels []string
+	seen := map[string]bool{}
+	cells = slices.DeleteFunc(cells, func(c record.CellResult) bool {
+		id := c.Factors.ID()
+		twice := seen[id] // with another firmware
+		seen[id] = true
+		labels = append(labels, c.Label)
+		return twice || c.Factors.ID() != o.Cell && !HasWords(c.Label, o.Cell)
+	})
+	if len(cells) == 0 {
+		return nil, Usage("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
+			o.Cell, runs[0].ID)
+	}
+
+	return cells, nil
+}
+
+// HasWords reports whether a label has all of some words, in any order.
+func HasWords(label, words string) bool {
+	for w := range strings.FieldsSeq(words) {
+		if !strings.Contains(strings.ToLower(label), strings.ToLower(w)) {
+			return false
+		}
+	}
+	return true
+}
+
+// addCell adds the history of a cell, unless no run has a number of it.
+func (r results) addCell(ctx context.Context, h *history.History, newest record.CellResult,
+	heads []store.ResultHead, o HistoryOptions) error {
+	byRun, err := r.ofCell(ctx, newest.Factors)
+	if err != nil {
+		return err
+	}
+
+	var runs []history.Run
+	for _, head := range heads {
+		of := slices.DeleteFunc(byRun[head.ID], func(c record.CellResult) bool {
+			firmware := cmp.Or(c.Firmware, head.Firmware)
+			return o.Firmware != "" && !factor.Tells(firmware, o.Firmware) &&
+				!(o.Canary != "" && factor.Tells(firmware, o.Canary))
+		})
+		if len(of) > 0 {
+			runs = append(runs, history.Run{
+				ID:          head.ID,
+				Name:        head.Name,
+				Started:     head.Started,
+				ResultFacts: head.ResultFacts,
+				Results:     of,
+			})
+		}
+
+		if newest.Metric == "" && len(of) > 0 {
+			newest.Metric = of[0].Metric // the newest run has no number
+		}
+	}
+
+	c := history.Of(newest, runs, o.Metric, o.Canary)
+	if slices.ContainsFunc(c.Points, func(p history.Point) bool { return p.Value != nil }) {
+		h.Cells = append(h.Cells, c)
+	}
+
+	return nil
+}
+
+// addCauses adds to each change what is known to differ between the runs on its sides, without their trials.
+func addCauses(ctx context.Context, st *store.Store, h *history.History) error {
+	heads := map[string]*analysis.Document{}
+	head := func(id string) (*analysis.Document, error) {
+		if heads[id] == nil {
+			run, err := st.Find(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+
+			heads[id] = analysis.Begin(run, 0).Document()
+		}
+		return heads[id], nil
+	}
+	for i := range h.Cells {
+		for j := range h.Cells[i].Changes {
+			x := &h.Cells[i].Changes[j]
+			before, err := head(x.Before)
+			if err != nil {
+				return err
+			}
+
+			after, err := head(x.After)
+			if err != nil {
+				return err
+			}
+
+			if before != after {
+				x.Causes = analysis.Causes(before, after)
+			}
+		}
+	}
+
+	return nil
+}
