@@ -1,0 +1,383 @@
+package report
+
+import (
+	_ "embed" // the page's template
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+//go:embed history.tmpl
+var historyTemplate string
+
+// HistoryJSON returns the document itself, indented.
+func HistoryJSON(h *history.History) ([]byte, error) {
+	b, err := json.MarshalIndent(h, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode history of plan %s: %v", h.Plan, err)
+	}
+	return append(b, '\n'), nil
+}
+
+// HistoryCSV writes a line for each cell and run, those of the canary included.
+func HistoryCSV(h *history.History) ([]byte, error) {
+	lines := [][]string{{"cell", "label", "metric", "unit", "started", "run", "name", "firmware", "kernel",
+		"canary", "n", "median", "low", "high", "grade", "missing", "change", "status"}}
+	for i := range h.Cells {
+		c := &h.Cells[i]
+		for _, p := range c.Points {
+			lines = append(lines, pointLine(c, p, false))
+		}
+
+		for _, p := range c.Canary {
+			lines = append(lines, pointLine(c, p, true))
+		}
+	}
+
+	return newView(&analysis.Document{}).table(lines)
+}
+
+func pointLine(c *history.Cell, p history.Point, canary bool) []string {
+	numbers := make([]string, 4)
+	missing := p.Why
+	if v := p.Value; v != nil {
+		numbers = []string{strconv.Itoa(v.N), decimal(v.Median), decimal(v.Low), decimal(v.High)}
+		missing = ""
+	}
+
+	change, status := "", ""
+	if x := c.ChangeAt(p); x != nil && !canary {
+		change, status = x.Better, x.Status
+	}
+
+	line := each([]string{c.ID, c.Label, c.Metric.Name, c.Metric.Unit, p.Started.UTC().Format(time.RFC3339),
+		p.Run, p.Name, p.Firmware, p.Kernel, strconv.FormatBool(canary)}, asText)
+	line = append(line, numbers...)
+	return append(line, each([]string{p.Grade, missing, change, status}, asText)...)
+}
+
+// ChangeWords describes a change of a cell.
+func ChangeWords(c *history.Cell, x history.Change) string {
+	name := c.Metric.Name
+	text := metrics.Label(name) + ": " + metrics.Say(name, x.Old) + " → " + metrics.Say(name, x.New)
+	if x.Ratio > 0 {
+		text += ", " + unit.Ratio(x.Ratio)
+		if x.Low != nil {
+			text += " (" + unit.Ratio(*x.Low) + " to " + unit.Ratio(*x.High) + ")"
+		}
+	}
+
+	text = joined(", ", x.Better, x.Status) + ": " + text
+	text += ", between run " + x.Before + " and run " + x.After
+	switch x.Testbed {
+	case history.TestbedChanged:
+		text += "; the canary firmware changed likewise: it is the testbed"
+	case history.TestbedUnchanged:
+		text += "; the canary firmware did not change: it is not the testbed"
+	case history.TestbedUnknown:
+		text += "; the canary firmware has too few runs there to tell whether it is the testbed"
+	}
+
+	if x.Suspect {
+		text += "; most runs after it are suspect"
+	}
+
+	return text
+}
+
+// HistoryJUnit writes a history for a CI: a test for each cell, which fails if its last change is for the
+// worse, confirmed and not the testbed's, and is skipped if that change is only proposed, or suspect unless
+// strict.
+func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
+	s := &junitSuite{Name: printable("chokepoint history " + h.Plan + " on " + h.Device)}
+	for i := range h.Cells {
+		c := &h.Cells[i]
+		t := junitCase{Class: "history", Name: printable(c.Label)}
+		property(&t.Properties, "id", c.ID)
+		property(&t.Properties, "metric", c.Metric.Name)
+		property(&t.Properties, "runs", strconv.Itoa(len(c.Points)))
+		x, bad := c.Regressed(strict)
+		if len(c.Changes) > 0 {
+			reason := &junitReason{printable(ChangeWords(c, x))}
+			property(&t.Properties, "ratio", decimal(x.Ratio))
+			t.Out = strings.Join(append([]string{reason.Message}, each(x.Causes, printable)...), "\n")
+			switch {
+			case bad:
+				t.Failure = reason
+			case x.Better == history.Worse && x.Testbed != history.TestbedChanged:
+				t.Skipped = reason
+			}
+		}
+
+		s.add(t)
+	}
+
+	return s.encode()
+}
+
+// HistorySVG draws the first cell as a file of its own.
+func HistorySVG(h *history.History) ([]byte, error) {
+	c := &h.Cells[0]
+	s := sheet{
+		Title:   c.Label + ": " + metrics.Label(c.Metric.Name) + " over time",
+		Sub:     "Plan " + h.Plan + " on " + h.Device,
+		Legend:  trendLegend(c),
+		Draw:    trend{c},
+		Natural: wideWidth,
+		Foot:    each(c.Changes, func(x history.Change) string { return ChangeWords(c, x) }),
+	}
+	return s.drawn(c.Points[len(c.Points)-1].Run, "history", "svg", Size{})
+}
+
+// HistoryHTML returns a page with a chart and a table for each cell. It needs no network.
+func HistoryHTML(h *history.History) ([]byte, error) {
+	var all []Section
+	for i := range h.Cells {
+		all = append(all, historySection(h, &h.Cells[i]))
+	}
+
+	functions := pageFunctions(newView(&analysis.Document{}))
+	functions["saveFigure"] = func(Figure) savedFile { return savedFile{} }
+	t, err := template.New("page").Funcs(functions).Parse(pageTemplate)
+	if err == nil {
+		t, err = t.New("history").Parse(historyTemplate)
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("parse template of a history: %v", err)
+	}
+
+	page, err := laidOut(t, pageScript, map[string]any{"History": h, "Sections": all})
+	if err != nil {
+		return nil, fmt.Errorf("lay out history of plan %s: %v", h.Plan, err)
+	}
+
+	return page, nil
+}
+
+func historySection(h *history.History, c *history.Cell) Section {
+	s := Section{ID: "cell-" + c.ID, Title: c.Label}
+	list := List{Title: "Changes"}
+	for _, x := range c.Changes {
+		item := Item{Text: ChangeWords(c, x), Evidence: x.Causes}
+		if x.Better == history.Worse && x.Testbed != history.TestbedChanged {
+			item.Tone = Doubt
+			if x.Status == history.Confirmed {
+				item.Tone = Bad
+			}
+		}
+
+		list.Items = append(list.Items, item)
+	}
+
+	t := Table{
+		ID:      "runs-" + c.ID,
+		Cards:   true,
+		Folded:  true,
+		Caption: "The runs of this chart",
+		Columns: columns("Date", "Run", "Firmware", "Kernel", "#n", "#Median", "#Interval", "Validity",
+			"Change"),
+	}
+	for _, p := range c.Points {
+		t.row(pointCells(c, p))
+	}
+
+	s.add(Figure{
+		ID:     "history-" + c.ID,
+		Title:  upperFirst(metrics.Label(c.Metric.Name)) + " over time",
+		Legend: trendLegend(c),
+		Caption: "Points: the median of each run. Whisker: its interval. Lines: the median between change " +
+			"points. The axis does not begin at zero.",
+		Draw:    trend{c},
+		Table:   &t,
+		Unsaved: true,
+	})
+	if len(list.Items) > 0 {
+		s.add(list)
+	}
+
+	return s
+}
+
+func pointCells(c *history.Cell, p history.Point) []TableCell {
+	started := TableCell{Text: p.Started.Local().Format("2006-01-02 15:04")}
+	if p.GapDays > 0 {
+		started.Sub = fmt.Sprintf("after %v days without a run", p.GapDays)
+	}
+
+	n, median, interval, change := none, none, none, TableCell{}
+	if v := p.Value; v != nil {
+		n, median = TableCell{Text: strconv.Itoa(v.N)}, TableCell{Text: metrics.Say(c.Metric.Name, v.Median)}
+		if v.N > 1 {
+			scale := unit.ScaleOf(c.Metric.Unit, v.Median)
+			interval = TableCell{Text: scale.Number(v.Low) + "–" + scale.Number(v.High)}
+		}
+	}
+
+	if x := c.ChangeAt(p); x != nil {
+		change.Text = joined(", ", x.Better, x.Status)
+	}
+
+	grade := TableCell{Text: p.Grade}
+	if p.Grade != evidence.GradeValid {
+		grade.Sub = p.Why
+		grade.Tone = Doubt
+	}
+
+	return []TableCell{started, {Text: p.Run, Sub: p.Name}, textCell(p.Firmware), textCell(p.Kernel), n,
+		median, interval, grade, change}
+}
+
+func trendLegend(c *history.Cell) []LegendItem {
+	var legend []LegendItem
+	if len(c.Changes) > 0 {
+		legend = []LegendItem{{"ceiling", "change point"}, {"line c1", "level between change points"}}
+	}
+
+	for _, p := range c.Points {
+		if p.Grade == evidence.GradeSuspect {
+			legend = append(legend, LegendItem{"hollow c1", "suspect"})
+			break
+		}
+	}
+
+	if len(c.Canary) > 0 {
+		legend = append(legend, LegendItem{"run-line c2", "canary firmware"})
+	}
+
+	return legend
+}
+
+// trend draws the runs of a cell over time, with the levels between its change points.
+type trend struct{ *history.Cell }
+
+// Draw uses an axis between the smallest and the largest bound, so that a change of a few per cent is seen.
+func (t trend) Draw(width float64) *canvas {
+	const top, height = 28, 240
+	left, right := 66.0, 12.0
+	c := &canvas{w: width, h: top + height + 26}
+	low, high := t.bounds()
+	marks := ticks(low, high, 5)
+	y := linear{low, high, top + height, top}
+	scale := unit.ScaleOf(t.Metric.Unit, high)
+	for _, m := range marks {
+		c.line("grid", left, y.at(m), width-right, y.at(m))
+		c.text("ax", "end", left-8, y.at(m)+4, tickText(scale, m))
+	}
+
+	c.text("ax", "start", 0, 12, metrics.Label(t.Metric.Name)+", "+scale.Unit)
+	first, last := t.Points[0].Started, t.Points[len(t.Points)-1].Started
+	if len(t.Canary) > 0 {
+		first = earlier(first, t.Canary[0].Started)
+		last = earlier(t.Canary[len(t.Canary)-1].Started, last)
+	}
+
+	days := linear{float64(first.Unix()), float64(last.Unix()), left + 12, width - right - 12}
+	x := func(at time.Time) float64 { return days.at(float64(at.Unix())) }
+	for _, p := range t.Points {
+		c.tick("middle", x(p.Started), top+height+17, p.Started.Local().Format("2 Jan 06"))
+	}
+
+	for _, change := range t.Changes {
+		at := (x(change.From) + x(change.To)) / 2
+		c.open(ChangeWords(t.Cell, change))
+		c.line("ceiling", at, top, at, top+height)
+		c.close()
+	}
+
+	t.draw(c, t.Canary, t.CanaryChanges, "c2", x, y)
+	t.draw(c, t.Points, t.Changes, "c1", x, y)
+	return c.labelled(t.Label + ": " + metrics.Label(t.Metric.Name) + " of " +
+		unit.Count(len(t.Points), "run"))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// bounds returns the range of the axis.
+func (t trend) bounds() (low, high float64) {
+	empty := true
+	for _, points := range [][]history.Point{t.Points, t.Canary} {
+		for _, p := range points {
+			if p.Value == nil {
+				continue
+			}
+
+			if empty {
+				low, high, empty = p.Value.Low, p.Value.High, false
+			}
+
+			low, high = min(low, p.Value.Low), max(high, p.Value.High)
+		}
+	}
+
+	room := max((high-low)/10, high/50)
+	return max(0, low-room), high + room
+}
+
+// draw draws the median of each run with its interval, a cross for a run without a number, and the levels
+// before and after each change.
+func (t trend) draw(c *canvas, points []history.Point, changes []history.Change, class string,
+	x func(time.Time) float64, y linear) {
+	var joined polyline
+	for _, p := range points {
+		joined.open = joined.open && p.Value != nil && p.GapDays == 0
+		if p.Value != nil {
+			joined.to(x(p.Started), y.at(p.Value.Median))
+		}
+	}
+
+	c.path("run-line "+class, joined.d)
+	for i, change := range changes {
+		from, to := points[0].Started, points[len(points)-1].Started
+		if i > 0 {
+			from = changes[i-1].To
+		}
+
+		if i+1 < len(changes) {
+			to = changes[i+1].From
+		}
+
+		c.line("line "+class, x(from), y.at(change.Old), x(change.From), y.at(change.Old))
+		c.line("line "+class, x(change.To), y.at(change.New), x(to), y.at(change.New))
+	}
+
+	for _, p := range points {
+		at := x(p.Started)
+		c.open(pointWords(t.Metric, p))
+		if p.Value == nil {
+			c.text("t bad", "middle", at, y.from-4, "×")
+		} else {
+			if p.Value.N > 1 {
+				c.whisker(at, y.at(p.Value.Low), at, y.at(p.Value.High))
+			}
+
+			c.circle(pointKind(p.Grade == evidence.GradeSuspect)+class, at, y.at(p.Value.Median), 4)
+		}
+
+		c.close()
+	}
+}
+
+func pointWords(m record.Metric, p history.Point) string {
+	value := "no number" + around(": ", p.Why, "")
+	if p.Value != nil {
+		value = metrics.Say(m.Name, p.Value.Median) + ", n = " + strconv.Itoa(p.Value.N)
+	}
+	return joined(", ", p.Started.Local().Format("2006-01-02 15:04"), p.Run, p.Name, p.Firmware, value,
+		p.Grade)
+}
