@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -268,7 +269,7 @@ func propertyOf(forms map[string]any, name, key string) map[string]any {
 	return forms[name].(map[string]any)["properties"].(map[string]any)[key].(map[string]any)
 }
 
-// TestReferenceHasSchemas: the schemas of what show --json and run --json print, from the types. Tests of
+// TestReferenceHasSchemas: the schemas of what show, history and run print as JSON, from the types. Tests of
 // cmd/chokepoint hold real documents and events to them.
 func TestReferenceHasSchemas(t *testing.T) {
 	const show = "docs/reference/show.schema.json"
@@ -278,6 +279,14 @@ func TestReferenceHasSchemas(t *testing.T) {
 			for _, graded := range []string{"analysis.Cell", "analysis.TrialView"} {
 				propertyOf(forms, graded, "grade")["enum"] = constants(t, "analysis/evidence", "Grade")
 			}
+		}))
+
+	const past = "docs/reference/history.schema.json"
+	holdPage(t, past, newTypeForms(t).write(past, "chokepoint: history --format json", "history.History",
+		func(forms map[string]any) {
+			propertyOf(forms, "history.History", "format")["const"] = record.Format
+			statuses := []string{history.Proposed, history.Confirmed, history.NotRepeated}
+			propertyOf(forms, "history.Change", "status")["enum"] = statuses
 		}))
 
 	kinds := eventKinds(t)

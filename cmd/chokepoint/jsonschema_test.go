@@ -20,12 +20,16 @@ import (
 )
 
 // schemas holds what the documents and events of --json are compared with.
-type schemas struct{ show, event *jsonschema.Schema }
+type schemas struct{ show, event, history *jsonschema.Schema }
 
 // loadSchemas reads the schemas of docs/reference. They allow further fields, as readers must; here none may
 // be there that is not declared.
 func loadSchemas() (s schemas, err error) {
 	if s.show, err = loadSchema("show.schema.json"); err != nil {
+		return s, err
+	}
+
+	if s.history, err = loadSchema("history.schema.json"); err != nil {
 		return s, err
 	}
 
@@ -78,10 +82,16 @@ func (s schemas) check(text string) (documents, events int, err error) {
 
 		schema := s.show
 		object, _ := value.(map[string]any)
-		if _, ok := object["event"]; ok {
+		_, isEvent := object["event"]
+		_, isHistory := object["plan"]
+		switch {
+		case isEvent:
 			schema = s.event
 			events++
-		} else {
+		case isHistory:
+			schema = s.history
+			documents++
+		default:
 			documents++
 		}
 

@@ -192,7 +192,7 @@ var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogComma
 	newLimitsCommand, newImportCommand, newListCommand, newRenameCommand, newDeleteCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
 	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
-	newEffectsCommand, newUpgradeCommand, newManCommand}
+	newEffectsCommand, newHistoryCommand, newUpgradeCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {

@@ -81,6 +81,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exitsCommand,
 			"store":    storeCommand,
+			"nights":   nightsCommand,
 			"exact":    exactCommand,
 			"measured": measuredCommand,
 			"release":  releaseCommand,
@@ -286,6 +287,23 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	for _, name := range args {
 		ts.Check(labtest.WriteSample(context.Background(), d.StoreFile(), name))
 	}
+}
+
+// nightsCommand implements "nights N CHANGED FACTOR": it writes N runs to the script's store, whose rates
+// have another factor from one on.
+func nightsCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: nights N CHANGED FACTOR")
+	}
+
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	changed, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	factor, err := strconv.ParseFloat(args[2], 64)
+	ts.Check(err)
+	d := app.FindDirs(ts.Getenv, os.Geteuid())
+	ts.Check(labtest.WriteNights(context.Background(), d.StoreFile(), n, changed, factor))
 }
 
 // measuredCommand implements "measured [N]": in the latest run, or the one N before it, a trial may fail only

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// historyFormats lists the formats of a history, the default first.
+var historyFormats = []string{"text", "json", "csv", "html", "svg"}
+
+func newHistoryCommand(p *program) *cobra.Command {
+	var o app.HistoryOptions
+	var since, format, file, junit string
+	var failOnRegression, suspectToo bool
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "Show how the results of a plan changed from run to run",
+		Long: `Show the cells of a plan on a device over all stored runs, by default those of the newest
+run: a line for each cell, or with --cell a table of its runs. A change point, where the
+level changed, is proposed by the runs after it and confirmed by later ones with the
+same firmware and kernel. Listed with it is what else differs between the runs on its
+sides. It takes about eight runs to find one. A run without a number stays in the table.
+
+--canary names a firmware that is measured again and again and never replaced. If it
+changes at the same time, the testbed changed, not the firmware.`,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.Since, err = sinceOf(since, time.Now()); err != nil {
+				return err
+			}
+
+			extension := strings.TrimPrefix(filepath.Ext(file), ".")
+			if !cmd.Flags().Changed("format") && slices.Contains(historyFormats, extension) {
+				format = extension
+			}
+
+			if err := known("--format %q is not known", format, "formats", historyFormats...); err != nil {
+				return err
+			}
+
+			if err := known("--metric %q is not known", o.Metric, "metrics", metricNames()...); err != nil {
+				return err
+			}
+
+			if suspectToo && !failOnRegression && junit == "" {
+				return app.Usage("add --fail-on-regression",
+					"--suspect-too changes what --fail-on-regression and --junit count")
+			}
+
+			h, err := p.History(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+
+			if junit != "" {
+				content, err := report.HistoryJUnit(h, suspectToo)
+				if err == nil {
+					err = userfile.Put(userfile.Create, junit, content)
+				}
+
+				if err != nil {
+					return err
+				}
+			}
+
+			if err := p.writeHistory(h, format, file); err != nil || !failOnRegression {
+				return err
+			}
+
+			return regressionsOf(h, suspectToo)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Cell, "cell", "", "only cells whose label has these `WORDS`, in any order,\n"+
+		"or the cell with this id")
+	f.StringVar(&o.Plan, "plan", "", "runs of this `PLAN`")
+	f.StringVar(&o.Device, "device", "", "runs of this `DEVICE`, without its firmware, or of this lab")
+	f.StringVar(&o.Firmware, "firmware", "", "only runs with this `FIRMWARE`")
+	f.StringVar(&o.Metric, "metric", "", "this `METRIC` instead of the rate, such as rtt_loaded_p50_ns")
+	f.StringVar(&o.Canary, "canary", "", "the `FIRMWARE` that never changes")
+	f.StringVar(&since, "since", "", "runs since this `DATE`, such as 2026-11-30, or of the last\n"+
+		"days, such as 30d")
+	f.StringVar(&format, "format", historyFormats[0], "`FORMAT`: "+list(historyFormats)+";\n"+
+		"default: from the name of the file")
+	f.StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML):\n"+
+		"a confirmed change for the worse fails")
+	f.BoolVar(&failOnRegression, "fail-on-regression", false, "exit with 4 if the last change of a cell is "+
+		"for the worse\nand confirmed, and the testbed did not change likewise")
+	f.BoolVar(&suspectToo, "suspect-too", false, "with --fail-on-regression or --junit: a change to "+
+		"suspect\nruns counts, too")
+	addOutput(cmd, &file, "write to this `FILE`; - is standard output")
+	completeOne(cmd, "format", historyFormats)
+	completeOne(cmd, "metric", metricNames())
+	completeHistory(p, cmd, "plan", func(h store.ResultHead) string { return h.Plan })
+	completeHistory(p, cmd, "device", func(h store.ResultHead) string { return h.Device })
+	return cmd
+}
+
+func metricNames() (names []string) {
+	for _, m := range comparison.ComparedMetrics {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// completeHistory completes a flag with what some runs have.
+func completeHistory(p *program, cmd *cobra.Command, flag string, of func(store.ResultHead) string) {
+	cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
+		st, err := p.Dirs.OpenStore(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		defer st.Close()
+		heads, err := st.ResultHeads(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+
+		names := distinct(each(heads, func(h store.ResultHead) string { return check.Plain(of(h)) }))
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// sinceOf reads a date, or a number of days before now.
+func sinceOf(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+
+	days, isDays := strings.CutSuffix(text, "d")
+	n, err := strconv.Atoi(days)
+	if isDays && err == nil && n > 0 {
+		return now.AddDate(0, 0, -n), nil
+	}
+
+	at, err := time.ParseInLocation(time.DateOnly, text, time.Local)
+	if err != nil {
+		return at, app.Usage("write it like --since 2026-11-30 or --since 30d",
+			"--since %q is neither a date nor a number of days", text)
+	}
+
+	return at, nil
+}
+
+// writeHistory lays a history out.
+func (p *program) writeHistory(h *history.History, format, file string) error {
+	if format == "html" && file == "" {
+		return app.Usage("add --output FILE; - is standard output", "html is not for a terminal")
+	}
+
+	if format == "svg" && len(h.Cells) > 1 {
+		return app.Usage("name one by --cell: "+strings.Join(each(h.Cells, func(c history.Cell) string {
+			return c.Label
+		}), "; "), "svg shows one cell, not %d", len(h.Cells))
+	}
+
+	layouts := map[string]func() ([]byte, error){
+		"text": func() ([]byte, error) { return []byte(check.Plain(historyText(h))), nil },
+		"json": func() ([]byte, error) { return report.HistoryJSON(h) },
+		"csv":  func() ([]byte, error) { return report.HistoryCSV(h) },
+		"html": func() ([]byte, error) { return report.HistoryHTML(h) },
+		"svg":  func() ([]byte, error) { return report.HistorySVG(h) },
+	}
+	content, err := layouts[format]()
+	if err != nil {
+		return err
+	}
+
+	if file == "" || file == standard {
+		return p.print(string(content))
+	}
+
+	return p.put(userfile.Create, file, content)
+}
+
+// regressionsOf returns an error for each cell that became worse.
+func regressionsOf(h *history.History, suspectToo bool) error {
+	var errs []error
+	for i := range h.Cells {
+		c := &h.Cells[i]
+		x, bad := c.Regressed(suspectToo)
+		if bad {
+			errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s", c.Label,
+				report.ChangeWords(c, x))))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// historyText shows one cell with its runs, or a line for each of several.
+func historyText(h *history.History) string {
+	var b builder
+	b.printf("plan %s on %s, %d runs\n\n", h.Plan, h.Device, h.Runs)
+	if len(h.Cells) == 1 {
+		b.addCell(&h.Cells[0])
+		return b.String()
+	}
+
+	rows := grid{{"CELL", "METRIC", "HISTORY", "LATEST", "SINCE FIRST", "RUNS", "LAST CHANGE"}}
+	for i := range h.Cells {
+		c := &h.Cells[i]
+		var values []float64
+		for _, p := range c.Points {
+			if p.Value != nil {
+				values = append(values, p.Value.Median)
+			}
+		}
+
+		last := values[len(values)-1]
+		since := "-"
+		if values[0] > 0 && len(values) > 1 {
+			since = ratioText(last / values[0])
+		}
+
+		change := "-"
+		if n := len(c.Changes); n > 0 {
+			x := c.Changes[n-1]
+			change = strings.TrimSpace(x.To.Local().Format(time.DateOnly) + " " + x.Better + ", " + x.Status)
+		}
+
+		name := c.Metric.Name
+		rows.add(c.Label, metrics.Label(name), spark(c.Points), metrics.Say(name, last), since,
+			strconv.Itoa(len(values)), change)
+	}
+
+	b.WriteString(table(rows, 0))
+	return b.String()
+}
+
+// addCell adds the runs of a cell and its changes.
+func (b *builder) addCell(c *history.Cell) {
+	b.printf("%s: %s  %s  id %s\n\n", c.Label, metrics.Label(c.Metric.Name), spark(c.Points), c.ID)
+	rows := grid{{"DATE", "RUN", "FIRMWARE", "KERNEL", "N", "MEDIAN", "INTERVAL", "VALIDITY", "CHANGE"}}
+	for _, p := range c.Points {
+		if p.GapDays > 0 {
+			rows.add("…", fmt.Sprintf("%v days without a run", p.GapDays), "", "", "", "", "", "", "")
+		}
+
+		n, median, interval := "-", "-", "-"
+		if v := p.Value; v != nil {
+			n = strconv.Itoa(v.N)
+			median = metrics.Say(c.Metric.Name, v.Median)
+			if v.N > 1 {
+				interval = metrics.Say(c.Metric.Name, v.Low) + " to " + metrics.Say(c.Metric.Name, v.High)
+			}
+		}
+
+		change := ""
+		if x := c.ChangeAt(p); x != nil {
+			change = strings.TrimSpace("← " + x.Better + ", " + x.Status)
+		}
+
+		grade := p.Grade
+		if p.Value == nil && p.Grade == evidence.GradeFailed && p.Why != "" {
+			grade += ": " + p.Why
+		}
+
+		rows.add(p.Started.Local().Format("2006-01-02 15:04"), cmp.Or(p.Name, p.Run), cmp.Or(p.Firmware, "-"),
+			cmp.Or(p.Kernel, "-"), n, median, interval, grade, change)
+	}
+
+	b.WriteString(trimmed(table(rows, 0)))
+	for _, x := range c.Changes {
+		b.printf("\n%s\n", report.ChangeWords(c, x))
+		for _, cause := range x.Causes {
+			b.printf("  differs: %s\n", cause)
+		}
+	}
+}
+
+// sparkPoints bounds the newest runs that a sparkline shows.
+const sparkPoints = 24
+
+// spark draws the newest medians between the smallest and the largest, which are at least a tenth apart. A
+// run without a number is a dot.
+func spark(points []history.Point) string {
+	points = points[max(0, len(points)-sparkPoints):]
+	low, high := 0.0, 0.0
+	for _, p := range points {
+		if p.Value != nil {
+			if low == 0 || p.Value.Median < low {
+				low = p.Value.Median
+			}
+
+			high = max(high, p.Value.Median)
+		}
+	}
+
+	levels := []rune("▁▂▃▄▅▆▇█")
+	low = min(low, high*0.9)
+	var b strings.Builder
+	for _, p := range points {
+		switch {
+		case p.Value == nil:
+			b.WriteRune('·')
+		case high > low:
+			at := (p.Value.Median - low) / (high - low) * float64(len(levels))
+			b.WriteRune(levels[min(int(at), len(levels)-1)])
+		default:
+			b.WriteRune(levels[0])
+		}
+	}
+
+	return b.String()
+}
