@@ -63,7 +63,7 @@ func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 
 // flightFact reports how much an end had in flight, see inFlight.
 func flightFact(node string, bytes, rtt float64) Fact {
-	return fact("bytes_in_flight", node, "socket", bytes, "%g kB per flow were in flight in an RTT of %n",
+	return fact("bytes_in_flight", node, "socket", bytes, "%g kB per flow were in flight in TCP's RTT of %n",
 		bytes/1e3, rtt)
 }
 

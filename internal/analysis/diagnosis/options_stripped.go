@@ -38,7 +38,7 @@ var optionsStripped = Rule{
 
 		return at.candidate(requires("small-window", s.rwnd, .1, .4).by(rwndFact(s))).
 			facts(flightFact(receiver, bytes, rtt)).
-			text("%s: at most 64 kB are in flight per RTT of %n", what, rtt)
+			text("%s: at most 64 kB are in flight in TCP's RTT of %n", what, rtt)
 	}),
 	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
 }

@@ -26,7 +26,8 @@ var receiveWindow = Rule{
 		j := at.candidate(requires("window-limited", s.rwnd, .1, .5).by(rwndFact(s)),
 			contradicts("zero-windows", hz, 5, 25), o.waitsElsewhere(receive)).
 			facts(flightFact(receiver, bytes, rtt)).
-			text("the receive window on the %s is too small: %g kB per RTT of %n", receiver, bytes/1e3, rtt)
+			text("the receive window on the %s is too small: %g kB in TCP's RTT of %n", receiver, bytes/1e3,
+				rtt)
 		if ok {
 			j = j.facts(closed)
 		}

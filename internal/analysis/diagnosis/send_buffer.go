@@ -40,7 +40,7 @@ var sendBuffer = Rule{
 			contradicts("receive-window", s.rwnd, .2, .6),
 			o.waitsElsewhere(set)).
 			facts(further...).
-			text("the send buffer on the %s is too small: %g kB per RTT of %n", sender, bytes/1e3, rtt)
+			text("the send buffer on the %s is too small: %g kB in TCP's RTT of %n", sender, bytes/1e3, rtt)
 	}),
 	Experiments: streamSteps(1, "each connection has its own buffer: twice as many carry twice as much"),
 }

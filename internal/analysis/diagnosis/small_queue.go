@@ -95,7 +95,7 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 		facts(q.fact("drops", q.early,
 			"the queue at %s dropped %.0f packets before the window, %.0f in it", q, q.early, q.drops),
 			fact("bytes_in_flight", "", "socket", bytes,
-				"%g kB per flow were in flight in an RTT of %n: TCP needs %n to double that", bytes/1e3,
+				"%g kB per flow were in flight in TCP's RTT of %n: it needs %n to double that", bytes/1e3,
 				rtt, 2*grows*1e9),
 			networkFact(held)).
 		text("the queue at %s is too small: it dropped %.0f packets while the load began, and the "+
