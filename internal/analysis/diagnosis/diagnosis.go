@@ -154,7 +154,7 @@ func Examine(o *Observation) []Candidate {
 		j := &out[i]
 		j.ofTrial(o.Trial.ID)
 		if j.Score > 0 {
-			j.Experiments, j.Remedies = Tests(o, j.Class), o.remedies(r.Remedies)
+			j.Experiments, j.Remedies = Tests(o, j.Class), o.remedies(j.Cause, r.Remedies)
 		}
 	}
 

@@ -80,12 +80,44 @@ var conditions = map[string]func(*Observation) bool{
 	"rate is not set":   func(o *Observation) bool { return !rateIsSet(o) },
 }
 
-// remedies returns the remedies of a rule that are still possible in the state of the trial.
-func (o *Observation) remedies(all []Remedy) []Remedy {
-	return slices.DeleteFunc(slices.Clone(all), func(r Remedy) bool {
+// remedies returns the remedies for a cause that are still possible in the state of the trial. What the plan
+// itself sets is changed in the plan, or made up for by another of its factors.
+func (o *Observation) remedies(c Cause, all []Remedy) []Remedy {
+	set := o.setByPlan(c)
+	left := slices.DeleteFunc(slices.Clone(all), func(r Remedy) bool {
 		when := conditions[r.When]
-		return when != nil && !when(o) || o.already(r)
+		return when != nil && !when(o) || o.already(r) || set != "" && r.Factor == ""
 	})
+	if set != "" {
+		left = append(left, Remedy{Do: say("change %s, which the plan sets", set)})
+	}
+
+	return left
+}
+
+// costly lists, by class, the factors whose levels cause it, although no experiment scales them.
+var costly = map[string][]string{SmallSegments: {"mss", "link_mtu"}, RuleList: {"firewall"}}
+
+// setByPlan returns the level of the plan that sets the limit at the place of a cause, "" if there is none.
+func (o *Observation) setByPlan(c Cause) string {
+	cell := o.Trial.Row.Factors
+	for _, wanted := range slices.Concat(planted[c.Class], costly[c.Class]) {
+		for _, name := range cell.Names() {
+			level := cell[name]
+			plain, where := factor.Split(name)
+			here := slices.Contains([]string{"", c.Node, c.Node + "." + c.Element}, where)
+			sets := hasFault(level, wanted)
+			if plain == wanted {
+				_, rated := ratedQueue(level)
+				sets = !o.Run.Design.Catalogue.Of(name).AtBaseline(level) && (rated || plain != "queue")
+			}
+
+			if here && sets {
+				return name + "=" + level
+			}
+		}
+	}
+	return ""
 }
 
 // already reports whether the cell or a router has a remedy's level: the same, or for a sysctl at least as

@@ -34,6 +34,7 @@ var smallSegments = Rule{
 			requires("full-core", full).by(
 				fact("cpu_busy_ratio", "", "cpu", busy, "the busiest core on the way was busy for %h"))).
 			gain(min(ethernetMSS/mss, max(o.gainToTester(), 1))).
-			text("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs as much", segment)
+			text("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs the CPU as much "+
+				"as a full one", segment)
 	},
 }
