@@ -232,7 +232,7 @@ func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	for _, r := range Rules() {
 		all := byClass[r.Class]
 		if len(all) > 0 {
-			checked = append(checked, middle(all))
+			checked = append(checked, typical(all))
 		}
 	}
 
@@ -371,9 +371,9 @@ func (d *Diagnosis) sureOfPlace() (p float64) {
 
 func (c Cause) place() place { return place{c.Node, c.Element} }
 
-// middle returns the candidate with the median score (the lower of two), if half of the trials were examined;
-// otherwise one that was not, with its reason.
-func middle(all []Candidate) Candidate {
+// typical returns the candidate with the median score (the lower of two), if half of the trials were
+// examined; otherwise one that was not, with its reason. A load is unlimited if three of four trials are.
+func typical(all []Candidate) Candidate {
 	lacks := func(j Candidate) bool { return j.NotExamined != "" }
 	with := slices.DeleteFunc(slices.Clone(all), lacks)
 	if 2*len(with) < len(all) {
@@ -381,6 +381,10 @@ func middle(all []Candidate) Candidate {
 	}
 
 	slices.SortStableFunc(with, func(a, b Candidate) int { return cmp.Compare(a.Score, b.Score) })
+	if with[0].Class == Healthy {
+		return with[(len(with)-1)/4]
+	}
+
 	return with[(len(with)-1)/2]
 }
 

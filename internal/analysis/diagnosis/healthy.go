@@ -55,6 +55,11 @@ var healthy = Rule{
 
 		probes := o.value(metrics.ProbeLoss)
 		share := got / rate
+		words := "without loss"
+		if loss >= .001 {
+			words = say("with %h of loss", loss)
+		}
+
 		return candidate(requires("complete", share, .9, .99).by(
 			against(seen(metrics.Goodput, got, "%h of the requested rate arrived", share), rate)),
 			contradicts("loss", loss, .001, .005).by(lossy),
@@ -63,7 +68,7 @@ var healthy = Rule{
 			contradicts("probe-loss", probes, .01, .03).by(
 				seen(metrics.ProbeLoss, probes, "%h of the probes were lost")),
 			o.lostWhenIdle()).
-			text("nothing limits this load: it gets the rate it asks for, without loss and with little delay")
+			text("nothing limits this load: it gets the rate it asks for, %s and with little delay", words)
 	},
 }
 
