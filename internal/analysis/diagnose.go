@@ -129,6 +129,7 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 	if d := diagnosis.Conclude(trials, rates...); d != nil {
 		d.Place(paths)
 		d.Ledger = middleLedger(ledgers)
+		d.Excluded = notSuspected(d.Excluded, g.cell.Reasons)
 		for i := range d.Causes {
 			d.Causes[i].Remedies = remediesFor(systemOf(run), factor.Tunnel.Of(g.factors),
 				withoutLoss(run, d.Causes[i].Remedies))
@@ -136,6 +137,16 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 
 		g.cell.Diagnosis = d
 	}
+}
+
+// notSuspected omits the tester from the excluded classes if the cell is suspect because of it.
+func notSuspected(all []diagnosis.Exclusion, reasons []evidence.Reason) []diagnosis.Exclusion {
+	suspect := slices.ContainsFunc(reasons, func(r evidence.Reason) bool {
+		return r.Kind == evidence.ReasonTesterLimited
+	})
+	return slices.DeleteFunc(all, func(x diagnosis.Exclusion) bool {
+		return suspect && x.Class == diagnosis.Tester
+	})
 }
 
 // rated pairs the ledger of a trial with its goodput.

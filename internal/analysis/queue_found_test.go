@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -216,5 +218,67 @@ func TestWhatAFullQueueIs(t *testing.T) {
 		if (j.Score > 0) != tt.is {
 			t.Errorf("%s: %s has %.1f: %s", tt.of.file, tt.class, j.Score, j.Text)
 		}
+	}
+}
+
+// TestPlansQueueIsAShaper: a queue with a rate that the plan sets is a shaper like one that was found there;
+// a netem emulates a link.
+func TestPlansQueueIsAShaper(t *testing.T) {
+	for queue, want := range map[string]string{
+		"tbf rate 30M burst 32k limit 100k": diagnosis.Shaper,
+		"netem rate 30M limit 100":          diagnosis.LinkRate,
+	} {
+		o := observed(t, example{"link-rate", func(_ *record.Run, tr *record.Trial) {
+			delete(tr.Row.Factors, "fault@router.wan")
+			tr.Row.Factors["queue@router.wan"] = queue
+		}})
+		d := diagnosis.Conclude([][]diagnosis.Candidate{diagnosis.Examine(o)})
+		if d.Class != want || d.Element != "wan" {
+			t.Errorf("%s: got %s at %s (%.0f %%): %s", queue, d.Class, d.Element, 100*d.Confidence, d.Text)
+		}
+	}
+}
+
+// TestEvenReaderWaitsForNoCPU: work beside a reader that keeps its receive buffer full at an even rate is
+// not the limit.
+func TestEvenReaderWaitsForNoCPU(t *testing.T) {
+	for _, tt := range []struct {
+		file   string
+		uneven float64
+		met    float64
+	}{{"slow-reader", .01, 1}, {"slow-reader", .2, 0}, {"cpu-hog", .01, 0}} {
+		o := observed(t, example{file: tt.file})
+		o.Metrics.Values[metrics.Consistency] = tt.uneven
+		met := -1.
+		for _, j := range diagnosis.Examine(o) {
+			for _, term := range j.Terms {
+				if j.Class == diagnosis.OtherLoad && term.Name == "reads-evenly" {
+					met = term.Met
+				}
+			}
+		}
+
+		if met != tt.met {
+			t.Errorf("%s, uneven by %g: reads evenly to a degree of %.2f, want %g", tt.file, tt.uneven, met,
+				tt.met)
+		}
+	}
+}
+
+// TestSuspectTesterIsNotRuledOut: what makes a cell suspect is not ruled out beside it.
+func TestSuspectTesterIsNotRuledOut(t *testing.T) {
+	for kind, want := range map[string]int{evidence.ReasonTesterLimited: 0, evidence.ReasonDrift: 1} {
+		all := notSuspected([]diagnosis.Exclusion{{Class: diagnosis.Tester}}, []evidence.Reason{{Kind: kind}})
+		if len(all) != want {
+			t.Errorf("%s: %+v", kind, all)
+		}
+	}
+}
+
+// TestAbsentIPsecRulesNothingOut: without a packet that IPsec dropped there is nothing to say about it.
+func TestAbsentIPsecRulesNothingOut(t *testing.T) {
+	j := checked(t, example{file: "random-loss"}, diagnosis.ReplayWindow)
+	if j.Against != nil || j.Score >= 0 {
+		t.Errorf("got %.1f by %+v", j.Score, j.Against)
 	}
 }

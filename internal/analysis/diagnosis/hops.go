@@ -71,7 +71,7 @@ type queue struct {
 	overlimits float64 // ÷ packets: how often it throttled
 	rateBps    float64 // frame rate of the port
 	setBps     float64 // rate to which it limits the port; 0 = none, or unknown
-	owned      bool    // the rate was found there, not set by the plan
+	owned      bool    // someone set its rate: the owner, or the plan by a queue of its own
 	waited     float64 // share of the window's samples with packets in the queue; 1 if not sampled
 	fifos      bool    // it has classes with a FIFO each
 	polices    bool    // its filters also drop what exceeds a rate
@@ -258,8 +258,8 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	return q, ""
 }
 
-// setTo returns the rate to which a port's queue is set, by the plan or by its owner (as found), and whether
-// its classes have FIFOs.
+// setTo returns the rate to which a port's queue is set, by the plan or by its owner (as found), whether that
+// queue is a shaper rather than an emulated link, and whether its classes have FIFOs.
 func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 	cell := o.Trial.Row.Factors
 	set := false
@@ -278,12 +278,13 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 
 		set = true
 		q, _ := qdisc.ParseOne(level)
+		owned = owned || q.RateBps() > 0 && q.Kind != "netem"
 		bps = cmp.Or(q.RateBps(), factor.Bitrate(level), bps)
 	}
 
 	d := o.found(at)
 	if set || d.Missing != "" {
-		return bps, false, false
+		return bps, owned, false
 	}
 
 	bps = d.RateBps()

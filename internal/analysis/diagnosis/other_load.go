@@ -60,7 +60,8 @@ func (o *Observation) otherLoadAt(node string) Candidate {
 	j := at.candidate(requires("other-work", other/cores, .08, .35).by(
 		at.fact("other_cores", other,
 			"%.2g cores' worth of CPU time went to work unrelated to forwarding")),
-		s.full()).
+		s.full(),
+		o.readsEvenly()).
 		gain(cores/max(cores-other, .1)).
 		text("other work takes %.2g of %s %d cores", other, s.of(), len(s.Cores))
 	if own > .1 {

@@ -50,6 +50,10 @@ var reordering = Rule{
 		// A lost segment makes the following ones wait out of order for an RTT: more of these than losses can
 		// explain indicate reordering.
 		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")
+		if share < minReordered {
+			late.Text = "only " + late.Text
+		}
+
 		j := o.delaying().candidate(requires("out-of-order", share, .03, .15).by(late),
 			contradicts("lossy", loss, .003, .02),
 			supports("seen-by-sender", bySender, 0, .002)).
@@ -67,6 +71,9 @@ var reordering = Rule{
 	},
 	Experiments: streamSteps(0, "reordering slows each connection down: more of them carry more"),
 }
+
+// minReordered is the share of the segments out of order that is unusual.
+const minReordered = .05
 
 // delaying returns the port on the load's path whose queue keeps packets waiting, not for a rate, or else the
 // devices among which a node spreads them: they are reordered nowhere else.

@@ -1,5 +1,7 @@
 package diagnosis
 
+import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+
 // slowReader describes an application that reads its data too slowly.
 var slowReader = Rule{
 	Class:    SlowReader,
@@ -9,38 +11,57 @@ var slowReader = Rule{
 		label: the receiving application is slow
 		means: the receive window limits TCP for at least 40 % of the time, and the receiver closes \
 			it at least ten times per second, or its buffer has room for far more than is in flight: \
-			it is full of data that was not read
+			it is full of data that was not read; more so if the rate is even
 		any: make the application read faster: larger reads, its own thread, no work between reads
 	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		_, receiver := o.Ends()
-		hz, closed, ok := o.zeroWindows()
-		closes := degree(hz, 2, 15)
-		var further factList
-		if ok {
-			further = factList{closed}
-		}
-
-		_, receive := o.buffers()
-		if receive > 0 {
-			// A window that limits although it has room for much more than is in flight is full of unread
-			// data.
-			bytes, _ := o.inFlight()
-			unread := degree(bytes/receive, .15, .03)
-			if _, use, ok := o.threadUse(receiver); ok {
-				unread = min(unread, degree(use, .35, .15)) // it reads as fast as it can run
-			}
-
-			closes = max(closes, unread)
-			further = append(further, against(fact("bytes_in_flight", receiver, "socket", bytes,
-				"%g kB were in flight, the receive buffer was %.0f kB", bytes/1e3, receive/1024), receive))
-		}
-
+		closes, further := o.unread()
 		return place{receiver, "application"}.candidate(requires("receive-window", s.rwnd, .1, .5).by(
 			rwndFact(s)),
-			requires("full-buffer", closes)).
+			requires("full-buffer", closes),
+			supports("reads-evenly", o.readsEvenly().Met)).
 			facts(further...).
 			text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
 	}),
 	Experiments: streamSteps(0, "a slow application reads no faster from several connections"),
+}
+
+// unread rates from 0 to 1 how surely the receive buffer is full of data that was not read, with evidence.
+func (o *Observation) unread() (full float64, seen factList) {
+	_, receiver := o.Ends()
+	hz, closed, ok := o.zeroWindows()
+	full = degree(hz, 2, 15)
+	if ok {
+		seen = factList{closed}
+	}
+
+	_, receive := o.buffers()
+	if receive == 0 {
+		return full, seen
+	}
+
+	// A window that limits although it has room for much more than is in flight is full of unread data.
+	bytes, _ := o.inFlight()
+	left := degree(bytes/receive, .15, .03)
+	if _, use, ok := o.threadUse(receiver); ok {
+		left = min(left, degree(use, .35, .15)) // it reads as fast as it can run
+	}
+
+	return max(full, left), append(seen, against(fact("bytes_in_flight", receiver, "socket", bytes,
+		"%g kB were in flight, the receive buffer was %.0f kB", bytes/1e3, receive/1024), receive))
+}
+
+// readsEvenly contradicts a lack of CPU time as the limit: a reader that lets its receive buffer fill up, but
+// reads at an even rate, paces itself.
+func (o *Observation) readsEvenly() Term {
+	s, why := tcpTimes(o)
+	uneven, known := o.Metric(metrics.Consistency)
+	if why != "" || !known {
+		return contradicts("reads-evenly", 0)
+	}
+
+	full, _ := o.unread()
+	return contradicts("reads-evenly", min(degree(s.rwnd, .1, .5), full, degree(uneven, .1, .03))).by(
+		rwndFact(s))
 }
