@@ -71,7 +71,7 @@ func TestRemediesAreStillToBeDone(t *testing.T) {
 		{example{"fragmentation", fitting}, diagnosis.Fragmentation, "MSS", true},
 		{example{"link-rate", throttling(0, "")}, diagnosis.LinkRate, "only a faster link", true},
 		{example{"link-rate", nil}, diagnosis.LinkRate, "only a faster link", false},
-		{example{"link-rate", nil}, diagnosis.LinkRate, "change fault@router.wan=link_rate=30M, which the plan", true},
+		{example{"link-rate", nil}, diagnosis.LinkRate, "change fault@router.wan=link_rate=30M, which", true},
 		{example{"shaper", nil}, diagnosis.Shaper, "change shape@router.wan=30M, which the plan", true},
 		{example{"link-rate", throttling(32e6, "tbf")}, diagnosis.LinkRate, "only a faster link", false},
 		{example{"link-rate", throttling(32e6, "tbf")}, diagnosis.Shaper, "raise the shaper's rate", true},

@@ -519,7 +519,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 
 		fact := Fact{
 			Name:  v.who(f, 0),
-			Value: f.Verdict.Text + f.shares(),
+			Value: f.Verdict.Text + f.runnerUp() + f.shares(),
 			Aside: f.sureWords(),
 			Below: f.fixes(),
 		}

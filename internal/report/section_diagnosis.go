@@ -39,12 +39,61 @@ func (v *view) found() []finding {
 		c := v.cell[x.Cells[x.Shown].Key()]
 		if c != nil && c.Diagnosis != nil {
 			all := each(x.Cells, func(f record.Factors) *analysis.Cell { return v.cell[f.Key()] })
-			out = append(out, finding{x, c.Diagnosis, c, filter(all, func(c *analysis.Cell) bool {
+			f := finding{x, c.Diagnosis, c, filter(all, func(c *analysis.Cell) bool {
 				return c != nil && c.Diagnosis != nil
-			})})
+			})}
+			f.Verdict.Text = f.sentence()
+			out = append(out, f)
 		}
 	}
 	return out
+}
+
+// sentence words what was found in all cells: with ranges where only quantities differ, else by its class and
+// the place that they share.
+func (f finding) sentence() string {
+	texts := each(f.all, func(c *analysis.Cell) string { return c.Diagnosis.Text })
+	if every(f.all, func(c *analysis.Cell) bool { return likeText(c.Diagnosis.Text, texts[0]) }) {
+		return ranges(texts)
+	}
+
+	if !f.Named() {
+		return f.Verdict.Text
+	}
+
+	return f.Verdict.Text + bracket(joined(", ", f.Causes[0].Node, f.Causes[0].Element))
+}
+
+// nearTie bounds the distance between the probabilities of two causes that may both be it, and notSure the
+// probability up to which the second one is shown at any distance if it has minSecond.
+const (
+	nearTie   = .10
+	notSure   = .60
+	minSecond = .20
+)
+
+// runnerUp names the second cause where it may as well be the first: in the cell in which it comes nearest.
+func (f finding) runnerUp() string {
+	text := ""
+	nearest := 1.0
+	for _, c := range f.all {
+		causes := c.Diagnosis.Causes
+		if len(causes) < 2 || causes[0].Proved != "" {
+			continue
+		}
+
+		first, second := causes[0].Confidence, causes[1].Confidence
+		near := first-second <= nearTie || first < notSure && second >= minSecond
+		if near && first-second < nearest {
+			nearest = first - second
+			text = "; or: " + causes[1].Text + ", " + whole(second)
+			if len(f.all) > 1 {
+				text += bracket("in " + c.Label)
+			}
+		}
+	}
+
+	return text
 }
 
 // sure words the probability of the first cause; "" where the cause is not known.
@@ -173,18 +222,33 @@ func (f finding) shares() string {
 		return ""
 	}
 
-	c := f.Causes[0]
-	out := ""
-	died, waited := f.Diagnosis.Ledger.SharesAt(c.Node, c.Element)
-	if died >= smallShare {
-		out += "; " + unit.Percent(died) + " of the lost packets died there"
+	var lost, delay []float64
+	for _, c := range f.all {
+		d := c.Diagnosis
+		if d.Ledger == nil {
+			return f.unexplained()
+		}
+
+		died, waited := d.Ledger.SharesAt(d.Node, d.Element)
+		lost, delay = append(lost, died), append(delay, waited)
 	}
 
-	if waited >= smallShare {
-		out += "; " + unit.Percent(waited) + " of the added RTT passed there"
+	return sharesText(lost, " of the lost packets died there") +
+		sharesText(delay, " of the added RTT passed there") + f.unexplained()
+}
+
+// sharesText words the shares of all cells of a finding, "" if none is worth it.
+func sharesText(all []float64, words string) string {
+	if len(all) == 0 || slices.Max(all) < smallShare {
+		return ""
 	}
 
-	return out + f.unexplained()
+	low, high := unit.Percent(slices.Min(all)), unit.Percent(slices.Max(all))
+	if low != high {
+		high = low + " to " + high
+	}
+
+	return "; " + high + words
 }
 
 // whole prints a probability in whole per cent; none is certain.
@@ -267,7 +331,7 @@ func (v *view) verdictItems() []Item {
 
 		out = append(out, Item{
 			Kind:     v.who(f, 0),
-			Text:     f.Verdict.Text + f.sure() + f.outlook(),
+			Text:     f.Verdict.Text + f.sure() + f.runnerUp() + f.outlook(),
 			Evidence: facts,
 		})
 	}

@@ -279,3 +279,47 @@ func TestExceededTester(t *testing.T) {
 		t.Errorf("the screen lacks %q:\n%s", want, got)
 	}
 }
+
+// TestFindingOfAllCells: a finding says the place, the ranges of its cells' quantities and shares, and the
+// second cause that is as likely in one of them.
+func TestFindingOfAllCells(t *testing.T) {
+	cell := func(label, text string, died, first, second float64) *analysis.Cell {
+		at := diagnosis.Cause{Class: diagnosis.Shaper, Node: "router", Element: "wan", Confidence: first}
+		c := &analysis.Cell{Diagnosis: &diagnosis.Diagnosis{
+			Class:   at.Class,
+			Text:    text,
+			Node:    at.Node,
+			Element: at.Element,
+			Causes:  []diagnosis.Cause{at, {Text: "a rule drops", Confidence: second}},
+			Ledger: &diagnosis.Ledger{
+				MissedPackets: []float64{100, 100},
+				Data: []diagnosis.Account{{
+					Node:    "router",
+					Element: "wan",
+					Died:    []diagnosis.Death{{Packets: died}},
+				}},
+			},
+		}}
+		c.Label = label
+		return c
+	}
+	for _, tt := range []struct {
+		all              []*analysis.Cell
+		text, or, shares string
+	}{
+		{[]*analysis.Cell{cell("A", "a shaper at 20.0 Mbit/s on wan", 70, .97, .02),
+			cell("B", "a shaper at 30.0 Mbit/s on wan", 90, .97, .02)},
+			"a shaper at 20.0–30.0 Mbit/s on wan", "", "; 70.0 % to 90.0 % of the lost packets died there"},
+		{[]*analysis.Cell{cell("A", "one thing", 0, .97, .02), cell("B", "another", 0, .5, .49)},
+			"label (router, wan)", "; or: a rule drops, 49 % (in B)", ""},
+		{[]*analysis.Cell{cell("A", "one thing", 0, .58, .25)}, "one thing", "; or: a rule drops, 25 %", ""},
+		{[]*analysis.Cell{cell("A", "one thing", 0, .7, .25)}, "one thing", "", ""},
+	} {
+		f := finding{Diagnosis: tt.all[0].Diagnosis, all: tt.all}
+		f.Verdict.Text = "label"
+		if got, or, shares := f.sentence(), f.runnerUp(), f.shares(); got != tt.text || or != tt.or ||
+			shares != tt.shares {
+			t.Errorf("got %q, %q and %q, want %q, %q and %q", got, or, shares, tt.text, tt.or, tt.shares)
+		}
+	}
+}

@@ -348,9 +348,15 @@ func (n *sharedNote) merged() Item {
 		item.Evidence = []string{"numbers of one trial of each cell"} // the table of trials has all
 	}
 
-	item.Text = replaceQuantities(n.texts[0], func(i int, first string) string {
+	item.Text = ranges(n.texts)
+	return item
+}
+
+// ranges joins texts that differ only in quantities: a range stands in place of each that does.
+func ranges(texts []string) string {
+	return replaceQuantities(texts[0], func(i int, first string) string {
 		low, high := first, first
-		for _, text := range n.texts {
+		for _, text := range texts {
 			m := quantities(text)[i]
 			x := text[m[0]:m[1]]
 			if numberOf(x) < numberOf(low) {
@@ -368,7 +374,6 @@ func (n *sharedNote) merged() Item {
 
 		return low + "–" + high
 	})
-	return item
 }
 
 func numberOf(text string) float64 {
