@@ -23,10 +23,10 @@ type RunComparison struct {
 	A           RunHead                 `json:"a"`
 	B           RunHead                 `json:"b"`
 	Summary     []string                `json:"summary"`
-	Comparisons []comparison.Comparison `json:"comparisons"` // ratio b ÷ a
-	Regressions []Regression            `json:"regressions"` // what is worse in b, or has no number there
-	Changes     []Change                `json:"changes"`     // what differs between the runs
-	OnlyA       []record.Factors        `json:"only_a,omitempty"`
+	Comparisons []comparison.Comparison `json:"comparisons"`      // ratio b ÷ a
+	Regressions []Regression            `json:"regressions"`      // what is worse in b, or has no number there
+	Changes     []Change                `json:"changes"`          // what differs between the runs
+	OnlyA       []record.Factors        `json:"only_a,omitempty"` // cells that only this run measured
 	OnlyB       []record.Factors        `json:"only_b,omitempty"`
 	Metrics     []record.Metric         `json:"metrics"`
 }
@@ -47,7 +47,7 @@ type Regression struct {
 	Factors record.Factors `json:"factors"`
 	Metric  string         `json:"metric,omitempty"` // absent: the whole cell
 	Text    string         `json:"text"`
-	// Suspect reports that one of the two numbers is in doubt: the loss may not be what is measured.
+	// Suspect reports that one of the two numbers is in doubt. A whole cell that was lost is not.
 	Suspect bool `json:"suspect,omitempty"`
 }
 
@@ -70,8 +70,11 @@ func CompareRuns(a, b *Document) *RunComparison {
 		mine := &a.Cells[i]
 		key := mine.Factors.Key()
 		other, ok := theirs[key]
-		if !ok {
+		if !ok && mine.Runs > 0 {
 			c.OnlyA = append(c.OnlyA, mine.Factors)
+		}
+
+		if !ok {
 			continue
 		}
 
@@ -82,7 +85,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 
 	for i := range b.Cells {
 		_, left := theirs[b.Cells[i].Factors.Key()]
-		if left {
+		if left && b.Cells[i].Runs > 0 {
 			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
 		}
 	}
@@ -110,10 +113,9 @@ func (d *Document) byKey() map[string]*Cell {
 	return out
 }
 
-// lost returns the numbers that a cell of both runs had in the first and lacks in the second. The loss is in
-// doubt if the first number was.
+// lost returns the numbers that a cell of both runs had in the first and lacks in the second. That a number was
+// in doubt does not put its absence in doubt; only one that a suspect cell of the second run lacks is.
 func lost(a, b *Cell) []Regression {
-	doubt := a.Grade == evidence.GradeSuspect || b.Grade == evidence.GradeSuspect
 	switch {
 	case a.Runs == 0:
 		return nil
@@ -122,7 +124,7 @@ func lost(a, b *Cell) []Regression {
 		if len(b.Reasons) > 0 {
 			text += ": " + b.Reasons[0].Text
 		}
-		return []Regression{{Factors: a.Factors, Text: text, Suspect: doubt}}
+		return []Regression{{Factors: a.Factors, Text: text}}
 	}
 
 	var out []Regression
@@ -143,7 +145,7 @@ func lost(a, b *Cell) []Regression {
 			Factors: a.Factors,
 			Metric:  m.Name,
 			Text:    text,
-			Suspect: doubt && !comparison.OfPath(m.Name),
+			Suspect: b.Grade == evidence.GradeSuspect && !comparison.OfPath(m.Name),
 		})
 	}
 

@@ -132,10 +132,18 @@ func TestRegressions(t *testing.T) {
 		{"gone", gone, nil},
 		{"a metric missing", missing, []string{"the second run has no retransmits: no TCP_INFO"}},
 	} {
-		c := CompareRuns(times("", 1), test.b)
+		before := times("", 1)
+		for i := range before.Cells {
+			before.Cells[i].Grade = evidence.GradeSuspect
+		}
+
+		c := CompareRuns(before, test.b)
 		var got []string
 		for _, r := range c.Regressions {
 			got = append(got, r.Text)
+			if strings.Contains(r.Text, "the second run") && r.Suspect {
+				t.Errorf("%s: %q is in doubt because the first run was", test.name, r.Text)
+			}
 		}
 
 		diff := cmp.Diff(test.want, got)
