@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +20,7 @@ import (
 )
 
 func newCompareCommand(p *program) *cobra.Command {
-	var failOnRegression, suspectToo bool
+	var failOnRegression, strict bool
 	var junit string
 	cmd := &cobra.Command{
 		Use:   "compare [RUN [RUN]]",
@@ -49,13 +47,13 @@ the second. RUN may be a file of show --json, from any machine.`,
 			}
 
 			labels := labelsOf(docs[:]...)
-			if suspectToo && !failOnRegression && junit == "" {
+			if strict && !failOnRegression && junit == "" {
 				return app.Usage("add --fail-on-regression",
-					"--suspect-too changes what --fail-on-regression and --junit count")
+					"--strict changes what --fail-on-regression and --junit count")
 			}
 
 			if junit != "" {
-				content, err := report.ComparisonJUnit(c, labels, suspectToo)
+				content, err := report.ComparisonJUnit(c, labels, strict)
 				if err == nil {
 					err = userfile.Put(userfile.Create, junit, content)
 				}
@@ -69,17 +67,7 @@ the second. RUN may be a file of show --json, from any machine.`,
 				return err
 			}
 
-			var errs []error
-			for _, r := range c.Regressions {
-				if r.Suspect && !suspectToo {
-					continue
-				}
-
-				errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s",
-					labels[r.Factors.Key()], r.Text)))
-			}
-
-			return errors.Join(errs...)
+			return p.regressions(c, labels, strict)
 		},
 	}
 	addJSON(cmd, "print one JSON document")
@@ -87,8 +75,9 @@ the second. RUN may be a file of show --json, from any machine.`,
 		"worse fails; suspect, or without a verdict, is skipped")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
 		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
-			"a cell that is suspect in either run, or that only one of them has, does not count")
-	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false,
+			"what is worse in a cell that is suspect in either run does not count, which is noted;\n"+
+			"exit with 1 if nothing was compared")
+	cmd.Flags().BoolVar(&strict, "strict", false,
 		"with --fail-on-regression or --junit: suspect cells count, too")
 	return cmd
 }

@@ -248,7 +248,7 @@ func (c ci) variables(all map[string]string) {
 	id, _, _ := strings.Cut(c.ts.ReadFile("stdout"), " ")
 	c.ts.Setenv("LAB", "--attach "+id)
 	if c.planted {
-		c.ts.Setenv("COMPARE", all["COMPARE"]+" --suspect-too")
+		c.ts.Setenv("COMPARE", all["COMPARE"]+" --strict")
 	}
 }
 

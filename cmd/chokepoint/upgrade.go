@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 
@@ -121,10 +120,7 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 
 	err = errors.Join(err, p.document(c, comparisonText(c, labels)))
 	if o.fails {
-		for _, r := range c.Regressions {
-			err = errors.Join(err, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s",
-				labels[r.Factors.Key()], r.Text)))
-		}
+		err = errors.Join(err, p.regressions(c, labels, true))
 	}
 
 	return err

@@ -241,6 +241,13 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict
 		cells[key] = r.Factors
 	}
 
+	for _, f := range c.OnlyA {
+		key := f.Key()
+		keys = append(keys, key)
+		cells[key] = f
+		worse[key] = []string{"the second run has lost it"}
+	}
+
 	compared := map[string][]comparison.Comparison{}
 	for _, x := range c.Comparisons {
 		key := x.Factors.Key()

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// regressions returns an error for each regression, those of suspect cells only if strict. It notes what
+// passes unchecked: suspect regressions, and cells without a verdict. To have compared nothing is an error.
+func (p *program) regressions(c *analysis.RunComparison, labels map[string]string, strict bool) error {
+	var errs []error
+	suspect := 0
+	for _, r := range c.Regressions {
+		if r.Suspect && !strict {
+			suspect++
+			continue
+		}
+
+		errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s",
+			labels[r.Factors.Key()], r.Text)))
+	}
+
+	for _, f := range c.OnlyA {
+		errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: the second run has lost it",
+			labels[f.Key()])))
+	}
+
+	if suspect > 0 {
+		p.note("%s not counted: suspect (--strict counts them)", unit.Count(suspect, "regression"))
+	}
+
+	decided := map[string]bool{}
+	for _, x := range c.Comparisons {
+		key := x.Factors.Key()
+		decided[key] = decided[key] || x.Verdict != statistics.TooFew()
+	}
+
+	few := 0
+	for _, yes := range decided {
+		if !yes {
+			few++
+		}
+	}
+
+	switch {
+	case len(decided) == 0:
+		errs = append(errs, app.Hinted("chokepoint show lists the cells of a run",
+			"nothing was compared: the two runs have no cell in common that both measured"))
+	case few == len(decided):
+		p.note("no cell can have a verdict: fewer than %d runs of each in A or B", statistics.MinInterval)
+	case few > 0:
+		p.note("%d of %s can have no verdict: fewer than %d runs in A or B", few,
+			unit.Count(len(decided), "cell"), statistics.MinInterval)
+	}
+
+	return errors.Join(errs...)
+}
