@@ -8,6 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newDeleteCommand(p *program) *cobra.Command {
@@ -18,7 +21,8 @@ func newDeleteCommand(p *program) *cobra.Command {
 		Short:      "Delete stored runs, and return their space to the file system",
 		SuggestFor: []string{"gc", "remove"},
 		Long: `Delete runs from the store, with their directories and reports, and return their space
-to the file system. A run in progress is never deleted.
+to the file system. A run in progress is never deleted. --keep also keeps the runs that
+have a name; delete one of those by its name or id.
 
 Returning the space rewrites the store, which needs free space of up to twice the size
 of its content: beside the store, and in the directory for temporary files, which is
@@ -39,7 +43,7 @@ space is not returned, and a note says so. Later runs reuse it, or --compact ret
 			case asked != 1:
 				return app.Usage("usage: "+cmd.UseLine(), "delete: want one of RUN…, --keep N and --compact")
 			case given && keep < 0:
-				return app.Usage("--keep 0 deletes all runs", "--keep %d: it is below 0", keep)
+				return app.Usage("--keep 0 deletes all runs without a name", "--keep %d: it is below 0", keep)
 			case compact:
 				return returnSpace(cmd.Context(), p)
 			}
@@ -51,7 +55,7 @@ space is not returned, and a note says so. Later runs reuse it, or --compact ret
 			return deleteRuns(cmd.Context(), args, keep, p)
 		},
 	}
-	cmd.Flags().IntVar(&keep, "keep", 0, "delete all but the newest `N`")
+	cmd.Flags().IntVar(&keep, "keep", 0, "delete all but the newest `N` and those that have a name")
 	cmd.Flags().BoolVar(&compact, "compact", false, "only return the space of runs that were deleted before")
 	return addJSON(cmd, "print the ids of the deleted runs, and the store's size before and after, as "+
 		"a JSON object")
@@ -59,7 +63,8 @@ space is not returned, and a note says so. Later runs reuse it, or --compact ret
 
 // deleted holds the output of delete --json.
 type deleted struct {
-	Deleted []string `json:"deleted"`
+	Deleted   []string `json:"deleted"`
+	KeptNamed []string `json:"kept_named,omitempty"` // older than those that --keep keeps
 	*compacted
 }
 
@@ -70,18 +75,24 @@ type compacted struct {
 }
 
 func deleteRuns(ctx context.Context, names []string, keep int, p *program) error {
-	removed, err := p.Dirs.Delete(ctx, names, keep)
-	if err != nil && len(removed) == 0 {
+	done, err := p.Dirs.Delete(ctx, names, keep)
+	if err != nil && len(done.Removed) == 0 {
 		return err
 	}
 
+	id := func(h store.Head) string { return h.ID }
+	out := deleted{Deleted: append([]string{}, each(done.Removed, id)...), KeptNamed: each(done.Named, id)}
 	text := ""
-	for _, id := range removed {
-		text += "deleted run " + app.ShownID(id) + "\n"
+	for _, h := range done.Removed {
+		text += "deleted run " + namedRun(h) + "\n"
 	}
 
-	out := deleted{Deleted: append([]string{}, removed...)}
-	if len(removed) > 0 && err == nil {
+	if len(done.Named) > 0 {
+		text += fmt.Sprintf("kept %s with a name: %s\n", unit.Count(len(done.Named), "older run"),
+			list(each(done.Named, namedRun)))
+	}
+
+	if len(done.Removed) > 0 && err == nil {
 		size, failed := compactStore(ctx, p)
 		switch {
 		case ctx.Err() != nil:
@@ -97,13 +108,22 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 	return errors.Join(err, p.line(out, text))
 }
 
+// namedRun writes the id of a run, and its name.
+func namedRun(h store.Head) string {
+	id := app.ShownID(h.ID)
+	if h.Name != "" {
+		id += " (" + check.Plain(h.Name) + ")"
+	}
+	return id
+}
+
 // returnSpace returns the space of runs that were deleted before.
 func returnSpace(ctx context.Context, p *program) error {
 	size, err := compactStore(ctx, p)
 	if err != nil {
 		return err
 	}
-	return p.line(deleted{[]string{}, size}, size.text(p))
+	return p.line(deleted{Deleted: []string{}, compacted: size}, size.text(p))
 }
 
 func compactStore(ctx context.Context, p *program) (*compacted, error) {

@@ -13,65 +13,74 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
+// Deletion is the outcome of Delete: the runs that it removed, and the older ones that it kept for their
+// names.
+type Deletion struct{ Removed, Named []store.Head }
+
 // Delete removes runs from the store, with their directories: those of names and, unless keep is negative,
-// all but the newest keep. A run in progress is never removed. It returns the ids of the removed runs, also
-// with an error.
-func (d Dirs) Delete(ctx context.Context, names []string, keep int) (removed []string, err error) {
+// all but the newest keep and those that have a name. A run in progress is never removed. Deletion is valid
+// also with an error.
+func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletion, err error) {
 	st, err := d.openToChange(ctx)
 	if errors.Is(err, store.ErrNone) && keep >= 0 {
-		return nil, nil
+		return out, nil
 	}
 
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	heads, err := st.Runs(ctx)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 
 	alive, err := journal.Living(d.Journals())
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 
-	doomed, err := chosen(ctx, st, heads, names)
+	ids, err := chosen(ctx, st, heads, names)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 
-	for _, id := range doomed {
+	for _, id := range ids {
 		if slices.Contains(alive, id) {
-			return nil, goingOn(id, ", nothing was deleted")
+			return out, goingOn(id, ", nothing was deleted")
 		}
 	}
 
+	var doomed []store.Head
 	for i, h := range heads {
-		if keep >= 0 && i >= keep && !slices.Contains(alive, h.ID) {
-			doomed = append(doomed, h.ID)
+		old := keep >= 0 && i >= keep && !slices.Contains(alive, h.ID)
+		switch {
+		case old && h.Name != "":
+			out.Named = append(out.Named, h)
+		case old || slices.Contains(ids, h.ID):
+			doomed = append(doomed, h)
 		}
 	}
 
-	for _, id := range doomed { // on a full disk the store needs some room to delete
-		if err := d.removeRun(id); err != nil {
-			return nil, err
+	for _, h := range doomed { // on a full disk the store needs some room to delete
+		if err := d.removeRun(h.ID); err != nil {
+			return out, err
 		}
 	}
 
-	for _, id := range doomed {
-		if journal.Lives(d.Journals(), id) { // it was resumed meanwhile
-			return removed, goingOn(id, "")
+	for _, h := range doomed {
+		if journal.Lives(d.Journals(), h.ID) { // it was resumed meanwhile
+			return out, goingOn(h.ID, "")
 		}
 
-		if err := st.Remove(ctx, id); err != nil {
-			return removed, err
+		if err := st.Remove(ctx, h.ID); err != nil {
+			return out, err
 		}
 
-		removed = append(removed, id)
+		out.Removed = append(out.Removed, h)
 	}
 
-	return removed, nil
+	return out, nil
 }
 
 func goingOn(id, more string) error {
@@ -131,6 +140,14 @@ func (d Dirs) removeRun(id string) error {
 	return nil
 }
 
+// removeEmptyRuns removes the directories of runs that were killed before they began.
+func (d Dirs) removeEmptyRuns() {
+	dirs, _ := filepath.Glob(filepath.Dir(d.ReportFile("*")))
+	for _, dir := range dirs {
+		_ = os.Remove(dir) // not if it holds anything
+	}
+}
+
 // Compact rewrites the store without the space of deleted runs, and returns its size in bytes before and
 // after.
 func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
@@ -153,6 +170,8 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	for _, id := range ids {
 		err = errors.Join(err, d.removeRun(id)) // what a failed delete left behind
 	}
+
+	d.removeEmptyRuns()
 
 	if err != nil {
 		return 0, 0, err

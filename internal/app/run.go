@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -268,16 +269,17 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 
+	// The journal comes first: if two runs begin at once, one of them sees the other's.
+	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
+		return err
+	}
+
 	path, create, err := d.Place(x.run.ID, x.reportPath, reportName)
 	if err != nil {
 		return err
 	}
 
 	x.reportPath = path
-	// The journal comes first: if two runs begin at once, one of them sees the other's.
-	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
-		return err
-	}
 
 	if err := x.refuseLeftovers(); err != nil {
 		return err
@@ -586,6 +588,10 @@ func (x *execution) shut() error {
 	var err error
 	if x.report != nil {
 		err = errors.Join(err, x.report.Abort())
+	}
+
+	if !x.began {
+		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // not if it holds anything
 	}
 
 	if x.store != nil {
