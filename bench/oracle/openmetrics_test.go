@@ -54,8 +54,13 @@ func TestOpenMetrics(t *testing.T) {
 				t.Errorf("%s: %s: got %v %v, want %v", name, c.Label, got, labels, x.Median)
 			}
 
-			if measured && (labels["validity"] != c.Grade || labels["tunnel"] != c.Factors["tunnel"]) {
+			if measured && labels["tunnel"] != c.Factors["tunnel"] {
 				t.Errorf("%s: %s: got the labels %v", name, c.Label, labels)
+			}
+
+			_, labels = sample("chokepoint_cell_info", c.ID)
+			if labels["validity"] != c.Grade || labels["run"] != d.Run.ID {
+				t.Errorf("%s: %s: got the labels %v of the cell", name, c.Label, labels)
 			}
 
 			got, labels = sample("chokepoint_cell_valid", c.ID)

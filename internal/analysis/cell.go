@@ -126,6 +126,25 @@ func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 	return orEmpty(slices.DeleteFunc(all, func(s record.Skipped) bool { return measured[s.Factors.Key()] }))
 }
 
+// identified returns skipped cells with their ids, and with labels that set them apart from the cells, too.
+func identified(c *factor.Catalogue, all []record.Skipped, cells []*metrics.Cell) []record.Skipped {
+	var factors []record.Factors
+	for _, s := range all {
+		factors = append(factors, s.Factors)
+	}
+
+	for _, cell := range cells {
+		factors = append(factors, cell.Factors)
+	}
+
+	names := Labels(c, factors)
+	for i := range all {
+		all[i].ID, all[i].Label = all[i].Factors.ID(), names[i]
+	}
+
+	return all
+}
+
 // summariseCell fills in metrics, missing ones, ceiling and consistency.
 func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	c := &g.cell

@@ -156,7 +156,7 @@ func (x *Derivation) Document() *Document {
 		Topologies:  orEmpty(run.Topologies),
 		Ways:        ways(run),
 		Nodes:       nodes(run),
-		Skipped:     skippedCells(run, all),
+		Skipped:     identified(run.Design.Catalogue, skippedCells(run, all), sides),
 		Tester:      run.Ceilings,
 		Ciphers:     cipherNodes(run, cells),
 		UnderLoad:   underLoad(run.Design.Catalogue, cells),

@@ -301,7 +301,12 @@ func TestSkippedCellsAreNoFailures(t *testing.T) {
 	}
 
 	if len(d.Skipped) != 1 {
-		t.Errorf("%d skipped, want 1", len(d.Skipped))
+		t.Fatalf("%d skipped, want 1", len(d.Skipped))
+	}
+
+	got := d.Skipped[0]
+	if got.ID != cell.ID() || got.Label == "" || got.Label == d.Cells[0].Label {
+		t.Errorf("got the id %q and label %q, want %q and a label that no cell has", got.ID, got.Label, cell.ID())
 	}
 }
 

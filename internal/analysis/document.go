@@ -102,6 +102,11 @@ type Cell struct {
 	Segments []Segment `json:"segments,omitempty"`
 }
 
+// Unchecked reports that a requirement was not checked, because the run was cut short before its cell.
+func (d *Document) Unchecked(t comparison.Threshold) bool {
+	return t.Validity == evidence.GradeNotReached && d.Run.Status != record.RunDone
+}
+
 // Distribution holds all round trips of a cell in one histogram, and how they were timed. The percentiles
 // among the metrics are exact, from the stored single times; this is for other programs, and for merging.
 type Distribution struct {

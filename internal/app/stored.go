@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -315,7 +316,7 @@ func outcome(d *analysis.Document) error {
 	}
 
 	for _, t := range d.Thresholds {
-		if !t.Met {
+		if !t.Met && !d.Unchecked(t) {
 			errs = append(errs, Mark(ErrThreshold, fmt.Errorf("threshold missed: %s", thresholdText(d, t))))
 		}
 	}
@@ -332,7 +333,7 @@ func whyNothing(d *analysis.Document) string {
 		d.Skipped[0].Reason)
 }
 
-// thresholdText describes a requirement with its cell and the reason.
+// thresholdText describes a requirement with its cell and the value that misses it, or the reason.
 func thresholdText(d *analysis.Document, t comparison.Threshold) string {
 	parts := []string{t.Requirement}
 	for _, c := range d.Cells {
@@ -341,9 +342,18 @@ func thresholdText(d *analysis.Document, t comparison.Threshold) string {
 		}
 	}
 
-	if t.Reason != "" {
-		parts = append(parts, "("+t.Reason+")")
+	for _, s := range d.Skipped {
+		if s.Factors.Key() == t.Factors.Key() {
+			parts = append(parts, "in "+s.Label+", cell "+s.ID)
+		}
 	}
+
+	reason := t.Reason
+	if reason == "" {
+		reason = "got " + metrics.Say(t.Metric, t.Value)
+	}
+
+	parts = append(parts, "("+reason+")")
 
 	return strings.Join(parts, " ")
 }

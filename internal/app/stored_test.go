@@ -27,6 +27,18 @@ func TestOutcome(t *testing.T) {
 	met := comparison.Threshold{Requirement: "loss <= 1 %", Met: true}
 	interrupted := analysis.Document{}
 	interrupted.Run.Status = record.RunInterrupted
+	unreached := analysis.Document{
+		Trials: []analysis.TrialView{again},
+		Thresholds: []comparison.Threshold{{
+			Requirement: "goodput >= 1G",
+			Factors:     cell,
+			Reason:      "the cell was not reached",
+			Validity:    evidence.GradeNotReached,
+		}},
+	}
+	ended := unreached
+	ended.Run.Status = record.RunDone
+	unreached.Run.Status = record.RunInterrupted
 	tests := []struct {
 		name string
 		doc  analysis.Document
@@ -45,6 +57,26 @@ func TestOutcome(t *testing.T) {
 			Thresholds: []comparison.Threshold{met, missed},
 		}, ErrThreshold,
 			"goodput >= 1G (the cell failed)"},
+		{"missed by a value", analysis.Document{
+			Trials: []analysis.TrialView{again},
+			Thresholds: []comparison.Threshold{{
+				Requirement: "goodput >= 1G",
+				Factors:     cell,
+				Metric:      "goodput_bps",
+				Value:       940e6,
+			}},
+		}, ErrThreshold, "goodput >= 1G (got 940 Mbit/s)"},
+		{"missed in a skipped cell", analysis.Document{
+			Trials: []analysis.TrialView{again},
+			Thresholds: []comparison.Threshold{{
+				Requirement: "goodput >= 1G",
+				Factors:     cell,
+				Reason:      "skipped: no module",
+			}},
+			Skipped: []record.Skipped{{ID: "40f24fe7d9", Label: "no tunnel", Factors: cell}},
+		}, ErrThreshold, "goodput >= 1G in no tunnel, cell 40f24fe7d9 (skipped: no module)"},
+		{"not reached", unreached, nil, ""},
+		{"not reached in a run that ended", ended, ErrThreshold, "goodput >= 1G (the cell was not reached)"},
 		{"both", analysis.Document{
 			Trials:     []analysis.TrialView{failed},
 			Thresholds: []comparison.Threshold{missed},

@@ -135,8 +135,10 @@ func (d *Design) Varied() []FactorLevels {
 	return varied
 }
 
-// Skipped is a cell that was not run, with the reason.
+// Skipped is a cell that was not run, with the reason. ID and Label are those of the cell in a document.
 type Skipped struct {
+	ID      string  `json:"id,omitempty"`
+	Label   string  `json:"label,omitempty"`
 	Factors Factors `json:"factors"`
 	Reason  string  `json:"reason"`
 	Hint    string  `json:"hint,omitempty"` // how to make it possible

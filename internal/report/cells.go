@@ -1,12 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -29,11 +31,13 @@ func (v *view) keyMetrics() []string {
 // caveats, those of the run included, the number of its trials, what limited it with the confidence (0…1),
 // and of each key metric median, bounds of the interval and number of trials, in base units as the metric's
 // name says. Bounds are empty where there is no interval. Behind them stand the rate's shares of the baseline
-// and of the default MTU (0…), if the run has such.
+// and of the default MTU (0…), if the run has such. A skipped cell has the grade "skipped", and its reason in
+// words in place of kinds.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
-	for _, c := range v.all {
+	cells := slices.Concat(v.all, v.skipped())
+	for _, c := range cells {
 		maps.Copy(all, c.Factors)
 	}
 
@@ -51,7 +55,7 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	}
 
 	lines := [][]string{head}
-	for _, c := range v.all {
+	for _, c := range cells {
 		line := v.cellLine(c, factors, shown)
 		for _, s := range shares {
 			text := ""
@@ -66,6 +70,19 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	}
 
 	return v.table(lines)
+}
+
+// skipped returns the skipped cells. Their reason has no kind: its text stands in place of it.
+func (v *view) skipped() []*analysis.Cell {
+	return each(v.Skipped, func(k record.Skipped) *analysis.Cell {
+		return &analysis.Cell{Cell: metrics.Cell{
+			ID:      k.Factors.ID(),
+			Factors: k.Factors,
+			Label:   cmp.Or(k.Label, v.skippedWords(k.Factors)),
+			Grade:   evidence.GradeSkipped,
+			Reasons: []evidence.Reason{{Kind: k.Reason, Text: k.Reason}},
+		}}
+	})
 }
 
 func (v *view) cellLine(c *analysis.Cell, factors, shown []string) []string {

@@ -74,9 +74,9 @@ func TestForeignIsSaid(t *testing.T) {
 
 	golden(t, "imported.benchstat", Benchstat(d))
 	for line := range strings.Lines(string(OpenMetrics(d))) {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") &&
-			(!sampleLine.MatchString(line) || !strings.Contains(line, `,measured_by="iperf3 3.12"`)) {
-			t.Fatalf("no sample of what iperf3 measured: %s", line)
+		if strings.HasPrefix(line, "chokepoint_cell_info{") && !strings.Contains(line,
+			`,measured_by="iperf3 3.12"`) {
+			t.Fatalf("no cell that iperf3 measured: %s", line)
 		}
 	}
 
@@ -254,7 +254,11 @@ func TestMinistat(t *testing.T) {
 var sampleLine = regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)\{[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\n"])*"` +
 	`(?:,[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\n"])*")*\} (-?[0-9][-+.0-9e]*)$`)
 
-var idLabel = regexp.MustCompile(`,id="[0-9a-f]{10}",`)
+var (
+	idLabel = regexp.MustCompile(`[{,]id="[0-9a-f]{10}"[,}]`)
+	// ofRun is a label that another run of the same plan may change.
+	ofRun = regexp.MustCompile(`[{,](?:run|cell|validity|reasons|measured_by)="`)
+)
 
 func TestOpenMetrics(t *testing.T) {
 	for name, d := range samples() {
@@ -291,8 +295,10 @@ func TestOpenMetrics(t *testing.T) {
 					counts++
 				}
 
-				if !strings.Contains(line, `,validity="`) || !idLabel.MatchString(line) {
-					t.Errorf("%s: no validity: %s", name, line)
+				whole := strings.HasPrefix(line, "chokepoint_requirement_met{requirement=") // of no cell
+				if !whole && !idLabel.MatchString(line) || ofRun.MatchString(line) != (family ==
+					"chokepoint_cell_info") {
+					t.Errorf("%s: no id, or a label of the run: %s", name, line)
 				}
 			}
 		}
@@ -310,9 +316,15 @@ func TestOpenMetrics(t *testing.T) {
 			t.Errorf("%s: got %d medians of %d counts of trials, want %d", name, medians, counts, want)
 		}
 
-		n := strings.Count(text, "\nchokepoint_cell_valid{")
-		if n != len(d.Cells) {
-			t.Errorf("%s: the validity of %d cells, want %d", name, n, len(d.Cells))
+		for sample, want := range map[string]int{
+			"chokepoint_cell_valid{":                    len(d.Cells) + len(d.Skipped),
+			"chokepoint_cell_info{":                     len(d.Cells) + len(d.Skipped),
+			"chokepoint_requirement_met{requirement=\"": len(d.Thresholds),
+		} {
+			n := strings.Count(text, "\n"+sample)
+			if n != want {
+				t.Errorf("%s: %d samples of %s, want %d", name, n, sample, want)
+			}
 		}
 	}
 
@@ -385,8 +397,24 @@ func TestJUnit(t *testing.T) {
 		}
 	}
 
-	text, err := JUnit(interruptedDocument(), false)
+	cut := interruptedDocument()
+	cut.Thresholds = []comparison.Threshold{{
+		Requirement: "goodput >= 1G",
+		Factors:     cut.Cells[0].Factors,
+		Validity:    evidence.GradeNotReached,
+		Reason:      "the cell was not reached",
+	}}
+	text, err := JUnit(cut, false)
 	s := readJUnit(t, text, err)
+	if got := s.Cases[3]; got.Skipped == nil ||
+		got.Skipped.Message != "not checked: the cell was not reached" {
+		t.Errorf("requirement of a cell that was not reached: got %+v", got)
+	}
+
+	if n := strings.Count(string(OpenMetrics(cut)), "chokepoint_requirement_met"); n > 0 {
+		t.Errorf("a requirement that was not checked has %d samples", n)
+	}
+
 	want := "not reached: the run was interrupted (Ctrl-C)"
 	for _, c := range s.Cases[:3] {
 		if c.Skipped == nil || c.Skipped.Message != want {
@@ -474,6 +502,12 @@ func TestJUnitHasTheNumbers(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", c.Label, name, value, want[k])
 			}
 		}
+	}
+
+	skipped := s.Cases[len(s.Cases)-1]
+	if want := d.Skipped[0].Factors.ID(); propertyOf(skipped, "id") != want ||
+		propertyOf(skipped, "validity") != evidence.GradeSkipped || !strings.Contains(skipped.Name, "cake") {
+		t.Errorf("skipped: got %s with %+v, want the id %s", skipped.Name, skipped.Properties, want)
 	}
 
 	first := s.Cases[len(d.Cells)]

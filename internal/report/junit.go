@@ -107,13 +107,13 @@ func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 		s.add(v.requirementCase(x, strict))
 	}
 
-	for _, x := range d.Skipped {
+	for _, c := range v.skipped() {
 		t := junitCase{
 			Class:   "cell",
-			Name:    printable(v.setWords(x.Factors, v.sorted(x.Factors))),
-			Skipped: &junitReason{printable(x.Reason)},
+			Name:    printable(c.Label),
+			Skipped: &junitReason{printable(c.Reasons[0].Text)},
 		}
-		property(&t.Properties, "id", x.Factors.ID())
+		v.tellCell(&t, c)
 		s.add(t)
 	}
 
@@ -149,6 +149,12 @@ func (v *view) cellCase(c *analysis.Cell, shown []string, strict bool) junitCase
 func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 	t := junitCase{Class: "requirement", Name: printable(x.Requirement)}
 	c := v.cell[x.Factors.Key()]
+	for _, k := range v.skipped() {
+		if k.Factors.Key() == x.Factors.Key() {
+			c = k
+		}
+	}
+
 	if c != nil && len(x.Factors) > 0 {
 		t.Name += printable(", " + c.Label)
 	}
@@ -166,6 +172,8 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 
 	doubt := c != nil && c.Grade == evidence.GradeSuspect
 	switch {
+	case v.Unchecked(x):
+		t.Skipped = &junitReason{printable("not checked: " + x.Reason)}
 	case !x.Met:
 		t.Failure = &junitReason{printable(cmp.Or(x.Reason, "got "+v.text(x.Metric, x.Value)))}
 		if doubt && x.Metric != record.Validity {

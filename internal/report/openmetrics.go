@@ -16,10 +16,12 @@ import (
 
 // OpenMetrics writes the run as OpenMetrics text 1.0 for a gateway of Prometheus: for each metric and cell
 // the median with the bounds of its interval, by the label "stat"; the number of trials behind it, in trials;
-// and whether the cell is valid, in cell_valid. Names end in their unit: times are in seconds, rates in bits
-// or packets per second, shares are ratios of 1. All are gauges, because a median counts nothing up. Each
-// sample has id and label of its cell, in "validity" its grade, and its factors. The label "measured_by"
-// names what measured an imported run, and the help what it lacks.
+// whether the cell is valid, in cell_valid; and whether it meets a requirement, in requirement_met. Names end
+// in their unit: times are in seconds, rates in bits or packets per second, shares are ratios of 1. All are
+// gauges, because a median counts nothing up. The labels of a sample are the id and the factors of its cell,
+// which are the same in every run, so that the samples of many runs make one series. What changes from run to
+// run is in the labels of cell_info: run, label of the cell, its grade, which may be "skipped", its reasons,
+// and what measured an imported run. The help names what such a run lacks.
 func OpenMetrics(d *analysis.Document) []byte {
 	v := newView(d)
 	x := &exposition{}
@@ -54,21 +56,45 @@ func OpenMetrics(d *analysis.Document) []byte {
 	}
 
 	x.family("chokepoint_trials", "", "trials that a metric of a cell is of"+help, counts)
-	var valid []string
-	for _, c := range v.all {
-		ok := 0.0
-		if c.Grade == evidence.GradeValid {
-			ok = 1
+	var valid, infos []string
+	cells := slices.Concat(v.all, v.skipped())
+	labels := map[string][][2]string{}
+	for _, c := range cells {
+		labels[c.Factors.Key()] = v.openLabels(c)
+		valid = append(valid, sampleText("chokepoint_cell_valid", v.openLabels(c),
+			truth(c.Grade == evidence.GradeValid)))
+		info := [][2]string{{"id", c.ID}, {"run", v.Run.ID}, {"cell", c.Label}, {"validity", c.Grade},
+			{"reasons", reasonWords(c)}}
+		if len(v.Run.ImportedFrom) > 0 {
+			info = append(info, [2]string{"measured_by", v.measuredBy()})
 		}
 
-		labels := append(v.openLabels(c), [2]string{"reasons", reasonWords(c)})
-		valid = append(valid, sampleText("chokepoint_cell_valid", labels, ok))
+		infos = append(infos, sampleText("chokepoint_cell_info", info, 1))
 	}
 
-	x.family("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect, failed or not reached, "+
-		"for the reasons"+help, valid)
+	x.family("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect, failed, not reached or "+
+		"skipped; chokepoint_cell_info has the reasons"+help, valid)
+	x.family("chokepoint_cell_info", "", "run, label, validity and reasons of a cell by its id"+help, infos)
+	var met []string
+	for _, t := range d.Thresholds {
+		if !d.Unchecked(t) {
+			all := append([][2]string{{"requirement", t.Requirement}}, labels[t.Factors.Key()]...)
+			met = once(met, sampleText("chokepoint_requirement_met", all, truth(t.Met)))
+		}
+	}
+
+	x.family("chokepoint_requirement_met", "", "1: the cell meets the requirement, 0: it does not",
+		met)
 	x.b.WriteString("# EOF\n")
 	return x.b.Bytes()
+}
+
+// truth returns 1 for true and 0 for false.
+func truth(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // openName returns a metric's name and unit by the conventions of OpenMetrics, and the factor that converts
@@ -94,13 +120,9 @@ func openName(m record.Metric) (name, unit string, scale float64) {
 // openWords writes a unit as people read it.
 func openWords(unit string) string { return strings.ReplaceAll(unit, "_", " ") }
 
-// openLabels returns the labels of a cell.
+// openLabels returns the labels of a cell that are the same in every run.
 func (v *view) openLabels(c *analysis.Cell) [][2]string {
-	labels := [][2]string{{"run", v.Run.ID}, {"id", c.ID}, {"cell", c.Label}, {"validity", c.Grade}}
-	if len(v.Run.ImportedFrom) > 0 {
-		labels = append(labels, [2]string{"measured_by", v.measuredBy()})
-	}
-
+	labels := [][2]string{{"id", c.ID}}
 	for _, name := range v.sorted(c.Factors) {
 		labels = append(labels, [2]string{labelName(name), c.Factors[name]})
 	}
@@ -141,7 +163,7 @@ var notInLabels = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 func labelName(name string) string {
 	name = notInLabels.ReplaceAllString(name, "_")
 	if slices.Contains([]string{"run", "id", "cell", "stat", "measured_by", "validity", "interval", "metric",
-		"reasons"}, name) {
+		"reasons", "requirement"}, name) {
 		return "f_" + name
 	}
 	return name

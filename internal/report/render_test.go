@@ -243,11 +243,21 @@ func TestCSVOfCells(t *testing.T) {
 	for name, d := range samples() {
 		text, err := CSV(d)
 		column, lines := readCSV(t, text, err)
-		if len(lines) != len(d.Cells) {
-			t.Fatalf("%s: got %d lines, want %d", name, len(lines), len(d.Cells))
+		if len(lines) != len(d.Cells)+len(d.Skipped) {
+			t.Fatalf("%s: got %d lines, want %d", name, len(lines), len(d.Cells)+len(d.Skipped))
 		}
 
-		for i, line := range lines {
+		for i, k := range d.Skipped {
+			line := lines[len(d.Cells)+i]
+			got := []string{line[column["cell"]], line[column["grade"]], line[column["reasons"]],
+				line[column["trials"]]}
+			want := []string{k.Factors.ID(), "skipped", printable(k.Reason), "0"}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: a skipped cell (-want +got):\n%s", name, diff)
+			}
+		}
+
+		for i, line := range lines[:len(d.Cells)] {
 			c := d.Cells[i]
 			at := func(name string) string { return strings.TrimPrefix(line[column[name]], "'") }
 			head := []string{at("cell"), at("label"), at("grade"), at("trials")}

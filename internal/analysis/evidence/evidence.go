@@ -7,6 +7,7 @@ const (
 	GradeSuspect    = "suspect"     // has numbers, with reasons to doubt them
 	GradeFailed     = "failed"      // has no numbers
 	GradeNotReached = "not reached" // a cell without a trial: the run ended before it
+	GradeSkipped    = "skipped"     // in tables for other programs: a cell that was not run
 )
 
 // Evidence is one observation: the basis of a reason or finding. What does not apply is empty.
