@@ -168,7 +168,8 @@ func (s shownLab) row() []string {
 	return []string{s.ID, s.Topology, state, s.Started.Format(time.DateTime)}
 }
 
-// findLab finds a detached lab that is up; without a name, the only one.
+// findLab finds a detached lab that is up; without a name, the only one, unless it was started with another
+// state directory: it may be somebody else's.
 func findLab(d app.Dirs, name string) (lab.Info, error) {
 	labs, err := lab.List(d.Labs())
 	if err != nil {
@@ -183,6 +184,10 @@ func findLab(d app.Dirs, name string) (lab.Info, error) {
 	}
 
 	switch {
+	case len(up) == 1 && name == "" && up[0].State != "" && up[0].State != d.State:
+		return lab.Info{}, app.Usage("if you mean it, name it: lab exec --attach LAB, lab down LAB",
+			"no lab of this session is up, only %s, which was started with the state directory %s", up[0].ID,
+			up[0].State)
 	case len(up) == 1:
 		return up[0], nil
 	case len(up) == 0 && name == "":
@@ -219,6 +224,10 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 	i, err := findLab(p.Dirs, name)
 	if err != nil {
 		return err
+	}
+
+	if name == "" {
+		p.note("lab %s, the only one that is up", i.ID)
 	}
 
 	names := each(i.Topology.Nodes, func(n record.TopoNode) string { return n.Name })

@@ -119,6 +119,7 @@ func (a *App) Local(id string, j *journal.Journal) lab.Local {
 		Topology: lab.Topologies()[0],
 		Dir:      a.Dirs.Labs(),
 		Journal:  j,
+		State:    a.Dirs.State,
 		Parts:    registry.LabParts(),
 	}
 }

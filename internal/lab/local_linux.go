@@ -41,6 +41,7 @@ type Local struct {
 	Guest    *vm.Guest        `json:"guest,omitempty"`  // what the routers are; nil = namespaces
 	Driver   string           `json:"driver,omitempty"` // sets and watches the routers; "" = agents
 	Queues   int              `json:"queues,omitempty"` // to send and to receive, per veth; 0 = 1
+	State    string           `json:"state,omitempty"`  // the state directory of who made it
 	Parts    Parts            `json:"-"`
 }
 
