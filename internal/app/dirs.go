@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -66,26 +67,31 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	// change it.
 	getenv = func(name string) string {
 		dir := given(name)
+		if dir != "" && !filepath.IsAbs(dir) { // as the specification requires
+			d.Note = fmt.Sprintf("%s is %s, which is no absolute path: it is ignored", name, dir)
+			return ""
+		}
+
 		if uid == 0 && filepath.IsAbs(dir) && !rootOwns(dir) {
 			d.Note = fmt.Sprintf("%s is %s, which is not root's: it is ignored", name, dir)
 			return ""
 		}
 		return dir
 	}
-	home := getenv("HOME")
-	if home == "" {
-		if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+	homeDir := sync.OnceValue(func() string { // where no variable says otherwise
+		home := getenv("HOME")
+		if u, err := user.LookupId(strconv.Itoa(uid)); home == "" && err == nil {
 			home = u.HomeDir
 		}
-	}
-
+		return home
+	})
 	spare := filepath.Join("/var/tmp", "chokepoint-"+strconv.Itoa(uid))
 	place := func(variable, below, short string) string {
-		// The specification requires that a relative path be ignored.
-		if dir := getenv(variable); filepath.IsAbs(dir) {
+		if dir := getenv(variable); dir != "" {
 			return filepath.Join(dir, "chokepoint")
 		}
 
+		home := homeDir()
 		dir := filepath.Join(home, below, "chokepoint")
 		if filepath.IsAbs(home) && CanWrite(dir) {
 			return dir
