@@ -45,6 +45,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	for at, l := range linesOf(text, 64<<10) {
 		if comment, ok := strings.CutPrefix(l, "#"); ok {
 			number, label, _ := strings.Cut(comment, ":")
+			label, _, _ = strings.Cut(label, ": median of ") // what follows is another in every run
 			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < maxTrials {
 				labels[n] = label
 			}

@@ -649,6 +649,22 @@ func TestRunIsDatedByItsFiles(t *testing.T) {
 	}
 }
 
+// TestColumnsKeepTheirNames: what report --format ministat writes behind a cell's name differs from run to run,
+// and is no part of the name, so that two runs can be compared.
+func TestColumnsKeepTheirNames(t *testing.T) {
+	var names []string
+	for _, median := range []string{"5.81 Gbit/s (range 5.7 to 5.9), valid", "3 Gbit/s, suspect (few-runs)"} {
+		text := "# 1: no tunnel: median of 2 " + median + "\n1\n2\n"
+		run, _ := foreign.Run("20261128-090000-abcd", time.Now(),
+			[]foreign.Source{{File: "n", Results: read(t, []byte(text), "ministat")}}, nil)
+		names = append(names, run.Design.Cells[0]["column"])
+	}
+
+	if names[0] != names[1] || !strings.Contains(names[0], "no tunnel") {
+		t.Errorf("the column is called %q in one run and %q in the other", names[0], names[1])
+	}
+}
+
 // TestForeignNumbersAreShown: what another program measured and no column has is in the summary, without a
 // confidence that is ours; a number that it did not give has its reason.
 func TestForeignNumbersAreShown(t *testing.T) {
