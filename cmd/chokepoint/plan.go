@@ -189,7 +189,7 @@ type expanded struct {
 func expandPlan(p *plan.Plan) expanded {
 	rows := p.Rows()
 	return expanded{
-		Format:   record.Format,
+		Format:   "chokepoint-plan/1",
 		Design:   p.Design,
 		Notes:    append([]string{}, p.Notes()...),
 		Trials:   len(rows),

@@ -57,7 +57,7 @@ type Regression struct {
 // verdict.
 func CompareRuns(a, b *Document) *RunComparison {
 	c := &RunComparison{
-		Format:      record.Format,
+		Format:      "chokepoint-comparison/1",
 		A:           a.Run,
 		B:           b.Run,
 		Changes:     changes(a, b),
