@@ -74,7 +74,12 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		}
 
 		if !more {
-			r.replace(child, levelNode(value, inLevels && n.Kind == yaml.MappingNode && free), origin)
+			with := levelNode(value, inLevels && n.Kind == yaml.MappingNode && free)
+			if key == "require" && done == "" {
+				with = thresholdsNode(value)
+			}
+
+			r.replace(child, with, origin)
 			return nil
 		}
 
@@ -159,6 +164,22 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 	for _, c := range n.Content {
 		r.origin[c] = origin
 	}
+}
+
+// thresholdsNode returns the list of thresholds in brackets, as YAML writes it, or of the only one.
+func thresholdsNode(value string) *yaml.Node {
+	inner, open := strings.CutPrefix(strings.TrimSpace(value), "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	node := levelNode(value, false)
+	if open && closed {
+		node = levelNode(inner, true)
+	}
+
+	if node.Kind == yaml.SequenceNode || isNull(node) {
+		return node
+	}
+
+	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: []*yaml.Node{node}}
 }
 
 // levelNode returns a scalar, or a list if commas separate levels. A level that contains a comma is in double

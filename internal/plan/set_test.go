@@ -178,3 +178,28 @@ func TestBadSets(t *testing.T) {
 		}
 	}
 }
+
+// Thresholds can be set as one, or as a list in brackets.
+func TestSetRequire(t *testing.T) {
+	for set, want := range map[string][]string{
+		"require=goodput >= 100M where nat=off, streams=1": {"goodput >= 100M where nat=off, streams=1"},
+		"require=[goodput >= 100M]":                        {"goodput >= 100M"},
+		`require=["goodput >= 1M where nat=off, streams=1", loss <= 1 %]`: {
+			"goodput >= 1M where nat=off, streams=1", "loss <= 1 %"},
+	} {
+		p, err := plan.Read("p.yaml", []byte("matrix: {streams: 1}\n"), words(), []string{set})
+		if err != nil {
+			t.Errorf("%s: %v", set, err)
+			continue
+		}
+
+		var got []string
+		for _, r := range p.Design.Requirements {
+			got = append(got, r.Text)
+		}
+
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", set, diff)
+		}
+	}
+}
