@@ -24,7 +24,7 @@ func GuestArch(kind string) (string, error) {
 		return arch, nil
 	}
 
-	return "", Usage(check.Choice(kind, "labs", LabKinds()), "lab %q is not known", kind)
+	return "", Usage(check.Choice(kind, "labs", append(LabKinds(), "a lab file (.yaml)")), "lab %q is not known", kind)
 }
 
 // LabKinds lists the kinds of lab that --lab names.
