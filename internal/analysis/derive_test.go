@@ -306,7 +306,7 @@ func TestSkippedCellsAreNoFailures(t *testing.T) {
 
 	got := d.Skipped[0]
 	if got.ID != cell.ID() || got.Label == "" || got.Label == d.Cells[0].Label {
-		t.Errorf("got the id %q and label %q, want %q and a label that no cell has", got.ID, got.Label, cell.ID())
+		t.Errorf("got the id %q and label %q, want %q and a label of its own", got.ID, got.Label, cell.ID())
 	}
 }
 

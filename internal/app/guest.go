@@ -24,7 +24,8 @@ func GuestArch(kind string) (string, error) {
 		return arch, nil
 	}
 
-	return "", Usage(check.Choice(kind, "labs", append(LabKinds(), "a lab file (.yaml)")), "lab %q is not known", kind)
+	hint := check.Choice(kind, "labs", append(LabKinds(), "a lab file (.yaml)"))
+	return "", Usage(hint, "lab %q is not known", kind)
 }
 
 // LabKinds lists the kinds of lab that --lab names.
