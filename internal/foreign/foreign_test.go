@@ -649,8 +649,8 @@ func TestRunIsDatedByItsFiles(t *testing.T) {
 	}
 }
 
-// TestColumnsKeepTheirNames: what report --format ministat writes behind a cell's name differs from run to run,
-// and is no part of the name, so that two runs can be compared.
+// TestColumnsKeepTheirNames: what report --format ministat writes behind a cell's name is no part of the
+// name, so that two runs can be compared.
 func TestColumnsKeepTheirNames(t *testing.T) {
 	var names []string
 	for _, median := range []string{"5.81 Gbit/s, valid", "3 Gbit/s, suspect"} {
