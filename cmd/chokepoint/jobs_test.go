@@ -126,6 +126,7 @@ func (c ci) github(event string) error {
 	c.variables(job.Env)
 	variables := filepath.Join(c.room, ".github-env")
 	c.ts.Setenv("GITHUB_ENV", variables)
+	c.ts.Setenv("GITHUB_STEP_SUMMARY", filepath.Join(c.room, ".github-summary"))
 	var failed error
 	for _, s := range job.Steps {
 		wanted := failed == nil
