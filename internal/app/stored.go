@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -294,10 +295,14 @@ func outcome(d *analysis.Document) error {
 	}
 
 	failed, measured := 0, false
+	help := ""
 	for _, t := range last {
 		switch {
 		case t.Grade == evidence.GradeFailed:
 			failed++
+			if t.Failure != nil {
+				help = max(help, t.Failure.Hint) // one, in whatever order
+			}
 		case t.Kind != record.RowIdle && t.Kind != record.RowVerify:
 			measured = true
 		}
@@ -305,7 +310,7 @@ func outcome(d *analysis.Document) error {
 
 	if failed > 0 {
 		err := check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+" gives the "+
-			"reasons; chokepoint resume "+d.Run.ID+" tries again")
+			"reasons; "+cmp.Or(help, "chokepoint resume "+d.Run.ID+" tries again"))
 		errs = append(errs, Mark(ErrFailed, err))
 	}
 

@@ -598,6 +598,13 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 	t.list("Not examined", v.unexamined())
 	if len(v.found()) == 0 {
 		t.wrap("", "", fmt.Sprintf("Run %s has no cell with a load that was measured.", v.Run.ID), "")
+		t.gap()
+		t.list("Failed", items("", Plain, distinct(v.Trials, func(x analysis.TrialView) string {
+			if x.Failure == nil {
+				return ""
+			}
+			return joined("; ", "in "+x.Failure.Phase+": "+x.Failure.Error, x.Failure.Hint)
+		})...))
 	}
 
 	return t.b.String()

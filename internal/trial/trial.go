@@ -299,6 +299,10 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 	}
 
 	a.t.Path, err = a.way.prove(ctx, a.d.wantMTU)
+	if errors.Is(err, errTooLarge) {
+		return blameMTU(err, a.c.Run.Environments, a.d.wantMTU)
+	}
+
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -326,10 +327,31 @@ func foundMTU(got agent.Reached, want int) (int, error) {
 	case len(got.Back) == 0:
 		return 0, fmt.Errorf("%w: %s", errDead, got.Note)
 	}
-	return 0, fmt.Errorf("packets of %d bytes, the path's MTU, do not come back: %s", want, got.Note)
+	return 0, fmt.Errorf("packets of %d bytes, %w: %s", want, errTooLarge, got.Note)
 }
 
-var errDead = errors.New("no packet came back on the path")
+var (
+	errDead     = errors.New("no packet came back on the path")
+	errTooLarge = errors.New("the path's MTU, do not come back")
+)
+
+// blameMTU adds to an error about the path's MTU a device that was found with a smaller one.
+func blameMTU(err error, found []record.Environment, want int) error {
+	for _, e := range found {
+		if e.Inventory == nil {
+			continue
+		}
+
+		for _, d := range e.Inventory.Devices {
+			if d.MTU > 0 && d.MTU < want && d.Port != "" {
+				return check.WithHint(fmt.Errorf("%w; %s of %s has an MTU of %d", err, d.Name, e.Node, d.MTU),
+					fmt.Sprintf("give %s an MTU of %d, or put its own into the plan: link_mtu@%s.%s "+
+						"(1280 or more)", d.Name, want, e.Node, d.Port))
+			}
+		}
+	}
+	return err
+}
 
 // countTime bounds the lag of a path's counters behind its packets.
 const countTime = 500 * time.Millisecond

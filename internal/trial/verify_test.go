@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -122,6 +123,20 @@ func TestCountersOfTheWindow(t *testing.T) {
 		diff := cmp.Diff(tt.want, e.ofWindow(load, tt.window))
 		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestBlamesTheSmallMTU: where large packets do not come back, the device with a smaller MTU is named.
+func TestBlamesTheSmallMTU(t *testing.T) {
+	_, err := foundMTU(agent.Reached{Back: []int{100}, Note: "timeout"}, 1500)
+	for mtu, want := range map[int]string{1500: "", 600: "; wan of router has an MTU of 600"} {
+		got := blameMTU(err, []record.Environment{{Node: "client"}, {
+			Node:      "router",
+			Inventory: &record.Inventory{Devices: []record.NetDevice{{Name: "wan", Port: "wan", MTU: mtu}}},
+		}}, 1500)
+		if got.Error() != err.Error()+want || (check.HintOf(got) != "") != (want != "") {
+			t.Errorf("MTU %d: got %v, hint %q", mtu, got, check.HintOf(got))
 		}
 	}
 }

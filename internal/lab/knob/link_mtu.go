@@ -2,6 +2,7 @@ package knob
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -13,6 +14,15 @@ const minMTU, maxMTU = 1280, 65535
 
 // LinkMTU sets the largest packet of the underlay's devices, in bytes of IP.
 func LinkMTU() Knob {
+	bytes := numbers(minMTU, maxMTU)
+	in := bytes.bound
+	bytes.bound = func(mtu int) error {
+		if err := in(mtu); err != nil && mtu < minMTU {
+			return fmt.Errorf("%w: IPv6 needs 1280 on every link", err)
+		}
+		return in(mtu)
+	}
+
 	return ofPorts(declared{factor.Declaration{
 		Name:    "link_mtu",
 		Unit:    "bytes, 1280 to 65535",
@@ -23,7 +33,7 @@ func LinkMTU() Knob {
 		Without: without("", "with the default link MTU"),
 		Long:    func(level string) string { return "link MTU " + level },
 		Placed:  factor.Placed,
-	}}, numbers(minMTU, maxMTU), kernel.MTU, func(dev string, mtu int) error {
+	}}, bytes, kernel.MTU, func(dev string, mtu int) error {
 		if err := kernel.SetMTU(dev, mtu); err != nil {
 			return err
 		}
