@@ -304,7 +304,8 @@ func (v *view) intervalHead(cells []*analysis.Cell) string {
 
 // plainRatio shows the rate as a share of the same without a tunnel, a filter or what else a factor adds.
 func plainRatio(c *analysis.Cell) string {
-	if c.OfBaseline == nil || !strings.HasPrefix(c.OfBaseline.Of, "same without ") {
+	if c.OfBaseline == nil || !strings.HasPrefix(c.OfBaseline.Of, "same without ") &&
+		!strings.HasPrefix(c.OfBaseline.Of, "same with no ") {
 		return ""
 	}
 	return unit.Percent(c.OfBaseline.Ratio)

@@ -255,3 +255,16 @@ func BenchmarkLargePage(b *testing.B) {
 		}
 	}
 }
+
+// TestPlainRatio: a share of the same without something, or with none of it, is one of the plain path's.
+func TestPlainRatio(t *testing.T) {
+	for of, want := range map[string]string{
+		"same without tunnel":            "50.0 %",
+		"same with no firewall rules":    "50.0 %",
+		"same with governor performance": "",
+	} {
+		if got := plainRatio(&analysis.Cell{OfBaseline: &analysis.Share{Ratio: .5, Of: of}}); got != want {
+			t.Errorf("%s: got %q, want %q", of, got, want)
+		}
+	}
+}

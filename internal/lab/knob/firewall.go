@@ -36,8 +36,10 @@ func Firewall() Knob {
 // firewallPhrase describes a level within a sentence.
 func firewallPhrase(level string) string {
 	number, rest, _ := strings.Cut(level, " ")
-	if _, err := strconv.Atoi(number); err != nil {
+	if n, err := strconv.Atoi(number); err != nil {
 		return "firewall " + level
+	} else if n == 0 && rest == "" {
+		return "no firewall rules"
 	}
 	return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 }
