@@ -268,3 +268,14 @@ func TestPlainRatio(t *testing.T) {
 		}
 	}
 }
+
+// TestPacketsHaveBits: a rate of packets stands beside that of their payload, another rate alone.
+func TestPacketsHaveBits(t *testing.T) {
+	v := newView(sampleDocument())
+	for _, c := range v.all {
+		both, rate := v.bothRates(c).Sub, rateCell(v, c).Sub
+		if packets(c) && has(c, goodput) != strings.Contains(both, "bit/s") || !packets(c) && both != rate {
+			t.Errorf("%s: got %q beside %q", c.Label, both, rate)
+		}
+	}
+}

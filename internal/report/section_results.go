@@ -93,7 +93,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 			power, efficiency = v.twoLines(c, powerLoaded, "idle ", powerIdle), v.cellOf(c, perWatt)
 		}
 
-		row := t.row(v.nameCell(c, uneven), rateCell(v, c), v.shareCell(c.OfBaseline),
+		row := t.row(v.nameCell(c, uneven), v.bothRates(c), v.shareCell(c.OfBaseline),
 			v.shareCell(c.OfDefaultMTU), lost, v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"),
 			busy, testerCell(c), power, efficiency, v.cellOf(c, cycles),
 			v.cellOf(c, metrics.CipherClock), gradeCell(c))
@@ -543,6 +543,15 @@ func rateCell(v *view, c *analysis.Cell) TableCell {
 		return TableCell{Tone: Quiet, Text: "idle", Long: "no load: latency of the idle path"}
 	}
 	return v.cellOf(c, rateOf(c))
+}
+
+// bothRates shows beside a rate of packets what payload these carried: the limit is in packets, not in bits.
+func (v *view) bothRates(c *analysis.Cell) TableCell {
+	cell := rateCell(v, c)
+	if packets(c) && has(c, goodput) {
+		cell.Sub = joined("; ", cell.Sub, v.short(c, goodput))
+	}
+	return cell
 }
 
 func rateOf(c *analysis.Cell) string {
