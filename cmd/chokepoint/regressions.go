@@ -26,8 +26,8 @@ func (p *program) regressions(c *analysis.RunComparison, labels map[string]strin
 	}
 
 	for _, f := range c.OnlyA {
-		errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: the second run has lost it",
-			labels[f.Key()])))
+		errs = append(errs, app.Mark(app.ErrThreshold,
+			fmt.Errorf("regression: %s: the second run has lost it", labels[f.Key()])))
 	}
 
 	if suspect > 0 {

@@ -113,8 +113,8 @@ func (d *Document) byKey() map[string]*Cell {
 	return out
 }
 
-// lost returns the numbers that a cell of both runs had in the first and lacks in the second. That a number was
-// in doubt does not put its absence in doubt; only one that a suspect cell of the second run lacks is.
+// lost returns the numbers that a cell of both runs had in the first and lacks in the second. That a number
+// was in doubt does not put its absence in doubt; only one that a suspect cell of the second run lacks is.
 func lost(a, b *Cell) []Regression {
 	switch {
 	case a.Runs == 0:
