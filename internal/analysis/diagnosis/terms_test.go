@@ -89,12 +89,13 @@ func TestNoCauseIsRuledOut(t *testing.T) {
 	tun := at("client", "tun1", 300, "tun1 dropped 300 packets")
 	tun.Trial = "b2"
 	cause := Cause{Class: WireguardQueue, Node: "client", Element: "tun1", Facts: factList{tun}}
-	d := &Diagnosis{Causes: []Cause{cause}}
-	for _, x := range []Exclusion{{VPNProcess, tun}, {SmallQueue, at("", "", 0, "no FIFO dropped a packet")},
-		{RandomLoss, at("client", "tun1", 7, "tun1 dropped 7")}, {LinkLayer, at("client", "tun1", 0, "none")},
-		{RuleList, at("router", "", 0, "0 rules")}} {
-		d.Excluded = append(d.Excluded, x)
-	}
+	d := &Diagnosis{Causes: []Cause{cause}, Excluded: []Exclusion{
+		{VPNProcess, tun},
+		{SmallQueue, at("", "", 0, "no FIFO dropped a packet")},
+		{RandomLoss, at("client", "tun1", 7, "tun1 dropped 7")},
+		{LinkLayer, at("client", "tun1", 0, "none")},
+		{RuleList, at("router", "", 0, "0 rules")},
+	}}
 
 	nameless := &Diagnosis{Node: "client", Element: "tun1", Excluded: slices.Clone(d.Excluded)}
 	if nameless.exclude(nil); len(nameless.Excluded) != 3 {
