@@ -14,7 +14,10 @@ in_modules() {
 }
 
 modules() {
-	in_modules go mod download
+	# A proxy of modules may fail for a moment.
+	in_modules go mod download || { sleep 10 && in_modules go mod download; } || {
+		sleep 30 && in_modules go mod download
+	}
 	in_modules go mod verify
 	chmod -R a+rX "$GOMODCACHE"
 	snapshot "$WORK/machine"
