@@ -200,6 +200,14 @@ func (r *release) files(b binary, bill string) []file {
 
 	const service = "chokepoint-peer.service"
 	const docs = "share/doc/chokepoint/"
+	for _, pattern := range []string{"docs/*.*", "docs/*/*.*"} { // with the schemas of what scripts read
+		found, _ := filepath.Glob(filepath.Join(r.source, pattern)) // fails for a wrong pattern alone
+		for _, name := range found {
+			place, _ := strings.CutPrefix(name, r.source+string(filepath.Separator))
+			all = append(all, file{docs + filepath.ToSlash(place), name, 0o644})
+		}
+	}
+
 	return append(append(all, r.pages...),
 		file{"lib/systemd/system/" + service, filepath.Join("files", service), 0o644},
 		file{docs + "README.md", filepath.Join(r.source, "README.md"), 0o644},

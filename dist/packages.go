@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/goreleaser/nfpm/v2"
@@ -51,7 +53,16 @@ func (r *release) packProgram(b binary, content []file) error {
 		}
 
 		// rpm removes the directories that a package names, no others.
-		for _, own := range []string{"/usr/lib/chokepoint", "/usr/share/doc/chokepoint"} {
+		const docs = "/usr/share/doc/chokepoint"
+		owned := []string{"/usr/lib/chokepoint", docs}
+		for _, at := range content {
+			dir := path.Join("/usr", path.Dir(at.name))
+			if strings.HasPrefix(dir, docs+"/") && !slices.Contains(owned, dir) {
+				owned = append(owned, dir)
+			}
+		}
+
+		for _, own := range owned {
 			info.Contents = append(info.Contents, &files.Content{
 				Destination: own,
 				Type:        files.TypeDir,
