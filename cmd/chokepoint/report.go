@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // formats lists the formats of a report, the default first.
@@ -128,6 +129,10 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return err
 	}
 
+	if o.format == flentFormat && app.IsDocumentFile(name) {
+		return app.Usage("name a stored run", "%s needs the trials, which the document %s lacks", o.format, name)
+	}
+
 	switch o.format {
 	case flentFormat:
 		return p.writeFlent(ctx, doc, o.file)
@@ -154,7 +159,9 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	}
 
 	if fromFile && o.file == "" { // the run may be of another machine
-		o.file = document + spare
+		if o.file = document + spare; userfile.Exists(o.file) {
+			return app.Usage("--output FILE names it or another", "write %s: it exists", o.file)
+		}
 	}
 
 	file, create, err := p.Dirs.Place(doc.Run.ID, o.file, name)

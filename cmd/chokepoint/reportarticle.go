@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"regexp"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // articleFormat is a folder with a text and its pictures.
@@ -27,6 +29,12 @@ func articleFolder() folder {
 func (p *program) writeArticle(ctx context.Context, name string, doc *analysis.Document, dir string) error {
 	if dir == standard {
 		return app.Usage("name a folder", "an article is a folder, which standard output cannot hold")
+	}
+
+	if document, ok := strings.CutSuffix(name, ".json"); ok && dir == "" { // of another machine, maybe
+		if dir = document + "-" + articleFormat; userfile.Exists(dir) {
+			return app.Usage("--output FOLDER names it or another", "write %s: it exists", dir)
+		}
 	}
 
 	dir, _, err := p.Dirs.Place(doc.Run.ID, dir, articleFormat)

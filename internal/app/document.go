@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
@@ -15,8 +16,8 @@ import (
 // maxDocumentBytes bounds the file of a document; that of a soak of a day has a tenth of it.
 const maxDocumentBytes = 256 << 20
 
-// isDocumentFile reports whether a name is that of a file with a document, and not of a stored run.
-func isDocumentFile(name string) bool { return strings.HasSuffix(name, ".json") }
+// IsDocumentFile reports whether a name is that of a file with a document, and not of a stored run.
+func IsDocumentFile(name string) bool { return strings.HasSuffix(name, ".json") }
 
 // readDocument reads the file of a document, as show --json prints it. Every error is an ErrUsage.
 func readDocument(file string) (*analysis.Document, error) {
@@ -31,13 +32,16 @@ func readDocument(file string) (*analysis.Document, error) {
 		return nil, Usage(hint, "read the document %s: %v", file, err)
 	}
 
-	if d.Format != record.Format || d.Run.ID == "" {
-		return nil, Usage(hint, "read the document %s: it has format %q and run %q, want %q and an id", file,
-			d.Format, d.Run.ID, record.Format)
+	// The id becomes part of paths.
+	if d.Format != record.Format || !store.ValidID(d.Run.ID) {
+		return nil, Usage(hint, "read the document %s: it has format %q and run %q, want %q and the id of a run",
+			file, d.Format, d.Run.ID, record.Format)
 	}
 
-	// A verdict is named by its first cell.
-	d.Verdicts = slices.DeleteFunc(d.Verdicts, func(v analysis.Verdict) bool { return len(v.Cells) == 0 })
+	// A verdict is named by its first cell, and shown by another one.
+	d.Verdicts = slices.DeleteFunc(d.Verdicts, func(v analysis.Verdict) bool {
+		return v.Shown < 0 || v.Shown >= len(v.Cells)
+	})
 	d.Catalogue = registry.Catalogue()
 	return d, nil
 }

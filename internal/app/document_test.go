@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -58,7 +60,9 @@ func TestDocumentOfFile(t *testing.T) {
 		t.Errorf("the page of the file differs from that of the run: %v", err)
 	}
 
-	for _, text := range []string{"", "{", "[]", `{"format":"chokepoint/1"}`, `{"format":"x","run":{"id":"a"}}`} {
+	elsewhere := `{"format":"chokepoint/1","run":{"id":"../../x"}}` // an id that is a path
+	for _, text := range []string{"", "{", "[]", `{"format":"chokepoint/1"}`, elsewhere,
+		`{"format":"x","run":{"id":"20260101-010101-aaaa"}}`} {
 		if _, err := read([]byte(text)); !errors.Is(err, ErrUsage) {
 			t.Errorf("%q: got %v, want a usage error", text, err)
 		}
@@ -71,6 +75,15 @@ func TestDocumentOfFile(t *testing.T) {
 	var whole any
 	if err := json.Unmarshal(text, &whole); err != nil {
 		t.Fatal(err)
+	}
+
+	stored.Verdicts[0].Shown = len(stored.Verdicts[0].Cells)
+	if text, err = json.Marshal(stored); err != nil {
+		t.Fatal(err)
+	}
+
+	if d, err := read(text); err != nil || len(d.Verdicts) != len(stored.Verdicts)-1 {
+		t.Errorf("a verdict that is shown by a cell that it lacks: got %v, %v", d, err)
 	}
 
 	leavingOut(whole, func(path string) {
@@ -105,7 +118,8 @@ func leavingOut(tree any, f func(path string)) {
 	walk = func(node any, path string) {
 		switch node := node.(type) {
 		case map[string]any:
-			for key, value := range node {
+			for _, key := range slices.Sorted(maps.Keys(node)) {
+				value := node[key]
 				delete(node, key)
 				f(path + "." + key)
 				node[key] = value

@@ -106,7 +106,7 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 // Document derives the document of a stored run, with the results of experiments on its findings. A name that
 // ends in .json is the file of a document, which may come from another machine.
 func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document, err error) {
-	if isDocumentFile(name) {
+	if IsDocumentFile(name) {
 		return readDocument(name)
 	}
 
@@ -123,7 +123,7 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 // PlanText returns the plan of a stored run as it was read; "" if the run had none, or if the name is that of
 // a document's file, which does not contain it.
 func (d Dirs) PlanText(ctx context.Context, name string) (text string, err error) {
-	if isDocumentFile(name) {
+	if IsDocumentFile(name) {
 		return "", nil
 	}
 
