@@ -39,7 +39,7 @@ linux-image-6.1.0-50-cloud-amd64), a kernel FILE or FILE:MODULES, or the FILE of
 image. With a lab file, it is a level of the factor firmware, which the lab file's
 command, or you, install on the router.
 
-Every run is stored. A command that was interrupted goes on with --resume.`,
+Every run is stored. A command that was interrupted is continued with --resume.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
 				return app.Usage("chokepoint upgrade --lab vm OLD NEW",
@@ -61,7 +61,7 @@ Every run is stored. A command that was interrupted goes on with --resume.`,
 		f.Lookup(name).Hidden = true
 	}
 
-	f.StringVar(&o.ID, "resume", "", "go on with the measurements of this `ID`")
+	f.StringVar(&o.ID, "resume", "", "continue the measurements of this `ID`")
 	f.BoolVar(&o.fails, "fail-on-regression", false, "exit with 4 if a cell is worse in the new version")
 	f.StringVar(&o.junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML)")
 	addJSON(cmd, "print one JSON object per event, and the comparison last")
@@ -70,19 +70,22 @@ Every run is stored. A command that was interrupted goes on with --resume.`,
 }
 
 func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *program) error {
-	// One run of each version makes a block; more would lengthen it before the router boots anew.
-	o.plan.Sets = append([]string{"method.runs=1"}, o.plan.Sets...)
-	o.Plan = o.plan.PlanRequest
-	if _, err := o.Plan.ReadFitting(app.Peer{}); err != nil {
-		return err
-	}
-
 	if err := o.lab.readFile(); err != nil {
 		return err
 	}
 
+	if o.lab.image.File != "" || o.lab.kernel != (record.OwnKernel{}) {
+		return app.Usage("OLD and NEW name them", "upgrade with --image or a kernel")
+	}
+
 	if names[0] == names[1] && o.ID == "" {
 		p.note("both versions are the same: what differs is chance")
+	}
+
+	plain := o.lab
+	plain.image, plain.kernel = record.DiskImage{}, record.OwnKernel{}
+	if err := cmp.Or(plain.check(), plain.absolute()); err != nil {
+		return err
 	}
 
 	for i, name := range names {
@@ -91,6 +94,27 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 			return err
 		}
 
+		its := plain
+		its.image = *cmp.Or(v.Image, &record.DiskImage{})
+		its.kernel = *cmp.Or(v.Kernel, &record.OwnKernel{})
+		if err := its.check(); err != nil {
+			return err
+		}
+
+		// One run of each version makes a block; more would lengthen it before the router boots anew.
+		request := o.plan.PlanRequest
+		request.Sets = append([]string{"method.runs=1"}, request.Sets...)
+		if v.Firmware != "" {
+			request.Sets = append(request.Sets, "matrix.firmware="+v.Firmware)
+		}
+
+		if i > 0 && v.Firmware == "" {
+			o.Plans[i] = o.Plans[0]
+		} else if o.Plans[i], err = request.ReadFitting(app.Peer{}); err != nil {
+			return err
+		}
+
+		plain.condition(&o.Plans[i].Design)
 		o.Versions[i] = v
 	}
 
@@ -99,11 +123,7 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 		o.Versions[1].Name += " (B)"
 	}
 
-	if err := cmp.Or(o.lab.check(), o.lab.absolute()); err != nil {
-		return err
-	}
-
-	o.lab.describe(&o.On)
+	plain.describe(&o.On)
 	c, labels, err := p.Upgrade(ctx, o.UpgradeOptions)
 	if c == nil {
 		return err
@@ -118,7 +138,7 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 		err = errors.Join(err, wrong)
 	}
 
-	err = errors.Join(err, p.document(c, comparisonText(c, labels)))
+	err = errors.Join(err, p.line(c, comparisonText(c, labels)))
 	if o.fails {
 		err = errors.Join(err, p.regressions(c, labels, true))
 	}

@@ -52,6 +52,7 @@ func CompareVersions(old, newer string, blocks []VersionBlock) *RunComparison {
 
 	c.Metrics = pick(c.Metrics, used)
 	c.Regressions = append(c.Regressions, worse(c)...)
+	c.addLost(blocks)
 	c.Summary = versionWords(c, blocks)
 	return c
 }
@@ -128,6 +129,53 @@ func sameOfVersions(f record.Factors) record.Factors {
 	return out
 }
 
+// addLost adds the cells that the old version has in blocks in which the new one has no number of them.
+func (c *RunComparison) addLost(blocks []VersionBlock) {
+	var cells []record.Factors
+	had, lost := map[string]int{}, map[string]int{}
+	why := map[string]string{}
+	for _, b := range blocks {
+		has := map[string]bool{}
+		for i := range b.New.Cells {
+			key := sameOfVersions(b.New.Cells[i].Factors).Key()
+			has[key] = b.New.Cells[i].Runs > 0
+			if reasons := b.New.Cells[i].Reasons; !has[key] && len(reasons) > 0 {
+				why[key] = ": " + reasons[0].Text
+			}
+		}
+
+		for _, s := range b.New.Skipped {
+			why[sameOfVersions(s.Factors).Key()] = ": " + s.Reason
+		}
+
+		for i := range b.Old.Cells {
+			f := sameOfVersions(b.Old.Cells[i].Factors)
+			key := f.Key()
+			if b.Old.Cells[i].Runs == 0 {
+				continue
+			}
+
+			if had[key] == 0 {
+				cells = append(cells, f)
+			}
+
+			had[key]++
+			if !has[key] {
+				lost[key]++
+			}
+		}
+	}
+
+	for _, f := range cells {
+		key := f.Key()
+		if lost[key] > 0 {
+			c.Regressions = append(c.Regressions, Regression{Factors: f, Text: fmt.Sprintf(
+				"the new version has no number in %d of %s%s", lost[key], unit.Count(had[key], "block"),
+				why[key])})
+		}
+	}
+}
+
 // usualGrade returns the grade that a cell has in most blocks.
 func usualGrade(blocks []VersionBlock, f record.Factors, newer bool) string {
 	suspect, all := 0, 0
@@ -188,6 +236,17 @@ func versionWords(c *RunComparison, blocks []VersionBlock) []string {
 	text := fmt.Sprintf("%s against %s, %s: of %s it is %s, %s, the same within ±2 %% in %d; %d cannot tell.",
 		c.B.Name, c.A.Name, unit.Count(len(blocks), "block"), unit.Count(len(c.Comparisons), "comparison"),
 		list("worse", worse), list("better", better), same, unclear)
+	lost := 0
+	for _, r := range c.Regressions {
+		if r.Metric == "" {
+			lost++
+		}
+	}
+
+	if lost > 0 {
+		text += fmt.Sprintf(" Of %s the new version has no number in some blocks.", unit.Count(lost, "cell"))
+	}
+
 	causes := causesOf(c.Changes)
 	if len(worse)+len(better) == 0 || len(causes) == 0 {
 		return []string{text}

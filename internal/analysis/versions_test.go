@@ -72,6 +72,21 @@ func TestCompareVersions(t *testing.T) {
 		t.Errorf("got %q, want the kernel as a candidate cause", c.Summary)
 	}
 
+	blocks := versionBlocks(6, 1)
+	for i := range blocks {
+		blocks[i].New.Cells = blocks[i].New.Cells[:1]
+		blocks[i].New.Skipped = []record.Skipped{{
+			Factors: blocks[i].Old.Cells[1].Factors,
+			Reason:  "no module",
+		}}
+	}
+
+	c = CompareVersions("6.1", "6.12", blocks)
+	want = "the new version has no number in 6 of 6 blocks: no module"
+	if len(c.Regressions) != 1 || c.Regressions[0].Text != want {
+		t.Errorf("a cell that the new version lacks: got %+v, want %q", c.Regressions, want)
+	}
+
 	c = CompareVersions("6.1", "6.12", versionBlocks(6, 1.2))
 	if len(c.Regressions) != 0 || !strings.Contains(c.Comparisons[0].Why, "was not repeated") {
 		t.Errorf("got %+v, %+v, want no verdict without a repeat", c.Regressions, c.Comparisons)

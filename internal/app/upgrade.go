@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // RouterVersion is one of two versions of a router's software: what a virtual router boots, or a level of the
@@ -25,15 +26,15 @@ type RouterVersion struct {
 
 // UpgradeOptions say what to measure and where.
 type UpgradeOptions struct {
-	Plan     PlanRequest      // a block has one run of it with each version
 	On       record.Run       // head of a run with the lab
 	Versions [2]RouterVersion // the old and the new one
-	ID       string           // of the measurements to go on with; "": new ones
+	Plans    [2]*plan.Plan    // of a run with each version; a block has one of each
+	ID       string           // of the measurements to continue; "": new ones
 }
 
 // Upgrade measures two versions of a router in blocks: in each, both versions in random order, each in a run
 // of its own with a freshly booted router. If six blocks show a change, six more repeat the measurement. It
-// can be ended at any time and goes on with the same options and the id.
+// can be ended at any time and is continued by the same options with the id.
 //
 // It returns nil if no block is complete. An error comes with the comparison of what has been measured.
 // labels names the cells by the keys of their factors.
@@ -44,6 +45,7 @@ func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c *analysis.RunCom
 		id = NewID()
 	}
 
+	a.note("the same command with --resume %s continues these measurements", id)
 	blocks, err := a.measured(ctx, id, o)
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +68,7 @@ func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c *analysis.RunCom
 	}
 
 	if err != nil {
-		err = check.WithHint(err, "the same command with --resume "+id+" goes on")
+		err = check.WithHint(err, "the same command with --resume "+id+" continues")
 	}
 
 	slices.SortFunc(blocks, func(a, b analysis.VersionBlock) int { return a.Block - b.Block })
@@ -95,17 +97,7 @@ func (a *App) measureBlock(ctx context.Context, id string, o UpgradeOptions, b *
 
 		v := o.Versions[side]
 		a.note("block %d: %s", b.Block, v.Name)
-		request := o.Plan
-		request.Sets = append(slices.Clone(request.Sets), fmt.Sprint("method.seed=", seed))
-		if v.Firmware != "" {
-			request.Sets = append(request.Sets, "matrix.firmware="+v.Firmware)
-		}
-
-		pl, err := request.ReadFitting(Peer{})
-		if err != nil {
-			return err
-		}
-
+		pl := o.Plans[side].WithSeed(uint64(seed))
 		x := again{App: a, on: o.On}
 		head := x.head(pl)
 		head.Image, head.OwnKernel = v.Image, v.Kernel
@@ -121,7 +113,8 @@ func (a *App) measureBlock(ctx context.Context, id string, o UpgradeOptions, b *
 	return nil
 }
 
-// measured reads the finished runs of earlier measurements, by block.
+// measured reads the blocks of earlier measurements that are whole. Half a block is measured again, because
+// its versions would not have been measured one after the other.
 func (a *App) measured(ctx context.Context, id string, o UpgradeOptions) (out []analysis.VersionBlock,
 	err error) {
 	if o.ID == "" {
@@ -133,49 +126,47 @@ func (a *App) measured(ctx context.Context, id string, o UpgradeOptions) (out []
 		return nil, err
 	}
 
-	found := false
-	for _, h := range heads {
-		var s *record.Series
+	for _, h := range heads { // the newest first, which count
 		if h.Damaged != "" || h.Status != record.RunDone {
 			continue
 		}
 
-		err := a.Dirs.WithRun(ctx, h.ID, func(_ *store.Store, run record.Run) error {
-			s = run.Series
-			return nil
-		})
+		run, err := a.Dirs.head(ctx, h.ID)
 		if err != nil {
 			return nil, err
 		}
 
-		if s == nil || s.ID != id {
+		if run.Series == nil || run.Series.ID != id {
 			continue
 		}
 
+		s := run.Series
 		side := slices.IndexFunc(o.Versions[:], func(v RouterVersion) bool { return v.Name == s.Version })
-		if side < 0 {
-			return nil, Usage("name the same versions as before", "resume %s: it measured version %s", id,
-				s.Version)
+		if side < 0 || run.Lab != o.On.Lab || !sameProcedure(run.Design, o.Plans[side].Design) {
+			return nil, Usage("give the same versions, plan and lab as before",
+				"continue %s: run %s measured something else, version %s", id, run.ID, s.Version)
 		}
 
-		d, err := a.Dirs.Document(ctx, h.ID)
-		if err != nil {
-			return nil, err
-		}
-
-		found = true
 		i := slices.IndexFunc(out, func(b analysis.VersionBlock) bool { return b.Block == s.Block })
 		if i < 0 {
 			i = len(out)
 			out = append(out, analysis.VersionBlock{Block: s.Block})
 		}
 
-		*[]**analysis.Document{&out[i].Old, &out[i].New}[side] = d
+		into := []**analysis.Document{&out[i].Old, &out[i].New}[side]
+		if *into == nil {
+			if *into, err = a.Dirs.Document(ctx, run.ID); err != nil {
+				return nil, err
+			}
+		}
 	}
 
-	if !found {
-		return nil, Usage("chokepoint list shows the runs", "resume %s: no finished run belongs to it", id)
-	}
+	half := func(b analysis.VersionBlock) bool { return b.Old == nil || b.New == nil }
+	return slices.DeleteFunc(out, half), nil
+}
 
-	return out, nil
+// sameProcedure reports whether two designs measure the same in the same way, except for the order.
+func sameProcedure(a, b record.Design) bool {
+	a.Method.Seed, b.Method.Seed = 0, 0
+	return reflect.DeepEqual(a.Method, b.Method) && reflect.DeepEqual(a.Factors, b.Factors)
 }
