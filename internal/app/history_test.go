@@ -68,7 +68,7 @@ func TestHistoryKeepsWhatItDerives(t *testing.T) {
 // A history that cannot be kept is shown nevertheless.
 func TestHistoryOfReadOnlyStore(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("root can write everywhere")
+		t.Skip("skip: root can write everywhere")
 	}
 
 	a := &App{Dirs: Dirs{Data: t.TempDir()}}
