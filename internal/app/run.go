@@ -172,7 +172,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	after := context.WithoutCancel(ctx)
 	if x.began {
 		waiting, stop := x.unhurried(after)
-		undoErr = errors.Join(undoErr, x.noteOthers(waiting))
+		x.noteOthers(waiting)
 		lost := x.keeper.Settle(waiting, settleTime)
 		if lost != nil {
 			status, reason, runErr = record.RunFailed, lost.Error(), errors.Join(runErr, lost)
@@ -353,14 +353,23 @@ func anotherRun(name string) record.Caveat {
 }
 
 // noteOthers stores the caveat of a run during which another one began. That one has it since its beginning.
-func (x *execution) noteOthers(ctx context.Context) error {
-	heads, err := x.store.Runs(ctx)
-	for _, h := range heads {
-		if h.Started.After(x.opened) && h.ID != x.run.ID && h.Lab != record.LabImported {
-			return errors.Join(err, x.learnt(ctx, nil, []record.Caveat{anotherRun("run " + h.ID)}))
-		}
+// A failure is only noted: the run itself is good.
+func (x *execution) noteOthers(ctx context.Context) {
+	var heads []store.Head
+	err := store.Patiently(ctx, settleTime, func() (err error) {
+		heads, err = x.store.Runs(ctx)
+		return err
+	})
+	i := slices.IndexFunc(heads, func(h store.Head) bool {
+		return h.Started.After(x.opened) && h.ID != x.run.ID && h.Lab != record.LabImported
+	})
+	if i >= 0 {
+		err = errors.Join(err, x.learnt(ctx, nil, []record.Caveat{anotherRun("run " + heads[i].ID)}))
 	}
-	return err
+
+	if err != nil {
+		x.note("it is not stored whether another run began during this one: %v", err)
+	}
 }
 
 // owner describes the owner of a journal: a run by its id, or another command that makes labs, whose id

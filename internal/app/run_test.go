@@ -38,11 +38,10 @@ func TestNoteOthers(t *testing.T) {
 				}
 			}
 
-			x := &execution{App: &App{}, store: st, run: run, opened: begun}
-			if err := x.noteOthers(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-
+			notes := 0
+			a := &App{Note: func(string, ...any) { notes++ }}
+			x := &execution{App: a, store: st, run: run, opened: begun}
+			x.noteOthers(t.Context())
 			got, err := st.Find(t.Context(), run.ID)
 			if err != nil {
 				t.Fatal(err)
@@ -54,6 +53,10 @@ func TestNoteOthers(t *testing.T) {
 
 			if err := st.Close(); err != nil {
 				t.Fatal(err)
+			}
+
+			if x.noteOthers(t.Context()); notes != 1 {
+				t.Errorf("%d notes, want one, of the store that was closed", notes)
 			}
 		})
 	}
