@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -140,11 +142,15 @@ func (d Dirs) removeRun(id string) error {
 	return nil
 }
 
-// removeEmptyRuns removes the directories of runs that were killed before they began.
+// removeEmptyRuns removes the directories of runs that were killed before they began. What else lies there
+// stays.
 func (d Dirs) removeEmptyRuns() {
-	dirs, _ := filepath.Glob(filepath.Dir(d.ReportFile("*")))
-	for _, dir := range dirs {
-		_ = os.Remove(dir) // not if it holds anything
+	runs := filepath.Dir(filepath.Dir(d.ReportFile("run")))
+	entries, _ := os.ReadDir(runs)
+	for _, e := range entries {
+		if e.IsDir() && store.ValidID(e.Name()) && !journal.Lives(d.Journals(), e.Name()) {
+			_ = unix.Rmdir(filepath.Join(runs, e.Name())) // not if it holds anything
+		}
 	}
 }
 
