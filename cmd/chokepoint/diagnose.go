@@ -40,6 +40,12 @@ plans of these runs instead; you can run each by hand.`,
 				return err
 			}
 
+			// A file from elsewhere may name any lab, router and run.
+			if run := runOf(args); (prove || dry) && app.NamesFile(run) {
+				return app.Usage("chokepoint diagnose RUN --prove",
+					"--prove needs a stored run: %s is a file", run)
+			}
+
 			doc, err := p.Dirs.Document(cmd.Context(), runOf(args))
 			if err != nil {
 				return err

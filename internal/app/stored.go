@@ -120,6 +120,9 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 	return doc, err
 }
 
+// NamesFile reports whether Document reads a name as that of a file.
+func NamesFile(name string) bool { return isDocumentFile(name) }
+
 // PlanText returns the plan of a stored run as it was read; "" if the run had none, or if the name is that of
 // a document's file, which does not contain it.
 func (d Dirs) PlanText(ctx context.Context, name string) (text string, err error) {
