@@ -33,7 +33,7 @@ fewer than six runs on either side get no verdict.
 
 Without RUN it compares the latest run with the one before it of the same plan; one RUN
 is compared with the latest other run of its plan. In both cases the newer of the two is
-the second. RUN may be a file of show --json, from any machine.`,
+the second. RUN may be a file of show --json, from any machine; alone it is the first.`,
 		Args:              func(cmd *cobra.Command, args []string) error { return atMost(2, cmd, args) },
 		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,7 +94,12 @@ func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) 
 		return [2]string{}, err
 	}
 
-	p.note("comparing run %s, A, with the later run %s, B", older, newer)
+	if app.NamesFile(older) {
+		p.note("comparing %s, A, with run %s, B", older, newer)
+	} else {
+		p.note("comparing run %s, A, with the later run %s, B", older, newer)
+	}
+
 	return [2]string{older, newer}, nil
 }
 

@@ -30,8 +30,14 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 
 // Pair returns the ids of a run and of the latest other run of its plan, the older of the two first. Runs
 // that go on, have no trial or cannot be read do not count. Without a name the run is the latest that counts.
-// If no other run has its plan, the error is an ErrUsage.
+// If no other run has its plan, the error is an ErrUsage. The file of a document comes first, whenever it was
+// measured.
 func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
+	if isDocumentFile(name) {
+		newer, err = d.latestLike(ctx, name)
+		return name, newer, err
+	}
+
 	st, err := d.OpenStore(ctx)
 	if err != nil {
 		return "", "", err
@@ -52,8 +58,7 @@ func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err e
 	}
 
 	runs = slices.DeleteFunc(runs, func(h store.Head) bool {
-		counts := h.Damaged == "" && h.Trials > 0 && h.Status != record.RunRunning
-		return !counts && h.ID != id
+		return !compared(h) && h.ID != id
 	})
 	at := slices.IndexFunc(runs, func(h store.Head) bool { return id == "" || h.ID == id })
 	if at < 0 {
@@ -70,6 +75,33 @@ func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err e
 		return runs[at+1+i].ID, run.ID, nil
 	}
 
-	return "", "", Usage("name two runs: chokepoint compare RUN RUN; chokepoint list shows them",
-		"compare: run %s is the only one of plan %s", run.ID, run.Plan)
+	return "", "", Usage(nameTwo, "compare: run %s is the only one of plan %s", run.ID, run.Plan)
+}
+
+const nameTwo = "name two runs: chokepoint compare RUN RUN; chokepoint list shows them"
+
+// compared reports whether a run has something to compare.
+func compared(h store.Head) bool {
+	return h.Damaged == "" && h.Trials > 0 && h.Status != record.RunRunning
+}
+
+// latestLike returns the latest stored run of the plan of a document's file, but for the document's own.
+func (d Dirs) latestLike(ctx context.Context, file string) (string, error) {
+	doc, err := readDocument(file)
+	if err != nil {
+		return "", err
+	}
+
+	runs, err := d.Runs(ctx)
+	if err != nil {
+		return "", err
+	}
+
+	for _, h := range runs {
+		if compared(h) && h.Plan == doc.Run.Plan && h.ID != doc.Run.ID {
+			return h.ID, nil
+		}
+	}
+
+	return "", Usage(nameTwo, "compare: no other run of plan %s, that of %s, is stored", doc.Run.Plan, file)
 }
