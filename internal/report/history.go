@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -276,12 +277,9 @@ func (t trend) Draw(width float64) *canvas {
 	}
 
 	c.text("ax", "start", 0, 12, metrics.Label(t.Metric.Name)+", "+scale.Unit)
-	first, last := t.Points[0].Started, t.Points[len(t.Points)-1].Started
-	if len(t.Canary) > 0 {
-		first = earlier(first, t.Canary[0].Started)
-		last = earlier(t.Canary[len(t.Canary)-1].Started, last)
-	}
-
+	all := slices.Concat(t.Points, t.Canary)
+	byTime := func(a, b history.Point) int { return a.Started.Compare(b.Started) }
+	first, last := slices.MinFunc(all, byTime).Started, slices.MaxFunc(all, byTime).Started
 	days := linear{float64(first.Unix()), float64(last.Unix()), left + 12, width - right - 12}
 	x := func(at time.Time) float64 { return days.at(float64(at.Unix())) }
 	for _, p := range t.Points {
@@ -299,13 +297,6 @@ func (t trend) Draw(width float64) *canvas {
 	t.draw(c, t.Points, t.Changes, "c1", x, y)
 	return c.labelled(t.Label + ": " + metrics.Label(t.Metric.Name) + " of " +
 		unit.Count(len(t.Points), "run"))
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // bounds returns the range of the axis.
