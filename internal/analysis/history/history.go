@@ -54,12 +54,14 @@ type Point struct {
 
 // Change is a change point: from one run to the next that has a number, the level changed.
 type Change struct {
-	Before string    `json:"before"` // run
-	After  string    `json:"after"`  // run
-	From   time.Time `json:"from"`   // when Before started
-	To     time.Time `json:"to"`
-	Old    float64   `json:"old"` // median of the runs since the change before
-	New    float64   `json:"new"` // median of the runs until the next change
+	Before string `json:"before"` // run
+	After  string `json:"after"`  // run
+	// Firmware is that of the first point after the change: a run may have a point of each of several.
+	Firmware string    `json:"-"`
+	From     time.Time `json:"from"` // when Before started
+	To       time.Time `json:"to"`
+	Old      float64   `json:"old"` // median of the runs since the change before
+	New      float64   `json:"new"` // median of the runs until the next change
 	// Ratio is New ÷ Old with its interval, if all values are positive; the bounds need enough runs.
 	Ratio   float64  `json:"ratio,omitempty"`
 	Low     *float64 `json:"low,omitempty"`
@@ -173,7 +175,9 @@ func markGaps(points []Point) {
 		between = append(between, points[i].Started.Sub(points[i-1].Started).Hours()/24)
 	}
 
-	usual := statistics.Median(between)
+	// The points of a run that varied the firmware have the same time.
+	apart := slices.DeleteFunc(slices.Clone(between), func(days float64) bool { return days == 0 })
+	usual := statistics.Median(apart)
 	for i, days := range between {
 		if days > max(1, gapTimes*usual) {
 			points[i+1].GapDays = math.Round(days*10) / 10
@@ -212,11 +216,12 @@ func changes(points []Point, metric record.Metric) []Change {
 	for _, c := range found {
 		start, end := segment(found, c, len(values))
 		x := Change{
-			Before: points[c.At-1].Run,
-			After:  points[c.At].Run,
-			From:   points[c.At-1].Started,
-			To:     points[c.At].Started,
-			P:      c.P,
+			Before:   points[c.At-1].Run,
+			After:    points[c.At].Run,
+			Firmware: points[c.At].Firmware,
+			From:     points[c.At-1].Started,
+			To:       points[c.At].Started,
+			P:        c.P,
 		}
 		x.measure(values[start:c.At], values[c.At:end], positive)
 		x.retest(points[start:end], values[start:end], c.At-start)
@@ -372,11 +377,12 @@ func (c *Cell) Regressed(suspectToo bool) (Change, bool) {
 	return x, counts && (suspectToo || !x.Suspect)
 }
 
-// ChangeAt returns the change after which a run is the first, nil if there is none.
+// ChangeAt returns the change after which a point is the first, nil if there is none.
 func (c *Cell) ChangeAt(p Point) *Change {
 	for i := range c.Changes {
-		if c.Changes[i].After == p.Run && c.Changes[i].To.Equal(p.Started) {
-			return &c.Changes[i]
+		x := &c.Changes[i]
+		if x.After == p.Run && x.Firmware == p.Firmware && x.To.Equal(p.Started) {
+			return x
 		}
 	}
 	return nil

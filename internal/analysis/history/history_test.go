@@ -188,6 +188,34 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// Runs that vary the firmware have two points of one time: the time between runs is that of others, and a
+// change is at one of the two.
+func TestRunsOfTwoFirmwares(t *testing.T) {
+	runs := nights(1, 20, 10, -.1)
+	for i := range runs {
+		runs[i].Started = runs[i].Started.AddDate(0, 0, 2*i) // three days apart
+		second := runs[i].Results[0]
+		second.Firmware = "second"
+		runs[i].Results = append(runs[i].Results, second)
+	}
+
+	c := of(runs, "")
+	marked := 0
+	for _, p := range c.Points {
+		if p.GapDays != 0 {
+			t.Errorf("gap of %v days before run %s, want none", p.GapDays, p.Run)
+		}
+
+		if c.ChangeAt(p) != nil {
+			marked++
+		}
+	}
+
+	if len(c.Changes) != 1 || marked != 1 {
+		t.Errorf("changes %+v at %d points, want one at one", c.Changes, marked)
+	}
+}
+
 // In a run that varied the firmware the cell has a result of each, whose kernel was not read.
 func TestFirmwareOfAResult(t *testing.T) {
 	r := night(0, 1e9, "24.10.1")
