@@ -84,7 +84,7 @@ func ChangeWords(c *history.Cell, x history.Change) string {
 	case history.TestbedChanged:
 		text += "; the canary firmware changed likewise: it is the testbed"
 	case history.TestbedUnchanged:
-		text += "; the canary firmware did not change: it is not the testbed"
+		text += "; no change of the canary firmware was found"
 	case history.TestbedUnknown:
 		text += "; the canary firmware has too few runs there to tell whether it is the testbed"
 	}

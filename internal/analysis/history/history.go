@@ -72,7 +72,7 @@ type Change struct {
 	Retests int      `json:"retests"`          // runs under the same conditions after those that propose it
 	Suspect bool     `json:"suspect,omitempty"`
 	// Testbed is "changed" if the canary firmware changed likewise, "unchanged" if it has runs on both sides
-	// and did not, and "unknown" if it lacks them. It is absent without a canary.
+	// and no such change was found, and "unknown" if it lacks them. It is absent without a canary.
 	Testbed string `json:"testbed,omitempty"`
 	// Causes lists what else is known to differ between Before and After.
 	Causes []string `json:"causes,omitempty"`
@@ -346,8 +346,8 @@ func (c *Cell) testbed(x Change) string {
 	return TestbedUnchanged
 }
 
-// canaryRuns is the number of a canary's runs on either side of a change from which on a step of its own
-// would have been found.
+// canaryRuns is the number of a canary's runs on either side of a change from which on a step of its own is
+// looked for. A small one may be missed even so.
 const canaryRuns = 5
 
 // wider returns the times of the runs before and after those of a change.
