@@ -115,7 +115,8 @@ func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
 			switch {
 			case bad:
 				t.Failure = reason
-			case x.Better == history.Worse && x.Testbed != history.TestbedChanged:
+			case x.Better == history.Worse && x.Status != history.NotRepeated &&
+				x.Testbed != history.TestbedChanged:
 				t.Skipped = reason
 			}
 		}
