@@ -19,7 +19,7 @@ import (
 // HistoryOptions select the cells and runs of a history; empty: those of the newest run that fits.
 type HistoryOptions struct {
 	Plan, Device string
-	Cell         string // words of its label, or its id
+	Cell         string // words of its label, or its id, with or without the factor firmware
 	Metric       string
 	Firmware     string // the only one
 	Canary       string // firmware that never changes
@@ -196,12 +196,16 @@ func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 
 	var labels []string
 	seen := map[string]bool{}
-	cells = slices.DeleteFunc(cells, func(c record.CellResult) bool {
+	cells = slices.DeleteFunc(slices.Clone(cells), func(c record.CellResult) bool {
 		id := c.Factors.ID()
-		twice := seen[id] // with another firmware
-		seen[id] = true
+		full := factor.Firmware.With(c.Factors, c.Firmware).ID()
 		labels = append(labels, c.Label)
-		return twice || c.Factors.ID() != o.Cell && !HasWords(c.Label, o.Cell)
+		if seen[id] || o.Cell != id && o.Cell != full && !HasWords(c.Label, o.Cell) {
+			return true
+		}
+
+		seen[id] = true // it may come again with another firmware
+		return false
 	})
 	if len(cells) == 0 {
 		return nil, Usage("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
