@@ -151,6 +151,7 @@ func (x *Derivation) Document() *Document {
 		Format:      record.Format,
 		Run:         head(run),
 		Catalogue:   run.Design.Catalogue,
+		Series:      run.Series,
 		Environment: orEmpty(merged(run.Environments)),
 		Conditions:  run.Design.Conditions,
 		Topologies:  orEmpty(run.Topologies),

@@ -61,6 +61,7 @@ type Document struct {
 	Caveats    []record.Caveat        `json:"caveats,omitempty"` // of the whole run
 
 	Catalogue *factor.Catalogue `json:"-"` // what the factors' names mean
+	Series    *record.Series    `json:"-"` // of runs in turn that the run belongs to
 	Sampled   []TrialSamples    `json:"-"` // of the trials of cells, for comparisons with other runs
 }
 

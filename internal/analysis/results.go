@@ -13,7 +13,7 @@ import (
 
 // ResultsDerivation is the version of what Results returns. Stored results of another version are derived
 // anew.
-const ResultsDerivation = 1
+const ResultsDerivation = 2
 
 // Results returns what a history of runs shows of the run.
 func (d *Document) Results() *record.Results {
@@ -21,6 +21,10 @@ func (d *Document) Results() *record.Results {
 		Derivation: ResultsDerivation,
 		Device:     d.Run.Device,
 	}}
+	if d.Series != nil {
+		r.Series = d.Series.ID
+	}
+
 	facts := d.testedFacts()
 	r.Kernel = facts["kernel"]
 	r.Firmware = cmp.Or(facts["firmware"], strings.TrimSpace(facts["distribution"]+" "+

@@ -70,6 +70,11 @@ func TestResultsOfARun(t *testing.T) {
 		t.Errorf("cell differs (-got +want):\n%s", text)
 	}
 
+	d.Series = &record.Series{ID: "upgrade-1"}
+	if got := d.Results().Series; got != "upgrade-1" {
+		t.Errorf("series: got %q", got)
+	}
+
 	d.Environment = nil
 	for _, typed := range []string{"the tidy router", ""} {
 		d.Run.Device = typed

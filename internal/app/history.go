@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -27,7 +28,8 @@ type HistoryOptions struct {
 }
 
 // History follows cells over the stored runs of one plan on one device. It reads no trials of runs whose
-// results are stored; those of others are derived, and stored if possible. Runs that go on do not count.
+// results are stored; those of others are derived, and stored if possible. Runs that go on do not count, and
+// neither do those of chokepoint upgrade, which alternate between two versions.
 func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History, err error) {
 	st, err := a.Dirs.OpenStore(ctx)
 	if err != nil {
@@ -108,8 +110,14 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 		return nil, err
 	}
 
+	living, err := journal.Living(a.Dirs.Journals())
+	if err != nil {
+		return nil, err
+	}
+
 	var runs []store.ResultHead
 	for _, h := range all {
+		reckon(living, h.ID, &h.Status)
 		if h.Status == record.RunRunning || o.Plan != "" && h.Plan != o.Plan || h.Started.Before(o.Since) {
 			continue
 		}
@@ -121,11 +129,15 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 				continue
 			}
 
+			if len(doc.Trials) == 0 { // killed before the first
+				continue
+			}
+
 			r.derived[h.ID] = doc.Results()
 			h.ResultFacts = r.derived[h.ID].ResultFacts
 		}
 
-		if o.Device == "" || h.Device == o.Device {
+		if h.Series == "" && (o.Device == "" || h.Device == o.Device) {
 			o.Plan, o.Device = h.Plan, h.Device
 			runs = append(runs, h)
 		}

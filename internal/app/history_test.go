@@ -14,6 +14,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -85,6 +86,73 @@ func TestHistoryOfReadOnlyStore(t *testing.T) {
 	h, err := a.History(t.Context(), HistoryOptions{})
 	if err != nil || len(h.Cells) != 2 {
 		t.Errorf("got %+v, %v, want two cells", h, err)
+	}
+}
+
+// A killed run with trials counts. The runs of a series, which alternate between two versions, do not.
+func TestRunsOfAHistory(t *testing.T) {
+	ctx := t.Context()
+	a := &App{Dirs: Dirs{Data: t.TempDir(), State: t.TempDir()}}
+	if err := labtest.WriteSample(ctx, a.Dirs.StoreFile(), "killed"); err != nil {
+		t.Fatal(err)
+	}
+
+	st, err := store.Open(ctx, a.Dirs.StoreFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for i, series := range []*record.Series{{ID: "upgrade-1", Version: "new", Block: 1}, nil} {
+		s := labtest.Samples["hotter"]
+		s.ID = fmt.Sprint("run-", i)
+		run := s.Run()
+		run.Series = series
+		err := st.CreateRun(ctx, run)
+		for _, trial := range s.Trials() {
+			if err == nil && series != nil { // the other one was killed before its first trial
+				err = st.AppendTrial(ctx, trial)
+			}
+		}
+
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := st.EndRun(ctx, "run-0", record.RunDone, "", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, from := range []string{"trials", "stored results"} {
+		h, err := a.History(ctx, HistoryOptions{Cell: "no tunnel"})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if h.Runs != 1 || h.Cells[0].Points[0].Run != labtest.Samples["killed"].ID {
+			t.Errorf("from %s: got %+v, want the killed run with trials alone", from, h)
+		}
+	}
+}
+
+// A cell is known by its id with the factor firmware, which other commands print, and without it.
+func TestCellWithFirmware(t *testing.T) {
+	f := record.Factors{"tunnel": "none"}
+	r := results{nil, map[string]*record.Results{"r1": {Cells: []record.CellResult{
+		{Factors: f, Firmware: "24.10.0"},
+		{Factors: f, Firmware: "24.10.1"},
+	}}}}
+	full := factor.Firmware.With(f, "24.10.1").ID()
+	heads := []store.ResultHead{{ID: "r1"}}
+	for _, id := range []string{f.ID(), full} {
+		cells, err := r.newestCells(t.Context(), heads, HistoryOptions{Cell: id})
+		if err != nil || len(cells) != 1 {
+			t.Errorf("cell %s: got %+v, %v, want one", id, cells, err)
+		}
 	}
 }
 

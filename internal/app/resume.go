@@ -279,6 +279,9 @@ func (x *execution) goOn(ctx context.Context) error {
 	}
 
 	return store.Patiently(ctx, settleTime, func() error {
+		if err := x.store.SetResults(ctx, x.run.ID, nil); err != nil { // further trials change them
+			return err
+		}
 		return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
 	})
 }

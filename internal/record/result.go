@@ -12,6 +12,8 @@ type ResultFacts struct {
 	Device     string `json:"device"`     // without its firmware; the lab where no device is known
 	Firmware   string `json:"firmware,omitempty"`
 	Kernel     string `json:"kernel,omitempty"`
+	// Series is the series of runs in turn that the run belongs to: the next run has another version.
+	Series string `json:"series,omitempty"`
 }
 
 // CellResult holds the medians of a cell. The level of the factor firmware is apart from the other factors: a
