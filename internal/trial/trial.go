@@ -300,7 +300,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 
 	a.t.Path, err = a.way.prove(ctx, a.d.wantMTU)
 	if errors.Is(err, errTooLarge) {
-		return blameMTU(err, a.c.Run.Environments, a.d.wantMTU)
+		return blameMTU(err, a.c.Run.Environments, a.lab.Topology, a.t.Row.Factors, a.d.wantMTU)
 	}
 
 	return err

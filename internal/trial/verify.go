@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -335,15 +336,18 @@ var (
 	errTooLarge = errors.New("the path's MTU, do not come back")
 )
 
-// blameMTU adds to an error about the path's MTU a device that was found with a smaller one.
-func blameMTU(err error, found []record.Environment, want int) error {
+// blameMTU adds to an error about the path's MTU a device on the path that was found with a smaller one. The
+// MTU of a port that the cell sets is no longer the one that was found.
+func blameMTU(err error, found []record.Environment, t record.Topology, cell record.Factors, want int) error {
+	sets := func(place string) bool { _, ok := factor.LinkMTU.At(cell, place); return ok }
+	nodes := append([]string{t.Near, t.Far}, t.Routers...)
 	for _, e := range found {
-		if e.Inventory == nil {
+		if e.Inventory == nil || !slices.Contains(nodes, e.Node) || sets("") || sets(e.Node) {
 			continue
 		}
 
 		for _, d := range e.Inventory.Devices {
-			if d.MTU > 0 && d.MTU < want && d.Port != "" {
+			if d.MTU > 0 && d.MTU < want && d.Port != "" && !sets(e.Node+"."+d.Port) {
 				return check.WithHint(fmt.Errorf("%w; %s of %s has an MTU of %d", err, d.Name, e.Node, d.MTU),
 					fmt.Sprintf("give %s an MTU of %d, or put its own into the plan: link_mtu@%s.%s "+
 						"(1280 or more)", d.Name, want, e.Node, d.Port))

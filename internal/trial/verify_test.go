@@ -127,16 +127,33 @@ func TestCountersOfTheWindow(t *testing.T) {
 	}
 }
 
-// TestBlamesTheSmallMTU: where large packets do not come back, the device with a smaller MTU is named.
+// TestBlamesTheSmallMTU: where large packets do not come back, a device on the path with a smaller MTU is
+// named, unless the cell has set its MTU since it was found.
 func TestBlamesTheSmallMTU(t *testing.T) {
 	_, err := foundMTU(agent.Reached{Back: []int{100}, Note: "timeout"}, 1500)
-	for mtu, want := range map[int]string{1500: "", 600: "; wan of router has an MTU of 600"} {
+	path := record.Topology{Near: "client", Far: "server", Routers: []string{"router"}}
+	small := "; wan of router has an MTU of 600"
+	for _, tt := range []struct {
+		node string
+		mtu  int
+		set  string
+		want string
+	}{
+		{"router", 1500, "", ""},
+		{"router", 600, "", small},
+		{"router", 600, "link_mtu@router.lan", small},
+		{"router", 600, "link_mtu@router.wan", ""},
+		{"router", 600, "link_mtu@router", ""},
+		{"router", 600, "link_mtu", ""},
+		{"printer", 600, "", ""},
+	} {
+		device := record.NetDevice{Name: "wan", Port: "wan", MTU: tt.mtu}
 		got := blameMTU(err, []record.Environment{{Node: "client"}, {
-			Node:      "router",
-			Inventory: &record.Inventory{Devices: []record.NetDevice{{Name: "wan", Port: "wan", MTU: mtu}}},
-		}}, 1500)
-		if got.Error() != err.Error()+want || (check.HintOf(got) != "") != (want != "") {
-			t.Errorf("MTU %d: got %v, hint %q", mtu, got, check.HintOf(got))
+			Node:      tt.node,
+			Inventory: &record.Inventory{Devices: []record.NetDevice{device}},
+		}}, path, record.Factors{tt.set: "1500"}, 1500)
+		if got.Error() != err.Error()+tt.want || (check.HintOf(got) != "") != (tt.want != "") {
+			t.Errorf("%+v: got %v, hint %q", tt, got, check.HintOf(got))
 		}
 	}
 }
