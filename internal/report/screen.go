@@ -520,7 +520,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 
 		fact := Fact{
 			Name:  v.who(f, 0),
-			Value: f.Verdict.Text + f.runnerUp() + f.shares(),
+			Value: f.Verdict.Text + f.shares(),
 			Aside: f.sureWords(),
 			Below: f.fixes(),
 		}
@@ -533,6 +533,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 			fact.Below = ""
 		}
 
+		fact.Value += f.runnerUp() // last: what precedes it is the first cause's
 		facts.Items = append(facts.Items, fact)
 	}
 	return facts

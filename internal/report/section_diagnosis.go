@@ -331,7 +331,7 @@ func (v *view) verdictItems() []Item {
 
 		out = append(out, Item{
 			Kind:     v.who(f, 0),
-			Text:     f.Verdict.Text + f.sure() + f.runnerUp() + f.outlook(),
+			Text:     f.Verdict.Text + f.sure() + f.outlook() + f.runnerUp(),
 			Evidence: facts,
 		})
 	}

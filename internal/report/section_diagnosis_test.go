@@ -322,4 +322,18 @@ func TestFindingOfAllCells(t *testing.T) {
 			t.Errorf("got %q, %q and %q, want %q, %q and %q", got, or, shares, tt.text, tt.or, tt.shares)
 		}
 	}
+
+	// What follows a cause is its own: the second one is last.
+	c := cell("A", "one thing", 90, .58, .25)
+	c.Factors = record.Factors{"tunnel": "none"}
+	v := newView(&analysis.Document{
+		Cells:    []analysis.Cell{*c},
+		Verdicts: []analysis.Verdict{{Cells: []record.Factors{c.Factors}}},
+	})
+	for _, text := range []string{v.verdictItems()[0].Text, bottleneckFacts(v, 0).Items[0].Value,
+		bottleneckFacts(v, 1).Items[0].Value} {
+		if !strings.Contains(text, "died there") || !strings.HasSuffix(text, "; or: a rule drops, 25 %") {
+			t.Errorf("got %q, want the second cause last", text)
+		}
+	}
 }
