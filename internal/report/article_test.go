@@ -32,6 +32,15 @@ func articleDocument() *analysis.Document {
 	return d
 }
 
+// TestCautionOnce: a caption says once what a share is.
+func TestCautionOnce(t *testing.T) {
+	v := newView(articleDocument())
+	caption := resultCaption(v, v.all)
+	if strings.Count(caption, "the median of the ratios") != 1 {
+		t.Errorf("got %q, want one caution about shares", caption)
+	}
+}
+
 var imageForm = regexp.MustCompile(`!\[([^]]+)\]\((charts/[a-z0-9-]+)\.svg\)`)
 
 // TestArticle: the text has each part, shows each picture with words in its place, and refers to no file that

@@ -439,11 +439,6 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
 
-	if slices.ContainsFunc(all, func(c *analysis.Cell) bool { return c.OfBaseline != nil }) {
-		text += ". A share of the same without a tunnel, or of the baseline, is the median of the ratios " +
-			"within blocks, not the ratio of the two medians"
-	}
-
 	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
 		"those that arrived") + "; up is from client to server, and the direction is that of the data. " +
 		"Round-trip times are percentiles of probes; " + windowWords(v) + evennessWords(all) + testerWords(v)
