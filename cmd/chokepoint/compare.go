@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
@@ -151,8 +152,13 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
 	rows := comparisonRows(c, labels)
 	if len(rows) > 1 {
-		b.WriteString("\n" + table(rows, 0) + "B ÷ A is the Hodges–Lehmann estimate: the median of all " +
-			"ratios of a run of B to a run of A,\nwhich need not be the ratio of the medians.\n")
+		ratio := "the median of the ratios within blocks"
+		if slices.ContainsFunc(c.Comparisons, func(x comparison.Comparison) bool { return x.RunsA > 0 }) {
+			ratio = "the Hodges–Lehmann estimate: the median of all ratios of a run of B to a run of A,\n" +
+				"which need not be the ratio of the medians"
+		}
+
+		b.WriteString("\n" + table(rows, 0) + "B ÷ A is " + ratio + ".\n")
 	}
 
 	b.WriteString(paragraph(each(c.Regressions, func(r analysis.Regression) string {

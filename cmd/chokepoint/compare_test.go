@@ -49,4 +49,10 @@ func TestCompareSaysWhatItIs(t *testing.T) {
 			t.Errorf("want %q once in\n%s", want, text)
 		}
 	}
+
+	c.Comparisons[0].RunsA, c.Comparisons[0].RunsB = 0, 0 // of two versions, on paired blocks
+	text = comparisonText(c, labels)
+	if !strings.Contains(text, "B ÷ A is the median of the ratios within blocks.") {
+		t.Errorf("of two versions:\n%s", text)
+	}
 }
