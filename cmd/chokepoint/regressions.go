@@ -27,7 +27,7 @@ func (p *program) regressions(c *analysis.RunComparison, labels map[string]strin
 
 	for _, f := range c.OnlyA {
 		errs = append(errs, app.Mark(app.ErrThreshold,
-			fmt.Errorf("regression: %s: the second run has lost it", labels[f.Key()])))
+			fmt.Errorf("regression: %s: %s", labels[f.Key()], c.LossWords(f))))
 	}
 
 	if suspect > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -26,6 +27,7 @@ func TestRegressionsNoted(t *testing.T) {
 		strict  bool
 		code    int
 		said    string
+		fails   string
 		silence bool
 	}{
 		"same": {c: analysis.RunComparison{Comparisons: same}, silence: true},
@@ -56,6 +58,16 @@ func TestRegressionsNoted(t *testing.T) {
 			said: "1 of 2 cells can have no verdict",
 		},
 		"nothing": {code: codeError, silence: true},
+		"skipped": {
+			c: analysis.RunComparison{
+				Comparisons: same,
+				OnlyA:       []record.Factors{four},
+				SkippedB:    []record.Skipped{{Factors: four, Reason: "no module"}},
+			},
+			code:    codeThreshold,
+			fails:   "the second run skipped it: no module",
+			silence: true,
+		},
 		"everything was lost": {
 			c:       analysis.RunComparison{Regressions: []analysis.Regression{lost}},
 			code:    codeError,
@@ -66,6 +78,10 @@ func TestRegressionsNoted(t *testing.T) {
 		p := &program{streams: streams{Err: &messages}}
 		err := p.regressions(&test.c, map[string]string{}, test.strict)
 		said := messages.String()
+		if test.fails != "" && !strings.Contains(fmt.Sprint(err), test.fails) {
+			t.Errorf("%s: got %v, want %q", name, err, test.fails)
+		}
+
 		if exitCode(err) != test.code || !strings.Contains(said, test.said) || test.silence && said != "" {
 			t.Errorf("%s: got code %d (%v), %q; want code %d, %q", name, exitCode(err), err, said, test.code,
 				test.said)

@@ -29,6 +29,18 @@ type RunComparison struct {
 	OnlyA       []record.Factors        `json:"only_a,omitempty"` // cells that only this run measured
 	OnlyB       []record.Factors        `json:"only_b,omitempty"`
 	Metrics     []record.Metric         `json:"metrics"`
+
+	SkippedB []record.Skipped `json:"-"` // what b left out, with the reasons
+}
+
+// LossWords returns why the second run lacks a cell of OnlyA.
+func (c *RunComparison) LossWords(f record.Factors) string {
+	for _, s := range c.SkippedB {
+		if s.Factors.Key() == f.Key() {
+			return "the second run skipped it: " + s.Reason
+		}
+	}
+	return "the second run has lost it"
 }
 
 // Change is one thing that differs between two runs. Cause reports whether it can explain a difference of
@@ -63,6 +75,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 		Changes:     changes(a, b),
 		Comparisons: []comparison.Comparison{},
 		Regressions: []Regression{},
+		SkippedB:    b.Skipped,
 	}
 	theirs := b.byKey()
 	var matched []record.Factors
@@ -210,7 +223,7 @@ func runWords(c *RunComparison) []string {
 	}
 
 	var out []string
-	n := len(c.Regressions)
+	n := len(c.Regressions) + len(c.OnlyA)
 	if n > 0 {
 		out = append(out, fmt.Sprintf("Worse in the second run, or lost: %d.", n))
 	}

@@ -152,9 +152,11 @@ func TestRegressions(t *testing.T) {
 		}
 	}
 
-	for _, b := range []*Document{skipped, gone} {
-		if c := CompareRuns(times("", 1), b); len(c.OnlyA) != 1 || c.OnlyA[0].Key() != udp.Key() {
-			t.Errorf("only in the first run: %v", c.OnlyA)
+	for words, b := range map[string]*Document{"skipped it: no iperf3": skipped, "has lost it": gone} {
+		c := CompareRuns(times("", 1), b)
+		if len(c.OnlyA) != 1 || c.OnlyA[0].Key() != udp.Key() ||
+			c.LossWords(udp) != "the second run "+words || c.Summary[0] != "Worse in the second run, or lost: 1." {
+			t.Errorf("%s: only in the first run %v, %q, summary %q", words, c.OnlyA, c.LossWords(udp), c.Summary)
 		}
 	}
 

@@ -253,7 +253,7 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict
 		key := f.Key()
 		keys = append(keys, key)
 		cells[key] = f
-		worse[key] = []string{"the second run has lost it"}
+		worse[key] = []string{c.LossWords(f)}
 	}
 
 	compared := map[string][]comparison.Comparison{}
