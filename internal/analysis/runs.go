@@ -16,6 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+const comparisonFormat = "chokepoint-comparison/1"
+
 // RunComparison compares two runs: b against a. Runs made at different times are not paired, so everything
 // that changed between them is a candidate cause of every difference.
 type RunComparison struct {
@@ -69,7 +71,7 @@ type Regression struct {
 // verdict.
 func CompareRuns(a, b *Document) *RunComparison {
 	c := &RunComparison{
-		Format:      "chokepoint-comparison/1",
+		Format:      comparisonFormat,
 		A:           a.Run,
 		B:           b.Run,
 		Changes:     changes(a, b),

@@ -25,7 +25,7 @@ type VersionBlock struct {
 // block recorded.
 func CompareVersions(old, newer string, blocks []VersionBlock) *RunComparison {
 	c := &RunComparison{
-		Format:      record.Format,
+		Format:      comparisonFormat,
 		A:           blocks[0].Old.Run,
 		B:           blocks[0].New.Run,
 		Changes:     changes(blocks[0].Old, blocks[0].New),

@@ -59,7 +59,8 @@ func TestCompareVersions(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", c.Summary[0], want)
 	}
 
-	if len(c.Regressions) != 1 || c.A.Name != "6.1" || c.B.Name != "6.12" {
+	if len(c.Regressions) != 1 || c.A.Name != "6.1" || c.B.Name != "6.12" ||
+		c.Format != comparisonFormat {
 		t.Errorf("got %+v of %s and %s, want one regression of 6.1 and 6.12", c.Regressions, c.A.Name,
 			c.B.Name)
 	}
