@@ -290,6 +290,12 @@ func causeWords(c *RunComparison) string {
 		return x.Verdict == statistics.Different
 	})
 	foreign := slices.Concat(c.A.ImportedFrom, c.B.ImportedFrom)
+	none := "No setting or condition that was recorded differs between the runs"
+	if slices.ContainsFunc(c.Changes, func(x Change) bool { return x.Name == duration }) {
+		none = "Apart from the duration of the trials, no setting or condition that was recorded differs " +
+			"between the runs"
+	}
+
 	switch {
 	case len(causes) > 1:
 		return fmt.Sprintf("%d recorded things differ between the runs, so no difference of results can be "+
@@ -300,13 +306,14 @@ func causeWords(c *RunComparison) string {
 		return "What else differs between the runs is unknown: nothing of the testbed is recorded in what " +
 			strings.Join(slices.Compact(slices.Sorted(slices.Values(foreign))), ", ") + " measured."
 	case found:
-		return "No setting or condition that was recorded differs between the runs: the cause of the " +
-			"difference was not recorded."
+		return none + ": the cause of the difference was not recorded."
 	}
 
-	return "No setting or condition that was recorded differs between the runs, and no difference of the " +
-		"results was found that chance does not explain."
+	return none + ", and no difference of the results was found that chance does not explain."
 }
+
+// duration names the change of the length of trials.
+const duration = "duration"
 
 // Causes lists what differs between two runs and can explain a difference of results. Of runs whose trials
 // were not read, it is what was known before the first of them.
@@ -328,6 +335,12 @@ func changes(a, b *Document) []Change {
 	}
 
 	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
+	window, other := a.Run.Method.Duration, b.Run.Method.Duration
+	searches := a.Run.Method.Search != nil || b.Run.Method.Search != nil // have durations of their own
+	if window > 0 && other > 0 && !searches {                            // 0: not recorded
+		add("plan", duration, window.String(), other.String(), max(window, other) >= 2*min(window, other))
+	}
+
 	theirs := planFacts(b)
 	for i, mine := range planFacts(a) {
 		add("plan", mine[0], mine[1], theirs[i][1], true)

@@ -1,7 +1,6 @@
 package analysis
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -154,9 +153,10 @@ func TestRegressions(t *testing.T) {
 
 	for words, b := range map[string]*Document{"skipped it: no iperf3": skipped, "has lost it": gone} {
 		c := CompareRuns(times("", 1), b)
-		if len(c.OnlyA) != 1 || c.OnlyA[0].Key() != udp.Key() ||
-			c.LossWords(udp) != "the second run "+words || c.Summary[0] != "Worse in the second run, or lost: 1." {
-			t.Errorf("%s: only in the first run %v, %q, summary %q", words, c.OnlyA, c.LossWords(udp), c.Summary)
+		why := c.LossWords(udp)
+		if len(c.OnlyA) != 1 || c.OnlyA[0].Key() != udp.Key() || why != "the second run "+words ||
+			c.Summary[0] != "Worse in the second run, or lost: 1." {
+			t.Errorf("%s: only in the first run %v, %q, summary %q", words, c.OnlyA, why, c.Summary)
 		}
 	}
 
@@ -176,7 +176,9 @@ func TestChangesOfThePlan(t *testing.T) {
 		{"latency_loaded", func(r *RunHead) { r.Measure.LatencyLoaded = true }},
 		{"latency_idle", func(r *RunHead) { r.Measure.LatencyIdle = "off" }},
 		{"probe_interval", func(r *RunHead) { r.Measure.ProbeInterval = time.Second }},
-		{"", func(r *RunHead) { r.Method.Duration = time.Second }},
+		{"duration", func(r *RunHead) { r.Method.Duration *= 2 }},
+		{"duration, no cause", func(r *RunHead) { r.Method.Duration += r.Method.Duration / 2 }},
+		{"", func(r *RunHead) { r.Method.Duration = 0 }},
 		{"cooldown", func(r *RunHead) { r.Method.Cooldown = time.Second }},
 		{"idle", func(r *RunHead) { r.Method.Idle = time.Second }},
 		{"hash of the program", func(r *RunHead) { r.BinaryHash = "00" }},
@@ -190,11 +192,19 @@ func TestChangesOfThePlan(t *testing.T) {
 		test.change(&b.Run)
 		got := ""
 		for _, c := range changes(a, b) {
-			got += fmt.Sprint(c.Name, c.Cause)
+			got += c.Name
+			if !c.Cause {
+				got += ", no cause"
+			}
 		}
 
-		if got != strings.TrimPrefix(test.name+"true", "true") {
+		if got != test.name {
 			t.Errorf("%s: changes %s", test.name, got)
+		}
+
+		words := CompareRuns(a, b).Summary
+		if strings.HasPrefix(words[len(words)-1], "No setting") != (test.name == "") {
+			t.Errorf("%s: summary %q", test.name, words)
 		}
 	}
 
