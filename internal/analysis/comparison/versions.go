@@ -76,8 +76,10 @@ func (c *Comparison) repeated(logs map[int]float64) {
 	different := c.Verdict == statistics.Different
 	c.Verdict = statistics.CannotTell
 	switch {
+	case seen == 0 && different && len(first) < VersionBlocks:
+		c.Why = fmt.Sprintf("only %d of the first %d blocks have both numbers", len(first), VersionBlocks)
 	case seen == 0 && different:
-		c.Why = "the first blocks do not all show it; " + c.Why
+		c.Why = fmt.Sprintf("the first %d blocks do not all show it, or by 1 %% or less", len(first))
 	case seen == 0:
 	case len(again) < VersionBlocks:
 		c.Why = fmt.Sprintf("the first %d blocks all show it; it was not repeated", len(first))
