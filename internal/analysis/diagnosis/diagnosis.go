@@ -382,7 +382,7 @@ func typical(all []Candidate) Candidate {
 
 	slices.SortStableFunc(with, func(a, b Candidate) int { return cmp.Compare(a.Score, b.Score) })
 	if with[0].Class == Healthy {
-		return with[(len(with)-1)/4]
+		return with[len(with)/4]
 	}
 
 	return with[(len(with)-1)/2]

@@ -12,6 +12,8 @@ func TestUnlimitedInMostTrials(t *testing.T) {
 	}{
 		{Healthy, []float64{5, 5, 5}, true},
 		{Healthy, []float64{5, 5, -3}, false},
+		{Healthy, []float64{5, 5, 5, -3}, true},
+		{Healthy, []float64{5, 5, -3, -3}, false},
 		{Healthy, []float64{5, 5, 5, 5, -3}, true},
 		{Policer, []float64{5, 5, -3}, true},
 	} {
