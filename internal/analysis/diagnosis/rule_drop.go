@@ -99,8 +99,12 @@ func (d deaths) String() string {
 
 // died returns the losses as evidence.
 func (d deaths) died() Fact {
-	if d.missed == 0 {
+	switch {
+	case d.packets == 0:
 		return d.fact(d.metric, 0, "no packet died inside the %s", d.Node)
+	case d.missed == 0:
+		return d.fact(d.metric, d.packets, "%.0f packets died inside the %s, but the ends miss none",
+			d.packets, d.Node)
 	}
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
