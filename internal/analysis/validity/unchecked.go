@@ -210,14 +210,13 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 
 	var words []string
 	for _, u := range order {
-		in := "all trials"
+		in := "in no trial is it known"
 		n := count[u]
 		if n < loads {
-			in = fmt.Sprintf("%d of %d trials", n, loads)
+			in = fmt.Sprintf("it is not known in %d of %d trials", n, loads)
 		}
 
-		words = append(words, fmt.Sprintf("in %s whether %s (%s)", in, evidence.KindOf(u.Kind).Words(),
-			u.Text))
+		words = append(words, fmt.Sprintf("%s whether %s (%s)", in, evidence.KindOf(u.Kind).Words(), u.Text))
 	}
 
 	if len(words) == 0 {
@@ -226,6 +225,6 @@ func uncheckedIn(all []*Graded) []record.Caveat {
 
 	return []record.Caveat{{
 		Kind: "unchecked",
-		Text: "it is not known " + strings.Join(words, "; "),
+		Text: strings.Join(words, "; "),
 	}}
 }
