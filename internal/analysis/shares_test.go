@@ -181,6 +181,18 @@ func TestDefaultMTUDecides(t *testing.T) {
 	}
 }
 
+// TestUsualLinkMTUDecides: where every cell sets the MTU of the links, a user has 1500.
+func TestUsualLinkMTUDecides(t *testing.T) {
+	link := func(mtu string) record.Factors { return quickFactors("link_mtu", mtu) }
+	cells := distinctFactors([]string{"1300", "1500", "9000"}, link)
+	run, trials := sharesRun(cells, []float64{4e6, 400e6, 900e6})
+	for _, u := range Derive(run, trials).Uses {
+		if u.LineBps > 0 && u.Cell["link_mtu"] != "1500" {
+			t.Errorf("%+v, want that at 1500", u)
+		}
+	}
+}
+
 func distinctFactors(levels []string, of func(string) record.Factors) (out []record.Factors) {
 	for _, level := range levels {
 		out = append(out, of(level))

@@ -170,23 +170,29 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 // usualMTU reports whether a cell has the MTU that a user has without setting one, or no cell has a number of
 // the metric that differs from it in that alone.
 func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric string) bool {
-	usual := factor.LinkMTU.With(f, "")
-	level := defaultMTU(d.Catalogue, usual)
-	if level != "" {
-		usual = factor.MTU.With(usual, level)
+	for _, link := range []string{"", "1500"} { // a plan may set it in every cell
+		usual := factor.LinkMTU.With(f, link)
+		level := defaultMTU(d.Catalogue, usual)
+		if level != "" {
+			usual = factor.MTU.With(usual, level)
+		}
+
+		if usual.Key() == f.Key() {
+			return true
+		}
+
+		other := cells[usual.Key()]
+		if other == nil {
+			continue
+		}
+
+		_, measured := other.Metrics[metric]
+		if measured {
+			return false
+		}
 	}
 
-	if usual.Key() == f.Key() {
-		return true
-	}
-
-	other := cells[usual.Key()]
-	if other == nil {
-		return true
-	}
-
-	_, measured := other.Metrics[metric]
-	return !measured
+	return true
 }
 
 // atLeast returns the number of a cell on which a verdict may rest: the median of a valid one, the lower
