@@ -136,23 +136,28 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 		a.Missing = append(a.Missing, "the rate of its ports")
 	}
 
+	asked := catalogue.Result{
+		Device:   d.Name,
+		Tunnel:   n.Tunnel,
+		Protocol: "tcp",
+		Streams:  streams,
+		MTU:      n.MTU,
+	}
 	if len(usual) > 0 {
 		a.measured(usual, need)
 		if a.Verdict == NotEnough && streams < n.Users {
 			a.moreStreams(without(n.rowsOf(c, d), n.otherMTU), streams, need)
 		}
 	} else {
-		a.model(c, catalogue.Result{
-			Device:   d.Name,
-			Tunnel:   n.Tunnel,
-			Protocol: "tcp",
-			Streams:  streams,
-			MTU:      n.MTU,
-		}, need, scores)
+		a.model(c, asked, need, scores)
 	}
 
 	link := d.LinkBps()
-	atLink := len(usual) == 0 || slices.ContainsFunc(usual, world{c, c.Results}.linkBound)
+	atLink := slices.ContainsFunc(usual, world{c, c.Results}.linkBound)
+	if len(usual) == 0 { // 0: no upper end
+		atLink = a.HighBps == 0 || a.HighBps >= linkShare*lineCeiling(link, asked)
+	}
+
 	if a.Verdict != Enough && atLink && link > 0 && link < n.WANBps {
 		a.Verdict = CannotTell
 		a.Why += fmt.Sprintf("; the study's link was %s: it cannot tell", unit.Bitrate(link))

@@ -837,6 +837,22 @@ func TestAdvise(t *testing.T) {
 		}
 	}
 
+	// a study's link that is faster than a bound leaves a verdict as it is, one that is not takes it back
+	for link, want := range map[string]string{"1GbE": NotEnough, "0.01GbE": CannotTell} {
+		linked := *c
+		linked.Devices = slices.Clone(c.Devices)
+		for i := range linked.Devices {
+			linked.Devices[i].Link = link
+		}
+
+		n := Need{WANBps: 2.5e9, Tunnel: "openvpn", MTU: FittingMTU("openvpn")}
+		for _, a := range Advise(&linked, n, scores) {
+			if a.Device == "mt7621" && a.Verdict != want {
+				t.Errorf("with a link of %s: %+v, want %s", link, a, want)
+			}
+		}
+	}
+
 	// 1 Gbit/s carries 901 Mbit/s through WireGuard: docs/method/ceilings.md
 	near(t, "needed", Need{WANBps: 1e9, Tunnel: "wireguard", MTU: 1420}.GoodputBps(), 901e6, .001)
 	// a quicker line never turns a device to the better
