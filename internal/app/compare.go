@@ -33,7 +33,7 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 // If no other run has its plan, the error is an ErrUsage. The file of a document comes first, whenever it was
 // measured.
 func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
-	if isDocumentFile(name) {
+	if IsDocumentFile(name) {
 		newer, err = d.latestLike(ctx, name)
 		return name, newer, err
 	}

@@ -121,7 +121,7 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 }
 
 // NamesFile reports whether Document reads a name as that of a file.
-func NamesFile(name string) bool { return isDocumentFile(name) }
+func NamesFile(name string) bool { return IsDocumentFile(name) }
 
 // PlanText returns the plan of a stored run as it was read; "" if the run had none, or if the name is that of
 // a document's file, which does not contain it.
