@@ -29,7 +29,7 @@ var historyFormats = []string{"text", "json", "csv", "html", "svg"}
 func newHistoryCommand(p *program) *cobra.Command {
 	var o app.HistoryOptions
 	var since, format, file, junit string
-	var failOnRegression, suspectToo bool
+	var failOnRegression, strict bool
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show how the results of a plan changed from run to run",
@@ -59,9 +59,9 @@ changes at the same time, the testbed changed, not the firmware.`,
 				return err
 			}
 
-			if suspectToo && !failOnRegression && junit == "" {
+			if strict && !failOnRegression && junit == "" {
 				return app.Usage("add --fail-on-regression",
-					"--suspect-too changes what --fail-on-regression and --junit count")
+					"--strict changes what --fail-on-regression and --junit count")
 			}
 
 			h, err := p.History(cmd.Context(), o)
@@ -70,7 +70,7 @@ changes at the same time, the testbed changed, not the firmware.`,
 			}
 
 			if junit != "" {
-				content, err := report.HistoryJUnit(h, suspectToo)
+				content, err := report.HistoryJUnit(h, strict)
 				if err == nil {
 					err = userfile.Put(userfile.Create, junit, content)
 				}
@@ -84,7 +84,7 @@ changes at the same time, the testbed changed, not the firmware.`,
 				return err
 			}
 
-			return regressionsOf(h, suspectToo)
+			return regressionsOf(h, strict)
 		},
 	}
 	f := cmd.Flags()
@@ -103,7 +103,7 @@ changes at the same time, the testbed changed, not the firmware.`,
 		"a confirmed change for the worse fails")
 	f.BoolVar(&failOnRegression, "fail-on-regression", false, "exit with 4 if the last change of a cell is "+
 		"for the worse\nand confirmed, and the testbed did not change likewise")
-	f.BoolVar(&suspectToo, "suspect-too", false, "with --fail-on-regression or --junit: a change to "+
+	f.BoolVar(&strict, "strict", false, "with --fail-on-regression or --junit: a change to "+
 		"suspect\nruns counts, too")
 	addOutput(cmd, &file, "write to this `FILE`; - is standard output")
 	completeOne(cmd, "format", historyFormats)
@@ -192,11 +192,11 @@ func (p *program) writeHistory(h *history.History, format, file string) error {
 }
 
 // regressionsOf returns an error for each cell that became worse.
-func regressionsOf(h *history.History, suspectToo bool) error {
+func regressionsOf(h *history.History, strict bool) error {
 	var errs []error
 	for i := range h.Cells {
 		c := &h.Cells[i]
-		x, bad := c.Regressed(suspectToo)
+		x, bad := c.Regressed(strict)
 		if bad {
 			errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s", c.Label,
 				report.ChangeWords(c, x))))

@@ -366,15 +366,15 @@ func wider(points []Point, x Change) (from, to time.Time) {
 }
 
 // Regressed returns the last change of the cell if it is for the worse, confirmed and not the testbed's. With
-// suspectToo it may be suspect.
-func (c *Cell) Regressed(suspectToo bool) (Change, bool) {
+// strict it may be suspect.
+func (c *Cell) Regressed(strict bool) (Change, bool) {
 	if len(c.Changes) == 0 {
 		return Change{}, false
 	}
 
 	x := c.Changes[len(c.Changes)-1]
 	counts := x.Better == Worse && x.Status == Confirmed && x.Testbed != TestbedChanged
-	return x, counts && (suspectToo || !x.Suspect)
+	return x, counts && (strict || !x.Suspect)
 }
 
 // ChangeAt returns the change after which a point is the first, nil if there is none.
