@@ -343,13 +343,13 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  192_400,
-	"app":       34_300,
+	"analysis":  193_200,
+	"app":       34_800,
 	"bundle":    7_600,
 	"catalogue": 3_200,
 	"cipher":    2_800,
 	"check":     2_000,
-	"cmd":       61_300,
+	"cmd":       61_700,
 	"factor":    9_100,
 	"foreign":   23_500,
 	"lab":       239_000,
@@ -361,7 +361,7 @@ var tokenBudgets = map[string]int{
 	"record":    20_200,
 	"registry":  3_200,
 	"report":    90_800,
-	"trial":     139_500,
+	"trial":     139_600,
 	"unit":      1_300,
 	"userfile":  2_200,
 }

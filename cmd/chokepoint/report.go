@@ -130,7 +130,8 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	}
 
 	if o.format == flentFormat && app.IsDocumentFile(name) {
-		return app.Usage("name a stored run", "%s needs the trials, which the document %s lacks", o.format, name)
+		return app.Usage("name a stored run", "%s needs the trials, which the document %s lacks", o.format,
+			name)
 	}
 
 	switch o.format {

@@ -34,7 +34,7 @@ func readDocument(file string) (*analysis.Document, error) {
 
 	// The id becomes part of paths.
 	if d.Format != record.Format || !store.ValidID(d.Run.ID) {
-		return nil, Usage(hint, "read the document %s: it has format %q and run %q, want %q and the id of a run",
+		return nil, Usage(hint, "read the document %s: it has format %q and run %q, want %q and a run's id",
 			file, d.Format, d.Run.ID, record.Format)
 	}
 

@@ -142,7 +142,8 @@ func (a *App) measured(ctx context.Context, id string, o UpgradeOptions) (out []
 
 		s := run.Series
 		side := slices.IndexFunc(o.Versions[:], func(v RouterVersion) bool { return v.Name == s.Version })
-		if side < 0 || run.Lab != o.On.Lab || !sameProcedure(run.Design, o.Plans[side].Design) {
+		if side < 0 || !reflect.DeepEqual(run.Machines, o.On.Machines) ||
+			!sameProcedure(run.Design, o.Plans[side].Design) {
 			return nil, Usage("give the same versions, plan and lab as before",
 				"continue %s: run %s measured something else, version %s", id, run.ID, s.Version)
 		}
