@@ -198,6 +198,11 @@ func (o labOptions) check() error {
 	arch, err := app.GuestArch(o.kind)
 	most := vm.MaxCPUs(arch)
 	size := o.size
+	kernel := "--kernel"
+	if o.kernel.Package != "" {
+		kernel = "--kernel-package"
+	}
+
 	switch {
 	case err != nil:
 		return err
@@ -225,10 +230,10 @@ func (o labOptions) check() error {
 	case o.queues > 1 && arch != "":
 		return app.Usage("--lab local has virtual links of several",
 			"--queues with --lab vm, whose links have one")
-	case o.kernel != record.OwnKernel{} && arch == "":
-		return app.Usage("--lab vm boots the kernel", "a kernel with lab local, whose routers are namespaces")
-	case o.kernel != record.OwnKernel{} && o.image.File != "":
-		return app.Usage("leave out one of them", "a kernel with --image, which has a kernel of its own")
+	case o.kernel.File+o.kernel.Package != "" && arch == "":
+		return app.Usage("--lab vm boots the kernel", "%s with lab local, whose routers are namespaces", kernel)
+	case o.kernel.File+o.kernel.Package != "" && o.image.File != "":
+		return app.Usage("leave out one of them", "%s with --image, which has a kernel of its own", kernel)
 	}
 
 	if err := checkKernel(arch, o.kernel); err != nil {
