@@ -92,9 +92,9 @@ changes at the same time, the testbed changed, not the firmware.`,
 		"or the cell with this id")
 	f.StringVar(&o.Plan, "plan", "", "runs of this `PLAN`")
 	f.StringVar(&o.Device, "device", "", "runs of this `NAME`, without its firmware, or of this lab")
-	f.StringVar(&o.Firmware, "firmware", "", "only runs with this `TEXT`")
+	f.StringVar(&o.Firmware, "firmware", "", "only runs with this firmware, a `TEXT`")
 	f.StringVar(&o.Metric, "metric", "", "this `METRIC` instead of the rate, such as rtt_loaded_p50_ns")
-	f.StringVar(&o.Canary, "canary", "", "the `TEXT` that never changes")
+	f.StringVar(&o.Canary, "canary", "", "the firmware `TEXT` that never changes")
 	f.StringVar(&since, "since", "", "runs since this `DATE`, such as 2026-11-30, or of the last\n"+
 		"days, such as 30d")
 	f.StringVar(&format, "format", historyFormats[0], "`FORMAT`: "+list(historyFormats)+";\n"+

@@ -231,9 +231,11 @@ func (o labOptions) check() error {
 		return app.Usage("--lab local has virtual links of several",
 			"--queues with --lab vm, whose links have one")
 	case o.kernel.File+o.kernel.Package != "" && arch == "":
-		return app.Usage("--lab vm boots the kernel", "%s with lab local, whose routers are namespaces", kernel)
+		return app.Usage("--lab vm boots the kernel", "%s with lab local, whose routers are namespaces",
+			kernel)
 	case o.kernel.File+o.kernel.Package != "" && o.image.File != "":
-		return app.Usage("leave out one of them", "%s with --image, which has a kernel of its own", kernel)
+		return app.Usage("leave out one of them", "%s with --image, which has a kernel of its own",
+			kernel)
 	}
 
 	if err := checkKernel(arch, o.kernel); err != nil {
