@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -102,8 +103,10 @@ func TestDocumentOfFile(t *testing.T) {
 				t.Errorf("without %s: %v", path, p)
 			}
 		}()
-		if _, err := report.HTML(d); err != nil {
-			t.Logf("without %s: %v", path, err)
+		if strings.Count(path, ".") <= 2 { // the page takes the longest
+			if _, err := report.HTML(d); err != nil {
+				t.Logf("without %s: %v", path, err)
+			}
 		}
 
 		_ = report.Text(d, 80, false)
