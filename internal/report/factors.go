@@ -70,7 +70,7 @@ func (v *view) setWords(f record.Factors, names []string) string {
 	return strings.Join(parts, " · ")
 }
 
-// unsetWords describes a cell by the named factors, none of which is set in it.
+// unsetWords describes a cell by the named factors that are not set in it.
 func (v *view) unsetWords(f record.Factors, names []string) string {
 	return strings.Join(each(names, func(n string) string {
 		if level := f[n]; level != "" {

@@ -33,7 +33,7 @@ func (s stages) groups() (path []stages, shared stages) {
 	return path, shared
 }
 
-// telling leaves out what was hardly used, but the most used part of a node of which nothing else is known.
+// telling leaves out what was hardly used, but keeps the most used part of a node with no other fact.
 func (s stages) telling() stages {
 	return filter(s, func(x diagnosis.Stage) bool {
 		idle := x.Utilisation != nil && *x.Utilisation < .005 && !x.Choke && !x.Link()

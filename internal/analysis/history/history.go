@@ -56,7 +56,7 @@ type Point struct {
 type Change struct {
 	Before string `json:"before"` // run
 	After  string `json:"after"`  // run
-	// Firmware is that of the first point after the change: a run may have a point of each of several.
+	// Firmware is of the first point after the change; it distinguishes the points of one run.
 	Firmware string    `json:"-"`
 	From     time.Time `json:"from"` // when Before started
 	To       time.Time `json:"to"`

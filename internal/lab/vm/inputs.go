@@ -38,7 +38,7 @@ var packageName = regexp.MustCompile(`^([a-z0-9][a-z0-9+.-]+)?$`)
 // PackageName reports whether a text can name a package, or is empty.
 func PackageName(name string) bool { return packageName.MatchString(name) }
 
-// kernels lists the packages of which the first that the distribution has holds the kernel.
+// kernels lists packages of kernels; the first that the distribution has is used.
 func (r Recipe) kernels() []string {
 	if r.Package != "" {
 		return []string{r.Package}
