@@ -44,16 +44,11 @@ lint() {
 
 tidy() { in_modules go mod tidy -diff; }
 
-# Both read the whole source and wait for the other's idle core.
+# Each leaves a core idle that the other uses.
 lint_vulnerabilities() {
-	local linting
-	bash -euo pipefail -c '. "$STAGES"; lint' >"$WORK/lint.txt" 2>&1 &
-	linting=$!
+	beside lint
 	vulnerabilities
-	wait $linting || {
-		cat "$WORK/lint.txt"
-		fail "staticcheck ./..."
-	}
+	joined
 }
 
 # Whether a package that is imported, of ours or others, is known to be vulnerable. Without the
@@ -168,6 +163,21 @@ install_tools() {
 	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl flent irtt ping
 	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || as_root apt-get install -q -y --no-install-recommends python3-matplotlib
+}
+
+# beside FUNCTION ARGUMENT… runs a function while the stage goes on, until joined; one at a time.
+beside() {
+	bash -euo pipefail -c '. "$STAGES"; "$@"' bash "$@" >"$WORK/$1.txt" 2>&1 &
+	BESIDE=($! "$1")
+	trap wait EXIT # also if the stage fails first
+}
+
+# joined waits for that function and shows its output; its failure is the stage's.
+joined() {
+	local status=0
+	wait "${BESIDE[0]}" || status=$?
+	cat "$WORK/${BESIDE[1]}.txt"
+	((status == 0)) || fail "${BESIDE[1]}: exit status $status"
 }
 
 # tally TESTS… runs go test, counts, and refuses a skip that is not on a list. The status of go test counts too.
@@ -386,17 +396,12 @@ cross_build() {
 # runs the default plan there, and is removed: nothing is left, and what the run leaves is in the user's home. What
 # plays systemctl there keeps what it is asked for.
 packages() {
-	local root="$WORK/root" go arch rooting
+	local root="$WORK/root" go arch
 	go=$(go env GOROOT) arch=$(go env GOARCH)
-	bash -euo pipefail -c '. "$STAGES"; bare_root "$0"' "$root" >"$WORK/root.txt" 2>&1 & # most of it is waiting
-	rooting=$!
-	trap wait EXIT # also if something fails
+	beside bare_root "$root" # which waits for downloads
 	tally go -C dist test -vet=off ./...
 	packages_twice -programs "linux/$arch" -agents "linux/$arch,linux/mipsle"
-	wait $rooting || {
-		cat "$WORK/root.txt"
-		fail "a root of Debian's smallest system"
-	}
+	joined
 	as_root cp "$WORK/packages/one/"chokepoint_*.deb "$root/chokepoint/chokepoint.deb"
 	as_root mkdir -p "$root/run/systemd/system"
 	printf '#!/bin/sh\necho "$*" >>/chokepoint/systemctl\n' >"$WORK/systemctl"
@@ -507,6 +512,13 @@ document() {
 suite() { LOGS=1 tally as_root go -C bench test -vet=off -timeout 0 "./$@"; }
 
 secrets() { suite secrets -planted -run TestSecrets; }
+
+# Each leaves a core idle that the other uses.
+secrets_screenshots() {
+	beside screenshots
+	secrets
+	joined
+}
 
 kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-12}" -run TestKills; }
 

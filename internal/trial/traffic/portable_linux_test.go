@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -154,59 +155,46 @@ func TestPortableRefusesWhatItHasNot(t *testing.T) {
 // TestPortableHearsOnlyItsLoad: a connection that shows another load's preamble, or none, is dropped and does
 // not hold up the load; one that is cancelled ends at once.
 func TestPortableHearsOnlyItsLoad(t *testing.T) {
-	near, far := mixedEnds(t, loopback4, "both")
 	load := tcpLoad(1, record.Up, "near")
 	load.Port = freePort(t)
-	others := make(chan error, 2)
-	conduct := meddler{stopwatch: newStopwatch(100 * time.Millisecond)}
-	go func() {
+	near, far := mixedEnds(t, loopback4, "both")
+	late := portableHandlers()
+	serve := late["traffic/native"]
+	late["traffic/native"] = func(ctx context.Context, s host.Session) error { // others connect first
 		for _, say := range [][]byte{traffic.Preamble("another load", 0),
 			[]byte("GET / HTTP/1.1\r\n\r\n    ")} {
-			others <- intrude(load.Port, say)
+			if err := intrude(load.Port, say); err != nil {
+				t.Error(err)
+			}
 		}
-	}()
-	got, err := stream.Native{}.Offer(t.Context(), near, far, load, conduct)
+		return serve(ctx, s)
+	}
+	near.Agent = serving(t, late)
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(100*time.Millisecond))
 	if err != nil || got.Flows[0].ReceivedBytes <= 0 {
 		t.Fatalf("got %v, want a load in spite of others", err)
 	}
-
-	for range 2 {
-		if err := <-others; err != nil {
-			t.Error(err)
-		}
-	}
 }
 
-// meddler waits with the load until others had their time.
-type meddler struct{ *stopwatch }
-
-func (m meddler) Ready(ctx context.Context) (record.Window, error) {
-	host.Pause(ctx, 100*time.Millisecond)
-	return m.stopwatch.Ready(ctx)
-}
-
-// intrude shows something to a listener, once there is one, and wants to be hung up on without a word.
-func intrude(port int, say []byte) error {
-	at := netip.AddrPortFrom(loopback4, uint16(port)).String()
-	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
-		c, err := net.Dial("tcp", at)
-		if err != nil {
-			if time.Now().After(deadline) {
-				return nil // the load was quicker
-			}
-			continue
-		}
-		defer c.Close()
-		c.Write(say)
-		c.SetReadDeadline(time.Now().Add(5 * time.Second))
-		b, err := io.ReadAll(c)
-		var timeout net.Error
-		if len(b) > 0 || errors.As(err, &timeout) && timeout.Timeout() {
-			return fmt.Errorf("another heard %q, %v; want to be hung up on", b, err)
-		}
-
-		return nil
+// intrude sends something to a listener, which must hang up without an answer.
+func intrude(port int, sent []byte) error {
+	c, err := net.Dial("tcp", netip.AddrPortFrom(loopback4, uint16(port)).String())
+	if err != nil {
+		return err
 	}
+	defer c.Close()
+
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write(sent); err != nil {
+		return err
+	}
+
+	answer, err := io.ReadAll(c)
+	if len(answer) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the listener answered %q, %v; want it to hang up", answer, err)
+	}
+
+	return nil
 }
 
 // TestPortableEndsWhenCancelled: TestMain sees to it that nothing stays.
