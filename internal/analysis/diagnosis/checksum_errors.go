@@ -9,8 +9,8 @@ var checksumErrors = Rule{
 		label: packets arrive with wrong checksums
 		means: the receiver drops at least 0.1 % of the load's packets because their checksums are \
 			wrong, and these are at least half of what the ends miss
-		linux: switch off checksum offload, and what builds on it, at one port after the other: \
-			if the errors end, the offload of that port is broken
+		linux: switch off checksum offload and the offloads that depend on it, one port at a time; if \
+			the errors stop, the offload of that port is broken
 			$ ethtool -K DEV rx off tx off gro off lro off tso off
 			risk: checksums then cost CPU time
 		linux: check the link: cable, optics, memory

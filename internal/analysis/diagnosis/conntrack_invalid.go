@@ -13,8 +13,8 @@ var conntrackInvalid = Rule{
 	ToTester: true,
 	Text: `
 		label: a rule drops packets that connection tracking calls invalid
-		means: packets die in a router that has a rule for ct state invalid or untracked, whose \
-			counter, if it has one, grows
+		means: packets are lost in a router that has a rule for ct state invalid or untracked; if the \
+			rule has a counter, the counter grows
 		linux: let connection tracking see all packets of both directions, or make it \
 			tolerate segments outside of the window
 			$ sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1

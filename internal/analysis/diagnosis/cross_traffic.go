@@ -6,9 +6,9 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 var crossTraffic = Rule{
 	Class: CrossTraffic,
 	Text: `
-		label: other traffic uses part of the limit
-		means: a queue throttles, and more than a tenth of what it sends is not the load's
-		any: find its source, and share the limit fairly or measure without it
+		label: other traffic uses part of the bottleneck's rate
+		means: a queue throttles, and more than 10 % of what it sends does not belong to the load
+		any: find the source of the other traffic; then share the rate fairly, or measure without it
 			$ tcpdump -n -c 200 -i DEV
 			$ conntrack -L
 	`,

@@ -13,10 +13,10 @@ var healthy = Rule{
 	Quiet: true,
 	Text: `
 		label: nothing limits this load
-		means: a load with a set rate reached 99 % of it, without loss (less than 0.3 % of its packets \
-			lost or retransmitted, less than 2 % of the probes lost) and with little delay (less than \
-			15 ms above the idle RTT, or above the minimum RTT if there is no idle RTT); or 95 % \
-			of the connections started at a set rate completed, and less than 1 % failed
+		means: a load with a set rate reaches 99 % of that rate, loses or retransmits less than 0.3 % of \
+			its packets and less than 2 % of the probes, and adds less than 15 ms to the idle RTT (to \
+			the minimum RTT if there is no idle RTT); or, of connections started at a set rate, 95 % \
+			complete and less than 1 % fail
 	`,
 	Check: func(o *Observation) Candidate {
 		rate := o.load().RateBps

@@ -15,9 +15,9 @@ var inlineInspection = Rule{
 	ToTester: true,
 	Text: `
 		label: a program on the router inspects each packet
-		means: a packet socket for all protocols, NFQUEUE or a log group was found on the router, \
-			processes use at least 0.1 of a core beside forwarding, and a core is full
-		linux: find the program, and let it inspect samples, or only flows that a kernel filter selects
+		means: the router has a packet socket for all protocols, an NFQUEUE or a log group, its \
+			processes use at least 10 % of a core, not counting forwarding, and a core is saturated
+		linux: find the program; let it inspect samples only, or flows that a kernel filter selects
 			$ ss -0 -p
 			$ cat /proc/net/netfilter/nfnetlink_queue
 			risk: it sees less

@@ -14,9 +14,10 @@ var linkRate = Rule{
 	ToTester: true,
 	Text: `
 		label: the link is saturated
-		means: 95 % of the path's stated or detected rate arrives; or a FIFO throttles at least one \
-			packet in four at the rate that it is set to
-		any: only a faster link helps; to keep its queue short, shape a few per cent below its rate
+		means: the load reaches 95 % of the path's stated or detected rate; or a FIFO throttles at least \
+			one packet in four and sends at its configured rate
+		any: use a faster link; to keep the queue of this one short, shape to a few per cent below its \
+			rate
 			risk: a shaper costs CPU time
 			when: rate is not set
 		linux: raise the rate of the queue if the link behind it can carry more

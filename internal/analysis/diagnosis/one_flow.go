@@ -11,10 +11,10 @@ var oneFlow = Rule{
 	Class: OneFlow,
 	Quiet: true,
 	Text: `
-		label: one connection keeps this machine's cores busy in turn
-		means: one machine runs all roles of the lab, and carries a single TCP connection: its \
-			cores are busy for at least 55 % of the window, none of them all the time, TCP always has \
-			data and waits for no window or buffer, and queueing adds less than half a millisecond
+		label: one connection occupies this machine's cores in turn
+		means: one machine runs all roles of the lab, and the load is a single TCP connection; the cores \
+			are busy for at least 55 % of the window, but none is saturated; TCP always has data to \
+			send, no window or buffer limits it, and queueing adds less than half a millisecond
 		any: measure with several streams, or use a machine for each role (peer)
 	`,
 	Check: func(o *Observation) Candidate {

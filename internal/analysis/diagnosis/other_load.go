@@ -14,19 +14,21 @@ import (
 var otherLoad = Rule{
 	Class: OtherLoad,
 	Text: `
-		label: other work takes the CPU time
+		label: other processes use up the CPU
 		means: processes other than forwarding and the load generator take at least 35 % of the CPU \
-			time, and no core has time left
-		linux: stop it, or pin it away from the core that forwards packets
+			time, and no core has idle time left
+		linux: stop the other process, or pin it to a core that forwards no packets
 			$ top -b -n 1 | head -20
 			$ taskset -p 2 PID
 			risk: it runs slower
-		openwrt: see what runs; stop statistics and web management while it matters
+		openwrt: find the processes that use the CPU; stop statistics and web management while it \
+			matters
 			$ top -b -n 1 | head -20
 			$ service collectd stop
-		routeros: see what runs; close WinBox, stop The Dude, graphing and SNMP polling
+		routeros: find the processes that use the CPU; close WinBox, stop The Dude, graphing and SNMP \
+			polling
 			$ /tool profile cpu=all
-		freebsd: see what runs; stop it, or pin it to another core
+		freebsd: find the processes that use the CPU; stop them, or pin them to another core
 			$ top -bSH 20
 			$ cpuset -l 1 -p PID
 	`,

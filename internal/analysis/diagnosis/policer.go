@@ -9,14 +9,14 @@ var policer = Rule{
 	ToTester: true,
 	Text: `
 		label: a policer drops traffic above its rate
-		means: an ingress filter drops at least 0.3 % of the load's packets; without a view of the \
-			router: 2 % of the segments are retransmitted while no queueing delay is added
+		means: an ingress filter drops at least 0.3 % of the load's packets; or, if the router cannot be \
+			observed, 2 % of the segments are retransmitted without added queueing delay
 		linux: shape instead of policing, or raise the policer's burst
 			$ tc -s filter show dev DEV ingress
 			risk: a shaper adds delay
 		routeros: use a queue instead of a limit rule
 			risk: FastTrack bypasses queues
-		any: if the provider polices: shape slightly below its rate, so that nothing is dropped
+		any: if the provider polices: shape to slightly below the provider's rate
 			risk: costs a few per cent of the rate
 	`,
 	Check: func(o *Observation) Candidate {

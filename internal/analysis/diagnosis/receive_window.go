@@ -7,8 +7,8 @@ var receiveWindow = Rule{
 	ToTester: true,
 	Text: `
 		label: the receive window is too small for the RTT
-		means: the receive window limits TCP for at least 40 % of the time while the receiver keeps \
-			up: it rarely closes its window
+		means: the receive window limits TCP for at least 40 % of the time, and the receiver rarely \
+			closes it, so it reads fast enough
 		linux: let the receiver autotune up to a larger buffer
 			$ sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'
 			risk: each connection may use that much memory

@@ -14,8 +14,8 @@ var reordering = Rule{
 	ToTester: true,
 	Text: `
 		label: packets are reordered
-		means: at least 5 % of the segments arrive out of order while few are lost, or 1 % of the \
-			UDP packets do
+		means: at least 5 % of the TCP segments arrive out of order and few are lost; or at least 1 % of \
+			the UDP packets arrive out of order
 		linux: keep each flow's packets on one core and one link
 			$ ip link show type bond
 			$ cat /sys/class/net/DEV/queues/rx-*/rps_cpus

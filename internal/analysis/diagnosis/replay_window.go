@@ -13,10 +13,10 @@ var replayWindow = Rule{
 	Wasteful: true,
 	ToTester: true,
 	Text: `
-		label: the tunnel drops packets as replayed: they arrive late
-		means: IPsec drops at least 0.1 % of the load's packets because their sequence numbers lie \
-			outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended \
-			sequence numbers), and these are at least half of what the ends miss
+		label: the tunnel drops late packets as replayed
+		means: IPsec drops at least 0.1 % of the load's packets, and at least half of the missing \
+			packets, because their sequence numbers are outside the replay window (XfrmInStateSeqError, \
+			or XfrmInStateProtoError with extended sequence numbers)
 		linux: use a larger replay window
 			$ ip xfrm state
 			$ swanctl.conf: children.NAME.replay_window = 1024

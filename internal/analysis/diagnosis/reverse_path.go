@@ -15,10 +15,10 @@ var reversePath = Rule{
 	ToTester: true,
 	Text: `
 		label: the reverse path, which carries the acknowledgements, is saturated
-		means: a queue on the reverse path throttles at least one packet in four and has packets \
-			waiting in it for most of the window, or sends at its configured rate, while no queue of \
-			the data does; or half of the acknowledgements are dropped; or the added RTT arises in a \
-			queue on the reverse path
+		means: a queue on the reverse path throttles at least one packet in four, and either has packets \
+			waiting for most of the window or sends at its configured rate, while no queue on the \
+			forward path does; or half of the acknowledgements are dropped; or the RTT that the load \
+			adds comes from a queue on the reverse path
 		linux: raise the rate of the queue, or let CAKE thin out acknowledgements
 			$ tc qdisc change dev DEV root cake ack-filter
 			risk: above the link rate, delay grows
@@ -27,7 +27,8 @@ var reversePath = Rule{
 			$ uci commit sqm
 			$ service sqm restart
 			risk: above the link rate, delay grows
-		any: use a line with a faster reverse direction: TCP needs about 2 % of its rate there
+		any: use a line with a higher rate in the reverse direction: TCP's acknowledgements need about 2 \
+			% of the goodput
 	`,
 	Check: func(o *Observation) Candidate {
 		died := o.acksDie()

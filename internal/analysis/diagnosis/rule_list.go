@@ -21,7 +21,7 @@ const (
 var ruleList = Rule{
 	Class: RuleList,
 	Text: `
-		label: the packet filter's rule list takes the CPU time
+		label: matching packets against the rules of the packet filter uses up the CPU
 		means: matching the forwarded packets against all rules takes at least 35 % of the busy \
 			time, as estimated from rule count, packet rate and CPU speed, and a core is saturated
 		linux: accept established connections first; match addresses with a set or map

@@ -9,8 +9,8 @@ var sendBuffer = Rule{
 	ToTester: true,
 	Text: `
 		label: the send buffer is too small
-		means: the send buffer limits TCP for at least 30 % of the time; or the data in flight \
-			fills most of a buffer of 128 KiB or less
+		means: the send buffer limits TCP for at least 30 % of the time; or the send buffer is 128 KiB \
+			or smaller, and the data in flight fills most of it
 		linux: let the sender autotune up to a larger buffer
 			$ sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'
 			risk: each connection may use that much memory

@@ -7,10 +7,10 @@ import "slices"
 var shaperBurst = Rule{
 	Class: ShaperBurst,
 	Text: `
-		label: a shaper passes less than its rate
-		means: a queue that is set to a rate always has packets waiting, and passes at most four \
-			fifths of that rate while no core is full
-		linux: raise its burst to what the rate carries in a few milliseconds
+		label: a shaper sends less than its configured rate
+		means: a queue with a configured rate always has packets waiting, but sends at most 80 % of that \
+			rate, and no core is saturated
+		linux: raise the shaper's burst to the bytes that its rate carries in a few milliseconds
 			$ tc -s -d qdisc show dev DEV
 			$ tc -s -d class show dev DEV
 			risk: more packets leave back to back
@@ -24,9 +24,9 @@ var shaperBurst = Rule{
 var shaperCPU = Rule{
 	Class: ShaperCPU,
 	Text: `
-		label: the CPU holds a shaper below its rate
-		means: a queue that is set to a rate always has packets waiting, and passes at most four \
-			fifths of that rate while a core is full
+		label: the CPU is too slow for the shaper's rate
+		means: a queue with a configured rate always has packets waiting, but sends at most 80 % of that \
+			rate, and a core is saturated
 		linux: use a cheaper shaper, such as htb with fq_codel instead of CAKE, or set the rate \
 			to what the CPU sustains
 	`,

@@ -9,10 +9,11 @@ var slowReader = Rule{
 	ToTester: true,
 	Text: `
 		label: the receiving application is slow
-		means: the receive window limits TCP for at least 40 % of the time, and the receiver closes \
-			it at least ten times per second, or its buffer has room for far more than is in flight: \
-			it is full of data that was not read; more so if the rate is even
-		any: make the application read faster: larger reads, its own thread, no work between reads
+		means: the receive window limits TCP for at least 40 % of the time because unread data fills the \
+			receive buffer: the receiver closes the window at least ten times per second, or the buffer \
+			is far larger than the data in flight; a steady rate makes this cause more likely
+		any: make the application read faster: read larger blocks, in a thread of its own, and do no \
+			other work between reads
 	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
 		_, receiver := o.Ends()

@@ -12,8 +12,8 @@ var slowSender = Rule{
 	ToTester: true,
 	Text: `
 		label: the sending application is slow
-		means: a full-rate load had nothing to send for at least 25 % of the time, and its thread did not \
-			wait for a shared core
+		means: a load without a rate limit has nothing to send for at least 25 % of the time, and its \
+			thread does not wait for a shared core
 		any: make the application write faster: larger writes, no work between writes
 	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {

@@ -8,10 +8,10 @@ var smallQueue = Rule{
 	Wasteful: true,
 	Text: `
 		label: a queue is too small
-		means: a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds \
-			little delay; or it throttles, and drops packets while its output stays a fifth below the \
-			configured rate; or it dropped packets when the load started, and the congestion \
-			window has not recovered yet
+		means: queueing adds little delay, and a FIFO drops at least 0.05 % of its packets without \
+			throttling; or it throttles, and drops packets although its output is 20 % below the \
+			configured rate; or it dropped packets when the load started, and the congestion window has \
+			not recovered yet
 		linux: use a longer queue, preferably one with AQM
 			$ tc qdisc replace dev DEV root fq_codel
 			risk: a long FIFO adds delay

@@ -7,8 +7,8 @@ var smallSegments = Rule{
 	Wasteful: true,
 	Text: `
 		label: TCP's segments are small
-		means: a segment holds less than half of what Ethernet carries, and a core that moves them \
-			is full
+		means: TCP's segments are smaller than half of an Ethernet packet, and a core that processes \
+			them is saturated
 		linux: look for what clamps the MSS, and for a small MTU on the way
 			$ nft list ruleset | grep maxseg
 			$ ip link | grep mtu

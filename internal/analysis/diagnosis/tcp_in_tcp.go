@@ -10,9 +10,9 @@ import (
 var tcpInTCP = Rule{
 	Class: TCPInTCP,
 	Text: `
-		label: the tunnel's own TCP loses packets and stalls the traffic inside
-		means: the tunnel runs over TCP, and its end retransmits at least 0.3 % of the segments, \
-			not counting the load's
+		label: losses on the tunnel's own TCP connection stall the traffic inside
+		means: the tunnel runs over TCP, and one of its endpoints retransmits at least 0.3 % of its \
+			segments, not counting the load's retransmissions
 		any: run the tunnel over UDP: OpenVPN's proto udp, or WireGuard
 			risk: some networks let only TCP pass
 			plan: tunnel=openvpn

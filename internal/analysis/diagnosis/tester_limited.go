@@ -16,8 +16,8 @@ var testerLimited = Rule{
 	Quiet: true,
 	Text: `
 		label: the tester is the limit
-		means: the result is within a fifth of what the tester reaches without the router, and the \
-			cores that it shares with the router are not saturated; or it could not send 1 % of the \
+		means: the result is at least 80 % of what the tester reaches without the router, and any cores \
+			that it shares with the router are not saturated; or the tester fails to send 1 % of the \
 			requested rate
 	`,
 	Check: func(o *Observation) Candidate {

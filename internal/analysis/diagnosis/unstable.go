@@ -16,12 +16,12 @@ var unstable = Rule{
 	Quiet: true,
 	Text: `
 		label: the path is unstable
-		means: throughput within the window varies by at least 50 %, or drifts; or the rates of six \
-			or more trials have an interquartile range of at least 27 % of the median; or the idle \
-			path loses at least 7 % of the probes; or probes under load are lost in runs of three or \
-			more with hardly any lost in between, and no data arrives meanwhile; and no other class \
-			has evidence
-		any: measure longer, or stop whatever else comes and goes on the path
+		means: no other cause has evidence, and one of these holds: the throughput varies by at least 50 \
+			% within the window, or drifts; the rates of six or more trials have an interquartile range \
+			of at least 27 % of their median; the idle path loses at least 7 % of the probes; under \
+			load, the path repeatedly stops: three or more consecutive probes are lost while no data \
+			arrives
+		any: measure longer, or stop intermittent traffic on the path
 	`,
 	Check: func(o *Observation) Candidate {
 		j := missing("the consistency of the throughput is not known")
