@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// ReadByCommand reads a file of a machine that accepts only commands, by cat. A missing or unreadable file is
-// an error of package fs.
+// ReadByCommand reads a file with cat, for machines that only execute commands. If the file is missing or
+// unreadable, the error wraps fs.ErrNotExist or fs.ErrPermission.
 func ReadByCommand(ctx context.Context, h Host, path string) ([]byte, error) {
 	b, err := Run(ctx, h, Command{Path: "cat", Args: []string{path}})
 	return b, fileError("open", path, err)
 }
 
-// WriteByCommand writes such a file.
+// WriteByCommand writes a file through a shell, for machines that only execute commands. Errors are as in
+// ReadByCommand.
 func WriteByCommand(ctx context.Context, h Host, path string, data []byte) error {
 	_, err := Run(ctx, h, Command{
 		Path:  "sh",
@@ -24,7 +25,8 @@ func WriteByCommand(ctx context.Context, h Host, path string, data []byte) error
 	return fileError("write", path, err)
 }
 
-// fileError recognises the messages of cat and the shell for a file that is missing or inaccessible.
+// fileError converts error messages of cat and the shell ("No such file", "Permission denied") to an
+// fs.PathError. It returns other errors unchanged.
 func fileError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -44,7 +46,7 @@ func fileError(op, path string, err error) error {
 // Quote quotes a word for the POSIX shell.
 func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// ShellWord returns a word of a command line for pasting, quoted only where a shell requires it.
+// ShellWord returns word for a command line that a user can paste into a shell, quoted only if necessary.
 func ShellWord(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

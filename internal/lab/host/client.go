@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Connect returns the controller's view of an agent at the other end of rwc, which it takes over. One
-// goroutine reads until the connection ends.
+// Connect returns a client for the agent at the other end of rwc. It takes ownership of rwc and starts a
+// goroutine that reads until the connection ends.
 func Connect(rwc io.ReadWriteCloser) Agent {
 	a := newClient(rwc)
 	go a.read()
@@ -35,14 +35,14 @@ func newClient(rwc io.ReadWriteCloser) *client {
 type client struct {
 	link  *link
 	began int64
-	done  chan struct{} // closed once the reader has ended
-	met   chan struct{} // closed once an agent has sent a hello, see ConnectLine
+	done  chan struct{} // closed when the reader has ended
+	met   chan struct{} // closed after the first hello from an agent, see ConnectLine
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
 	next     uint32
 	err      error // why the connection ended
-	node     int64 // start time of the agent that sent the last hello, 0 if none has
+	node     int64 // start time in the agent's latest hello, 0 before the first
 }
 
 func (a *client) read() {
@@ -63,7 +63,7 @@ func (a *client) read() {
 		s := a.sessions[f.session]
 		a.mu.Unlock()
 		if s == nil {
-			continue // from a session that we closed
+			continue // a late frame for a session we closed
 		}
 
 		a.deliver(s, f)
@@ -176,7 +176,7 @@ func (a *client) Invoke(ctx context.Context, verb string, in, out any) error {
 	return err
 }
 
-// drain waits for the end of a session whose messages are no longer wanted.
+// drain discards the remaining messages of s and waits for its end.
 func drain(s Session) error {
 	for {
 		var skipped json.RawMessage
@@ -191,8 +191,8 @@ func drain(s Session) error {
 	}
 }
 
-// Clock relates the clocks by the fastest of several exchanges: the node read its clock within that
-// exchange's round trip, so half of it bounds the error (RFC 5905 §8, without the drift terms).
+// Clock estimates the clock offset from the fastest of several exchanges. The node read its clock within the
+// round trip, so half the round-trip time bounds the error (RFC 5905 §8, without the drift terms).
 func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	return relateClocks(Monotonic, func() (node int64, err error) {
 		err = a.Invoke(ctx, verbClock, struct{}{}, &node)
@@ -200,14 +200,14 @@ func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	})
 }
 
-// relateClocks makes at least five exchanges. A machine that stalls now and then can spoil all of them; then
-// no two of them take about the same time, and it continues until the two fastest do, for a bounded time.
+// relateClocks makes at least five exchanges. Stalls of a machine can delay all of them, so it continues
+// until the two fastest took about the same time, for at most 250 ms.
 func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64,
 	err error) {
 	const (
 		least   = 5
 		patient = int64(250 * time.Millisecond)
-		alike   = int64(50 * time.Microsecond) // and half as much again
+		alike   = int64(50 * time.Microsecond) // in addition to half the bound
 	)
 	begun := now()
 	second := int64(math.MaxInt64)
@@ -240,7 +240,7 @@ func (a *client) Close() error {
 	return err
 }
 
-// Inside returns an agent that this process serves until it is closed or ctx ends.
+// Inside returns an agent served by this process until the agent is closed or ctx ends.
 func Inside(ctx context.Context, handlers map[string]Handler) Agent {
 	near, far := net.Pipe()
 	a := &inside{Agent: Connect(near), served: make(chan error, 1)}
@@ -253,9 +253,9 @@ type inside struct {
 	served chan error
 }
 
-// Close waits until every handler has undone its changes.
+// Close waits until all handlers have undone their changes.
 func (a *inside) Close() error {
 	err := errors.Join(a.Agent.Close(), <-a.served)
-	a.served <- nil // for a second Close
+	a.served <- nil // lets a second Close return
 	return err
 }

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic reads CLOCK_MONOTONIC in nanoseconds, the clock for every time in a trial. Processes of one
+// Monotonic returns CLOCK_MONOTONIC in nanoseconds. All times in a trial use this clock: all processes of a
 // machine share it, even across namespaces.
 func Monotonic() int64 { return origin.at + int64(time.Since(origin.read)) }
 
-// origin relates Go's monotonic clock, which is CLOCK_MONOTONIC with another zero and needs no system call,
-// to CLOCK_MONOTONIC.
+// origin converts readings of Go's monotonic clock to CLOCK_MONOTONIC. The two clocks differ only in their
+// zero, and Go's needs no system call.
 var origin = tie()
 
 type tied struct {
 	read time.Time
-	at   int64 // CLOCK_MONOTONIC at the time read
+	at   int64 // CLOCK_MONOTONIC when time.Now returned read
 }
 
-// tie keeps the reading with the shortest interruption.
+// tie reads both clocks several times and keeps the pair read in the shortest time.
 func tie() (best tied) {
 	least := int64(1) << 62
 	for range 8 {

@@ -8,22 +8,23 @@ import (
 	"net/netip"
 )
 
-// Cookies are what a UDP listener requires from a sender before it sends more than it received: whoever
-// forges a source address never sees them. They are computed from that address and a secret of the
-// listener's, so that no state is kept for senders that never return one (as RFC 4987 §3.6 does for TCP).
+// Cookies computes the cookie that a UDP client must return before the listener sends it more bytes than it
+// received. A client with a forged source address never receives its cookie. Cookies depend only on the
+// address and a secret key, so the listener keeps no state for clients that never return one, as TCP does
+// with SYN cookies (RFC 4987 §3.6).
 type Cookies struct{ key [sha256.Size]byte }
 
-// NewCookies makes the cookies of one listener.
+// NewCookies returns Cookies with a random key.
 func NewCookies() *Cookies {
 	c := &Cookies{}
-	rand.Read(c.key[:]) // never fails, see its documentation
+	rand.Read(c.key[:]) // never returns an error
 	return c
 }
 
-// Of returns the cookie of an address and port; it is never 0, which means none.
+// Of returns the cookie for an address and port. It is never 0, the value for "no cookie".
 func (c *Cookies) Of(from netip.AddrPort) uint64 {
 	m := hmac.New(sha256.New, c.key[:])
-	b, _ := from.MarshalBinary() // never fails
+	b, _ := from.MarshalBinary() // never returns an error
 	m.Write(b)
 	return binary.BigEndian.Uint64(m.Sum(nil)) | 1
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// The wire between controller and agent: frames of a 20-byte header and a payload. Header: "CP", version,
-// kind, session (4 bytes), payload length (4), CRC-32 of the payload (4), CRC-32 of the first 16 header
-// bytes (4); big endian. The double checksum lets a serial line resynchronise.
+// Controller and agent exchange frames. A frame is a 20-byte header and a payload. The header contains, in
+// big-endian order, "CP", the version (1 byte), kind (1), session (4), payload length (4), CRC-32 of the
+// payload (4), and CRC-32 of the first 16 header bytes (4). The header's own checksum lets a receiver on a
+// serial line find the next frame after lost bytes.
 const (
 	protocolVersion = 1
 	headerSize      = 20
@@ -23,14 +24,14 @@ const (
 type frameKind byte
 
 const (
-	frameOpen   frameKind = iota + 1 // controller → node: {verb}; the first data frame follows
+	frameOpen   frameKind = iota + 1 // controller → node: openRequest, followed by the first frameData
 	frameData                        // a JSON value
-	frameSecret                      // raw bytes of a Secret
+	frameSecret                      // the bytes of a Secret
 	frameFinish                      // controller → node: no more input
-	frameClose                       // controller → node: abandon
-	frameEnd                         // node → controller: handler returned nil
+	frameClose                       // controller → node: abandon the session
+	frameEnd                         // node → controller: the handler returned nil
 	frameError                       // node → controller: wireError
-	frameHello                       // both, session 0: when the sender started, see ConnectLine
+	frameHello                       // both directions, session 0: the sender's start time, see ConnectLine
 )
 
 type frame struct {
@@ -49,37 +50,37 @@ type wireError struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// ErrVersion means a frame of a protocol version that this program does not support.
+// ErrVersion reports a frame of an unsupported protocol version.
 var ErrVersion = errors.New("agent protocol version differs")
 
-// ErrUnknownVerb is the typed answer to a verb unknown to the node.
+// ErrUnknownVerb reports that the node has no handler for a verb.
 var ErrUnknownVerb = errors.New("unknown verb")
 
-// ErrNotUndone is the typed answer of a node that could not put back what it changed.
+// ErrNotUndone reports that a node could not restore everything it changed.
 var ErrNotUndone = errors.New("not put back")
 
-// typed lists the errors that keep their type across the connection, by the code of a wireError. The first
-// match counts: a failure to restore outweighs the reason for restoring.
+// typed maps the codes in a wireError to the errors they stand for. The first match wins: a failure to
+// restore matters more than the error that made the handler restore.
 var typed = []struct {
 	code string
 	err  error
 }{
 	{"not-undone", ErrNotUndone}, {"unknown-verb", ErrUnknownVerb}, {"unsupported", ErrUnsupported},
-	{"unreachable", ErrUnreachable}, // for what is behind a gateway
+	{"unreachable", ErrUnreachable}, // a gateway's error for the machine behind it
 }
 
-const codeError = "error" // for any other
+const codeError = "error" // any other error
 
-// RemoteError is an error that happened on the node. It matches ErrUnsupported, ErrUnknownVerb,
-// ErrUnreachable and ErrNotUndone by its code.
+// RemoteError is an error that a node returned. Depending on its code, it matches ErrUnsupported,
+// ErrUnknownVerb, ErrUnreachable or ErrNotUndone.
 type RemoteError struct{ Code, Text, HintText string }
 
 func (e *RemoteError) Error() string { return e.Text }
 
-// Hint returns the next step for the user, if the node knew one.
+// Hint suggests the user's next step, or is empty.
 func (e *RemoteError) Hint() string { return e.HintText }
 
-// Is maps the code to the package's sentinels.
+// Is reports whether target is the error for e's code.
 func (e *RemoteError) Is(target error) bool {
 	for _, t := range typed {
 		if t.code == e.Code {

@@ -1,5 +1,5 @@
-// Package host represents a machine that we command: its files, its processes and its agent sessions. It does
-// not know what is measured or changed there. No other package uses os/exec.
+// Package host starts programs, reads and writes files and opens agent sessions on the machines of a testbed.
+// It contains nothing specific to measurements or settings. No other package imports os/exec.
 package host
 
 import (
@@ -10,25 +10,25 @@ import (
 	"os"
 )
 
-// ErrUnsupported means that something is conclusively impossible on that machine.
+// ErrUnsupported reports that a machine definitely cannot do something, so a retry is pointless.
 var ErrUnsupported = errors.New("unsupported")
 
-// ErrUnreachable means that the machine or its agent does not answer.
+// ErrUnreachable reports that a machine or its agent does not respond.
 var ErrUnreachable = errors.New("unreachable")
 
-// Command is a program to start. Env is added to the environment.
+// Command describes a program to start. Env extends the environment of the host.
 type Command struct {
 	Path  string
-	Args  []string // without the program's name
+	Args  []string // without the program name
 	Env   []string
 	Stdin io.Reader
-	// Files are the program's descriptors from 3 on, and Dir is its working directory. Only a host that is
-	// this machine accepts them.
+	// Files become the program's descriptors 3 and up, and Dir its working directory. Only the local machine
+	// supports them.
 	Files []*os.File
 	Dir   string
 }
 
-// Process is a started command. Wait may be called once; Kill is idempotent and kills the process's whole
+// Process is a started command. Wait may be called once. Kill is idempotent and kills the whole process
 // group.
 type Process interface {
 	Stdout() io.Reader
@@ -37,14 +37,14 @@ type Process interface {
 	Kill() error
 }
 
-// Usage holds a process's resource usage, from wait4(2).
+// Usage is the CPU time of a process, from wait4(2).
 type Usage struct {
 	UserNs   int64 `json:"user_ns"`
 	SystemNs int64 `json:"system_ns"`
 }
 
-// Host is a machine that we command. Implementations are safe for concurrent use. Cancelling ctx kills what
-// Start started.
+// Host is a machine that executes commands. Implementations are safe for concurrent use. Cancelling the ctx
+// of Start kills the process.
 type Host interface {
 	Name() string
 	Start(ctx context.Context, c Command) (Process, error)
@@ -52,30 +52,29 @@ type Host interface {
 	WriteFile(ctx context.Context, path string, data []byte) error
 }
 
-// Agent is the controller's view of a resident agent. It is safe for concurrent use; sessions of one agent
-// are multiplexed over one connection. Verbs are "family/entry", see Verb. Closing the agent ends every
-// session, and thus undoes every effect of a session.
+// Agent is a client of the agent on a node. It is safe for concurrent use, and multiplexes its sessions over
+// one connection. Verb returns the verbs' names. Close ends all sessions, which undoes their changes.
 type Agent interface {
-	// Invoke opens verb with in, and decodes the one answer into out (which may be nil).
+	// Invoke sends in to the handler of verb and decodes its only answer into out, unless out is nil.
 	Invoke(ctx context.Context, verb string, in, out any) error
-	// Open starts a session; in is the first message that the node receives. The session lives until
-	// Finish, Close or the end of the agent, not until ctx ends: ctx bounds only the opening.
+	// Open starts a session; in is the first message that the node receives. ctx bounds only the opening: the
+	// session lives until Finish, Close or the end of the agent.
 	Open(ctx context.Context, verb string, in any) (Session, error)
-	// Clock relates the node's CLOCK_MONOTONIC to ours: node = ours + offset, within ±bound (nanoseconds).
+	// Clock relates the node's CLOCK_MONOTONIC to ours: node = ours + offset, within ±bound, in nanoseconds.
 	Clock(ctx context.Context) (offset, bound int64, err error)
 	Close() error
 }
 
-// Session is one conversation, seen from either end. Send and Recv may be used by one goroutine each. Values
-// are JSON.
+// Session is either end of a conversation between controller and node. Messages are JSON. One goroutine may
+// call Send while another calls Recv.
 //
-// At the controller: Finish announces that no more will be sent; the node drains, sends its results, and Recv
-// returns io.EOF once its handler has returned nil, or the handler's error. Close abandons: the node's
-// context is cancelled and its effects are undone.
+// On the controller, Finish announces the end of input. The node's handler then sends its remaining results
+// and returns; Recv returns io.EOF if it returned nil, or its error. Close abandons the session: the node
+// cancels the handler's context, and the handler undoes its changes.
 //
-// At the node: Recv returns io.EOF after the controller's Finish; after its Close, or when the connection is
-// lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and Close have no effect
-// there: the handler returns instead.
+// On the node, Recv returns io.EOF after the controller's Finish. After the controller's Close, or if the
+// connection is lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and Close do
+// nothing there: a handler ends its session by returning.
 type Session interface {
 	Send(v any) error
 	Recv(v any) error
@@ -83,16 +82,16 @@ type Session interface {
 	Close() error
 }
 
-// SecretSession is implemented by sessions that can carry secrets: only the frame codec reads them.
+// SecretSession is a Session that can also transmit secrets. Only the frame codec reads their bytes.
 type SecretSession interface {
 	SendSecret(s Secret) error
 	RecvSecret() (Secret, error)
 }
 
-// ErrAbandoned is what a node's Recv returns when the controller is gone.
+// ErrAbandoned is returned by Recv on a node after the controller closed the session or disappeared.
 var ErrAbandoned = errors.New("session abandoned by the controller")
 
-// Quiet drops the errors with which a node's session normally ends.
+// Quiet returns nil for the errors with which Recv on a node reports the end of a session, and err otherwise.
 func Quiet(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, ErrAbandoned) {
 		return nil
@@ -100,7 +99,7 @@ func Quiet(err error) error {
 	return err
 }
 
-// Cause removes the wrapping of net's errors, which repeats addresses.
+// Cause returns the error inside a net.OpError, whose text repeats addresses.
 func Cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -108,13 +107,14 @@ func Cause(err error) error {
 	return err
 }
 
-// Handler is the node side of a verb. It must undo its changes and return soon after ctx is cancelled.
+// Handler serves the sessions of one verb on a node. It must undo its changes and return soon after ctx is
+// cancelled.
 type Handler func(ctx context.Context, s Session) error
 
-// Verb joins a family and an entry's name: "traffic/native".
+// Verb returns the verb for an entry of a family, such as "traffic/native".
 func Verb(family, entry string) string { return family + "/" + entry }
 
-// Families of verbs.
+// Verb families.
 const (
 	FamilyKnob    = "knob"
 	FamilyTunnel  = "tunnel"
@@ -123,24 +123,23 @@ const (
 	FamilyCipher  = "cipher"
 )
 
-// Spawn starts this program again in another role, or another program as a child of a lab's process,
-// optionally as the first process of new namespaces. Its standard input and output are a connection to us
-// unless Conn is given.
+// Spawn describes a child process: this program in another role, or another program, optionally as the first
+// process in new namespaces. Without Conn, its standard input and output are pipes to this process.
 type Spawn struct {
-	Program    string     // "" = this one
-	Args       []string   // the role and its arguments
+	Program    string     // "" = this program
+	Args       []string   // role, then its arguments
 	Namespaces uintptr    // CLONE_NEW… flags
-	MapRoot    bool       // with CLONE_NEWUSER: our user is root inside
-	Files      []*os.File // from descriptor 3 on
-	Conn       *os.File   // standard input and output instead of pipes
+	MapRoot    bool       // with CLONE_NEWUSER: maps our user to root
+	Files      []*os.File // descriptors 3 and up
+	Conn       *os.File   // standard input and output, instead of pipes
 	Stderr     *os.File   // nil = ours
 	Dir        string     // working directory; "" = ours
-	Bound      bool       // it is killed as soon as this process ends, for whatever reason
-	Core       int        // the only core that it runs on, 1 = the first; 0 = any
-	As         *User      // user whose rights it has; nil = ours
+	Bound      bool       // kill the child when this process ends, for whatever reason
+	Core       int        // CPU core to run on, counted from 1; 0 = any
+	As         *User      // user and groups to run as; nil = ours
 }
 
-// User is a user, with groups beyond the one of the same number.
+// User identifies a user, whose primary group has the same number. Groups are supplementary groups.
 type User struct {
 	ID     uint32
 	Groups []uint32

@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// A line is a connection that outlives the programs at its ends: a guest's port, a serial line. Reading may
-// begin in the middle of a frame meant for another program, bytes may be lost or changed on the way, and the
-// end of the other program goes unnoticed. So both ends skip everything that is not a whole frame, and send a
-// hello with their start time: a hello with a new time ends the sessions of the previous program.
+// A line is a connection that outlives the programs at its ends, such as a guest's virtio port or a serial
+// line. A program may start reading in the middle of a frame, bytes may be lost or changed, and nothing
+// signals that the other program has ended. So both ends skip bytes until a whole valid frame arrives, and
+// send a hello with their start time. A hello with a new start time ends the sessions of the previous
+// program.
 
-// helloAgain is how long a controller waits for the answer to its hello.
+// helloAgain is the interval at which a controller repeats its hello until an agent answers.
 const helloAgain = 250 * time.Millisecond
 
-// ConnectLine is Connect over a line. It waits as long as ctx lives for an answer from an agent, which may
-// still be booting. On failure it closes rwc.
+// ConnectLine is Connect for a line. Until ctx ends, it waits for an agent, which may still be booting. It
+// closes rwc if it fails.
 //
-// If the line loses a frame, its session waits forever: use a deadline for every request.
+// A session waits forever if the line loses one of its frames: set a deadline for every request.
 func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	a := newClient(&resync{ReadWriteCloser: rwc})
-	// An answer to a previous controller must not be mistaken for one to us.
+	// Use other session numbers than a previous controller, whose late answers may still arrive.
 	a.next = uint32(a.began)
 	go a.read()
 	stop := context.AfterFunc(ctx, func() { rwc.Close() })
@@ -39,7 +40,7 @@ func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	return a, nil
 }
 
-// sayHello sends hellos until one is answered or the connection ends.
+// sayHello repeats a hello until an agent answers or the connection ends.
 func (a *client) sayHello() error {
 	b, err := encode(a.began)
 	if err != nil {
@@ -63,9 +64,10 @@ func (a *client) sayHello() error {
 	}
 }
 
-// heardHello notes a new agent at the other end. The first one serves requests sent before it started; later
-// ones do not know the sessions that the previous one was serving. Sessions opened in between end as well:
-// their owners close them, which makes the new agent drop them.
+// heardHello records the start time of the agent at the other end. If it differs from that of a previous
+// agent, all sessions end: the new agent does not know the previous agent's sessions. This includes sessions
+// opened since the new agent started; when their owners close them, the new agent drops them. The first agent
+// has received all requests sent before it started, so its hello ends nothing.
 func (a *client) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
@@ -91,7 +93,7 @@ func (a *client) heardHello(f frame) {
 	}
 }
 
-// ServeLine is Serve over a line. The sessions of a controller end when another one sends a hello.
+// ServeLine is Serve for a line. A hello of another controller ends the previous controller's sessions.
 func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	s := newServer(&resync{ReadWriteCloser: rwc}, verbs(handlers))
 	s.sayHello()
@@ -100,10 +102,10 @@ func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]
 
 func (s *server) sayHello() {
 	b, _ := encode(s.began)
-	s.link.write(frame{frameHello, 0, b}) // the reader notices a dead link
+	s.link.write(frame{frameHello, 0, b}) // the reader reports a broken link
 }
 
-// heardHello answers a controller.
+// heardHello answers a controller's hello, and first abandons the sessions of a previous controller.
 func (s *server) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Local returns this machine, seen from the namespaces of this process.
+// Local returns the machine that this process runs on, seen from its namespaces.
 func Local() Host { return local{} }
 
 type local struct{}
@@ -29,8 +29,8 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// Start runs the command in a session of its own, so that a Ctrl-C for the controller does not reach it and
-// Kill can end its whole group.
+// Start runs the command in a session of its own, so that Ctrl-C in the controller's terminal does not reach
+// it and Kill can kill its whole process group.
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
@@ -91,7 +91,7 @@ func (p *localProcess) Kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waited {
-		return nil // another process may have the number by now
+		return nil // the process number may have been reused
 	}
 
 	endReading(p.out)
@@ -104,22 +104,22 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
-// drainTime bounds how long the output of a killed process is still read. Another process may hold the pipe
-// open, such as an ssh that carries others' sessions.
+// drainTime bounds how long the output of a killed process is still read. Another process may keep the pipe
+// open, such as an ssh that multiplexes other connections.
 const drainTime = time.Second
 
-// endReading ends the reading of a killed process's output.
+// endReading sets a deadline for reading a killed process's output.
 func endReading(r io.Reader) {
 	if f, ok := r.(interface{ SetReadDeadline(time.Time) error }); ok {
-		_ = f.SetReadDeadline(time.Now().Add(drainTime)) // fails on a closed pipe, whose reading has ended
+		_ = f.SetReadDeadline(time.Now().Add(drainTime)) // fails only for a closed pipe, which nobody reads
 	}
 }
 
-// ExitCode returns the exit code of a process from the error of its Wait; ok is false for any other error.
-// For a process ended by a signal it is 128 plus the signal's number, as in a shell.
+// ExitCode returns the exit code contained in err, an error from Wait, and whether there is one. A process
+// killed by a signal has the code 128 plus the signal number, as in a shell.
 func ExitCode(err error) (code int, ok bool) {
 	var e *exec.ExitError
-	var other interface{ ExitCode() int } // for hosts that are not this machine
+	var other interface{ ExitCode() int } // exit errors of remote hosts
 	switch {
 	case err == nil:
 		return 0, true
@@ -136,24 +136,23 @@ func ExitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// maxOutput bounds the bytes that Run reads of a command's output.
+// maxOutput is the maximum size of a command's output that Run accepts, in bytes.
 const maxOutput = 64 << 20
 
-// bounded reads a process's output, and ends a process that prints more than maxOutput.
+// bounded reads a process's output. It kills a process that prints more than maxOutput.
 func bounded(p Process, r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxOutput+1))
 	if len(b) > maxOutput {
 		err = errors.Join(fmt.Errorf("it prints more than %d MB", maxOutput>>20), p.Kill())
-		_, _ = io.Copy(io.Discard, r) // its output until then
+		_, _ = io.Copy(io.Discard, r) // output printed before the kill
 	}
 	return b, err
 }
 
-// keptErrors is how much of the end of a command's standard error Run keeps, in bytes.
+// keptErrors is the number of bytes that Run keeps from the end of a command's standard error.
 const keptErrors = 4 << 10
 
-// drained reads a process's standard error, keeps its end, and ends a process that prints more than Run
-// reads.
+// drained returns the end of a process's standard error. It kills a process that prints more than maxOutput.
 func drained(p Process) []byte {
 	var end Tail
 	buf := make([]byte, 32<<10)
@@ -165,12 +164,12 @@ func drained(p Process) []byte {
 		}
 
 		if n += got; n > maxOutput {
-			_ = p.Kill() // then the reading ends, too
+			_ = p.Kill() // this ends the reading
 		}
 	}
 }
 
-// named returns the command's program in a few words: the path of a router's command may be a long script.
+// named returns the program's name for errors, shortened: on a router, Path may be a long script.
 func (c Command) named() string {
 	const most = 80
 	if len(c.Path) > most {
@@ -179,8 +178,8 @@ func (c Command) named() string {
 	return c.Path
 }
 
-// Run starts the command, waits for it and returns its standard output, at most 64 MB; the error contains the
-// end of its standard error.
+// Run executes c and returns its standard output, at most 64 MiB. An error includes the end of its standard
+// error.
 func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	p, err := h.Start(ctx, c)
 	if err != nil {
@@ -216,11 +215,11 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	return out, nil
 }
 
-// longestLine is the longest line in bytes that Lines passes on whole.
+// longestLine is the line length at which Lines truncates, in bytes.
 const longestLine = 64 << 10
 
-// Lines passes each line of r to f, without its line ending, until r ends; then done is closed. It passes on
-// only the beginning of a line longer than 64 KiB.
+// Lines calls f for each line of r, without the line ending, until r ends; then it closes done. It truncates
+// lines longer than 64 KiB.
 func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
 	return LongLines(r, longestLine, f)
 }
@@ -251,10 +250,10 @@ func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struc
 	return end
 }
 
-// BootIDFile holds the identifier of a boot of Linux.
+// BootIDFile contains a random identifier of the current boot (random(4)).
 const BootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// BootID identifies this boot of the machine's kernel, "" if unknown.
+// BootID returns the identifier of the kernel's current boot, or "" if unknown.
 func BootID() string {
 	boot, _ := os.ReadFile(BootIDFile)
 	return strings.TrimSpace(string(boot))

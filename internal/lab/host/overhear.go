@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Overhear wraps h and calls keep with up to limit bytes of each command's standard output, and of each file
-// read, as for the command cat; whole reports whether that is everything.
+// Overhear wraps h and calls keep with up to limit bytes of each command's standard output. It reports the
+// files read as output of cat. whole reports whether printed is the complete output.
 func Overhear(h Host, limit int, keep func(c Command, printed []byte, whole bool)) Host {
 	return overheard{h, limit, keep}
 }
@@ -34,7 +34,7 @@ func (o overheard) Start(ctx context.Context, c Command) (Process, error) {
 	return &overheardProcess{Process: p, of: o, command: c}, nil
 }
 
-// overheardProcess is read by one goroutine.
+// overheardProcess records standard output as it is read, by at most one goroutine.
 type overheardProcess struct {
 	Process
 	of      overheard
@@ -45,7 +45,7 @@ type overheardProcess struct {
 
 func (p *overheardProcess) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p) }
 
-// Write records what was read.
+// Write appends b to the record, up to the limit.
 func (p *overheardProcess) Write(b []byte) (int, error) {
 	take := min(len(b), p.of.limit-p.printed.Len())
 	p.cut = p.cut || take < len(b)

@@ -7,19 +7,19 @@ import (
 	"io"
 )
 
-// resync filters a connection over a line, see ConnectLine: reading it yields only whole frames. It skips
-// everything else, and drops a frame with a damaged payload.
+// resync makes a line readable as a connection, see ConnectLine: Read returns only whole frames with valid
+// checksums, and skips everything else.
 type resync struct {
 	io.ReadWriteCloser
 
-	// Only the one reader uses these.
-	buf   []byte // arrived but not checked, after the whole frame
-	whole int    // length of the valid frame at the beginning of buf
-	seen  int    // length of the part of an incomplete frame without another's header
+	// used only by the reader
+	buf   []byte // received bytes: one whole frame, then unchecked bytes
+	whole int    // length of the valid frame at the start of buf
+	seen  int    // length of the part of an incomplete frame that was searched for another header
 	err   error
 }
 
-// readAhead is how many bytes are read from the line at once.
+// readAhead is the maximum number of bytes per read from the line.
 const readAhead = 64 << 10
 
 func (r *resync) Read(p []byte) (int, error) {
@@ -40,7 +40,7 @@ func (r *resync) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads the bytes available on the line.
+// fill reads available bytes from the line into buf.
 func (r *resync) fill() {
 	have := len(r.buf)
 	if cap(r.buf)-have < readAhead {
@@ -54,7 +54,7 @@ func (r *resync) fill() {
 	r.err = err
 }
 
-// seek skips to the next frame and checks it, as far as it has arrived.
+// seek skips to the next frame whose header is valid, and checks its payload once all of it has arrived.
 func (r *resync) seek() {
 	for {
 		at, found := nextHeader(r.buf)
@@ -87,9 +87,9 @@ func (r *resync) skip(n int) {
 	}
 }
 
-// broken reports whether another frame begins within the incomplete one, which then has lost bytes; it skips
-// to that. JSON has no control characters, so no payload of ours looks like a header, and a random secret
-// does so once in 2^56 positions.
+// broken reports whether the incomplete frame at the start of buf contains another frame's header, and skips
+// to that header. The incomplete frame has then lost bytes: JSON has no control characters, so a JSON payload
+// cannot resemble a header, and a random secret does so once in 2^56 positions.
 func (r *resync) broken() bool {
 	from := max(headerSize, r.seen)
 	if from > len(r.buf) {
@@ -106,8 +106,8 @@ func (r *resync) broken() bool {
 	return false
 }
 
-// nextHeader finds the first valid header. If there is none, at is where one may yet begin when more bytes
-// arrive.
+// nextHeader returns the position of the first valid header. If there is none, at is the position where an
+// incomplete one may begin.
 func nextHeader(b []byte) (at int, found bool) {
 	for {
 		i := bytes.IndexByte(b[at:], 'C')

@@ -6,30 +6,31 @@ import (
 	"log/slog"
 )
 
-// Secret is a key or code that must never be printed, logged or stored. Every printing path redacts it; it
-// reaches a node only through SecretSession, and is read only inside Use. The zero value is "no secret".
+// Secret is a key or code that must never be printed, logged or stored. All its formatting methods return a
+// placeholder. SecretSession transmits it to a node, and Use gives access to the bytes. The zero value means
+// "no secret".
 type Secret struct {
-	// The bytes, behind a function: fmt does not call methods of a Secret in an unexported field but prints
-	// its contents, even through a pointer.
+	// bytes is a function because fmt does not call the methods of unexported fields: it would print a byte
+	// slice even through a pointer.
 	bytes func() []byte
 }
 
 const redacted = "[secret]"
 
-// NewSecret draws n random bytes.
+// NewSecret returns a Secret of n random bytes.
 func NewSecret(n int) Secret {
 	b := make([]byte, n)
-	rand.Read(b) // never fails since Go 1.24
+	rand.Read(b) // never returns an error since Go 1.24
 	return SecretFrom(b)
 }
 
-// SecretFrom takes ownership of b.
+// SecretFrom returns a Secret of b, and takes ownership of b.
 func SecretFrom(b []byte) Secret { return Secret{func() []byte { return b }} }
 
 // Empty reports whether there is no secret.
 func (s Secret) Empty() bool { return len(s.read()) == 0 }
 
-// Use passes the bytes to f, which must not keep them.
+// Use calls f with the bytes, which f must not retain.
 func (s Secret) Use(f func(b []byte) error) error { return f(s.read()) }
 
 func (s Secret) read() []byte {
@@ -39,7 +40,7 @@ func (s Secret) read() []byte {
 	return s.bytes()
 }
 
-// Format prints a placeholder for any verb.
+// Format writes a placeholder, whatever the verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 func (Secret) String() string               { return redacted }

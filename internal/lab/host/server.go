@@ -14,15 +14,14 @@ import (
 
 const verbClock = "clock"
 
-// Serve is the node's end of Connect: it runs a handler for each session that the controller opens, until the
-// connection ends or ctx is cancelled. Then every handler's context is cancelled, and Serve returns when all
-// have undone their changes. It returns nil when the controller hung up or ctx ended, and an error for input
-// that it cannot parse.
+// Serve serves a controller on rwc: it runs a handler for each session until the connection ends or ctx is
+// cancelled. It then cancels the handlers' contexts and waits until all handlers have undone their changes.
+// It returns nil if the controller closed the connection or ctx ended, and an error for invalid input.
 func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	return newServer(rwc, verbs(handlers)).serve(ctx)
 }
 
-// verbs returns a function that finds a handler by its verb; nil means that it is unknown.
+// verbs returns a function that looks up the handler of a verb, nil if there is none.
 func verbs(handlers map[string]Handler) func(verb string) Handler {
 	return func(verb string) Handler {
 		if verb == verbClock {
@@ -41,7 +40,7 @@ func (s *server) serve(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { s.link.rwc.Close() })()
 	err := s.read(ctx)
-	told := ctx.Err() != nil // before we cancel it ourselves
+	told := ctx.Err() != nil // checked before our own cancel
 	cancel()
 	s.abandonAll()
 	s.running.Wait()
@@ -53,8 +52,9 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// hungUp distinguishes a controller that is gone from a damaged connection. A reset means that it died with
-// our answers unread, a deadline that it stopped sending.
+// hungUp reports whether err means that the controller is gone, rather than that the connection is damaged. A
+// reset means that the controller died without reading our answers, an exceeded deadline that it stopped
+// sending.
 func hungUp(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
@@ -67,18 +67,18 @@ type serving struct {
 
 type server struct {
 	link    *link
-	find    func(verb string) Handler // nil for an unknown one
+	find    func(verb string) Handler // returns nil for an unknown verb
 	began   int64
 	running sync.WaitGroup
 
-	controller int64 // start time of the controller that sent the last hello; used by the reader
+	controller int64 // start time in the last controller's hello; used only by the reader
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
-	open     int // handlers that are running, or have yet to report their end
+	open     int // handlers that are running or whose end is not reported yet
 }
 
-// maxSessions bounds the sessions that one controller may have open; ours open some dozens.
+// maxSessions is the maximum number of sessions per controller. Our controllers open some dozens.
 const maxSessions = 1024
 
 func (s *server) read(ctx context.Context) error {
@@ -97,7 +97,7 @@ func (s *server) read(ctx context.Context) error {
 	}
 }
 
-// handle fails if the other end is not one of our controllers.
+// handle processes a frame. It returns an error if the peer violates the protocol.
 func (s *server) handle(ctx context.Context, f frame) error {
 	switch f.kind {
 	case frameOpen:
@@ -111,7 +111,7 @@ func (s *server) handle(ctx context.Context, f frame) error {
 	v := s.sessions[f.session]
 	s.mu.Unlock()
 	if v == nil {
-		return nil // from a session that has ended
+		return nil // a late frame for a session that has ended
 	}
 
 	switch f.kind {
@@ -176,20 +176,20 @@ func (s *server) begin(ctx context.Context, f frame) error {
 	return nil
 }
 
-// guarded runs a handler so that a panic in it ends its session and nobody else's; its deferred functions
-// have undone its changes.
+// guarded runs a handler. A panic ends only that handler's session; the handler's deferred functions have
+// undone its changes by then.
 func guarded(ctx context.Context, verb string, h Handler, s Session) (err error) {
 	defer func() {
 		fault := recover()
 		if fault != nil {
-			debug.PrintStack() // for debugging
+			debug.PrintStack() // the error lacks the stack
 			err = fmt.Errorf("%s: a fault of the program: %v", verb, fault)
 		}
 	}()
 	return h(ctx, s)
 }
 
-// end reports to the controller how a handler ended, unless the link is lost.
+// end reports a handler's result to the controller. Errors of the link are ignored.
 func (s *server) end(id uint32, err error) {
 	if err == nil {
 		s.link.write(frame{frameEnd, id, nil})
@@ -211,7 +211,7 @@ func (s *server) abandonAll() {
 
 func tellClock(_ context.Context, s Session) error { return s.Send(Monotonic()) }
 
-// Asked returns a handler that receives the first message of its session.
+// Asked returns a handler that decodes the first message of its session and passes it to h.
 func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {
 	return func(ctx context.Context, s Session) error {
 		var q Q
@@ -222,7 +222,7 @@ func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {
 	}
 }
 
-// Answering returns the handler of a verb that answers one question.
+// Answering returns a handler that answers the first message of its session with the result of answer.
 func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handler {
 	return Asked(func(ctx context.Context, s Session, q Q) error {
 		a, err := answer(ctx, q)
@@ -233,8 +233,8 @@ func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handl
 	})
 }
 
-// Vetted makes check inspect the first message of a session before the handler sees it: check returns what
-// the handler receives instead, or why the session is refused.
+// Vetted returns a handler that passes the first message of a session to check before h receives it. check
+// returns a replacement for the message, or an error, which refuses the session.
 func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	return func(ctx context.Context, s Session) error {
 		own, ok := s.(*session)
@@ -262,7 +262,7 @@ func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	}
 }
 
-// AtOnce limits all handlers together to n sessions at a time; further ones are refused.
+// AtOnce returns handlers that together serve at most n sessions at a time and refuse further ones.
 func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 	places := make(chan struct{}, n)
 	out := make(map[string]Handler, len(handlers))
@@ -281,12 +281,11 @@ func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 	return out
 }
 
-// Gateway serves a controller on conn by passing every session that it opens, and its clock exchanges, on to
-// far, so that several controllers share an agent which can be reached by only one connection. It returns
-// when conn ends or ctx is cancelled, which abandons this controller's sessions and nobody else's; far stays
-// open, and undoes in its own time. If far is lost, the controller's sessions end with ErrUnreachable,
-// including those that it opens later; explain, unless nil, rewords that error and every other one of far.
-// Verbs in own are served here instead of by far.
+// Gateway serves a controller on conn by forwarding its sessions and clock exchanges to far, so that several
+// controllers can share an agent with only one connection. Verbs in own are served here instead. Gateway
+// returns when conn ends or ctx is cancelled; this abandons the sessions of this controller only, and far
+// stays open. If far is lost, the controller's present and later sessions end with ErrUnreachable. explain,
+// unless nil, rewords the errors of far.
 func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler,
 	explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {
@@ -304,8 +303,8 @@ func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[st
 	}).serve(ctx)
 }
 
-// Refuse serves a controller on conn by refusing every request with err, until it hangs up or ctx is
-// cancelled.
+// Refuse serves a controller on conn until it disconnects or ctx is cancelled, and answers every request with
+// err.
 func Refuse(ctx context.Context, conn io.ReadWriteCloser, err error) error {
 	return newServer(conn, func(string) Handler {
 		return func(context.Context, Session) error { return err }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// link is one connection with many sessions; it serialises writing.
+// link is a connection shared by many sessions. It serialises writes.
 type link struct {
 	rwc io.ReadWriteCloser
 	wmu sync.Mutex
@@ -27,13 +27,13 @@ func (l *link) write(f frame) error {
 	l.buf = appendFrame(l.buf[:0], f)
 	_, err := l.rwc.Write(l.buf)
 	if cap(l.buf) > 1<<20 {
-		l.buf = nil // do not keep a large buffer permanently
+		l.buf = nil // free an unusually large buffer
 	}
 
 	return inWords(err)
 }
 
-// inWords replaces the various errors of a connection whose other end is gone with a readable one.
+// inWords returns a readable error for the errors that mean "the other end has closed the connection".
 func inWords(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) {
 		return errors.New("connection closed")
@@ -41,21 +41,21 @@ func inWords(err error) error {
 	return err
 }
 
-// inbox is the queue of frames that arrived for one session.
+// inbox queues the frames that arrive for one session.
 type inbox struct {
 	mu     sync.Mutex
 	cond   sync.Cond
 	items  []frame
-	queued int           // bytes of the items, with their overhead
-	all    *atomic.Int64 // the same for all sessions of the connection
-	end    error         // delivered after the items; io.EOF, ErrAbandoned, …
+	queued int           // size of items in bytes, including frameCost for each
+	all    *atomic.Int64 // total over all sessions of the connection
+	end    error         // returned by get after the items: io.EOF, ErrAbandoned, …
 }
 
-// maxQueued bounds what may wait in all inboxes of a connection: several messages of a result, more than any
-// of our readers ever falls behind.
+// maxQueued is the maximum size of all inboxes of a connection, in bytes. A payload of maxPayload fits
+// several times; our readers never fall that far behind.
 const (
 	maxQueued = 8 * maxPayload
-	frameCost = 64 // of the smallest
+	frameCost = 64 // memory overhead of a frame, in bytes
 )
 
 var errFull = fmt.Errorf("connection: more than %d MiB wait to be read", maxQueued>>20)
@@ -66,7 +66,7 @@ func newInbox(all *atomic.Int64) *inbox {
 	return b
 }
 
-// put fails if nobody reads the inbox.
+// put appends f to the inbox. It returns errFull if too much is waiting to be read.
 func (b *inbox) put(f frame) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +74,7 @@ func (b *inbox) put(f frame) error {
 		return nil
 	}
 
-	if b.all.Load()+int64(len(f.payload)+frameCost) > maxQueued { // only one goroutine calls put
+	if b.all.Load()+int64(len(f.payload)+frameCost) > maxQueued { // no race: only one goroutine calls put
 		return errFull
 	}
 
@@ -89,7 +89,7 @@ func (b *inbox) count(n int) {
 	b.all.Add(int64(n))
 }
 
-// finish makes get return err after the queued items; abandon drops the queue.
+// finish makes get return err after the queued frames, or at once if abandon is set, which drops the queue.
 func (b *inbox) finish(err error, abandon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,19 +126,19 @@ func (b *inbox) putBack(f frame) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(b.end, ErrAbandoned) {
-		return // and f is one
+		return // f is dropped with the rest
 	}
 
 	b.items = append([]frame{f}, b.items...)
 	b.count(len(f.payload) + frameCost)
 }
 
-// session is either end of a conversation.
+// session is either end of a Session.
 type session struct {
 	link *link
 	id   uint32
 	in   *inbox
-	// onClose is set at the controller's end: it forgets the session.
+	// onClose removes the session from the client; nil on the node.
 	onClose func()
 	once    sync.Once
 }
@@ -200,15 +200,16 @@ func (s *session) Close() error {
 	}
 
 	s.once.Do(func() {
-		s.link.write(frame{frameClose, s.id, nil}) // a dead link has closed it already
+		s.link.write(frame{frameClose, s.id, nil}) // fails on a broken link, which has ended the session
 		s.in.finish(ErrAbandoned, true)
 		s.onClose()
 	})
 	return nil
 }
 
-// Relay connects a node's session to one that the node itself opened elsewhere, such as in a child process:
-// messages and secrets pass in both directions unread. It returns what the far handler returned.
+// Relay forwards messages and secrets between a node's session near and a session far that the node opened
+// itself, for example to a child process. It does not decode them. It returns the error with which far ended,
+// nil for io.EOF.
 func Relay(near, far Session) error {
 	n, ok1 := near.(*session)
 	f, ok2 := far.(*session)
@@ -217,8 +218,8 @@ func Relay(near, far Session) error {
 	}
 
 	go func() {
-		// Ends with the near session: the server finishes its inbox when the handler, our caller, has
-		// returned.
+		// This goroutine ends with near: the server finishes the inbox of near when our caller, the handler,
+		// returns.
 		for {
 			m, err := n.in.get()
 			switch {
@@ -249,8 +250,8 @@ func Relay(near, far Session) error {
 	}
 }
 
-// Await is Recv that also ends with ctx, with its cause. It then closes the session, which is unusable
-// afterwards: a late answer would be mistaken for the next one.
+// Await is like Recv, but also returns when ctx ends, with its cause. It then closes the session, because a
+// late answer could be mistaken for the next one.
 func Await(ctx context.Context, s Session, v any) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	err := s.Recv(v)
@@ -261,7 +262,7 @@ func Await(ctx context.Context, s Session, v any) error {
 	return err
 }
 
-// Beyond returns a context that ends some time after another.
+// Beyond returns a context that ends when d has passed since the end of ctx.
 func Beyond(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -270,7 +271,7 @@ func Beyond(ctx context.Context, d time.Duration) (context.Context, context.Canc
 	return out, func() { stop(); end(nil) }
 }
 
-// Pause waits for a time, or returns why ctx ended.
+// Pause waits for d, or until ctx ends and returns its cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -7,20 +7,21 @@ import (
 	"slices"
 )
 
-// Settle gives this process a known state, whoever started it. A program calls it first.
+// Settle makes this process independent of the state inherited from its parent: signal of a crash, search
+// path, limits and scheduling class. Call it first in main.
 //
-// A panic of the program, or of Go's runtime, ends it by SIGABRT: the runtime's own exit code, 2, would mean
-// that nothing was touched. Programs are searched only in absolute directories.
+// A crash raises SIGABRT, because the runtime's usual exit code for a panic, 2, means "wrong input, nothing
+// was changed" here. PATH keeps only absolute directories.
 func Settle() {
 	debug.SetTraceback("crash")
 	os.Setenv("PATH", absolute(os.Getenv("PATH")))
 	resetLimits()
 }
 
-// usualPath is where programs are searched if no directory is left.
+// usualPath is the search path if PATH has no absolute directory.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// absolute removes the elements of a search path that depend on the working directory.
+// absolute removes relative directories from a search path.
 func absolute(path string) string {
 	dirs := slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return !filepath.IsAbs(dir) })
 	if len(dirs) == 0 {

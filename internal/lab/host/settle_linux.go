@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resetLimits gives all threads the usual scheduling class, and lifts the soft limits that a caller may have
-// set. What is not permitted stays. Our memory, which holds keys, is neither dumped to disk nor passed to a
-// program: if core_pattern is a pipe, the kernel ignores a limit of 0 but respects 1 (core(5)).
+// resetLimits sets the normal scheduling class for all threads and raises soft resource limits to the hard
+// ones, as far as permitted. It disables core dumps, because our memory contains keys: with a limit of 0, the
+// kernel would still pass the dump to a program if core_pattern is a pipe, but not with 1 (core(5)).
 func resetLimits() {
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
 	for _, limit := range []int{unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS,
@@ -22,11 +22,11 @@ func resetLimits() {
 		}
 	}
 
-	for usualClass() { // a thread created meanwhile has the class of its creator
+	for usualClass() { // repeat: a thread created meanwhile inherits its creator's class
 	}
 }
 
-// usualClass gives each thread the usual scheduling class, and reports whether one had another.
+// usualClass sets SCHED_OTHER for all threads of this process. It reports whether one had another class.
 func usualClass() (changed bool) {
 	const other = 0 // SCHED_OTHER
 	threads, _ := os.ReadDir("/proc/self/task")

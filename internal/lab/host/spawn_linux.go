@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is a process made by Spawn. Reading and writing use its standard output and input; Close hangs up,
-// which makes every role leave, and waits for that.
+// Child is a process started by Spawn. Read and Write use its standard output and input. Close closes its
+// standard input, which makes every role exit, and waits for that.
 type Child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -24,13 +24,12 @@ type Child struct {
 
 	once  sync.Once
 	err   error
-	ended chan struct{} // closed once the process was waited for
+	ended chan struct{} // closed after Wait returned
 }
 
-// Start runs the program, in its own session so that a Ctrl-C at the terminal does not reach it.
+// Start starts the program in a session of its own, so that Ctrl-C in the terminal does not reach it.
 func (s Spawn) Start() (*Child, error) {
-	// The path in /proc is the program that runs now, even if its file was replaced or removed, as "go run"
-	// does.
+	// This path refers to the running program, even if its file was replaced or removed, as by "go run".
 	cmd := exec.Command(cmp.Or(s.Program, "/proc/self/exe"), s.Args...)
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
@@ -77,8 +76,9 @@ func (s Spawn) Start() (*Child, error) {
 	return c, nil
 }
 
-// start starts the child's process. The child is bound to the thread that starts it, and runs on that
-// thread's cores: such a child gets its own thread here, for its whole life.
+// start starts the child's process. Pdeathsig is tied to the thread that starts the child, and the child
+// inherits that thread's CPU affinity. So a child with either gets a thread of its own, which lives as long
+// as the child.
 func (s Spawn) start(c *Child) error {
 	if !s.Bound && s.Core == 0 {
 		return c.cmd.Start()
@@ -86,7 +86,7 @@ func (s Spawn) start(c *Child) error {
 
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
 		if s.Core > 0 {
 			var set unix.CPUSet
 			set.Set(s.Core - 1)
@@ -105,21 +105,21 @@ func (s Spawn) start(c *Child) error {
 	return <-started
 }
 
-// Pid returns the process's number in our PID namespace.
+// Pid returns the process ID in our PID namespace.
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
 
 func (c *Child) Read(b []byte) (int, error) { return c.out.Read(b) }
 
 func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
 
-// HangUp ends only the process's standard input.
+// HangUp closes the process's standard input.
 func (c *Child) HangUp() error { return c.in.Close() }
 
-// patience bounds how long a process may take to undo its changes.
+// patience is the time that a process has to undo its changes before Close kills it.
 const patience = 5 * time.Second
 
-// Close hangs up and waits for the process to leave. A process that does not leave is killed, which is an
-// error.
+// Close closes the process's standard input and waits for it to exit. It kills a process that does not exit
+// in time, and returns an error.
 func (c *Child) Close() error {
 	if c.in != nil {
 		c.in.Close()
@@ -130,7 +130,7 @@ func (c *Child) Close() error {
 	return c.Wait()
 }
 
-// Wait waits for a process that ends by itself, such as one whose Conn hangs up.
+// Wait waits for the process to exit by itself, for example because the other end of its Conn was closed.
 func (c *Child) Wait() error {
 	c.once.Do(func() {
 		c.err = c.cmd.Wait()
@@ -139,11 +139,11 @@ func (c *Child) Wait() error {
 	return c.err
 }
 
-// Kill ends the process, and with it every PID namespace it leads.
+// Kill kills the process and all PID namespaces that it is the first process of.
 func (c *Child) Kill() error {
 	endReading(c.out)
 	if f, ok := c.in.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = f.SetWriteDeadline(time.Now()) // fails on a closed pipe, whose writing has ended
+		_ = f.SetWriteDeadline(time.Now()) // fails only for a closed pipe, which nobody writes
 	}
 
 	err := c.cmd.Process.Kill()

@@ -14,15 +14,14 @@ type Deadlined interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// Steady is a connection that ends when the other end sends nothing for the time Silence, or does not read
-// for the time Unread: it is dead, stopped or unreachable. An idle end sends something regularly, see
-// KeepAlive.
+// Steady is a connection that fails when the peer sends nothing for Silence, or reads nothing for Unread: the
+// peer is then dead, stopped or unreachable. An idle peer must send something regularly, see KeepAlive.
 type Steady struct {
 	Deadlined
 	Silence, Unread time.Duration
 }
 
-// Read fails with os.ErrDeadlineExceeded once the other end counts as dead.
+// Read returns os.ErrDeadlineExceeded if nothing arrives for s.Silence.
 func (s Steady) Read(b []byte) (int, error) {
 	if err := s.SetReadDeadline(time.Now().Add(s.Silence)); err != nil {
 		return 0, err
@@ -37,8 +36,9 @@ func (s Steady) Write(b []byte) (int, error) {
 	return s.Deadlined.Write(b)
 }
 
-// KeepAlive makes the agent at the other end answer regularly, so that neither end falls silent, until ctx
-// ends or the agent is gone. Its errors are reported to the agent's next user.
+// KeepAlive sends a request to the agent at every interval, so that both ends of the connection send
+// regularly. It returns when ctx ends or a request fails. It does not report the error: the agent's next user
+// gets it, too.
 func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -55,12 +55,12 @@ func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 	}
 }
 
-// Within bounds the wait for an answer.
+// Within returns a context that ends with ErrUnreachable after d.
 func Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: no answer within %s", ErrUnreachable, d))
 }
 
-// Answers checks that an agent responds, by one exchange: Clock takes many.
+// Answers checks by one exchange that the agent responds. Clock needs several.
 func Answers(ctx context.Context, a Agent) error {
 	var now int64
 	return a.Invoke(ctx, verbClock, struct{}{}, &now)

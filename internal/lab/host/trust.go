@@ -17,24 +17,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// TrustedDir returns an error if another user can change a directory or one above it, by the rules of sshd:
-// each must belong to this user or root, and nobody else may write there, except in directories with the
-// sticky bit, where everybody may write but remove only their own files; a link there is refused. In the user
-// namespace of a lab the owner of / is root, with a number that other users have, too.
+// TrustedDir returns an error if another user can modify dir or a directory above it, by the rules of sshd:
+// each directory must belong to this user or root, and nobody else may have write permission. Directories
+// with the sticky bit, where others can delete only their own files, are accepted, but not links in them. In
+// a lab's user namespace, the owner of / is root on the machine; its number there is also that of other
+// unmapped users.
 func TrustedDir(dir string) error {
 	_, err := lookAlong(dir, Owned)
 	return err
 }
 
-// OpenTrusted opens a file that contains commands, or is a program. Only this user, root and, for root, the
-// user who called sudo can change or replace it: the returned file is the one that was checked.
+// OpenTrusted opens a program or a file with commands. It returns an error if anyone but this user and root
+// can modify or replace the file; for root, the user who called sudo is also accepted. The checked file is
+// the returned one, so it cannot be replaced in between.
 func OpenTrusted(file string) (*os.File, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err
 	}
 
-	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would wait for a writer
+	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: a pipe would wait for a writer
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +67,10 @@ func OpenTrusted(file string) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// maxTrusted bounds the size of a file that is read whole.
+// maxTrusted is the maximum size of a file for ReadTrusted, in bytes.
 const maxTrusted = 1 << 20
 
-// ReadTrusted reads a file that OpenTrusted opens.
+// ReadTrusted returns the contents of a file that passes the checks of OpenTrusted.
 func ReadTrusted(file string) ([]byte, error) {
 	f, err := OpenTrusted(file)
 	if err != nil {
@@ -83,8 +85,8 @@ func ReadTrusted(file string) ([]byte, error) {
 	return b, err
 }
 
-// TrustedCommand returns an error if others can change a program, which is looked up as a shell does, or a
-// file named by its arguments, such as the script of an interpreter. The error is ErrUnsupported if the
+// TrustedCommand looks up the program words[0] in PATH and checks it as OpenTrusted does, and likewise every
+// argument that is the name of a file, such as an interpreter's script. It returns ErrUnsupported if the
 // program is not installed.
 func TrustedCommand(words []string) error {
 	path, err := exec.LookPath(words[0])
@@ -122,10 +124,10 @@ func TrustedCommand(words []string) error {
 	return nil
 }
 
-// maxPassword bounds the size of a password file, in bytes.
+// maxPassword is the maximum size of a password file, in bytes.
 const maxPassword = 4 << 10
 
-// Password reads the first line of a file that only its owner can read.
+// Password returns the first line of a file. It returns an error if others can read or modify the file.
 func Password(file string) (Secret, error) {
 	f, err := OpenTrusted(file)
 	if err != nil {
@@ -160,8 +162,8 @@ func Password(file string) (Secret, error) {
 	return SecretFrom(line), nil
 }
 
-// TrustedTree returns an error if others can change a directory or anything below it, except what skip
-// selects.
+// TrustedTree returns an error if other users can modify root or anything below it. It ignores entries for
+// which skip returns true.
 func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 	mine := func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) }
 	if _, err := lookAlong(root, mine); err != nil {
@@ -177,7 +179,7 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 			return nil
 		}
 
-		if d.Type()&fs.ModeSymlink != 0 { // its target
+		if d.Type()&fs.ModeSymlink != 0 { // check the link's target
 			_, err := lookAlong(path, mine)
 			return err
 		}
@@ -191,10 +193,11 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 	})
 }
 
-// lookAlong refuses an absolute path with an element that others can change; mine reports that no element
-// belongs to another user. It returns the last existing element, with links resolved.
+// lookAlong walks along an absolute path and returns an error if others can modify one of its elements. mine
+// reports whether an element has an acceptable owner. The result describes the last element that exists, with
+// links resolved.
 func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err error) {
-	shared := false // the element before is a directory open to everybody
+	shared := false // whether everybody can write to the previous element, a directory
 	_, err = Walk(path, func(at string, info fs.FileInfo) error {
 		mode := info.Mode()
 		open := openToOthers(info)
@@ -215,15 +218,16 @@ func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err 
 	return last, err
 }
 
-// openToOthers reports whether the mode lets other users write.
+// openToOthers reports whether the file's mode lets other users write to it.
 func openToOthers(info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
 	owner := info.Sys().(*syscall.Stat_t)
 	return mode&0o002 != 0 || mode&0o020 != 0 && !ownGroup(owner.Uid, owner.Gid)
 }
 
-// ownGroup reports whether a group belongs to its user alone, as in many distributions: it has the user's
-// number or name, and no other member in /etc/group. Groups of a directory service are not considered.
+// ownGroup reports whether a group has the given user as its only member, as in distributions with user
+// private groups: its number or name is the user's, and /etc/group lists no other member. Groups of a
+// directory service are not considered.
 func ownGroup(uid, gid uint32) bool {
 	name := ""
 	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
@@ -245,23 +249,23 @@ func groupOf(groups, user string, uid, gid uint32) bool {
 	return own
 }
 
-// Owned reports whether a file belongs to this user or root.
+// Owned reports whether a file belongs to this user, root or the owner of /.
 func Owned(info fs.FileInfo) bool {
 	owner := info.Sys().(*syscall.Stat_t).Uid
 	return int(owner) == os.Geteuid() || owner == 0 || owner == OwnerOf("/")
 }
 
-// ofCaller reports whether a file belongs to the user who has become root by sudo: the command line is that
-// user's, too.
+// ofCaller reports whether this process runs as root through sudo, and the file belongs to the user who
+// called sudo. That user also wrote the command line.
 func ofCaller(info fs.FileInfo) bool {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	return err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
 }
 
-// Walk calls see for each existing element of an absolute path from the top, including links and their
-// targets, and returns the path reached, with links resolved. It stops at the first error.
+// Walk calls see for each existing element of an absolute path, starting at the root, including links and the
+// elements of their targets. It returns the path with links resolved. It stops at the first error.
 func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
-	const maxLinks = 40 // as the kernel's
+	const maxLinks = 40 // the kernel's limit
 	at := "/"
 	rest := strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -303,7 +307,7 @@ func Walk(path string, see func(at string, info fs.FileInfo) error) (real string
 		}
 
 		if strings.HasPrefix(next, "/proc/") && strings.Contains(to, ":[") && !exists(filepath.Join(at, to)) {
-			at = next // an open file of a process, such as pipe:[1234]
+			at = next // not a path but a process's open file, such as pipe:[1234]
 			continue
 		}
 
@@ -322,7 +326,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// OwnerOf returns root if the owner is unreadable.
+// OwnerOf returns the user ID of a file's owner, or 0 if the file is inaccessible.
 func OwnerOf(path string) uint32 {
 	var info syscall.Stat_t
 	if syscall.Stat(path, &info) != nil {
