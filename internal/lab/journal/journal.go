@@ -1,9 +1,10 @@
-// Package journal records what was changed and how to undo it, so that a machine can be put back after the
-// program was killed. It undoes nothing itself, and no entry holds a secret.
+// Package journal records changes to machines and how to undo them, so that they can be undone after the
+// program was killed. It does not undo anything itself. No entry contains a secret.
 //
-// A journal is a file of lines, each the CRC-32 of its JSON in hexadecimal, a space, and the JSON. The first
-// line identifies its owner and machine. The owner holds an exclusive lock on it from before the file gets
-// its name until the owner dies; others hold only a shared lock, briefly.
+// A journal is a text file. Each line consists of the CRC-32 of a JSON object in hexadecimal, a space, and
+// the object. The first line names the owner and the machine. The owner locks the file exclusively before
+// renaming it to its final name, and holds the lock until it exits. Other processes take only a shared lock,
+// briefly.
 package journal
 
 import (
@@ -34,44 +35,45 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// version of the format. A journal of another version is left to the program that wrote it.
+// version is the version of the format. A journal of another version can only be undone by the program that
+// wrote it.
 const version = 2
 
 // Kinds of an Entry.
 const (
-	KindLab     = "lab"     // a lab was brought up: its holder
-	KindSetting = "setting" // a knob was set: the state before
-	// KindMachines: a lab of real machines was begun; the entry holds their locations. There is nothing to
-	// undo.
+	KindLab     = "lab"     // a lab was started; names its holder
+	KindSetting = "setting" // a knob was set; contains the state before
+	// KindMachines records the locations of a lab's real machines. It has nothing to undo.
 	KindMachines = "machines"
-	// KindGuard: a driver has left a guard on a machine, which undoes settings there until it is dismissed.
+	// KindGuard records a guard, which a driver installs on a machine to undo settings there unless it is
+	// dismissed.
 	KindGuard = "guard"
 )
 
-// Entry is one change. It is written before the change is made.
+// Entry describes one change. It is written before the change is made.
 type Entry struct {
 	Seq    int             `json:"seq"`
 	Kind   string          `json:"kind"`
 	Lab    string          `json:"lab"`
-	Pid    int             `json:"pid,omitempty"`    // holder of a lab
+	Pid    int             `json:"pid,omitempty"`    // a lab's holder
 	Born   uint64          `json:"born,omitempty"`   // start time of that process, in clock ticks since boot
-	Node   string          `json:"node,omitempty"`   // of a setting or guard
-	Driver string          `json:"driver,omitempty"` // that made the setting, "" = an agent
+	Node   string          `json:"node,omitempty"`   // node of a setting or guard
+	Driver string          `json:"driver,omitempty"` // driver that made the setting; "" = an agent
 	Knob   string          `json:"knob,omitempty"`
 	Place  json.RawMessage `json:"place,omitempty"`
-	Before string          `json:"before,omitempty"` // canonical state to apply again
+	Before string          `json:"before,omitempty"` // canonical state to restore
 	After  string          `json:"after,omitempty"`
-	Guard  string          `json:"guard,omitempty"` // its name there
-	// Machines describes a lab of real machines.
+	Guard  string          `json:"guard,omitempty"` // the guard's name on the machine
+	// Machines describes the machines of a KindMachines entry.
 	Machines *record.Machines `json:"machines,omitempty"`
 }
 
-// head is the first line: the journal's owner, machine and boot.
+// head is the first line, which identifies the owner, machine and boot.
 type head struct {
 	Version int    `json:"journal"`
 	Owner   string `json:"owner"`
 	Host    string `json:"host"`
-	Boot    string `json:"boot"`           // the kernel's boot_id, "" if it has none
+	Boot    string `json:"boot"`           // kernel's boot_id, "" if unavailable
 	Labs    string `json:"labs,omitempty"` // runtime directory of the owner's labs
 }
 
@@ -86,10 +88,10 @@ func headOf(owner, labs string) head {
 	return head{version, owner, name, host.BootID(), labs}
 }
 
-// ids matches the names of owners and labs, which become parts of paths.
+// ids matches valid names of owners and labs. They are used as elements of file paths.
 var ids = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-// ValidID reports whether a name can be an owner's or a lab's.
+// ValidID reports whether name is valid for an owner or a lab.
 func ValidID(name string) bool { return ids.MatchString(name) }
 
 // file is a journal open for writing.
@@ -101,12 +103,12 @@ type file struct {
 		Truncate(size int64) error
 		Sync() error
 	}
-	size   int64 // of the complete lines
-	broken error // the file ends in an incomplete line that could not be removed
+	size   int64 // size of the complete lines, in bytes
+	broken error // set if an incomplete last line could not be removed
 }
 
-// write appends a line and returns nil once it is on stable storage. If that is uncertain, because the disk
-// is full or fails, it removes the line again.
+// write appends a line and returns nil once it is on stable storage. If writing fails, for example because
+// the disk is full, write removes the line again.
 func (w *file) write(l line) error {
 	if w.broken != nil {
 		return w.broken
@@ -145,7 +147,8 @@ func encode(l line) ([]byte, error) {
 	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(b), b), nil
 }
 
-// Journal is the open journal of one owner. It is safe for concurrent use. A nil Journal records nothing.
+// Journal is the open journal of one owner. It is safe for concurrent use. A nil *Journal is valid and
+// records nothing.
 type Journal struct {
 	mu   sync.Mutex
 	file file
@@ -153,11 +156,11 @@ type Journal struct {
 	open map[int]bool
 }
 
-// fresh is the prefix of a journal that is not in place yet.
+// fresh is the file name prefix of a journal that is still being created.
 const fresh = ".new-"
 
-// Create starts the journal in dir of an owner who keeps labs in the directory labs, "" if that follows from
-// the user. If it exists already, the error is fs.ErrExist.
+// Create creates the journal of owner in dir. labs is the directory of the owner's labs, or "" for the user's
+// default. The error is fs.ErrExist if the journal exists.
 func Create(dir, owner, labs string) (*Journal, error) {
 	if !ValidID(owner) {
 		return nil, fmt.Errorf("create journal: %q is no name of an owner", owner)
@@ -170,7 +173,7 @@ func Create(dir, owner, labs string) (*Journal, error) {
 	path := filepath.Join(dir, owner+".jsonl")
 	var j *Journal
 	var err error
-	for range 100 { // before it is locked, a restore may consider it abandoned
+	for range 100 { // retry: until the file is locked, a concurrent Sweep may remove it
 		if j, err = create(path, headOf(owner, labs)); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -183,7 +186,7 @@ func Create(dir, owner, labs string) (*Journal, error) {
 	return j, nil
 }
 
-// create writes the head under a temporary name, and renames the file once it is locked and on disk.
+// create writes the head to a temporary file, locks it, and links it to path once it is on disk.
 func create(path string, h head) (j *Journal, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), fresh+h.Owner+"-*") // mode 0600
 	if err != nil {
@@ -194,7 +197,7 @@ func create(path string, h head) (j *Journal, err error) {
 			f.Close()
 		}
 	}()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // others lock it only briefly
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // waits for others' locks, which are brief
 	j = &Journal{file: file{path: path, f: f}, open: map[int]bool{}}
 	if err == nil {
 		err = j.file.write(line{Head: &h})
@@ -220,8 +223,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Add writes e to stable storage and returns its number for Done, which is never 0. Make the change only
-// after Add has returned nil.
+// Add writes e to stable storage and returns its number for Done, which is never 0 except for a nil Journal.
+// Make the change only after Add has returned nil.
 func (j *Journal) Add(e Entry) (int, error) {
 	if j == nil {
 		return 0, nil
@@ -243,7 +246,7 @@ func (j *Journal) Add(e Entry) (int, error) {
 	return e.Seq, nil
 }
 
-// Done records that a change was undone; 0 means one that was not journalled.
+// Done records that change seq was undone. It ignores 0, the number of changes that were not journalled.
 func (j *Journal) Done(seq int) error {
 	if j == nil || seq == 0 {
 		return nil
@@ -255,7 +258,7 @@ func (j *Journal) Done(seq int) error {
 	return j.file.write(line{Undone: seq})
 }
 
-// Close removes the journal if every change was undone. Otherwise it leaves the journal for restore, and
+// Close removes the journal if all changes were undone. Otherwise it keeps the journal for restore and
 // returns an error.
 func (j *Journal) Close() error {
 	j.mu.Lock()
@@ -268,17 +271,17 @@ func (j *Journal) Close() error {
 	return errors.Join(os.Remove(j.file.path), j.file.f.Close())
 }
 
-// Stale is the journal of an owner that is gone.
+// Stale is the journal of an owner that no longer runs.
 type Stale struct {
 	Owner    string
-	Entries  []Entry // not undone, in the order of undoing: last change first
-	Rebooted bool    // the machine has rebooted since: changes in its kernel are gone
-	Labs     string  // directory of the owner's labs, "" if not recorded
+	Entries  []Entry // entries still to be undone, latest first
+	Rebooted bool    // the machine has rebooted since, which has undone changes to its kernel
+	Labs     string  // directory of the owner's labs, "" for the default
 	file     file
 }
 
-// Lock waits until nobody else restores from the journals in dir, and excludes others until the file is
-// closed. If the directory is missing, the file is nil.
+// Lock locks the journals in dir against concurrent restores until the returned file is closed. It waits for
+// the lock as long as ctx lives. If dir does not exist, the file is nil.
 func Lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := openOwn(dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -307,10 +310,10 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 	}
 }
 
-// Living lists the owners in dir that are alive.
+// Living returns the owners of journals in dir that are running.
 func Living(dir string) (living []string, err error) {
 	err = each(dir, func(owner, _ string) error {
-		if Lives(dir, owner) { // restore reports journals that are damaged
+		if Lives(dir, owner) { // damaged journals are reported by restore
 			living = append(living, owner)
 		}
 		return nil
@@ -318,7 +321,7 @@ func Living(dir string) (living []string, err error) {
 	return living, err
 }
 
-// Lives reports whether an owner is alive.
+// Lives reports whether an owner is running.
 func Lives(dir, owner string) bool {
 	f, err := openOwn(filepath.Join(dir, owner+".jsonl"), unix.O_RDONLY)
 	if err != nil {
@@ -328,10 +331,10 @@ func Lives(dir, owner string) bool {
 	return locked(f)
 }
 
-// FindStale returns the journals in dir whose owners are gone, and the names of the living owners. It ignores
-// an incomplete last line, as left by a kill: that change was never made. A journal with any other fault
-// causes an error, beside which the others are still returned. It considers only owners selected by wanted,
-// nil = all. The caller must hold Lock to undo the entries.
+// FindStale returns the journals in dir whose owners no longer run, and the names of the running owners. It
+// considers only owners for which wanted returns true, or all if wanted is nil. It ignores an incomplete last
+// line, which a kill leaves: that change was never made. Any other damage in a journal is reported in err;
+// the other journals are still returned. To undo entries, the caller must hold Lock.
 func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, living []string, err error) {
 	var faults []error
 	err = each(dir, func(owner, path string) error {
@@ -341,7 +344,7 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 
 		s, lives, err := read(owner, path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // removed in the meantime
 		case err != nil:
 			faults = append(faults, check.WithHint(fmt.Errorf("read journal %s: %w; nothing in it was undone",
 				path, err), "a run's lab ends with it, what is set in a lab that stays up "+
@@ -357,7 +360,7 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 	return stale, living, errors.Join(append(faults, err)...)
 }
 
-// each calls f for every journal in dir.
+// each calls f for each journal in dir.
 func each(dir string, f func(owner, path string) error) error {
 	d, err := openOwn(dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -385,8 +388,8 @@ func each(dir string, f func(owner, path string) error) error {
 	return nil
 }
 
-// openOwn opens a file or directory that belongs to this user alone: it refuses a link, files that others may
-// write to, and files on which a reader would wait.
+// openOwn opens a file or directory of this user. It refuses links, files that others can write to, and
+// special files, which could block a reader.
 func openOwn(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -418,7 +421,7 @@ func openOwn(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// locked reports whether an owner holds the file. Closing the file releases the lock that this takes.
+// locked reports whether an owner holds the file's lock. If not, f holds a shared lock until it is closed.
 func locked(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil }
 
 func read(owner, path string) (s *Stale, lives bool, err error) {
@@ -434,7 +437,7 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 
 	_, gone := os.Lstat(path)
 	if err == nil && !lives {
-		err = gone // its owner removed it while it was opened here
+		err = gone // its owner removed it after it was opened here
 	}
 
 	if err != nil || lives {
@@ -472,12 +475,12 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 	return s, false, nil
 }
 
-// maxLine bounds the length of a line.
+// maxLine is the maximum length of a line, in bytes.
 const maxLine = 1 << 20
 
-// parse reads a journal: its head, the entries not undone, last first, and the size of its complete lines. An
-// entry for machines stays as long as another entry on them is not undone. It refuses everything that Create,
-// Add and Done do not write.
+// parse reads a journal and returns its head, the entries not undone (latest first), and the size of its
+// complete lines. A KindMachines entry remains as long as its lab has another entry to undo. parse returns an
+// error for anything that Create, Add and Done do not write.
 func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	in := bufio.NewReaderSize(from, maxLine)
 	open := map[int]Entry{}
@@ -532,7 +535,7 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 			if is {
 				ended[l.Undone] = e
 				delete(open, l.Undone)
-			} else if _, is := ended[l.Undone]; !is { // the end of machines may be recorded twice
+			} else if _, is := ended[l.Undone]; !is { // the end of a KindMachines entry may be recorded twice
 				err = fmt.Errorf("change %d was undone that was not made", l.Undone)
 			}
 		}
@@ -545,7 +548,7 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	}
 }
 
-// parseLine reads one line, which has exactly one part.
+// parseLine parses a line. It must contain exactly one of head, entry and undone.
 func parseLine(b []byte) (line, error) {
 	sum, text, ok := bytes.Cut(b, []byte(" "))
 	if !ok || !bytes.Equal(sum, fmt.Appendf(nil, "%08x", crc32.ChecksumIEEE(text))) {
@@ -573,7 +576,8 @@ func parseLine(b []byte) (line, error) {
 	return l, nil
 }
 
-// check refuses an entry that would lead outside the labs' own directories, or contains nothing to undo.
+// check returns an error if the entry names a path outside the labs' directories, or lacks what undoing it
+// requires.
 func (e Entry) check() error {
 	nothing := e.Node+e.Driver+e.Knob+e.Before+e.After+e.Guard == "" && len(e.Place) == 0
 	process := e.Pid != 0 || e.Born != 0
@@ -594,25 +598,25 @@ func (e Entry) check() error {
 	return fmt.Errorf("change %d is no %s that could be undone", e.Seq, cmp.Or(e.Kind, "change"))
 }
 
-// Done records that a change was undone, so that another attempt leaves it alone.
+// Done records that change seq was undone, so that later attempts skip it.
 func (s *Stale) Done(seq int) error { return s.file.write(line{Undone: seq}) }
 
-// Path returns the journal's file.
+// Path returns the path of the journal's file.
 func (s *Stale) Path() string { return s.file.path }
 
-// Remove deletes the journal after everything in it was undone.
+// Remove deletes the journal. Call it after all its changes were undone.
 func (s *Stale) Remove() error { return errors.Join(os.Remove(s.file.path), s.file.f.Close()) }
 
-// Release leaves the journal for a later attempt.
+// Release closes the journal and keeps it for a later attempt.
 func (s *Stale) Release() error { return s.file.f.Close() }
 
-// Sweep removes journals from dir that never got their names because their owners were killed.
+// Sweep removes journals in dir that were left incomplete when their creators were killed.
 func Sweep(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, fresh+"*"))
 	for _, path := range left {
 		f, openErr := openOwn(path, unix.O_RDONLY)
 		if openErr != nil {
-			continue // in place by now, or not ours
+			continue // renamed in the meantime, or not ours
 		}
 
 		if !locked(f) {
