@@ -13,12 +13,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// A code consists of 130 random bits in Crockford's alphabet, which has no letters that look alike, and ten
-// check bits: 28 characters in groups of four.
+// A code consists of 130 random bits and 10 check bits, as 28 characters in groups of four. Crockford's
+// alphabet has no letters that look like digits.
 const (
-	codeBytes  = 17 // the last one holds two bits
-	codeLetter = 26 // characters that carry the bits
-	checkSize  = 2  // characters of the check
+	codeBytes  = 17 // the last byte has two bits
+	codeLetter = 26 // characters for the random bits
+	checkSize  = 2  // check characters
 	codeGroup  = 4
 )
 
@@ -26,22 +26,22 @@ const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 func letters() *base32.Encoding { return base32.NewEncoding(alphabet).WithPadding(base32.NoPadding) }
 
-// ErrCode means that a text is not a code, or was mistyped.
+// ErrCode reports that a text is not a code, or was mistyped.
 var ErrCode = errors.New("not a code")
 
-// NewCode draws a code. Its bytes are the random ones, see Text.
+// NewCode returns a random code as bytes. Text formats it.
 func NewCode() host.Secret {
 	b := make([]byte, codeBytes)
-	rand.Read(b) // never fails since Go 1.24
+	rand.Read(b) // never returns an error since Go 1.24
 	b[codeBytes-1] &= 0xc0
 	return host.SecretFrom(b)
 }
 
-// Text returns the code as people type it: the only place where it leaves its type, for its creator's screen
-// or file.
+// Text returns the code as users type it. Use it only to show the code to its creator: the result is a plain
+// string, no longer a Secret.
 func Text(code host.Secret) string {
 	var text string
-	_ = code.Use(func(b []byte) error { // never fails by itself
+	_ = code.Use(func(b []byte) error { // the function never fails
 		text = letters().EncodeToString(b)[:codeLetter] + checksum(b)
 		return nil
 	})
@@ -49,14 +49,14 @@ func Text(code host.Secret) string {
 	return string(bytes.Join(groups, []byte("-")))
 }
 
-// checksum is computed over the random bytes.
+// checksum returns the check characters for the random bytes of a code.
 func checksum(b []byte) string {
 	h := sha256.Sum256(append([]byte("chokepoint code "), b...))
 	return letters().EncodeToString(h[:])[:checkSize]
 }
 
-// ParseCode parses what Text wrote, tolerating case, spaces, hyphens, and the letters that Crockford's
-// alphabet lacks because they look like digits. An error never contains part of the text.
+// ParseCode parses the output of Text. It ignores case, spaces and hyphens, and accepts O for 0 and I or L
+// for 1. Errors never contain a part of the text.
 func ParseCode(text string) (host.Secret, error) {
 	plain := strings.Map(func(r rune) rune {
 		switch r {
@@ -75,7 +75,7 @@ func ParseCode(text string) (host.Secret, error) {
 			checkSize)
 	}
 
-	// The last byte is zero beyond its two bits.
+	// "00" fills the last byte, which has only two random bits.
 	b, err := letters().DecodeString(plain[:codeLetter] + "00")
 	if err != nil || len(b) != codeBytes {
 		return host.Secret{}, fmt.Errorf("%w: it has a character that no code has", ErrCode)

@@ -1,6 +1,6 @@
-// Package pair connects two machines before their agents talk: by a one-time code that a person carries over,
-// an encrypted connection, and both ends' proof that they know the code. It does not know labs and measures
-// nothing. No other package uses crypto/tls, which the small agent does not include.
+// Package pair establishes an authenticated and encrypted connection between two machines, before their
+// agents talk. Both ends prove that they know a one-time code, which a person carries from one to the other.
+// No other package imports crypto/tls, so the small agent does not include it.
 package pair
 
 import (
@@ -25,12 +25,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Inside TLS 1.3, whose certificate is made for the occasion and proves nothing, the controller sends a
-// hello: 15 bytes of name, one of version, and its proof of the code. The peer answers with a verdict of one
-// byte, and its own proof or, to refuse, a text with a length of two bytes. A proof is the HMAC-SHA256, keyed
-// by the code, of the role and of what TLS exports for this connection alone (RFC 8446 §7.5; RFC 9266 uses it
-// likewise). So it is useless on another connection, and a man in the middle has no valid proof for either of
-// his two connections.
+// The controller opens a TLS 1.3 connection, whose self-signed certificate authenticates nothing, and sends a
+// hello: 15 bytes of name, 1 byte of version, and its proof of the code. The peer answers with a verdict of 1
+// byte, followed by its own proof or, if it refuses, by a reason with a 2-byte length. A proof is the
+// HMAC-SHA256, keyed by the code, of the sender's role and of keying material that TLS exports for this
+// connection only (RFC 8446 §7.5; RFC 9266 uses it in the same way). A proof is therefore invalid on any
+// other connection, and a man in the middle cannot forward it between its two connections.
 const (
 	magic     = "chokepoint-pair"
 	version   = 2
@@ -45,7 +45,7 @@ type role string
 const (
 	controller role = "controller"
 	peer       role = "peer"
-	data       role = "data" // owner of the key of a run's data sockets
+	data       role = "data" // role for the key of a run's data sockets
 )
 
 type verdict byte
@@ -57,7 +57,7 @@ const (
 	otherVersion
 )
 
-// proof returns a role's proof of the code for one connection.
+// proof returns the proof of the code for a connection and role.
 func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	state := c.ConnectionState()
 	bound, err := state.ExportKeyingMaterial(binding, nil, sha256.Size)
@@ -86,7 +86,7 @@ func (h hello) bytes() []byte { return append(append([]byte(magic), h.version), 
 
 var errProtocol = errors.New("does not speak the pair protocol")
 
-// parseHello parses a whole hello.
+// parseHello parses a complete hello.
 func parseHello(b []byte) (hello, error) {
 	if len(b) != helloSize || !bytes.HasPrefix(b, []byte(magic)) {
 		return hello{}, errProtocol
@@ -94,11 +94,11 @@ func parseHello(b []byte) (hello, error) {
 	return hello{b[len(magic)], bytes.Clone(b[len(magic)+1:])}, nil
 }
 
-// answer is the peer's answer to it.
+// answer is the peer's answer to a hello.
 type answer struct {
 	verdict verdict
-	proof   []byte // if it accepts
-	reason  string // if it refuses
+	proof   []byte // if accepted
+	reason  string // if refused
 }
 
 func (a answer) bytes() []byte {
@@ -111,7 +111,7 @@ func (a answer) bytes() []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(reason))), reason...)
 }
 
-// readAnswer reads an answer, which is not trusted yet.
+// readAnswer reads an answer from a peer that is not authenticated yet.
 func readAnswer(r io.Reader) (answer, error) {
 	var err error
 	read := func(n int) []byte {
@@ -137,7 +137,8 @@ func readAnswer(r io.Reader) (answer, error) {
 	return a, nil
 }
 
-// printable keeps an unauthenticated client's text from controlling a terminal.
+// printable replaces unprintable characters, because text from an unauthenticated peer could contain terminal
+// control sequences.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -147,16 +148,16 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Silence bounds how long either end may send nothing before the other considers it dead: an idle end sends
-// something regularly, see host.KeepAlive.
+// Silence is the time without received data after which either end considers the other dead. An idle end
+// sends something regularly, see host.KeepAlive.
 const Silence = 45 * time.Second
 
-const unread = 30 * time.Second // how long sent data may wait to be read
+const unread = 30 * time.Second // time limit for the other end to read sent data
 
-// watched makes the kernel detect that the other machine is gone.
+// watched enables TCP keep-alives, so that the kernel detects that the other machine is gone.
 func watched(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
-		// otherwise Silence detects it later
+		// Without keep-alives, Silence detects it later.
 		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{
 			Enable:   true,
 			Idle:     10 * time.Second,
@@ -166,15 +167,15 @@ func watched(c net.Conn) {
 	}
 }
 
-// certificate makes a self-signed certificate for one listener: TLS requires one, but the code proves
-// identity.
+// certificate returns a self-signed certificate for one listener. TLS requires a certificate, but only the
+// code authenticates.
 func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a key for the connection: %w", err)
 	}
 
-	// Always valid: the clocks of two machines need not agree.
+	// Valid for all times, because the clocks of the two machines may differ.
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotBefore:    time.Unix(0, 0),

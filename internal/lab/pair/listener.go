@@ -18,11 +18,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Bounds on what unauthenticated clients can use: how many may be pending at once, in total and from one
-// prefix, and for how long. A client that failed keeps its place for a while, so that repeated attempts do
-// not take CPU time needed by a run. While no run is served, a client that finds no place takes another's:
-// the longest waiting one of its own prefix if that has its share, else of the prefix with the most. Thus
-// unauthenticated clients that hold on to their places keep no controller out.
+// These limits bound the resources of unauthenticated clients: the number of pending connections, in total
+// and per prefix, and their duration. The place of a client that failed stays occupied for restTime, so that
+// repeated attempts do not take CPU time from a run. While no run is being served, a new client without a
+// free place evicts another: the oldest of its own prefix if that prefix has used its share, else the oldest
+// of the prefix with the most connections. So unauthenticated clients that keep connections open cannot lock
+// out a controller.
 const (
 	maxPending     = 64
 	maxPendingEach = 8
@@ -32,44 +33,44 @@ const (
 
 const forEver = 100 * 365 * 24 * time.Hour
 
-// errEvicted means that a connection was dropped in favour of another.
+// errEvicted reports that a connection was dropped in favour of another.
 var errEvicted = errors.New("too many have proved nothing; another took the place")
 
-// pending is a connection whose client is proving that it knows the code, or recently failed to.
+// pending is a connection whose client has not proved yet that it knows the code, or has failed to.
 type pending struct {
 	prefix netip.Prefix
-	drop   context.CancelCauseFunc // ends it
+	drop   context.CancelCauseFunc // closes the connection
 }
 
-// prefixOf returns the smallest prefix that one machine or site has: an address, or 64 bits of IPv6, in which
-// each machine can have any number of addresses (RFC 4291 §2.5.4).
+// prefixOf returns the smallest prefix that identifies a machine or site: an IPv4 address, or the first 64
+// bits of an IPv6 address, because a machine can use any address in its /64 (RFC 4291 §2.5.4).
 func prefixOf(a netip.Addr) netip.Prefix {
-	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // for the zero address of tests' pipes: the zero prefix
+	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // for the zero address (tests' pipes), the zero prefix
 	return prefix
 }
 
-// ErrIdle means that a listener closed because no controller came.
+// ErrIdle reports that a listener closed because no controller connected.
 var ErrIdle = errors.New("nobody came")
 
-// Listener admits controllers that know the code, one at a time.
+// Listener accepts controllers that prove the code, and serves one at a time.
 type Listener struct {
 	Code host.Secret
-	Idle time.Duration // closes after this time without a visit; 0 = never
-	Once bool          // closes after the first visit
-	// Tell is called, by one goroutine at a time, for each controller that came, was refused or left; nil:
-	// not called.
+	Idle time.Duration // time without a visit before Serve returns ErrIdle; 0 = unlimited
+	Once bool          // Serve returns after the first visit
+	// Tell, if not nil, is called when a controller has connected, was refused, or has left. Calls do not
+	// overlap.
 	Tell func(from netip.AddrPort, what string)
 
-	prove time.Duration // proveTime, or shorter in tests
+	prove time.Duration // proveTime, shorter in tests
 
 	told    sync.Mutex
 	mu      sync.Mutex
 	waiting []*pending // in order of arrival
-	inside  string     // whom it serves, "" = nobody
+	inside  string     // address of the controller being served, "" = none
 }
 
-// Serve admits controllers until ctx ends or no controller comes, and returns when all have left; serve runs
-// for the length of a visit. It closes ln.
+// Serve accepts controllers on ln, and calls serve for the duration of each visit. It returns when ctx ends,
+// after Idle without a visit, or after the first visit with Once, once all clients are gone. It closes ln.
 func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context,
 	v *Visit) error) error {
 	cert, err := certificate()
@@ -106,7 +107,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("wait for a run: %w", err)
-		case err != nil: // too many files, or a client that left while connecting
+		case err != nil: // out of file descriptors, or the client has already left
 			_ = host.Pause(ctx, 50*time.Millisecond)
 			continue
 		}
@@ -144,8 +145,8 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 	}
 }
 
-// refused reports a client that did not prove the code, and keeps its place blocked unless another client
-// took it.
+// refused reports a client that did not prove the code. It keeps the client's place occupied for restTime,
+// unless another client evicts it.
 func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrPort, why error) {
 	switch ended := context.Cause(proving); {
 	case ended == nil:
@@ -158,7 +159,7 @@ func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrP
 	d.leave(g)
 }
 
-// host serves the controller inside.
+// host serves a controller that was admitted.
 func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context,
 	v *Visit) error) {
 	d.tell(from, "a run has begun")
@@ -185,7 +186,8 @@ func (d *Listener) tell(from netip.AddrPort, what string) {
 	d.Tell(from, what)
 }
 
-// enter finds a place for a connection, or takes that of another if necessary and permitted.
+// enter registers a pending connection. If no place is free, it evicts another connection if permitted. It
+// reports whether g got a place.
 func (d *Listener) enter(g *pending) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -224,7 +226,7 @@ func (d *Listener) leave(g *pending) {
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *pending) bool { return other == g })
 }
 
-// take reserves the only place inside.
+// take reserves the listener for one controller. If another has it, take returns that controller's address.
 func (d *Listener) take(who string) (by string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -242,7 +244,8 @@ func (d *Listener) free() {
 	d.inside = ""
 }
 
-// admit lets a client prove the code within its time. With an error, no new client is inside.
+// admit waits for a client to prove the code, for at most proveTime. If it returns an error, the listener is
+// not reserved.
 func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
 	limit := cmp.Or(d.prove, proveTime)
 	if err := raw.SetDeadline(time.Now().Add(limit)); err != nil {
@@ -266,7 +269,7 @@ func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) 
 	}
 
 	refuse := func(v verdict, reason string) (*Visit, error) {
-		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes()) // refused whether it receives this or not
+		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes()) // refused even if this does not arrive
 		_ = c.Close()
 		return nil, errors.New(reason)
 	}
@@ -311,7 +314,7 @@ func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	return visit(c, raw, d.Code)
 }
 
-// impatient rewords the errors of clients that are not controllers.
+// impatient returns a readable error for what clients other than controllers do.
 func impatient(err error, limit time.Duration) error {
 	var alert tls.RecordHeaderError
 	switch {
