@@ -14,18 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// arches maps the output of uname -m to the architectures of agents. It leaves out the byte order of MIPS.
+// arches maps the output of uname -m to the agent's architecture. MIPS is missing, because uname does not
+// report its byte order.
 var arches = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
 	"armv5tel": "arm", "armv6l": "arm", "armv7l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
 
-// Linux is the System of a machine on which an agent has all its abilities.
+// Linux is Facts.System of a Linux machine, the only system where the agent has all functions.
 const Linux = "Linux"
 
-// systems maps the output of uname -s to the prefix of an agent's architecture.
+// systems maps the output of uname -s to the prefix of the agent's architecture.
 var systems = map[string]string{Linux: "", "FreeBSD": "freebsd-", "Darwin": "darwin-"}
 
-// AgentArch returns the architecture of the agent for the machine, such as arm64, or freebsd-arm64 if it does
-// not run Linux; an error explains why there is none.
+// AgentArch returns the architecture of the agent for the machine, such as "arm64", with the system as a
+// prefix unless it is Linux, such as "freebsd-arm64". It returns host.ErrUnsupported if there is no agent for
+// the machine.
 func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	before, known := systems[c.System]
 	arch := arches[c.Arch]
@@ -36,7 +38,7 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: there is no agent for %s on %s", host.ErrUnsupported, c.System, c.Arch)
 	}
 
-	// The byte after "\177ELF" and the class is the byte order (elf(5), EI_DATA).
+	// In an ELF file, the byte at offset 5 is the byte order (elf(5), EI_DATA).
 	order, err := c.Run(ctx, "hexdump -s 5 -n 1 -e '1/1 \"%d\"' /bin/sh 2>/dev/null || "+
 		"od -An -tu1 -j5 -N1 /bin/sh\n")
 	if err != nil {
@@ -50,13 +52,13 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	return "mips", nil
 }
 
-// places lists where the agent may be installed: first places in memory, which is larger than storage on a
-// router.
+// places lists the directories where the agent may be installed. Those usually in memory come first: on a
+// router, memory is larger than storage.
 const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 
-// StartAgent installs a program there and starts it as an agent in a role, with the role's arguments, as root
-// if possible. In that role it removes its own file. The error is host.ErrUnsupported if the machine cannot
-// run our programs.
+// StartAgent copies a program to the machine and starts it as an agent in a role, with the role's arguments,
+// as root if possible. The agent removes its own file. The error is host.ErrUnsupported if the machine cannot
+// run the program.
 func (c *Connection) StartAgent(ctx context.Context, program string, role ...string) (host.Agent, error) {
 	at, err := c.put(ctx, program)
 	if err != nil {
@@ -88,8 +90,8 @@ func (c *Connection) StartAgent(ctx context.Context, program string, role ...str
 	return a, nil
 }
 
-// place is a directory of ours from which the machine runs a program. A shell there removes it as soon as
-// nobody holds it any more, for whatever reason.
+// place is a directory that was created to run a program from. A shell on the machine removes it when its
+// standard input ends, for whatever reason.
 type place struct {
 	dir    string
 	number int // index in places
@@ -98,10 +100,10 @@ type place struct {
 
 func (p place) file() string { return p.dir + "/agent" }
 
-// leave has the directory removed.
-func (p place) leave() { _ = p.shell.Close() } // the connection is gone, and so is what depended on it
+// leave makes the shell remove the directory.
+func (p place) leave() { _ = p.shell.Close() } // an error means the connection is lost
 
-// findPlace makes a directory in the first place where a program can run, after those skipped.
+// findPlace creates a directory in the first of places after number skipped from which a program can be run.
 func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
@@ -145,14 +147,14 @@ exit 0
 var errNoPlace = fmt.Errorf("%w: no folder of the machine takes a program that can be run",
 	host.ErrUnsupported)
 
-// ownFolder reports whether findPlace may have made a directory: other names are not put into commands.
+// ownFolder reports whether dir is a valid output of findPlace, so that it is safe to use in a command.
 func ownFolder(dir string) bool {
 	return strings.HasPrefix(dir, "/") && strings.HasPrefix(path.Base(dir), "chokepoint-") &&
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
-// lost returns an error if the connection is gone. If so, a program that did not run proves nothing about the
-// machine.
+// lost returns an error if the connection is gone. In that case, a program's failure does not mean that the
+// machine cannot run it.
 func (c *Connection) lost(ctx context.Context) error {
 	_, err := c.Run(ctx, "exit 0\n")
 	switch {
@@ -164,7 +166,7 @@ func (c *Connection) lost(ctx context.Context) error {
 	return nil
 }
 
-// put copies the program to the first place that accepts and runs it.
+// put copies the program to the first of places where the machine can store and run it.
 func (c *Connection) put(ctx context.Context, program string) (place, error) {
 	f, err := os.Open(program)
 	if err != nil {

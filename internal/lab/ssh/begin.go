@@ -10,11 +10,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// begins is a line before the output of commands, if the login shell prints something of its own, from a
-// .bashrc that does not check for an interactive shell.
+// begins marks the start of a command's output if the login shell prints something first, as a .bashrc does
+// that does not check for an interactive shell.
 const begins = "chokepoint-begins"
 
-// marked returns a command line that prints that line first if necessary.
+// marked returns a command line that prints begins before its output, if necessary.
 func (c *Connection) marked(line string) string {
 	if !c.prints {
 		return line
@@ -22,7 +22,7 @@ func (c *Connection) marked(line string) string {
 	return "echo; echo " + begins + "; " + line
 }
 
-// own returns a command's output, without that of the login shell.
+// own returns a reader of a command's output that skips what the login shell prints.
 func (c *Connection) own(r io.Reader) io.Reader {
 	if !c.prints {
 		return r
@@ -30,7 +30,7 @@ func (c *Connection) own(r io.Reader) io.Reader {
 	return &afterBegin{from: bufio.NewReader(r)}
 }
 
-// afterBegin reads what follows the line. It skips at most maxHello before that.
+// afterBegin reads what follows begins. It fails if more than maxHello bytes precede it.
 type afterBegin struct {
 	from    *bufio.Reader
 	begun   bool

@@ -11,12 +11,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// ownConfig is the copy of a configuration that ssh reads.
+// ownConfig is the file name of the copied configuration.
 const ownConfig = "ssh_config"
 
-// CopyConfig copies an ssh configuration to our own directory, so that it stays as it was checked, and
-// returns the copy's path. It returns an error if others can change the configuration or what it includes: it
-// may contain commands. "" is the user's own, which ssh checks itself.
+// CopyConfig copies the ssh configuration in file to dir, so that nobody can change it after the check, and
+// returns the copy's path. It returns an error if others can change file or a file that it includes, because
+// a configuration can contain commands. If file is "", the user's own configuration applies, which ssh checks
+// itself; CopyConfig then does nothing.
 func CopyConfig(file, dir string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -35,10 +36,10 @@ func CopyConfig(file, dir string) (string, error) {
 	return name, os.WriteFile(name, text, 0o600)
 }
 
-// runs lists the keywords of a configuration that are followed by a command or library, see ssh_config(5).
+// runs lists the configuration keywords whose value is a command or library to run (ssh_config(5)).
 var runs = [...]string{"proxycommand", "knownhostscommand", "pkcs11provider", "securitykeyprovider"}
 
-// ConfigCommands returns the lines of a configuration, and of what it includes, that make ssh start programs.
+// ConfigCommands returns the lines of a configuration and its included files that make ssh run programs.
 func ConfigCommands(file string) ([]string, error) {
 	text, err := host.ReadTrusted(file)
 	if err != nil {
@@ -58,10 +59,10 @@ func ConfigCommands(file string) ([]string, error) {
 	return commands, err
 }
 
-// maxIncluded bounds the nesting of included configurations, as in ssh (readconf.c, READCONF_MAX_DEPTH).
+// maxIncluded is the maximum nesting depth of includes, as in ssh (readconf.c, READCONF_MAX_DEPTH).
 const maxIncluded = 16
 
-// included returns a configuration followed by what it includes.
+// included returns a configuration followed by the files that it includes.
 func included(text string, depth int) (whole string, err error) {
 	if depth > maxIncluded {
 		return "", fmt.Errorf("it includes others more than %d deep", maxIncluded)
@@ -104,7 +105,7 @@ func included(text string, depth int) (whole string, err error) {
 	return whole, nil
 }
 
-// directive splits a line into its keyword, in lower case, and the rest.
+// directive splits a line into its keyword, in lower case, and the rest of the line.
 func directive(line string) (keyword, rest string) {
 	line = strings.TrimSpace(line)
 	i := strings.IndexAny(line, " \t=")
@@ -117,9 +118,9 @@ func directive(line string) (keyword, rest string) {
 	return strings.ToLower(strings.Trim(line[:i], "\"")), rest
 }
 
-// ofUser returns the path of a file that a user's configuration includes.
+// ofUser resolves the path in an include directive as ssh does for a user's configuration.
 func ofUser(pattern string) string {
-	home, _ := os.UserHomeDir() // then ssh finds nothing there, either
+	home, _ := os.UserHomeDir() // without a home directory, ssh finds no file either
 	if rest, ok := strings.CutPrefix(pattern, "~/"); ok {
 		return filepath.Join(home, rest)
 	}

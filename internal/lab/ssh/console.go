@@ -15,17 +15,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// RouterOS is the System of a machine whose sessions run commands of RouterOS's console, instead of a shell.
+// RouterOS is Facts.System of a machine whose ssh sessions run commands on the RouterOS console, not in a
+// shell.
 const RouterOS = "RouterOS"
 
-// unknownCommand matches that console's answer to a command that it does not have.
+// unknownCommand matches the RouterOS console's error for an unknown command.
 var unknownCommand = regexp.MustCompile(
 	`(bad command name|expected (command name|end of command)|syntax error).*\(line \d+ column \d+\)`)
 
 func onConsole(said string) bool { return unknownCommand.MatchString(said) }
 
-// dialConsole reconnects, without a session of its own: a console session would have to run a command
-// forever. Then it asks the machine for its facts.
+// dialConsole connects again, now without a session: a session on the console would have to run a command all
+// the time. It then asks the machine for its facts.
 func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	master, err := c.start("-MN", "")
 	if err != nil {
@@ -36,13 +37,13 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	c.held = make(chan struct{})
 	go func() {
 		defer close(c.held)
-		_, _ = io.Copy(io.Discard, master) // until it ends
+		_, _ = io.Copy(io.Discard, master) // until it exits
 	}()
 	defer context.AfterFunc(ctx, func() { master.Kill() })()
 	if err = c.awaitSocket(ctx); err == nil {
 		var out string
 		out, err = c.do(ctx, runTime, "/system/resource/print", strings.NewReader(""))
-		if c.Facts = parseResource(out); c.System == RouterOS { // whatever its exit code is
+		if c.Facts = parseResource(out); c.System == RouterOS { // its exit code does not matter
 			return nil
 		}
 
@@ -56,9 +57,9 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	return err
 }
 
-// awaitSocket waits until sessions can share the connection.
+// awaitSocket waits until ssh has created its socket, so that sessions can share the connection.
 func (c *Connection) awaitSocket(ctx context.Context) error {
-	const patience = 30 * time.Second // longer than ConnectTimeout
+	const patience = 30 * time.Second // exceeds ssh's ConnectTimeout
 	for begun := time.Now(); ; {
 		_, err := os.Stat(filepath.Join(c.options.Dir, c.options.Name))
 		if err == nil {
@@ -81,7 +82,8 @@ func (c *Connection) awaitSocket(ctx context.Context) error {
 	}
 }
 
-// parseResource parses the output of /system/resource/print: a line "name: value" for each property.
+// parseResource parses the output of /system/resource/print, which has a line "name: value" for each
+// property.
 func parseResource(text string) (f Facts) {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -97,8 +99,8 @@ func parseResource(text string) (f Facts) {
 	return f
 }
 
-// Commands returns the machine as a host for commands of its own console, each in a session of the
-// connection: a command's path is the line to run, and it has no arguments. It has no files.
+// Commands returns the machine as a host that runs commands on its RouterOS console, each in its own session.
+// Path of a command is the line to execute; Args must be empty. The host has no files.
 func (c *Connection) Commands() host.Host { return consoled{machine{c}} }
 
 type consoled struct{ machine }

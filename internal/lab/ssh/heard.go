@@ -13,29 +13,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Bounds on standard error: how much of its end is kept, and how much may be written.
+// Limits on standard error: the number of bytes kept from its end, and the number accepted.
 const (
 	keptHeard    = 4 << 10
 	heardAtOnce  = 8 << 20
-	heardPerTime = 64 << 10 // per second, for as long as the connection lasts
+	heardPerTime = 64 << 10 // per second while the connection lasts
 )
 
-// Bounds on the output of a command.
+// Limits on a command's standard output, in bytes.
 const (
 	printedAtOnce  = 256 << 20
-	printedPerTime = 4 << 20 // per second, for as long as the command runs
+	printedPerTime = 4 << 20 // per second while the command runs
 )
 
 var errFlood = errors.New("the machine sends more than anything useful would be, and was hung up on")
 
-// allowance bounds how much may be written.
+// allowance limits the number of received bytes to atOnce plus perTime for each second.
 type allowance struct {
 	atOnce, perTime int64
 	since           time.Time
 	came            int64
 }
 
-// exceeded adds n bytes and reports whether that exceeds the allowance.
+// exceeded counts n more bytes and reports whether the limit is exceeded.
 func (a *allowance) exceeded(n int) bool {
 	if a.since.IsZero() {
 		a.since = time.Now()
@@ -45,9 +45,9 @@ func (a *allowance) exceeded(n int) bool {
 	return a.came > a.atOnce+int64(time.Since(a.since).Seconds()*float64(a.perTime))
 }
 
-// heard keeps the end of what processes write into a pipe. It is safe for concurrent use.
+// heard keeps the end of what processes write to a pipe. It is safe for concurrent use.
 type heard struct {
-	out, in *os.File // where we read, and where processes write; nil if they open it themselves
+	out, in *os.File // the pipe's read and write ends; in is nil for a named pipe
 	done    chan struct{}
 
 	mu      sync.Mutex
@@ -56,7 +56,7 @@ type heard struct {
 	flooded bool
 }
 
-// hear starts to read a pipe; flood is called once when more arrives than is allowed.
+// hear starts reading a pipe. It calls flood once if more arrives than allowed.
 func hear(out, in *os.File, flood func()) *heard {
 	h := &heard{
 		out:     out,
@@ -81,7 +81,7 @@ func hear(out, in *os.File, flood func()) *heard {
 	return h
 }
 
-// take reads what is in the pipe, and reports whether that exceeded the allowance for the first time.
+// take reads what is in the pipe, and reports whether this exceeded the allowance for the first time.
 func (h *heard) take(fd int) (flood bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +99,7 @@ func (h *heard) take(fd int) (flood bool) {
 	return flood
 }
 
-// text returns the end of what was written so far, including by processes that have just ended.
+// text returns the end of what was written so far, including what a process wrote just before it exited.
 func (h *heard) text() string {
 	if raw, err := h.out.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { h.take(int(fd)) })
@@ -120,8 +120,8 @@ func (h *heard) close() error {
 	return err
 }
 
-// hearAll starts to read from the connection: ssh's own log, which is a named pipe, and separately what the
-// machine, or a program on the way to it, writes to standard error.
+// hearAll starts reading ssh's own log, from a named pipe, and separately the standard error of ssh, which
+// contains output of the machine and of proxy commands.
 func (c *Connection) hearAll() (err error) {
 	if err := os.Remove(c.logFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -131,7 +131,7 @@ func (c *Connection) hearAll() (err error) {
 		return fmt.Errorf("make %s: %w", c.logFile(), err)
 	}
 
-	// Opened for both, it exists before ssh does, and remains when one side ends.
+	// Open the pipe for reading and writing, so that it does not end when ssh closes it.
 	log, err := os.OpenFile(c.logFile(), os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (c *Connection) hearAll() (err error) {
 	return nil
 }
 
-// hangUp ends the connection at once.
+// hangUp kills the connection.
 func (c *Connection) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *Connection) hangUp() {
 	}
 }
 
-// carry makes a process the one that carries the sessions.
+// carry sets the ssh process that the sessions share.
 func (c *Connection) carry(master *host.Child) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +164,7 @@ func (c *Connection) carry(master *host.Child) {
 	}
 }
 
-// flood returns an error once the connection was ended because too much was written.
+// flood returns an error if the connection was killed because too much was received.
 func (c *Connection) flood() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,11 +175,10 @@ func (c *Connection) flood() error {
 	return nil
 }
 
-// said returns the end of what the machine, or a program on the way to it, wrote to standard error, in one
-// line.
+// said returns the end of standard error, as one line.
 func (c *Connection) said() string { return inOneLine(lastLines(c.machine.text())) }
 
-// words returns the end of ssh's log, and of standard error.
+// words returns the ends of ssh's log and of standard error, as one line.
 func (c *Connection) words() string {
 	own := inOneLine(lastLines(c.log.text()))
 	said := c.said()
@@ -193,7 +192,7 @@ func (c *Connection) words() string {
 	return own + "; on standard error: " + said
 }
 
-// lastLines returns the end of a text, from the beginning of a line if possible.
+// lastLines returns the last 600 bytes of text, or the complete lines in them.
 func lastLines(text string) string {
 	const most = 600
 	if len(text) <= most {
@@ -209,7 +208,7 @@ func lastLines(text string) string {
 	return text
 }
 
-// inOneLine joins lines, without the frame of ssh's gravest warning.
+// inOneLine replaces line breaks by spaces, and removes the "@" frames of ssh's warnings.
 func inOneLine(text string) string {
 	var words []string
 	for word := range strings.FieldsSeq(check.Plain(text)) {

@@ -11,8 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Shell returns the machine as a host for commands, run as root if possible: each is a session of the
-// connection.
+// Shell returns the machine as a host that runs commands, as root if possible, each in its own session.
 func (c *Connection) Shell() host.Host { return machine{c} }
 
 type machine struct{ c *Connection }
@@ -48,7 +47,7 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 	return m.session(ctx, commandLine(words), c.Stdin)
 }
 
-// session runs a command line on the machine.
+// session runs a command line on the machine in a session of its own.
 func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
 	if err := m.c.flood(); err != nil {
 		return nil, err
@@ -66,9 +65,9 @@ func (m machine) session(ctx context.Context, line string, stdin io.Reader) (hos
 	return b, nil
 }
 
-// commandLine joins words so that every login shell reads them alike, even csh, which OPNsense uses for
-// root's commands: there a newline ends quoted words, and "!" refers to an earlier command within them
-// (tcsh(1)). A line with either is written in octal, for the POSIX shell to decode.
+// commandLine joins words to a command line with the same meaning in all login shells, including csh, which
+// OPNsense runs for root. In csh, a newline ends a quoted word, and "!" refers to earlier commands even
+// within quotes (tcsh(1)). A line with either is encoded in octal and decoded by the POSIX shell.
 func commandLine(words []string) string {
 	line := strings.Join(words, " ")
 	if !strings.ContainsAny(line, "!\n") {
@@ -79,7 +78,7 @@ func commandLine(words []string) string {
 	return `exec /bin/sh -c 'eval "$(printf %b "$1")"' sh '` + octal + "'"
 }
 
-// process is a command on the machine. Killing it here sends no signal there, but ends its input and output.
+// process is a command on the machine. Kill closes its input and output but sends it no signal.
 type process struct {
 	host.Process
 	c        *Connection
@@ -89,7 +88,7 @@ type process struct {
 func (p *process) Stdout() io.Reader { return p.out }
 func (p *process) Stderr() io.Reader { return p.err }
 
-// metered is an output of a command. If more is written than is allowed, the connection ends.
+// metered is a command's output. The connection is killed if more arrives than allowed.
 type metered struct {
 	from    io.Reader
 	of      *process
@@ -105,7 +104,7 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sshFailed is ssh's exit code if the connection failed rather than the command.
+// sshFailed is ssh's exit code for a failed connection.
 const sshFailed = 255
 
 func (p *process) Wait() (host.Usage, error) {

@@ -1,6 +1,6 @@
-// Package ssh reaches other machines by the user's own OpenSSH client: with its configuration, agents,
-// hardware keys and jump hosts, over one connection to each machine that all sessions share. It installs
-// chokepoint's agent there and starts it. It does not know labs.
+// Package ssh connects to other machines with the user's OpenSSH client, including its configuration, agents,
+// hardware keys and jump hosts. All sessions with a machine share one connection. The package also installs
+// and starts chokepoint's agent on the machine.
 package ssh
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Scheme marks a machine that is reached by ssh.
+// Scheme is the prefix of machines reached by ssh.
 const Scheme = "ssh://"
 
-// Destination is a machine as named by the user. Host may be a name of the user's ssh configuration.
+// Destination identifies a machine. Host may be an alias from the user's ssh configuration.
 type Destination struct {
 	User string
 	Host string
-	Port int // 0 = that of the configuration
+	Port int // 0 = from the configuration
 }
 
-// Parse parses "ssh://[USER@]HOST[:PORT]". No part of it can be mistaken for an option of ssh, and there is
-// no place for a password: command lines are stored.
+// Parse parses "ssh://[USER@]HOST[:PORT]". It rejects parts that ssh could mistake for an option, and
+// passwords, because command lines are stored.
 func Parse(text string) (d Destination, err error) {
 	rest, ok := strings.CutPrefix(text, Scheme)
 	wrong := func(format string, args ...any) (Destination, error) {
@@ -49,7 +49,7 @@ func Parse(text string) (d Destination, err error) {
 	i := strings.LastIndexByte(rest, '@')
 	if i >= 0 {
 		if d.User, rest = rest[:i], rest[i+1:]; strings.ContainsRune(d.User, ':') {
-			text = Scheme + "USER:…@" + rest // it must not be shown
+			text = Scheme + "USER:…@" + rest // keep the password out of the error
 			return wrong("a password does not belong there; ssh asks its agent, or use a key")
 		}
 
@@ -84,7 +84,7 @@ func Parse(text string) (d Destination, err error) {
 	return d, nil
 }
 
-// wordLike reports whether a text has the form of a user or host.
+// wordLike reports whether text is a plausible user or host name.
 func wordLike(text string) bool {
 	return text != "" && text[0] != '-' && !strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -109,47 +109,47 @@ func (d Destination) String() string {
 	return Scheme + text
 }
 
-// Options determine how machines are reached.
+// Options determine how to connect to a machine.
 type Options struct {
-	Dir       string // ours alone: for the connection's socket and ssh's log
-	Name      string // of the files there
-	Config    string // file instead of the user's configuration, "" = that; only shown to the user
-	Copy      string // copy made by CopyConfig
-	Identity  string // file of the private key, "" = ssh's default
-	Jump      string // machines on the way, as for ssh's option -J; "" = the configuration's
-	AcceptNew bool   // accept and remember the host key of an unknown machine
+	Dir       string // private directory for the connection's socket and ssh's log
+	Name      string // name of the socket; the log adds ".log"
+	Config    string // configuration file, "" = the user's; only shown in hints
+	Copy      string // copy of Config made by CopyConfig
+	Identity  string // private key file, "" = ssh's default
+	Jump      string // jump hosts, as for ssh -J; "" = from the configuration
+	AcceptNew bool   // accept and store the host key of an unknown machine
 }
 
-// Facts holds what a machine reports about itself and the connection.
+// Facts are properties of the machine and of the connection, as reported by the machine.
 type Facts struct {
-	System string // as uname -s: "Linux", "FreeBSD", "Darwin"; or RouterOS
-	Arch   string // as uname -m, or RouterOS's architecture-name
+	System string // as uname -s prints: "Linux", "FreeBSD", "Darwin"; or RouterOS
+	Arch   string // as uname -m prints, or RouterOS's architecture-name
 	Root   bool   // the user is root
-	Sudo   bool   // or can become root without a password
-	// Local is the address at which the machine was reached, Remote ours; invalid if its sshd does not report
-	// them.
+	Sudo   bool   // the user can become root without a password
+	// Local is the machine's address in the connection, Remote is ours. Both are invalid if the machine's
+	// sshd does not report them.
 	Local, Remote netip.Addr
 }
 
-// Connection is a connection to a machine. It is not safe for concurrent use, except Close.
+// Connection is a connection to a machine. Only Close may be called concurrently with other methods.
 type Connection struct {
 	Destination
 	Facts
 
 	options Options
 	master  *host.Child
-	held    chan struct{} // closed when a master without a session has ended; nil with a session
+	held    chan struct{} // closed when a master without a session has exited; otherwise nil
 	prints  bool          // the login shell prints something before each command, see begins
 
 	log     *heard // ssh's own log
-	machine *heard // standard error of the machine, or of a program on the way to it
+	machine *heard // standard error of ssh: output of the machine or a proxy command
 
 	mu      sync.Mutex
-	flooded bool // it was ended because too much was written
+	flooded bool // killed because too much was received
 }
 
-// hello prints the machine's facts and then waits: the connection lasts as long as its input. A login shell's
-// own output precedes the first line.
+// hello is a script that prints the machine's facts and then waits for the end of its input, so that the
+// connection stays open. Output of the login shell may precede its first line.
 const hello = `echo; echo chokepoint-hello
 uname -s; uname -m; id -u
 if sudo -n true >/dev/null 2>&1; then echo sudo; else echo none; fi
@@ -157,11 +157,11 @@ echo "connection $SSH_CONNECTION"; echo chokepoint-ready
 exec cat >/dev/null
 `
 
-// dialTime bounds how long a machine may take from the first packet to its answers.
+// dialTime bounds the time from the first packet to the end of the machine's answers.
 const dialTime = time.Minute
 
-// Dial connects. It does not ask the user anything: instead of a question it returns an error with the next
-// step.
+// Dial connects to a machine. It never prompts the user. Where ssh would prompt, it returns an error with a
+// hint.
 func Dial(ctx context.Context, d Destination, o Options) (*Connection, error) {
 	return dialWithin(ctx, d, o, dialTime)
 }
@@ -222,13 +222,13 @@ func (c *Connection) dial(ctx context.Context) error {
 	return c.explain(err)
 }
 
-// maxHello bounds the output of a login shell.
+// maxHello is the maximum size of the login shell's output, in bytes.
 const maxHello = 256 << 10
 
-// listen reads the answers to hello.
+// listen parses the output of hello.
 func (c *Connection) listen(r *bufio.Reader) error {
 	var lines []string
-	var before strings.Builder // the line with the marker
+	var before strings.Builder // lines before the marker
 	for begun := false; ; {
 		line, err := r.ReadString('\n')
 		if err != nil {
@@ -255,26 +255,26 @@ func (c *Connection) listen(r *bufio.Reader) error {
 		return fmt.Errorf("the machine says %q of itself", strings.Join(lines, " "))
 	}
 
-	c.prints = before.String() != "\n" // it belongs to hello
+	c.prints = before.String() != "\n" // hello prints an empty line itself
 	c.System = lines[0]
 	c.Arch = lines[1]
 	c.Root = lines[2] == "0"
 	c.Sudo = lines[3] == "sudo"
 	f := strings.Fields(lines[4])
-	if len(f) == 5 { // the word, remote address and port, local ones
+	if len(f) == 5 { // "connection", remote address and port, local address and port
 		c.Remote, c.Local = addr(f[1]), addr(f[3])
 	}
 
 	return nil
 }
 
-// addr is invalid if the text is not an address.
+// addr parses an address. It returns the zero Addr for any other text.
 func addr(text string) netip.Addr {
 	a, _ := netip.ParseAddr(text)
 	return a.Unmap().WithZone("")
 }
 
-// byHand returns the command with which the user would connect.
+// byHand returns the ssh command with which the user can connect, for hints.
 func (c *Connection) byHand() string {
 	words := []string{"ssh"}
 	for _, w := range c.way(c.options.Config) {
@@ -283,8 +283,8 @@ func (c *Connection) byHand() string {
 	return strings.Join(words, " ")
 }
 
-// diagnoses are lines of ssh's own log, each complete: a line that is part of another may come from the
-// machine.
+// diagnoses assigns hints to lines in ssh's own log. They match only complete lines, because a part of a line
+// may be text from the machine.
 var diagnoses = []struct {
 	line *regexp.Regexp
 	hint func(c *Connection, said string) string
@@ -319,19 +319,19 @@ var diagnoses = []struct {
 	}},
 }
 
-// quotes matches lines of ssh's log that repeat what the machine has sent. What follows may also come from
-// the machine: ssh writes its newlines unchanged.
+// quotes matches lines in ssh's log that contain text from the machine. All lines after such a line may be
+// forged by the machine, too, because ssh does not escape its newlines.
 var quotes = regexp.MustCompile(
 	`^(Received disconnect from|Unable to negotiate with|Bad remote protocol version|\S+: Permission denied \()`)
 
-// explain adds what to do about ssh's message. It quotes what the machine has written, without relying on it.
+// explain adds ssh's messages and a hint to err. It never chooses the hint by text from the machine.
 func (c *Connection) explain(err error) error {
 	own := c.log.text()
-	if len(own) >= keptHeard { // its beginning is lost, and may have been written by the machine
+	if len(own) >= keptHeard { // the beginning was dropped and may have been text from the machine
 		own = ""
 	}
 
-	var said []string // complete lines from ssh alone
+	var said []string // complete lines written by ssh itself
 	for line := range strings.Lines(own) {
 		line = strings.TrimSpace(line)
 		if said = append(said, line); quotes.MatchString(line) {
@@ -353,20 +353,20 @@ func (c *Connection) explain(err error) error {
 	return err
 }
 
-// The parts of ssh's messages after the name under which it keeps a host key (sshconnect.c, check_host_key):
-// that is the HostKeyAlias or else the HostName, of any machine on the way.
+// Texts that follow a host key's name in ssh's messages (sshconnect.c, check_host_key). The name is the
+// HostKeyAlias or HostName of any machine on the path.
 const (
 	hasChanged = " has changed and you have requested"
 	notKnown   = " and you have requested strict checking"
 )
 
-// keptAs returns the name before one of those, "" if it is not in ssh's log.
+// keptAs returns the word before then in ssh's log, which is a host key's name, or "".
 func keptAs(said, then string) string {
 	end := max(strings.Index(said, then), 0)
 	return said[strings.LastIndexByte(said[:end], ' ')+1 : end]
 }
 
-// forget returns the command that removes a changed key from the file that ssh names.
+// forget returns the ssh-keygen command that removes the changed key from the file that ssh names.
 func forget(said string) string {
 	command := "ssh-keygen -R " + host.Quote(keptAs(said, hasChanged))
 	_, place, _ := strings.Cut(said[max(strings.LastIndex(said, " key in "), 0):], " key in ")
@@ -379,13 +379,13 @@ func forget(said string) string {
 	return command
 }
 
-// The connection ends when the machine has not answered for aliveEvery × aliveTries.
+// The connection ends when the machine has not responded for aliveEvery × aliveTries.
 const (
 	aliveEvery = 5 * time.Second
 	aliveTries = 3
 )
 
-// start starts ssh with a command for the machine. If bound, ssh ends with this program, however that ends.
+// start runs ssh with the option how and a command for the machine. ssh is killed if this program exits.
 func (c *Connection) start(how, command string) (*host.Child, error) {
 	if err := c.flood(); err != nil {
 		return nil, err
@@ -400,15 +400,16 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 	return child, err
 }
 
-// logFile returns the named pipe for ssh's own log.
+// logFile returns the path of the named pipe for ssh's own log.
 func (c *Connection) logFile() string { return filepath.Join(c.options.Dir, c.options.Name+".log") }
 
-// maxSocket bounds the length of a socket's path: systems have room for at least 104 bytes (unix(4),
-// unix(7)), and ssh takes 18 while it makes one.
+// maxSocket is the maximum length of the socket's path, in bytes: systems allow at least 104 (unix(4),
+// unix(7)), and ssh appends up to 18 while it creates the socket.
 const maxSocket = 104 - 18
 
-// args returns ssh's arguments and its working directory: the current one, "", from which relative paths in
-// the user's configuration start, or that of the socket if its path is too long, or would be expanded.
+// args returns ssh's arguments and working directory. The working directory is "", the current one, so that
+// relative paths in the user's configuration work. If the socket's path is too long or contains characters
+// that ssh expands, the working directory is that of the socket.
 func (c *Connection) args(how, command string) (args []string, dir string) {
 	keys := "yes"
 	if c.options.AcceptNew {
@@ -443,8 +444,8 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	return args, dir
 }
 
-// way returns options, with a configuration, and finally the destination, as a user could also type them to
-// connect.
+// way returns the options and the destination that a user would also pass to ssh, with the given
+// configuration.
 func (c *Connection) way(config string) (words []string) {
 	for _, o := range [][2]string{{"-F", config}, {"-i", c.options.Identity},
 		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {
@@ -455,8 +456,8 @@ func (c *Connection) way(config string) (words []string) {
 	return append(words, strings.TrimPrefix(c.User+"@", "@")+c.Host)
 }
 
-// Open starts a command there in a session of the connection. The command must have the same meaning for
-// every login shell, including csh: words, and text in single quotes.
+// Open starts a command on the machine in a session of its own. The command must have the same meaning in all
+// login shells, including csh: use only plain words and text in single quotes.
 func (c *Connection) Open(command string) (*session, error) {
 	child, err := c.start("-oControlMaster=no", c.marked(command))
 	if err != nil {
@@ -465,7 +466,7 @@ func (c *Connection) Open(command string) (*session, error) {
 	return &session{child, c, c.own(child)}, nil
 }
 
-// do runs a command there with an input, and returns its output.
+// do runs a command on the machine with standard input from in, and returns its output.
 func (c *Connection) do(ctx context.Context, within time.Duration, command string, in io.Reader) (string,
 	error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%w: no answer of %s within %s",
@@ -497,27 +498,27 @@ func (c *Connection) do(ctx context.Context, within time.Duration, command strin
 	return string(out), errors.Join(sendErr, readErr)
 }
 
-// Bounds on operations on a machine: a script, and copying a program to it.
+// Time limits for a script, and for copying a program to the machine.
 const (
 	runTime = time.Minute
 	putTime = 10 * time.Minute
 )
 
-// Run runs a script there with the POSIX shell, and returns its output.
+// Run runs a script on the machine with the POSIX shell, and returns its output.
 func (c *Connection) Run(ctx context.Context, script string) (string, error) {
 	return c.do(ctx, runTime, "exec /bin/sh -s", strings.NewReader(script))
 }
 
-// Close ends the connection, and thereby all sessions.
+// Close ends the connection and with it all sessions.
 func (c *Connection) Close() error {
-	if c.held != nil { // it does not end when its input ends
+	if c.held != nil { // closing its input would not end it
 		c.master.Kill()
 		<-c.held
 	}
 
 	err := c.master.Close()
 	_, exited := host.ExitCode(err)
-	if exited { // its input ended, or the network failed
+	if exited { // its input was closed, or the network failed
 		err = nil
 	}
 
