@@ -1,6 +1,6 @@
-// Package agent implements the node's side of every family: it dispatches verbs to the node sides, holds
-// their changes for as long as their sessions live, and gives tunnels and traffic ends processes of their
-// own, so that their CPU time can be measured separately and their garbage collector stalls nobody.
+// Package agent implements the node side: it maps verbs to handlers and keeps changes in effect while their
+// sessions live. Tunnels and traffic endpoints run in child processes, so that their CPU time is measured
+// separately and their garbage collectors do not delay others.
 package agent
 
 import (
@@ -22,17 +22,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Parts holds what a node can do: the node sides of the registry.
+// Parts lists what a node can do: the node sides of the registry.
 type Parts struct {
 	Knobs    []knob.Knob
-	Handlers map[string]host.Handler // served in the agent itself
-	Isolated map[string]host.Handler // each served in a child process
-	Sysctls  knob.Permission         // to set kernel settings; a guest's agent has it by its role
+	Handlers map[string]host.Handler // served by the agent itself
+	Isolated map[string]host.Handler // served by one child process per session
+	Sysctls  knob.Permission         // kernel settings that may be changed; a guest's agent may change all
 }
 
-// Roles are the first argument of the program when it is started as an agent, as an agent's child, as a
-// guest's agent on a line (see host.ConnectLine), as the agent installed on a real machine, and as that one's
-// guard.
+// Roles are the program's first argument when it runs as an agent, as a child of an agent, as the agent of a
+// guest on a line (see host.ConnectLine), as the agent installed on a real machine, or as that agent's guard.
 const (
 	Role        = "agent"
 	ChildRole   = "agent-child"
@@ -41,7 +40,7 @@ const (
 	GuardRole   = "agent-guard"
 )
 
-// Arguments returns the program's arguments for a role, with a permission for kernel settings.
+// Arguments returns the program's arguments for a role and a permission for kernel settings.
 func Arguments(role string, sysctls knob.Permission) []string {
 	if sysctls == "" {
 		return []string{role}
@@ -49,8 +48,8 @@ func Arguments(role string, sysctls knob.Permission) []string {
 	return []string{role, string(sysctls)}
 }
 
-// Started parses what Arguments returned; role is "" where args name none. Arguments never permit everything:
-// that is for a guest's agent.
+// Started parses the result of Arguments. role is "" if args do not start with a role. knob.OfGuest is
+// rejected: it applies only to a guest's agent, which gets it through its role.
 func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	roles := []string{Role, ChildRole, LineRole, MachineRole, GuardRole}
 	if len(args) == 0 || !slices.Contains(roles, args[0]) {
@@ -70,19 +69,19 @@ func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	return args[0], sysctls, nil
 }
 
-// Silence bounds how long the agent of a real machine may hear nothing before it undoes its changes and
-// leaves, and thus how long a change outlives the connection.
+// Silence is the time without messages from the controller after which a real machine's agent undoes its
+// changes and exits. It bounds how long a change outlives the connection.
 const Silence = 45 * time.Second
 
-// unread bounds how long its output may wait for a reader.
+// unread is the time after which a write to the controller fails if nobody reads.
 const unread = 30 * time.Second
 
-// Main serves the parts on a connection until it ends. The child role serves isolated verbs itself; the agent
-// passes them on to a child.
+// Main serves parts on conn until it ends. In ChildRole, it serves isolated verbs itself; in other roles, it
+// starts a child for each.
 //
-// It catches SIGPIPE: otherwise the runtime would kill a program that writes to a broken standard output, and
-// the handlers' changes would outlive their controller. Programs that we start get the default for a caught
-// signal, but not for an ignored one.
+// Main catches SIGPIPE. Otherwise the runtime would end a program that writes to a closed standard output,
+// and the handlers could not undo their changes. SIGPIPE is caught rather than ignored because child programs
+// would inherit the latter.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	var guarded *guard
@@ -109,11 +108,11 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 	return host.Serve(ctx, conn, handlers(role, p, guarded))
 }
 
-// ownFolder is the prefix of an installed agent's directory.
+// ownFolder is the name prefix of the directory of an installed agent.
 const ownFolder = "chokepoint-"
 
-// removeOwnFile removes the running program's file, and its directory if that was made for it: nothing stays
-// on a machine however the program ends.
+// removeOwnFile removes the running program's file and the directory made for it, so that nothing remains on
+// the machine however the program ends. It does nothing if the directory was not made for the program.
 func removeOwnFile() error {
 	file, err := os.Executable()
 	if err != nil || !strings.HasPrefix(filepath.Base(filepath.Dir(file)), ownFolder) {
@@ -122,7 +121,7 @@ func removeOwnFile() error {
 	return errors.Join(os.Remove(file), os.Remove(filepath.Dir(file)))
 }
 
-// Handlers returns all verbs of an agent in a role.
+// Handlers returns the handlers of an agent in a role, by verb.
 func Handlers(role string, p Parts) map[string]host.Handler { return handlers(role, p, nil) }
 
 func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
@@ -132,7 +131,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	free := none
 	machine := new(alone)
 	switch {
-	case role == MachineRole && guarded != nil: // others may reach it, too
+	case role == MachineRole && guarded != nil: // other agents may run on the machine
 		may = guarded.take
 		free = guarded.free
 	case role == MachineRole:
@@ -185,7 +184,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	return handlers
 }
 
-// after wraps a handler so that it serves only if may permits it.
+// after returns a handler that calls h only if may returns nil.
 func after(may func(context.Context) error, h host.Handler) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		if err := may(ctx); err != nil {
@@ -195,20 +194,20 @@ func after(may func(context.Context) error, h host.Handler) host.Handler {
 	}
 }
 
-// asking wraps a function that returns nothing but an error.
+// asking returns a handler that calls f and returns its error.
 func asking(f func(context.Context) error) host.Handler {
 	return host.Answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) {
 		return none, f(ctx)
 	})
 }
 
-// VerbFree fails if another controller has set something on the machine, or is about to.
+// VerbFree returns an error if another controller has changed something on the machine or is about to.
 const VerbFree = "node/free"
 
-// VerbPowerOff ends a guest. Only a guest's agent has it.
+// VerbPowerOff powers off a guest. Only a guest's agent has it.
 const VerbPowerOff = "vm/poweroff"
 
-// powerOff answers before it acts, because it cannot answer afterwards.
+// powerOff answers before it acts, because afterwards it cannot.
 func powerOff(_ context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
@@ -226,7 +225,7 @@ func powerOff(_ context.Context, s host.Session) error {
 	return tell()
 }
 
-// inChild passes a session on to a process of its own.
+// inChild returns a handler that relays each session to a new child process.
 func inChild(verb string) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, first json.RawMessage) error {
 		process, err := host.Spawn{Args: []string{ChildRole}}.Start()
@@ -235,8 +234,8 @@ func inChild(verb string) host.Handler {
 		}
 
 		child := host.Connect(process)
-		defer child.Close() // hangs up: the child undoes its changes and leaves
-		// A child that does not leave by itself must not hold up the agent.
+		defer child.Close() // closes its input: the child undoes its changes and exits
+		// Kill a child that does not exit by itself.
 		defer context.AfterFunc(ctx, func() { child.Close() })()
 		far, err := child.Open(ctx, verb, first)
 		if err != nil {

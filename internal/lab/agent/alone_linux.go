@@ -20,28 +20,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Whoever sets something on a machine announces itself first and then looks for others, so that at most one
-// of two continues. An agent's guard announces itself by an abstract socket of its network namespace, whose
-// name contains this prefix, its process and something random: it vanishes with the process (unix(7)). A
-// driver, which can only leave programs of the machine behind, has a guard with a directory, see package
-// driver, whose script looks for these sockets. Only root's and this user's count: otherwise any user of the
-// machine could keep others off.
+// At most one controller may change settings of a machine at a time. Each announces itself first and then
+// looks for others, so of two that start together at most one continues. An agent or its guard announces
+// itself by an abstract Unix socket in its network namespace, which vanishes with the process (unix(7)). The
+// socket's name is this prefix, the process ID and a random part. A driver can leave only the machine's own
+// programs behind; its guard is a script with a directory (see package driver), and looks for these sockets.
+// Sockets and directories count only if they belong to root or this user, so that other users cannot block a
+// controller.
 const aloneName = "@chokepoint-agent-machine-"
 
-// guardFolders lists where a driver's guard may have its directory.
+// guardFolders lists the directories in which a driver's guard may create its own.
 const guardFolders = "/run /tmp /dev/shm /var/tmp"
 
-// aloneWait is how long to wait for another controller's agent: if its controller was killed, it undoes its
-// changes and leaves.
+// aloneWait is how long to wait for another controller's agent. If its controller was killed, the agent
+// undoes its changes and exits within this time.
 const aloneWait = 3 * time.Second
 
-// alone takes a machine for one controller that sets something there, until this process ends.
+// alone reserves the machine for one controller until this process ends.
 type alone struct {
 	mu   sync.Mutex
 	lock net.Listener
 }
 
-// take takes the machine, unless another controller has.
+// take reserves the machine. It returns errTaken if another controller has it.
 func (a *alone) take(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +66,7 @@ func (a *alone) take(ctx context.Context) error {
 	})
 }
 
-// free reports, by an error, whether another controller has the machine, and takes nothing.
+// free returns errTaken if another controller has reserved the machine. It reserves nothing.
 func (a *alone) free(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,8 +79,8 @@ func (a *alone) free(ctx context.Context) error {
 
 var errTaken = errors.New("another controller has set something on this machine")
 
-// waitAlone retries until the machine is free, for at most aloneWait. Two who try at once pause for different
-// times.
+// waitAlone calls try until it does not return errTaken, for at most aloneWait. Pauses are random, so that
+// two controllers do not collide repeatedly.
 func waitAlone(ctx context.Context, try func() error) error {
 	for end := time.Now().Add(aloneWait); ; {
 		err := try()
@@ -98,7 +99,7 @@ func waitAlone(ctx context.Context, try func() error) error {
 	}
 }
 
-// others finds another controller's agent or guard.
+// others returns errTaken if another controller's agent or guard is on the machine.
 func others(own string) error {
 	const sockets = "/proc/thread-self/net/unix"
 	b, err := os.ReadFile(sockets)
@@ -107,7 +108,7 @@ func others(own string) error {
 	}
 
 	for line := range strings.Lines(string(b)) {
-		// Num RefCount Protocol Flags Type St Inode Path
+		// fields: Num RefCount Protocol Flags Type St Inode Path
 		f := strings.Fields(line)
 		if len(f) != 8 || f[7] == own || !strings.HasPrefix(f[7], aloneName) {
 			continue
@@ -120,12 +121,12 @@ func others(own string) error {
 	}
 
 	net, err := os.Readlink("/proc/thread-self/ns/net")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without network namespaces has only one
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without network namespaces
 		return fmt.Errorf("look for other controllers: %w", err)
 	}
 
 	for _, top := range strings.Fields(guardFolders) {
-		found, _ := filepath.Glob(top + "/chokepoint-guard-*") // the pattern is well-formed
+		found, _ := filepath.Glob(top + "/chokepoint-guard-*") // the pattern is valid
 		for _, dir := range found {
 			if guards(dir, net) {
 				return taken("its guard is " + dir)
@@ -141,7 +142,7 @@ func taken(by string) error {
 		"if that was killed, run chokepoint lab restore where it was started")
 }
 
-// trusted reports whether a file is root's or this user's.
+// trusted reports whether path belongs to root or this user.
 func trusted(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -152,8 +153,8 @@ func trusted(path string) bool {
 	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
 }
 
-// holds reports whether a trusted process owns the socket with that inode. Another user cannot see more of
-// root's process than its kind.
+// holds reports whether process pid, owned by root or this user, has the socket with the given inode open.
+// Without permission to list the process's descriptors, it checks only that the process is an agent's guard.
 func holds(pid, inode string) bool {
 	dir := "/proc/" + pid
 	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {
@@ -175,7 +176,7 @@ func holds(pid, inode string) bool {
 	return false
 }
 
-// guards reports whether a directory belongs to a guard that is at work in a network namespace.
+// guards reports whether dir belongs to a driver's guard that has settings to undo in network namespace net.
 func guards(dir, net string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || !trusted(dir) {

@@ -4,8 +4,8 @@ package agent
 
 import "context"
 
-// alone takes a machine for one controller that sets something there. Nothing is set on systems other than
-// Linux.
+// alone reserves a machine for one controller that changes settings. This system has no settings to change,
+// so it does nothing.
 type alone struct{}
 
 func (*alone) take(context.Context) error { return nil }

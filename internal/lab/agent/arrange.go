@@ -17,36 +17,36 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbArrange arranges a node as a Layout says. Unlike a setting, this outlives its session, and ends with
-// the node.
+// VerbArrange sets up a node according to a Layout. The result outlives the session: it ends with the node.
 const VerbArrange = "lab/arrange"
 
-// Layout describes what one node of a lab must look like, as plain data.
+// Layout describes the configuration of a lab's node.
 type Layout struct {
 	Node   string `json:"node"`
 	Router bool   `json:"router"`
-	// Names maps hardware addresses to names for ports, applied first, where the kernel named the devices.
+	// Names maps hardware addresses to port names, for devices that the kernel named. Devices are renamed
+	// first.
 	Names     map[string]string `json:"names,omitempty"`
 	Ports     []string          `json:"ports"`
 	Addresses []PortAddress     `json:"addresses"`
 	Routes    []Route           `json:"routes"`
-	Sysctls   [][2]string       `json:"sysctls"` // in order; before links come up
-	// Interrupts are the processors that serve the ports' interrupts, such as "0"; "" = the kernel's choice.
+	Sysctls   [][2]string       `json:"sysctls"` // paths and values, in order; written before links come up
+	// Interrupts lists the CPUs for the ports' interrupts, such as "0"; "" = the kernel's choice.
 	Interrupts string `json:"interrupts,omitempty"`
 }
 
-// Arranged holds what the node reports afterwards: the processors that serve each port's interrupts, if any.
+// Arranged reports, by port, the CPUs that serve its interrupts. Ports without interrupts are missing.
 type Arranged struct {
 	Interrupts map[string]string `json:"interrupts,omitempty"`
 }
 
-// PortAddress is an address of a port.
+// PortAddress is an address and the port that has it.
 type PortAddress struct {
 	Port    string       `json:"port"`
 	Address netip.Prefix `json:"address"`
 }
 
-// Route leads to a network through a neighbour on a device.
+// Route is a route to a network by a gateway on a device.
 type Route struct {
 	To  netip.Prefix `json:"to"`
 	Via netip.Addr   `json:"via"`
@@ -62,9 +62,9 @@ func arrange(ctx context.Context, l Layout) (Arranged, error) {
 	return Arranged{pinned}, err
 }
 
-// pin assigns the ports' interrupts as the layout says, and reads that back. The kernel's own choice differs
-// from boot to boot, and with it the machine's forwarding rate. A board that cannot assign them is left
-// alone.
+// pin assigns the ports' interrupts to the CPUs in l.Interrupts and returns the assignment read back.
+// Otherwise the kernel's choice, and with it the machine's forwarding rate, would vary from boot to boot. pin
+// skips ports whose interrupts cannot be assigned.
 func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil
@@ -92,8 +92,7 @@ func pin(l Layout) (map[string]string, error) {
 	return out, nil
 }
 
-// Arrange arranges the namespace of this process as the layout says. What is already as it should be is not
-// an error.
+// Arrange sets up the namespaces of this process according to l. It is idempotent.
 func Arrange(ctx context.Context, l Layout) error {
 	if err := setHostname(l.Node); err != nil {
 		return fmt.Errorf("name the node %s: %w", l.Node, err)
@@ -118,7 +117,7 @@ func Arrange(ctx context.Context, l Layout) error {
 			return err
 		}
 
-		// an ordinary user may not do so
+		// requires root; optional
 		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -139,10 +138,10 @@ func Arrange(ctx context.Context, l Layout) error {
 	return nil
 }
 
-// rename names devices by their hardware addresses. Names may be swapped, so each device with a wrong name
-// first gets a temporary one.
+// rename sets the names of devices, given their hardware addresses. Names may have to be swapped, so devices
+// with a wrong name get a temporary one first.
 func rename(ctx context.Context, names map[string]string) error {
-	aside := map[string]string{} // temporary name → wanted name
+	aside := map[string]string{} // temporary name → final name
 	for i, text := range slices.Sorted(maps.Keys(names)) {
 		mac, err := net.ParseMAC(text)
 		if err != nil {
@@ -175,7 +174,7 @@ func rename(ctx context.Context, names map[string]string) error {
 	return nil
 }
 
-// deviceTime bounds how long a driver may take to find its device after its module was loaded.
+// deviceTime is how long to wait for a device to appear after its driver's module was loaded.
 const deviceTime = 2 * time.Second
 
 func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {

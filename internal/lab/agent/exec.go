@@ -10,15 +10,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// VerbExec runs a command on the node for a human.
+// VerbExec runs a command on the node.
 const VerbExec = "node/exec"
 
-// Exec is the first message: the command. Input follows, until Finish.
+// Exec is the first message of VerbExec. The command's standard input follows as further messages.
 type Exec struct {
 	Args []string `json:"args"`
 }
 
-// ExecOutput holds the node's answer: parts of the output, and finally how the command ended.
+// ExecOutput is a part of the command's output or, in the last message, its exit code.
 type ExecOutput struct {
 	Out  []byte `json:"out,omitempty"`
 	Err  []byte `json:"err,omitempty"`
@@ -53,7 +53,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 	both.Go(func() { pump(p.Stdout(), s, func(b []byte) any { return ExecOutput{Out: b} }) })
 	both.Go(func() { pump(p.Stderr(), s, func(b []byte) any { return ExecOutput{Err: b} }) })
 	both.Wait()
-	feed.Close() // the command needs no more input, on which waiting also waits
+	feed.Close() // the command has closed its outputs; Wait would wait for the input
 	_, err = p.Wait()
 	code, known := host.ExitCode(err)
 	if !known {
@@ -73,8 +73,8 @@ func pump(r io.Reader, s host.Session, wrap func([]byte) any) {
 	}
 }
 
-// NewHost returns an agent's machine as a host for a driver's commands: they go through VerbExec, and files
-// are read and written by cat.
+// NewHost returns the machine of agent a as a host for a driver's commands. It runs commands by VerbExec, and
+// reads and writes files with cat.
 func NewHost(name string, a host.Agent) host.Host { return remote{name, a} }
 
 type remote struct {
@@ -126,13 +126,13 @@ func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error)
 	return p, nil
 }
 
-// remoteProcess is a command that runs in a session.
+// remoteProcess is a command running in a VerbExec session.
 type remoteProcess struct {
 	session   host.Session
 	stop      func() bool
 	out, said *io.PipeReader
 	all       sync.WaitGroup
-	err       error // of read
+	err       error // set by read
 }
 
 func (p *remoteProcess) Stdout() io.Reader { return p.out }
@@ -159,13 +159,13 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 			return exitError(*m.Exit)
 		}
 
-		// The caller does not read, so it does not want the output.
+		// An error means that the caller has stopped reading.
 		_, _ = out.Write(m.Out)
 		_, _ = said.Write(m.Err)
 	}
 }
 
-type exitError int // the exit code of a command that failed; see host.ExitCode
+type exitError int // exit code of a failed command, see host.ExitCode
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 func (e exitError) ExitCode() int { return int(e) }

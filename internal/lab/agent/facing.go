@@ -12,18 +12,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Facing asks a node how it routes packets to some addresses.
+// Facing asks a node for its routes to addresses.
 type Facing struct {
 	To []netip.Addr `json:"to"`
 }
 
-// Faced is a node's answer: the routes in the order asked, without a device where there is none, and the
-// node's own addresses, except loopback and link-local ones.
+// Faced is the node's answer: its routes, in the order of Facing.To, and its own addresses, except loopback
+// and link-local ones. If there is no route, the Way is empty.
 type Faced struct {
 	Ways []kernel.Way `json:"ways"`
 	Own  []netip.Addr `json:"own"`
-	// Machine identifies the node's network stack by the kernel's boot_id and the namespace; "" where the
-	// system has neither.
+	// Machine identifies the node's network stack by the kernel's boot_id and the network namespace; "" if
+	// unavailable.
 	Machine string `json:"machine,omitempty"`
 }
 

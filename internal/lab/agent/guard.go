@@ -10,21 +10,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// guard is a process that holds the settings of a real machine's agent, from the first one on: when the agent
-// is gone, however it ended, the guard puts everything back and leaves. The guard takes the machine for one
-// controller, see alone, so that nobody else gets it before that is done.
+// guard is a child process that makes all settings for the agent of a real machine. When the agent has ended,
+// for whatever reason, the guard undoes the settings and exits. It reserves the machine for one controller
+// (see alone), so no other controller gets the machine before that is done.
 type guard struct {
-	sysctls knob.Permission // permission of the agent
+	sysctls knob.Permission // the agent's permission
 
 	mu      sync.Mutex
-	child   host.Agent // nil: nothing has been set yet
+	child   host.Agent // nil before the first setting
 	process *host.Child
 }
 
-// verbTake is answered by a guard once it has the machine.
+// verbTake makes a guard reserve the machine.
 var verbTake = host.Verb("guard", "take")
 
-// reach starts the process, or restarts it if it has ended.
+// reach returns a connection to the guard's process. It starts the process if it is not running.
 func (x *guard) reach(ctx context.Context) (host.Agent, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -47,7 +47,7 @@ func (x *guard) reach(ctx context.Context) (host.Agent, error) {
 	return x.child, nil
 }
 
-// take makes the guard take the machine, unless another controller has it.
+// take makes the guard reserve the machine. It returns an error if another controller has it.
 func (x *guard) take(ctx context.Context) error {
 	child, err := x.reach(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (x *guard) take(ctx context.Context) error {
 	return child.Invoke(ctx, verbTake, struct{}{}, nil)
 }
 
-// free reports, by an error, whether another controller has the machine, and starts no guard.
+// free returns an error if another controller has reserved the machine. It does not start a guard.
 func (x *guard) free(ctx context.Context) error {
 	x.mu.Lock()
 	child := x.child
@@ -68,7 +68,7 @@ func (x *guard) free(ctx context.Context) error {
 	return child.Invoke(ctx, VerbFree, struct{}{}, nil)
 }
 
-// hold passes the session of a setting on.
+// hold relays a knob session to the guard.
 func (x *guard) hold(ctx context.Context, s host.Session, name string, t KnobRequest) error {
 	child, err := x.reach(ctx)
 	if err != nil {
@@ -89,12 +89,12 @@ func (x *guard) hold(ctx context.Context, s host.Session, name string, t KnobReq
 	return err
 }
 
-// close waits until the guard has put everything back, however long that takes.
+// close waits until the guard has undone all settings, without a time limit.
 func (x *guard) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.child != nil {
-		_ = x.process.HangUp() // the guard has ended then
+		_ = x.process.HangUp() // fails only if the guard has exited
 		_ = x.process.Wait()
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbHold makes a machine hold addresses and routes until the session ends: those that separate the path
-// through a tunnel from the plain one. The node side runs in a process of its own, which releases them when
-// its agent is gone, however that happened.
+// VerbHold adds addresses and routes to a machine until the session ends. They separate the path through a
+// tunnel from the path without it. The handler runs in a child process, which removes them even if the agent
+// was killed.
 const VerbHold = "path/hold"
 
-// Hold lists what to hold. What the machine already has is left alone, then and afterwards.
+// Hold lists addresses and routes to add. Those that the machine already has are neither added nor removed.
 type Hold struct {
 	Addresses []PortAddress `json:"addresses,omitempty"`
 	Routes    []Route       `json:"routes,omitempty"`

@@ -10,26 +10,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// KnobRequest is the first message of a knob session. With Restore set, the state is applied permanently and
-// the session ends: it finishes another session's undoing. Otherwise the node answers with a KnobReply that
-// holds the state it found, waits for the go-ahead (the controller journals meanwhile), applies Want, answers
-// with what it reads back, and restores the place whenever and however the session ends.
+// KnobRequest is the first message of a knob session. The node replies with the state it found, and waits
+// while the controller journals it. On the controller's next message, the node applies Want and replies with
+// the state read back. It restores the state found when the session ends, for whatever reason.
+//
+// With Restore, the node applies Want permanently and the session ends: this undoes a setting that another
+// session could not undo.
 type KnobRequest struct {
 	Place   knob.Place `json:"place"`
 	Want    knob.State `json:"want"`
 	Restore bool       `json:"restore,omitempty"`
-	Check   bool       `json:"check,omitempty"` // only ask whether it is possible
+	Check   bool       `json:"check,omitempty"` // only report whether Want is possible
 }
 
-// KnobReply is the node's answer at each step of a knob session.
+// KnobReply is the node's reply in each step of a knob session.
 type KnobReply struct {
 	State  knob.State    `json:"state"`
 	Answer *check.Answer `json:"answer,omitempty"`
 }
 
-// holdKnob serves a knob. Only the agent of a guest or of a real machine has a kernel of its own to change,
-// and what may be changed was decided when the agent was started, whatever a controller or a journal claims
-// now. may is asked before anything is set. A guard, if there is one, holds the setting.
+// holdKnob returns the handler of a knob. machine reports whether the agent has a kernel of its own, that of
+// a guest or real machine. sysctls was fixed when the agent was started. Both override what a request claims.
+// The handler calls may before it changes anything. If guarded is not nil, the guard makes the setting.
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, t KnobRequest) error {
@@ -60,7 +62,7 @@ func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(conte
 	})
 }
 
-// applied sets the place and reads it back.
+// applied applies t.Want and returns the state read back.
 func applied(ctx context.Context, k knob.Knob, t KnobRequest) (knob.State, error) {
 	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
 		return "", err
@@ -80,10 +82,10 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 
 	var proceed struct{}
 	if err := s.Recv(&proceed); err != nil {
-		return host.Quiet(err) // nothing has changed yet
+		return host.Quiet(err) // nothing to undo
 	}
 
-	// Undo even though ctx is cancelled, which is the usual reason for undoing.
+	// ctx is usually cancelled when the undoing starts.
 	undo := context.WithoutCancel(ctx)
 	defer func() {
 		err = host.Quiet(err)
@@ -114,13 +116,13 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 	return s.Recv(&proceed)
 }
 
-// accompany starts a process for each companion of a state, and waits until they have begun. They end with
-// leave, before the setting is undone, and with this process.
+// accompany starts a child process for each companion of a state and waits until all of them have started.
+// They end when leave is called, which must precede undoing the setting, or when this process ends.
 func accompany(ctx context.Context, k knob.Knob, t KnobRequest) (leave func(), err error) {
 	var children []host.Agent
 	leave = func() {
 		for _, c := range children {
-			c.Close() // hangs up
+			c.Close() // the child exits when its input closes
 		}
 	}
 	a, ok := k.(knob.Accompanied)

@@ -11,8 +11,8 @@ import (
 
 func setHostname(name string) error { return unix.Sethostname([]byte(name)) }
 
-// guestInit returns a function that asks a guest's first process, our parent, to power off; no other process
-// may be signalled.
+// guestInit returns a function that asks the guest's init process to power off. It returns an error unless
+// init is our parent.
 func guestInit() (tell func() error, err error) {
 	if os.Getppid() != 1 {
 		return nil, fmt.Errorf("power off: %w: not started by a guest's first process", host.ErrUnsupported)
@@ -25,11 +25,11 @@ func guestInit() (tell func() error, err error) {
 	}, nil
 }
 
-// separate: isolated verbs are served in processes of their own.
+// separate selects child processes for isolated verbs.
 const separate = true
 
-// unfragmented returns the option of a socket whose packets must not be fragmented, locally or on the path
-// (ip(7), IP_PMTUDISC_PROBE: it sets DF and ignores the cached path MTU, so that each size is really tried).
+// unfragmented returns the socket option that forbids fragmentation, both by the sender and on the path.
+// IP_PMTUDISC_PROBE (ip(7)) sets DF and ignores the cached path MTU, so that every size is really tried.
 func unfragmented(ip6 bool) (level, name, value int) {
 	if ip6 {
 		return unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE

@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Verbs that prove a path before it is measured.
+// Verbs that verify a path before a measurement.
 const (
 	VerbCounters   = "path/counters"
 	VerbEcho       = "path/echo"
@@ -31,7 +31,7 @@ const (
 	VerbFacing     = "path/facing"
 )
 
-// readCounters answers a list of device names with their counters.
+// readCounters returns the counters of devices, by name.
 func readCounters(_ context.Context, devices []string) (out map[string]kernel.LinkCounters, err error) {
 	out = map[string]kernel.LinkCounters{}
 	for _, d := range devices {
@@ -42,22 +42,23 @@ func readCounters(_ context.Context, devices []string) (out map[string]kernel.Li
 	return out, nil
 }
 
-// readReassembly answers with the used share of the memory for fragments.
+// readReassembly returns the used share of the memory for IP fragments.
 func readReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
 
-// EchoAt asks a node to return datagrams to an address, until the session ends. It answers once it listens.
+// EchoAt makes a node echo datagrams received at an address until the session ends. The node answers once it
+// listens.
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
-	// Tag limits the echo to datagrams of a Reach with the same tag that contain the cookie of their sender;
-	// other senders receive the cookie. It is "" in a network of our own.
+	// Tag restricts the echo to datagrams of a Reach with the same Tag that contain the sender's cookie.
+	// Datagrams with a wrong cookie are answered with the right one. It is "" within a lab's own network.
 	Tag string `json:"tag,omitempty"`
-	// From is the only address that gets answers; the zero value allows any.
+	// From is the only address whose datagrams are echoed; the zero value allows all.
 	From netip.Addr `json:"from,omitzero"`
 }
 
-// A tagged datagram begins with the number of the attempt, the mark of its tag and the echo's cookie for its
-// sender, see host.Cookies.
+// A tagged datagram starts with the attempt's number (1 byte), a hash of the tag (8 bytes) and the sender's
+// cookie (8 bytes), see host.Cookies.
 const (
 	markSize   = 8
 	cookieAt   = 1 + markSize
@@ -69,19 +70,19 @@ func markOf(tag string) []byte {
 	return h[:markSize]
 }
 
-// marked reports whether a datagram carries the tag.
+// marked reports whether datagram b has the given tag.
 func marked(b []byte, tag string) bool {
 	return tag == "" || len(b) >= taggedSize && bytes.Equal(b[1:1+markSize], markOf(tag))
 }
 
 func cookieOf(b []byte) uint64 { return binary.BigEndian.Uint64(b[cookieAt:]) }
 
-// tagged returns the head of a datagram.
+// tagged returns the start of a tagged datagram.
 func tagged(try int, tag string, cookie uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{byte(try)}, markOf(tag)...), cookie)
 }
 
-// listenExact opens a UDP socket whose packets are never fragmented by the sender and may not be on the path.
+// listenExact opens a UDP socket that sets DF: neither the sender nor a router fragments its packets.
 func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	network := "udp4"
 	if at.Addr().Is6() {
@@ -125,7 +126,7 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(buf)
 		if err != nil {
-			return nil // closed: the session has ended
+			return nil // the session has ended and closed the socket
 		}
 
 		if !marked(buf[:n], at.Tag) || at.From.IsValid() && from.Addr().Unmap() != at.From.Unmap() {
@@ -137,37 +138,37 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 			n = len(binary.BigEndian.AppendUint64(buf[:cookieAt], cookie))
 		}
 
-		c.WriteToUDPAddrPort(buf[:n], from) // too large for the return path: the sender will miss it
+		c.WriteToUDPAddrPort(buf[:n], from) // an error means too large for the return path
 	}
 }
 
-// Reach asks a node to send one datagram of each size (IP length) to an echo, unfragmented, and to wait for
-// its return. Beyond is a size that should not pass; it is tried once. Without sizes it returns only the
-// device.
+// Reach asks a node to send a datagram of each size to an echo, unfragmented, and wait for its return. Sizes
+// are those of IP packets, in bytes. Beyond is a size that should not pass, tried only once. With neither,
+// the node only reports the device.
 type Reach struct {
 	From   netip.Addr `json:"from"`
 	To     netip.Addr `json:"to"`
 	Port   int        `json:"port"`
 	Sizes  []int      `json:"sizes"`
 	Beyond int        `json:"beyond,omitempty"`
-	Tag    string     `json:"tag,omitempty"` // see EchoAt; each size must have room for it
-	// of each of Sizes; 0 = enough for a tunnel's handshake
+	Tag    string     `json:"tag,omitempty"` // see EchoAt; every size must have room for it
+	// Tries is the number of attempts for each of Sizes; 0 = enough for a tunnel's handshake.
 	Tries int `json:"tries,omitempty"`
 }
 
-// Reached lists the sizes that made the round trip; Bytes is their payload, one way.
+// Reached lists the sizes that made the round trip. Bytes is their total UDP payload in one direction.
 type Reached struct {
 	Back  []int  `json:"back"`
 	Bytes int64  `json:"bytes"`
-	Note  string `json:"note,omitempty"` // the last error, such as "message too long"
-	// Device leads to the echo, if no size was asked for; "" = unknown.
+	Note  string `json:"note,omitempty"` // last error, such as "message too long"
+	// Device is the device of the route to the echo, set if no size was given; "" = unknown.
 	Device string `json:"device,omitempty"`
 }
 
-// Bounds on a request, which may come from somebody else's controller.
+// Limits on a request, which may come from another user's controller.
 const (
 	maxSizes   = 64
-	largestIPv = 40 + 1<<16 - 1 // of either version
+	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet, the larger one
 )
 
 func (r Reach) check() error {
@@ -228,15 +229,15 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	return out, nil
 }
 
-// Attempts per datagram, and the wait for each: the first one may be sent before a neighbour is resolved or a
-// tunnel has made its handshake, and one in a tunnel over TCP waits until the tunnel retransmits what it
-// lost, a second or more if that was lost twice.
+// Attempts per datagram, and the wait for an answer to each. The first one may be lost while a neighbour is
+// resolved or a tunnel makes its handshake. In a tunnel over TCP, a lost datagram is delayed until TCP
+// retransmits it, which takes a second or more if it is lost twice.
 const (
 	patience = 30
 	wait     = 100 * time.Millisecond
 )
 
-// headers returns the size of a packet's headers in bytes.
+// headers returns the size of the IP and UDP headers, in bytes.
 func (r Reach) headers() int {
 	if r.To.Is6() {
 		return 40 + 8
@@ -244,7 +245,7 @@ func (r Reach) headers() int {
 	return 20 + 8
 }
 
-// roundTrip sends a datagram until one returns, and reports its payload.
+// roundTrip sends a datagram of the given IP packet size until one returns, and returns its payload in bytes.
 func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, error) {
 	if size < r.headers() {
 		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
@@ -265,7 +266,7 @@ func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, er
 	return len(payload), err
 }
 
-// askCookie asks the echo for the cookie without which it returns nothing.
+// askCookie requests our cookie from the echo, which returns only datagrams with a valid cookie.
 func askCookie(c *net.UDPConn, r Reach) (uint64, error) {
 	b, err := exchange(c, r, tagged(0, r.Tag, 0), cmp.Or(r.Tries, patience),
 		func(b []byte) bool { return len(b) == taggedSize && cookieOf(b) != 0 })
@@ -275,7 +276,8 @@ func askCookie(c *net.UDPConn, r Reach) (uint64, error) {
 	return cookieOf(b), nil
 }
 
-// exchange sends a payload until an answer satisfies theOne, and returns that answer.
+// exchange sends payload up to tries times, until a datagram arrives for which theOne returns true, and
+// returns that datagram.
 func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b []byte) bool) ([]byte,
 	error) {
 	to := netip.AddrPortFrom(r.To, uint16(r.Port))
@@ -288,7 +290,7 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 
 		if _, err := c.WriteToUDPAddrPort(payload, to); err != nil {
 			if errors.Is(err, syscall.EMSGSIZE) {
-				return nil, err // conclusive
+				return nil, err // too large for the device: no retry
 			}
 
 			last = err
@@ -315,8 +317,8 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 	return nil, last
 }
 
-// FindRoute asks a node which routers lie between it and an echo: they identify themselves when a datagram's
-// time to live ends there (RFC 1812 §4.3.2.7).
+// FindRoute asks a node for the routers on the path to an echo. Routers identify themselves when they drop a
+// packet whose TTL has expired (RFC 1812 §4.3.2.7).
 type FindRoute struct {
 	From netip.Addr `json:"from"`
 	To   netip.Addr `json:"to"`
@@ -324,14 +326,15 @@ type FindRoute struct {
 	Tag  string     `json:"tag"` // see EchoAt
 }
 
-// FoundRoute holds what a node found: how many routers forward a datagram, known only if one came back, and
-// their addresses, the nearest first. A router that does not identify itself has the zero address.
+// FoundRoute lists the addresses of the routers on the path, the nearest first. A router that does not
+// identify itself has the zero address. If Reached is set, a datagram returned from the echo and the list is
+// complete.
 type FoundRoute struct {
 	Reached bool         `json:"reached"`
 	Routers []netip.Addr `json:"routers"`
 }
 
-// Bounds on the search: routers on the path, and attempts for each.
+// Limits on the search: routers on the path, and attempts for each.
 const (
 	maxRouters = 24
 	routeTries = 3

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProbe is a datagram socket that keeps ICMP errors (ip(7), IP_RECVERR), which ordinary users may do,
-// too.
+// routeProbe is a UDP socket that queues ICMP errors (ip(7), IP_RECVERR). It requires no privileges.
 type routeProbe struct {
 	fd int
 	v6 bool
@@ -81,7 +80,7 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 		}
 
 		found.Routers = append(found.Routers, by)
-		if silent > 8 { // no further answers
+		if silent > 8 { // the rest of the path does not answer
 			break
 		}
 	}
@@ -93,8 +92,8 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 	return found, ctx.Err()
 }
 
-// try sends datagrams with a time to live and returns the router that ended one, or reports that the echo
-// returned one.
+// try sends datagrams with the given TTL. It returns the router at which one expired, or reports that the
+// echo returned one.
 func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Addr, reached bool, err error) {
 	level := unix.IPPROTO_IP
 	name := unix.IP_TTL
@@ -107,10 +106,11 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
 	}
 
-	// The number of the attempt distinguishes its echo from a late one. The echo returns its cookie.
+	// The TTL as the attempt's number distinguishes the echoed datagram from a late one. The echo answers
+	// with the cookie.
 	datagram := tagged(ttl, r.Tag, 0)
 	for range routeTries {
-		unix.Write(p.fd, datagram) // an earlier datagram's error may arrive instead
+		unix.Write(p.fd, datagram) // may return the ICMP error of an earlier datagram
 		until := time.Now().Add(2 * wait)
 		for time.Now().Before(until) && ctx.Err() == nil {
 			ready := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
@@ -133,8 +133,8 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 	return netip.Addr{}, false, nil
 }
 
-// ended takes an ICMP error from the socket and returns its sender if the time to live has ended. The error
-// begins with sock_extended_err, followed by the sender's address (linux/errqueue.h).
+// ended reads an ICMP error from the socket, and returns the sender if it is "time exceeded". The error is a
+// sock_extended_err followed by the sender's address (linux/errqueue.h).
 func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	b := make([]byte, 256)
 	control := make([]byte, 512)
@@ -157,7 +157,7 @@ func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// timeExceeded parses a sock_extended_err and the address after it.
+// timeExceeded parses a sock_extended_err and the address that follows it.
 func timeExceeded(b []byte) (netip.Addr, bool) {
 	const head = 16
 	if len(b) < head+8 {
