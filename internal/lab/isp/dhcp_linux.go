@@ -17,13 +17,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// leaseTime is so long that no trial sees a renewal.
+// leaseTime is long enough that no lease is renewed during a trial.
 const leaseTime = 12 * time.Hour
 
-// maxLeases bounds the subscribers that get an address.
+// maxLeases is the maximum number of subscribers with an address.
 const maxLeases = 64
 
-// leases assigns each hardware address the first free address of the network.
+// leases assigns each hardware address a free address of the network.
 type leases struct {
 	own netip.Prefix
 	of  map[string]netip.Addr
@@ -46,7 +46,7 @@ func (l *leases) take(mac string) (netip.Addr, bool) {
 	return a, ok
 }
 
-// answer returns the answer to a subscriber's message, nil for none (RFC 2131 §4.3).
+// answer returns the answer to a subscriber's message, or nil if it gets none (RFC 2131 §4.3).
 func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 	kind := dhcpv4.MessageTypeNone
 	switch m.MessageType() {
@@ -56,7 +56,7 @@ func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 		kind = dhcpv4.MessageTypeAck
 		id := m.ServerIdentifier()
 		if id != nil && !id.Equal(l.own.Addr().AsSlice()) {
-			return nil, netip.Addr{}, nil // the subscriber accepted another server's offer
+			return nil, netip.Addr{}, nil // accepts another server's offer
 		}
 	default:
 		return nil, netip.Addr{}, nil
@@ -94,7 +94,7 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 	}
 
 	l := &leases{p.own, map[string]netip.Addr{}}
-	// Broadcast, because the subscriber has no address yet (RFC 2131 §4.1).
+	// Broadcast, because a subscriber without an address cannot receive unicast (RFC 2131 §4.1).
 	to := &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort}
 	return p.receive("DHCP", p.Device, conn, func(b []byte, _ netip.AddrPort) {
 		m, err := dhcpv4.FromBytes(b)
@@ -117,7 +117,7 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 	}), nil
 }
 
-// receive passes what arrives on a socket to take, until the returned function closes the socket.
+// receive calls take for each datagram until the returned function closes the socket.
 func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	take func(b []byte, from netip.AddrPort)) (ended func() error) {
 	done := make(chan struct{})
@@ -145,8 +145,8 @@ func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	}
 }
 
-// joinDHCP replaces the device's IPv4 addresses by the one offered, and redirects its routes through a
-// neighbour to the provider.
+// joinDHCP replaces the device's IPv4 addresses with one obtained by DHCP, and redirects the device's routes
+// via a gateway to the provider.
 func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {
@@ -193,7 +193,7 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 
 	keep, end := context.WithCancel(ctx)
 	over := make(chan struct{})
-	go func() { // RFC 2131 §4.4.5: after half the lease time
+	go func() { // renews at half the lease time (RFC 2131 §4.4.5)
 		defer close(over)
 		for host.Pause(keep, lease.ACK.IPAddressLeaseTime(leaseTime)/2) == nil {
 			var err error
@@ -207,8 +207,8 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 	return nil
 }
 
-// ask obtains or renews a lease. The socket, which sees every packet of the device, is closed at once, so
-// that no packet of a trial passes through it.
+// ask obtains or renews a lease. It uses a packet socket, which sees all packets of the device, and closes it
+// at once to keep it out of trials.
 func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient4.Lease, err error) {
 	c, err := nclient4.New(dev, nclient4.WithTimeout(joinTime/10), nclient4.WithRetry(10))
 	if err != nil {
@@ -224,7 +224,7 @@ func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient
 	return c.Request(ctx)
 }
 
-// told returns the address and the router of an acknowledgement.
+// told returns the address and the router in a DHCP acknowledgement.
 func told(m *dhcpv4.DHCPv4) (got netip.Prefix, gateway netip.Addr, err error) {
 	a, ok := netip.AddrFromSlice(m.YourIPAddr.To4())
 	ones, _ := m.SubnetMask().Size()

@@ -20,12 +20,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// linkLocal is the address of the provider's routers on the link.
+// linkLocal is the address of all the provider's routers on their links.
 var linkLocal = netip.MustParsePrefix("fe80::1/64")
 
-// serveIPv6 makes the port that of an IPv6 provider: an address of the link, router advertisements and
-// DHCPv6. With PPPoE the port has only the address: the links are the sessions, see overSession. It returns
-// host.ErrUnsupported on a machine that cannot do so, or only by giving up something else.
+// serveIPv6 makes the port the router of an IPv6 link: it adds addresses and starts router advertisements and
+// DHCPv6. With PPPoE, it only adds an address, and overSession serves each session's link. It returns
+// host.ErrUnsupported if the machine cannot serve IPv6, or would lose its own default route by it.
 func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	i, err := macOf(p.Device)
 	own := []netip.Prefix{linkLocal, p.Link()}
@@ -65,8 +65,9 @@ func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	return p.serveLink(ctx, i, p.bindings(i.HardwareAddr, p.Link()), undo)
 }
 
-// overSession serves IPv6 on the device of the n-th session, once both ends request it (RFC 5072). Its link
-// has its own network, the n-th after the port's. Everything ends with the device, except what undo undoes.
+// overSession serves IPv6 on the device of the n-th PPPoE session, once both ends have negotiated it (RFC
+// 5072). The session's link has the n-th network after the port's own. It adds what must be undone to undo;
+// the rest ends with the device.
 func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-chan struct{},
 	undo *host.Undoing) error {
 	err := await(ctx, dev, gone, func(a netip.Addr) bool { return a == linkLocal.Addr() })
@@ -85,7 +86,7 @@ func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-ch
 	}
 
 	a := p.Link().Addr().As16()
-	a[7] += byte(n) // of the 256 networks of a /56
+	a[7] += byte(n) // a /56 has 256 networks of a /64
 	b := p.bindings(port.HardwareAddr, netip.PrefixFrom(netip.AddrFrom16(a), 64))
 	b.of[""] = n
 	if err := kernel.AddAddress(dev, b.link); err != nil {
@@ -95,7 +96,7 @@ func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-ch
 	return p.serveLink(ctx, i, b, undo)
 }
 
-// serveLink announces the provider to a link's subscribers, and assigns them addresses.
+// serveLink starts DHCPv6 and router advertisements on a link.
 func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings, undo *host.Undoing) error {
 	ended, err := p.serveDHCPv6(i, b)
 	if err != nil {
@@ -111,7 +112,7 @@ func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings,
 	return nil
 }
 
-// ipv6Setting returns the path and value of a kernel setting of a device.
+// ipv6Setting returns the path and value of a device's IPv6 sysctl.
 func ipv6Setting(dev, name string) (path, value string, err error) {
 	path = "net/ipv6/conf/" + dev + "/" + name
 	if value, err = kernel.ReadSysctl(path); errors.Is(err, kernel.ErrAbsent) {
@@ -128,10 +129,11 @@ func speaksIPv6(dev string) error {
 	return err
 }
 
-// beRouter makes the kernel answer neighbours as a router does: otherwise they drop their default route (RFC
-// 4861 §7.2.5). That alone forwards nothing as long as forwarding is not on for all devices (ip6_forward).
-// But switching it on makes the kernel forget all default routes that were advertised to it, unless accept_ra
-// is 2 for their devices (net/ipv6/route.c, rt6_purge_dflt_routers).
+// beRouter enables forwarding on the device, so that the kernel sets the router flag in neighbour
+// advertisements: otherwise neighbours drop their default route (RFC 4861 §7.2.5). Nothing is forwarded
+// unless forwarding is also enabled for all devices (ip6_forward). But enabling it makes the kernel drop all
+// default routes learned from router advertisements, except on devices with accept_ra=2 (net/ipv6/route.c,
+// rt6_purge_dflt_routers). In that case beRouter returns an error.
 func beRouter(dev string, undo *host.Undoing) error {
 	if err := speaksIPv6(dev); err != nil {
 		return err
@@ -153,7 +155,7 @@ func beRouter(dev string, undo *host.Undoing) error {
 			return err
 		}
 
-		if accepts == "1" { // with 0 a daemon has set the route, and the kernel keeps it
+		if accepts == "1" { // with 0, a daemon has set the route, and the kernel keeps it
 			return fmt.Errorf("%w: this machine would lose its own IPv6 default route, which was "+
 				"advertised on %s; sysctl -w %s=2 keeps it", host.ErrUnsupported, d, path)
 		}
@@ -167,14 +169,14 @@ func beRouter(dev string, undo *host.Undoing) error {
 	return kernel.WriteSysctl(forwarding, "1")
 }
 
-// How often a router advertises itself, and for how long that is valid (RFC 4861 §6.2.1, §10).
+// Intervals and lifetime of router advertisements (RFC 4861 §6.2.1, §10).
 const (
 	routerLifetime  = 30 * time.Minute
 	maxInterval     = 10 * time.Minute
 	minInterval     = maxInterval / 3
 	initialInterval = 16 * time.Second
 	initials        = 3
-	maxDelay        = 500 * time.Millisecond // before an answer
+	maxDelay        = 500 * time.Millisecond // random delay before an answer to a solicitation
 )
 
 var (
@@ -182,12 +184,12 @@ var (
 	allRouters = &net.IPAddr{IP: net.IPv6linklocalallrouters}
 )
 
-// advertise announces the router and the network to the link until ctx ends, and finally that the router is
-// gone.
+// advertise sends router advertisements on the link until ctx ends or ended is called. It then sends a final
+// one with a lifetime of 0.
 func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.Prefix) (ended func() error,
 	err error) {
 	var lc net.ListenConfig
-	zone := strconv.Itoa(i.Index) // package net remembers for a minute which device had a name
+	zone := strconv.Itoa(i.Index) // an index, because package net caches names for a minute
 	raw, err := lc.ListenPacket(ctx, "ip6:58", linkLocal.Addr().WithZone(zone).String())
 	if err != nil {
 		return nil, err
@@ -205,7 +207,7 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // wakes the reader
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // interrupts the read
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -214,7 +216,7 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 			p.fail(fmt.Errorf("advertise a router on %s: %w", i.Name, err))
 		}
 
-		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // otherwise it times out
+		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // else the router would only expire
 	}()
 	return func() error { cancel(); stop(); <-done; return c.Close() }, nil
 }
@@ -224,7 +226,7 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 	next := time.Now()
 	for sent := 0; ; {
 		if !time.Now().Before(next) {
-			_, _ = c.WriteTo(text, nil, allNodes) // there may be no carrier; the next one follows
+			_, _ = c.WriteTo(text, nil, allNodes) // fails without a carrier; repeated later
 			sent++
 			next = time.Now().Add(minInterval + rand.N(maxInterval-minInterval))
 			if sent < initials {
@@ -259,16 +261,16 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 	}
 }
 
-// hopLimit proves that no router has forwarded a packet (RFC 4861 §6.1).
+// hopLimit is the required hop limit: it proves that no router has forwarded the packet (RFC 4861 §6.1).
 const hopLimit = 255
 
-// solicits reports whether an ICMPv6 message is a valid router solicitation (RFC 4861 §6.1.1).
+// solicits reports whether m is a valid router solicitation (RFC 4861 §6.1.1).
 func solicits(m []byte) bool {
 	if len(m) < 8 || m[0] != byte(ipv6.ICMPTypeRouterSolicitation) || m[1] != 0 {
 		return false
 	}
 
-	for m = m[8:]; len(m) >= 2; { // options: type, length in units of eight bytes
+	for m = m[8:]; len(m) >= 2; { // options: type, then length in units of 8 bytes
 		n := 8 * int(m[1])
 		if n == 0 || n > len(m) {
 			return false
@@ -279,15 +281,15 @@ func solicits(m []byte) bool {
 	return len(m) == 0
 }
 
-// advertisement returns a router advertisement (RFC 4861 §4.2): addresses come from DHCPv6, those of the
-// link's network also by autoconfiguration, and the provider is the DNS server, whether it runs one or not. A
-// lifetime of 0 withdraws everything. A session has no link-layer address. The kernel fills in the checksum
-// (RFC 3542 §3.1).
+// advertisement returns a router advertisement (RFC 4861 §4.2). It announces addresses by DHCPv6 and by
+// autoconfiguration in link, and the provider as the DNS server, although it may not run one. A lifetime of 0
+// withdraws everything. mac is nil on a PPPoE session, which has no link-layer address. The kernel fills in
+// the checksum (RFC 3542 §3.1).
 func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Duration) []byte {
 	const (
 		managed, other      = 0x80, 0x40
 		onLink, autonomous  = 0x80, 0x40
-		source, prefix, dns = 1, 3, 25 // dns: RFC 8106 §5.1
+		source, prefix, dns = 1, 3, 25 // option types; dns: RFC 8106 §5.1
 	)
 	holds := uint32(leaseTime / time.Second)
 	if lifetime == 0 {
@@ -297,7 +299,7 @@ func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Durati
 	be := binary.BigEndian
 	m := []byte{byte(ipv6.ICMPTypeRouterAdvertisement), 0, 0, 0, 64, managed | other}
 	m = be.AppendUint16(m, uint16(lifetime/time.Second))
-	m = be.AppendUint64(m, 0) // timers of neighbour discovery: unspecified
+	m = be.AppendUint64(m, 0) // reachable time and retransmission timer: unspecified
 	if mac != nil {
 		m = append(append(m, source, 1), mac...)
 	}

@@ -1,6 +1,6 @@
-// Package isp plays an access provider on one port of a machine, and joins one as its subscriber: by DHCP
-// (RFC 2131) or PPPoE (RFC 2516). Both sides are handlers in a process of their own, and undo their changes
-// when their session ends, for whatever reason.
+// Package isp emulates an access provider on a machine's port, and its subscriber, by DHCP (RFC 2131) or
+// PPPoE (RFC 2516). Both run as handlers in child processes, and undo their changes when their session ends,
+// for whatever reason.
 package isp
 
 import (
@@ -11,18 +11,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Event is a message from a provider while it serves; the first one, without a text, means that it has
-// started.
+// Event is a provider's message while it serves. The first one has no text and reports that it has started.
 type Event struct {
 	Text string `json:"text,omitempty"`
 }
 
-// Handlers are the node sides.
+// Handlers returns the node sides, by verb.
 func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{knob.VerbServe: host.Asked(serve), knob.VerbJoin: host.Asked(join)}
 }
 
-// held returns when the session ends, or with the first error before that.
+// held waits for the end of the session or of ctx, or for the first error from failed, which it returns.
 func held(ctx context.Context, s host.Session, failed <-chan error) error {
 	over := make(chan error, 1)
 	go func() { over <- s.Recv(nil) }()
@@ -36,12 +35,13 @@ func held(ctx context.Context, s host.Session, failed <-chan error) error {
 	}
 }
 
-// nth returns the n-th address, from 1, that a provider's network assigns to subscribers.
+// nth returns the n-th address, counted from 1, that the provider assigns from its network. It skips the
+// provider's own address.
 func nth(provider netip.Prefix, n int) (netip.Addr, bool) {
 	a := provider.Masked().Addr()
 	for i := 0; i < n; {
 		a = a.Next()
-		if !provider.Contains(a) || !provider.Contains(a.Next()) && a.Is4() { // the broadcast address
+		if !provider.Contains(a) || !provider.Contains(a.Next()) && a.Is4() { // broadcast address
 			return netip.Addr{}, false
 		}
 

@@ -23,16 +23,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// pppOptions lists the options of every session: nothing is compressed, as usual with providers, and nothing
-// on the machine changes except the session's device.
+// pppOptions lists pppd's options for all sessions. They disable compression, as providers usually do, and
+// keep pppd from changing anything but the session's device.
 var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
-// maxLines is how many lines are kept of a daemon's output, the first and the last.
+// maxLines is the number of lines kept from a daemon's output: the first and the last ones.
 const maxLines = 4
 
-// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last returns its last
-// lines.
+// start runs pppd for a session until ctx ends. gone is closed when pppd has exited. last returns the lines
+// kept from its output.
 func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string,
 	err error) {
 	process, err := host.Local().Start(ctx, host.Command{
@@ -60,7 +60,7 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 		defer close(over)
 		<-out
 		<-errs
-		_, _ = process.Wait() // its output explains why
+		_, _ = process.Wait() // its output contains the reason
 	}()
 	return over, func() string {
 		mu.Lock()
@@ -69,7 +69,7 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 	}, nil
 }
 
-// joinPPPoE redirects to a session what previously left the device through a neighbour.
+// joinPPPoE starts a PPPoE session, and diverts to it the packets that the device would send to a gateway.
 func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	daemon, err := knob.FindPPPD()
 	if err != nil {
@@ -117,7 +117,8 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 	return nil
 }
 
-// others returns the IPv6 addresses of a link's other end: the first or the second of its network.
+// others returns the IPv6 addresses of the other end of a link: the first address in each network that is not
+// our own.
 func others(own []netip.Prefix) (out []netip.Addr) {
 	for _, p := range own {
 		if a, ok := nth(p, 1); ok && p.Addr().Is6() {
@@ -127,7 +128,8 @@ func others(own []netip.Prefix) (out []netip.Addr) {
 	return out
 }
 
-// leave ends a subscriber's daemon, and informs the provider, which would otherwise wait for a minute.
+// leave ends a subscriber's pppd and its sessions. It sends a PADT itself, because the provider would
+// otherwise wait for a minute.
 func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) error {
 	sessions := sessionsOn(dev)
 	end()
@@ -142,15 +144,16 @@ func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) e
 	}
 	defer unix.Close(fd)
 	for _, s := range sessions {
-		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // otherwise the provider notices it later
+		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // if it fails, the provider times out
 	}
 
 	return nil
 }
 
-// sessionsOn parses the kernel's list (drivers/net/ppp/pppoe.c): number, address of the other end, device.
+// sessionsOn returns the device's sessions in /proc/net/pppoe (drivers/net/ppp/pppoe.c), whose fields are the
+// session ID, the hardware address of the other end, and the device.
 func sessionsOn(dev string) (out []subscriber) {
-	text, _ := os.ReadFile("/proc/net/pppoe") // if this fails, the other end is not informed
+	text, _ := os.ReadFile("/proc/net/pppoe") // without it, the other end is not informed
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[2] != dev {
@@ -160,7 +163,7 @@ func sessionsOn(dev string) (out []subscriber) {
 		id, err := strconv.ParseUint(f[0], 16, 16)
 		mac, macErr := net.ParseMAC(f[1])
 		if err == nil && macErr == nil {
-			var b [2]byte // kept and printed in network byte order
+			var b [2]byte // the kernel prints the big-endian number as a native one
 			binary.NativeEndian.PutUint16(b[:], uint16(id))
 			out = append(out, subscriber{id: binary.BigEndian.Uint16(b[:]), mac: mac})
 		}
@@ -168,7 +171,7 @@ func sessionsOn(dev string) (out []subscriber) {
 	return out
 }
 
-// openDiscovery opens a socket for the frames of PPPoE's discovery stage on a device (packet(7)).
+// openDiscovery opens a packet socket for PPPoE discovery frames on a device (packet(7)).
 func openDiscovery(dev string) (int, error) {
 	i, err := macOf(dev)
 	if err != nil {
@@ -190,7 +193,8 @@ func openDiscovery(dev string) (int, error) {
 	return fd, nil
 }
 
-// servePPPoE runs an access concentrator: the discovery stage here, each session in a daemon of its own.
+// servePPPoE runs an access concentrator. This process handles the discovery stage, and one pppd handles each
+// session.
 func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err error) {
 	daemon, err := knob.FindPPPD()
 	if err == nil {
@@ -217,7 +221,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 		most:     i.MTU - pppoeBytes,
 		sessions: map[uint16]*subscriber{},
 	}
-	rand.Read(c.key) // never fails
+	rand.Read(c.key) // never returns an error
 	running := &sessions{
 		p:      p,
 		daemon: daemon,
@@ -227,7 +231,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for withSecrets; the thread ends with this goroutine
+		runtime.LockOSThread() // for withSecrets; never unlocked, so that the thread ends with this goroutine
 		if err := p.withSecrets(); err != nil {
 			p.fail(err)
 			return
@@ -238,7 +242,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	return func() error { <-done; return unix.Close(fd) }, nil
 }
 
-// sessions holds the running daemons of a concentrator.
+// sessions manages the pppd processes of a concentrator.
 type sessions struct {
 	p      *provider
 	daemon knob.PPPD
@@ -247,7 +251,7 @@ type sessions struct {
 	all    sync.WaitGroup
 }
 
-const listenMs = 100 // between two checks for the end
+const listenMs = 100 // interval at which the end of ctx is noticed
 
 func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	buf := make([]byte, 2048)
@@ -292,8 +296,8 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	r.all.Wait()
 }
 
-// begin starts a session's daemon. If the provider has routes to networks behind the subscriber, they lead
-// into the first session.
+// begin starts pppd for a session. If the port's addresses were not set for the provider, routes via the port
+// lead to the first session.
 func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
@@ -309,7 +313,7 @@ func (r *sessions) begin(s *subscriber) {
 	mtu := strconv.Itoa(s.payload)
 	args := []string{"nic-" + r.p.Device, "rp_pppoe_sess", fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev,
 		fmt.Sprintf("%s:%s", r.p.own.Addr(), remote), "mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns",
-		r.p.own.Addr().String(), "ipv6", "::1,"} // of linkLocal
+		r.p.own.Addr().String(), "ipv6", "::1,"} // the interface identifier of linkLocal
 	if r.p.User == "" {
 		args = append(args, "noauth")
 	} else {
@@ -361,13 +365,13 @@ func (r *sessions) begin(s *subscriber) {
 
 		select {
 		case r.hungUp <- s:
-		default: // nobody receives events any more
+		default: // serve has returned
 		}
 	})
 }
 
-// withSecrets gives the daemons that this thread starts their own view of /etc/ppp, in memory, with the
-// subscriber's password: pppd reads it only from there.
+// withSecrets gives this thread, and the pppd processes started from it, a private /etc/ppp in memory with
+// the subscriber's password, because pppd reads passwords only from there.
 func (p *provider) withSecrets() error {
 	if p.User == "" {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// serve runs the provider's side.
+// serve handles knob.VerbServe, the provider's side.
 func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	var password []byte
 	if a.User != "" {
@@ -56,7 +56,7 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 		return err
 	}
 
-	if len(a.Addresses) > 0 { // the port's other networks do not concern the subscribers
+	if len(a.Addresses) > 0 { // ignore the port's other networks
 		has = a.Addresses
 	}
 
@@ -115,7 +115,7 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	return err
 }
 
-// addAddresses gives a device the addresses that it lacks, and returns those that it had.
+// addAddresses adds missing addresses to a device, and returns the addresses it had before.
 func addAddresses(dev string, wanted []netip.Prefix, undo *host.Undoing) (has []netip.Prefix, err error) {
 	has, err = kernel.Addresses(dev)
 	for _, p := range wanted {
@@ -142,7 +142,7 @@ func receivePassword(s host.Session) (out []byte, err error) {
 	return out, err
 }
 
-// provider serves one port.
+// provider serves subscribers on one port.
 type provider struct {
 	knob.Access
 	own      netip.Prefix
@@ -151,7 +151,8 @@ type provider struct {
 	say      chan string
 }
 
-// tell reports an event, unless nobody is ready to receive it: reporting must not delay the service.
+// tell reports an event. It drops the event if the channel is full, because reporting must not delay the
+// service.
 func (p *provider) tell(format string, args ...any) {
 	select {
 	case p.say <- fmt.Sprintf(format, args...):
@@ -166,7 +167,7 @@ func (p *provider) fail(err error) {
 	}
 }
 
-// start serves until ctx ends; the returned function waits for the end of serving.
+// start serves DHCP or PPPoE until ctx ends or ended is called, which also waits for the end.
 func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	switch p.Kind {
 	case knob.DHCP:
@@ -177,10 +178,10 @@ func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// joinTime bounds how long it may take to get an address, even from an emulated provider.
+// joinTime is the time limit for obtaining an address, long enough for an emulated provider.
 const joinTime = 30 * time.Second
 
-// join runs the subscriber's side.
+// join handles knob.VerbJoin, the subscriber's side.
 func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	if err := a.Check(); err != nil {
 		return err
@@ -209,13 +210,13 @@ func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 
 var errGone = errors.New("pppd has ended")
 
-// await waits until a session's device has such an address, or its daemon is gone.
+// await waits until the device has an address for which such returns true, or until pppd has exited.
 func await(ctx context.Context, dev string, gone <-chan struct{}, such func(netip.Addr) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("no address within %s", joinTime))
 	defer cancel()
 	for {
 		if i, err := net.InterfaceByName(dev); err == nil {
-			has, _ := i.Addrs() // the device is gone, or does not exist yet
+			has, _ := i.Addrs() // fails if the device does not exist yet or any more
 			if slices.ContainsFunc(has, func(a net.Addr) bool {
 				p, err := netip.ParsePrefix(a.String())
 				return err == nil && such(p.Addr())
