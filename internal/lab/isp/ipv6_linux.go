@@ -216,7 +216,7 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 			p.fail(fmt.Errorf("advertise a router on %s: %w", i.Name, err))
 		}
 
-		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // else the router would only expire
+		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // else it expires later
 	}()
 	return func() error { cancel(); stop(); <-done; return c.Close() }, nil
 }
