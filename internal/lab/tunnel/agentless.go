@@ -9,23 +9,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Router makes an end of a WireGuard tunnel on a router without an agent, which has the protocol in its
-// kernel and generates the private key itself. The caller that provides it undoes the changes once the path
-// is down.
+// Router sets up a WireGuard tunnel's end on a router without an agent. The router has WireGuard in its
+// kernel and generates the private key itself. Whoever provides a Router undoes its changes after the path is
+// down.
 type Router struct {
 	Check func(ctx context.Context) check.Answer
-	// Open makes a device with these addresses and returns its public key.
+	// Open creates a device with the given addresses and returns its public key.
 	Open func(ctx context.Context, s Spec, inner []netip.Prefix) (public string, err error)
-	// Connect sets the peer: its public key, outer address, and the addresses that it may use.
+	// Connect configures the peer: its public key, outer address and allowed IPs.
 	Connect func(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
-	// Read returns the device's counters, and the age of the last handshake in ns, -1 = none.
+	// Read returns the device's counters and the age of the last handshake in ns, -1 if there was none.
 	Read func(ctx context.Context) (c kernel.LinkCounters, handshake int64, err error)
-	// Send sends a packet to an address of the other end.
+	// Send sends a packet through the tunnel to an address of the other end.
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// Agentless returns an agent in this process that holds such an end, until it is closed. It knows only the
-// verb of the tunnel's kind.
+// Agentless returns an agent in this process that serves a tunnel's end through by. Its only verb is that of
+// kernel WireGuard.
 func Agentless(ctx context.Context, by Router) host.Agent {
 	serve := func(ctx context.Context, s host.Session) error {
 		var r request

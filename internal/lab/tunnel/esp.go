@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// ESP is IPsec: ESP in tunnel mode (RFC 4303) by the kernel, route-based with an XFRM interface, sealed with
-// AES-GCM-128. There is no key exchange: the keys of both directions are derived from one secret that both
-// ends receive, and live as long as the tunnel.
+// ESP is IPsec ESP in tunnel mode (RFC 4303) with AES-GCM-128, in the kernel, route-based with an XFRM
+// interface. There is no key exchange: the keys of both directions are derived from a secret sent to both
+// ends, and are valid as long as the tunnel exists.
 func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
 
-// espKinds lists ESP with each cipher, and without a device, policy-based: the kernel compares every packet
-// with the policies.
+// espKinds returns ESP with each cipher, and a policy-based ESP: it has no device, and the kernel matches
+// every packet against the policies.
 func espKinds() []Tunnel {
 	return []Tunnel{ESP(), espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
 		espKind("esp-aes-cbc-sha256", kernel.ESPAESCBC256SHA256, false),
@@ -26,7 +26,8 @@ func espKinds() []Tunnel {
 		espKind("esp-policy", kernel.ESPAESGCM128, true)}
 }
 
-// espKind is a burden: while any policy is loaded, the kernel looks one up for every packet.
+// espKind returns a kind of ESP tunnel. It is a Burden: while any policy is loaded, the kernel looks up a
+// policy for every packet.
 func espKind(name string, cipher kernel.ESPCipher, deviceless bool) Tunnel {
 	return kind{esp{name, cipher, deviceless}, traits{fitted: true, mute: true, burdens: true}}
 }
@@ -45,14 +46,14 @@ func (k esp) probe(_ context.Context, r request) check.Answer {
 			"the cipher's, or take --lab vm and topology site-to-site or peer-to-router")
 }
 
-// espSide is one end: the device, its associations and its policies. A policy-based tunnel has the
-// associations, and routes out of the device that leads to the other end, with the tunnel's MTU.
+// espSide is one end: device, security associations and policies. A policy-based tunnel has no device but
+// routes, with the tunnel's MTU, on the device that leads to the other end.
 type espSide struct {
 	kind    esp
 	request request
 	connect connect
-	set     kernel.ESP // without keys; ID 0 = not set up
-	device  string     // its own, or the one by which its packets leave
+	set     kernel.ESP // without keys; ID 0 = not configured
+	device  string     // the tunnel's, or the one that its packets leave by
 }
 
 func (k esp) open(r request) (side, error) {
@@ -114,7 +115,7 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 	return nil
 }
 
-// set returns the kernel's configuration of an end, for two associations.
+// set returns the kernel configuration of an end with the given associations.
 func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel.ESP {
 	set := kernel.ESP{
 		ID:     uint32(r.Port),
@@ -135,7 +136,7 @@ func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel
 	return set
 }
 
-// clear undoes whatever is there.
+// clear removes whatever a killed process left of an end.
 func (k esp) clear(r request, c connect) error {
 	e := espSide{kind: k, request: r, connect: c}
 	there, err := k.association(nil, r.Port, true)
@@ -153,12 +154,13 @@ func (k esp) clear(r request, c connect) error {
 		return err
 	}
 
-	_ = e.close() // the next clear finds half of it gone
+	_ = e.close() // errors are expected: a part may be gone
 	return nil
 }
 
-// association returns the direction from the near end to the far one, or back. The port, different for each
-// of the tunnels side by side, identifies the tunnel: no other tunnel between the same nodes has its SPIs.
+// association returns the security association from the near end to the far one, or the opposite one. SPIs
+// are derived from the port, so that tunnels in parallel between the same nodes, which have different ports,
+// have different SPIs.
 func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssociation, error) {
 	spi := uint32(port) << 1
 	direction := "there"
@@ -175,8 +177,8 @@ func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssocia
 	return kernel.ESPAssociation{SPI: spi, Key: key}, nil
 }
 
-// read returns the device's bytes, and packets sealed and opened: clear text does not count as carried by the
-// tunnel.
+// read returns the device's bytes, and the packets that the associations encrypted and decrypted, so that
+// packets outside the tunnel do not count.
 func (e *espSide) read() (status, error) {
 	a, err := kernel.ReadESP(e.set)
 	if err != nil {
@@ -230,11 +232,11 @@ func (e *espSide) close() error {
 	return errors.Join(errs...)
 }
 
-const loopback = "lo" // has the inner addresses of a tunnel without a device
+const loopback = "lo" // device with the inner addresses of policy-based tunnels
 
 func alone(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
 
-// innerLike returns the inner address for a destination's version of IP.
+// innerLike returns the inner address with the IP version of to.
 func innerLike(to netip.Prefix, inner []netip.Prefix) netip.Addr {
 	for _, p := range inner {
 		if p.Addr().Is4() == to.Addr().Is4() {

@@ -14,26 +14,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// The exchange with a node: request → offer; then the preshared key as a secret and connect → status; then
-// any number of ask → status. No message has a field for a secret.
+// Messages with a node: request → offer, preshared key (as a secret) and connect → status, then ask → status
+// repeatedly. No message except the secret itself contains secrets.
 
-// request is the first message: make a device with these addresses, or only report whether that is possible.
+// request is the first message. It asks the node to create a device with addresses or, with Probe, whether it
+// can.
 type request struct {
 	Probe  bool           `json:"probe,omitempty"`
 	Device string         `json:"device,omitempty"`
 	MTU    int            `json:"mtu,omitempty"`
 	Port   int            `json:"port,omitempty"`
-	Queue  int            `json:"queue,omitempty"` // queue of the device in packets; 0 = the default
+	Queue  int            `json:"queue,omitempty"` // length of the device's queue in packets; 0 = the default
 	Inner  []netip.Prefix `json:"inner,omitempty"`
 	Routes []netip.Prefix `json:"routes,omitempty"`
-	Outer  netip.Addr     `json:"outer,omitzero"` // of this end
-	Near   bool           `json:"near,omitempty"` // whether this is the near end
-	// Clear: remove what a previously connected end left behind. Waits for an end that hangs; its agent kills
-	// it.
+	Outer  netip.Addr     `json:"outer,omitzero"` // address of this end
+	Near   bool           `json:"near,omitempty"` // this is the near end
+	// Clear, if set, asks the node to remove what a connected end has left behind. The node first waits until
+	// that end's process, which hangs, has been killed by its agent.
 	Clear *connect `json:"clear,omitempty"`
 }
 
-// setQueue sets the queue of a TUN device for its process, if requested.
+// setQueue sets the queue length of a TUN device, if requested.
 func setQueue(r request) error {
 	if r.Queue == 0 {
 		return nil
@@ -41,27 +42,27 @@ func setQueue(r request) error {
 	return kernel.SetTxQueueLen(r.Device, r.Queue)
 }
 
-// offer is the node's public key, or the answer to a probe.
+// offer contains the node's public key, or the answer to a probe.
 type offer struct {
 	Public string       `json:"public,omitempty"`
 	Answer check.Answer `json:"answer"`
 }
 
-// connect describes the peer: its public key, its outer address, and the addresses that it may use.
+// connect describes the peer: public key, outer address and allowed IPs.
 type connect struct {
 	Public   string         `json:"public"`
 	Endpoint netip.AddrPort `json:"endpoint"`
 	Allowed  []netip.Prefix `json:"allowed"`
 }
 
-// ask requests the status; before it, a datagram to each address in Prove.
+// ask requests the status. The node first sends a datagram to each address in Prove.
 type ask struct {
 	Prove []netip.Addr `json:"prove,omitempty"`
 }
 
-// status describes the tunnel's device: bytes and packets carried, the age of the last handshake in ns or -1,
-// and the implementation's last complaint. For a tunnel without device it names the one by which its packets
-// leave, and what counts them.
+// status describes an end: bytes and packets carried, the age of the last handshake in ns (-1 if there was
+// none), and the implementation's last error message. Device and Counted are set for tunnels without a
+// device: the device that packets leave by, and what the counters belong to.
 type status struct {
 	Sent            uint64 `json:"sent"`
 	Received        uint64 `json:"received"`
@@ -74,24 +75,24 @@ type status struct {
 	Counted         string `json:"counted,omitempty"`
 }
 
-// nodeSide is a kind of tunnel's part on a node: it reports whether it is possible, and makes one end.
+// nodeSide is the part of a kind of tunnel that runs on nodes.
 type nodeSide interface {
 	Name() string
 	probe(ctx context.Context, r request) check.Answer
 	open(r request) (side, error)
-	clear(r request, c connect) error // removes what a killed one left behind
+	clear(r request, c connect) error // removes what a killed process left behind
 }
 
-// side is one end on its node. configure sets it up; neither it nor read keeps a secret. close undoes
-// everything, however far the set-up got.
+// side is one end on its node. configure sets it up. Neither configure nor read keeps a secret. close undoes
+// everything, even if configure failed halfway.
 type side interface {
-	public() string // for the other end: a key, a fingerprint, or nothing
+	public() string // sent to the other end: a public key, a fingerprint, or ""
 	configure(ctx context.Context, secret []byte, c connect) error
 	read() (status, error)
 	close() error
 }
 
-// serve holds one end for the length of the session.
+// serve sets up one end and keeps it until the session ends.
 func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {
@@ -123,7 +124,7 @@ func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	return ended(report(ctx, s, e.read, sendDatagram))
 }
 
-// clearEnd waits until no process holds the end any more, and removes what the last one left behind.
+// clearEnd waits until no process owns the end, and removes what the last one left behind.
 func clearEnd(ctx context.Context, k nodeSide, r request) error {
 	for {
 		owned, err := own(r.Device)
@@ -137,7 +138,7 @@ func clearEnd(ctx context.Context, k nodeSide, r request) error {
 	}
 }
 
-// removeDevice deletes a device if it exists.
+// removeDevice deletes a device. It is not an error if the device does not exist.
 func removeDevice(dev string) error {
 	there, err := kernel.Exists(dev)
 	if err != nil || !there {
@@ -146,7 +147,7 @@ func removeDevice(dev string) error {
 	return kernel.DeleteLink(dev)
 }
 
-// unused returns an error if a node already has such a device.
+// unused returns an error if the node already has a device of that name.
 func unused(device string) error {
 	there, err := kernel.Exists(device)
 	if err == nil && there {
@@ -155,8 +156,9 @@ func unused(device string) error {
 	return err
 }
 
-// meet sends the public part to the other end, receives its public part and the secret, and sets this end up.
-// The secret is overwritten before it returns; what an implementation keeps lives as long as its device.
+// meet exchanges public parts with the other end through the controller, receives the secret and calls
+// configure. It overwrites the secret before it returns; the implementation's copy lives as long as its
+// device.
 func meet(ctx context.Context, s host.Session, public string,
 	configure func(ctx context.Context, secret []byte, c connect) error) error {
 	if err := s.Send(offer{Public: public, Answer: check.OK()}); err != nil {
@@ -188,7 +190,7 @@ func meet(ctx context.Context, s host.Session, public string,
 	})
 }
 
-// report sends the status, and again after each request.
+// report sends the status once, and again after each ask.
 func report(ctx context.Context, s host.Session, read func() (status, error),
 	send func(to netip.Addr) error) error {
 	for ctx.Err() == nil {
@@ -235,7 +237,7 @@ func address(r request) error {
 	return nil
 }
 
-// deviceStatus returns the kernel's counters of a tunnel's device, without a handshake.
+// deviceStatus returns a status with the kernel's counters of a device, without a handshake.
 func deviceStatus(dev string) (status, error) {
 	c, err := kernel.Counters(dev)
 	if err != nil {
@@ -253,7 +255,7 @@ func deviceStatus(dev string) (status, error) {
 	}, err
 }
 
-// kernelAnswer answers a probe for something that a kernel may lack.
+// kernelAnswer returns the answer to a probe of a kernel function, given its error.
 func kernelAnswer(err error, lacks, hint string) check.Answer {
 	switch {
 	case err == nil:
@@ -266,7 +268,7 @@ func kernelAnswer(err error, lacks, hint string) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// sendDatagram sends a datagram to the discard port (RFC 863) of the other end.
+// sendDatagram sends a datagram to the other end's discard port (RFC 863).
 func sendDatagram(to netip.Addr) error {
 	const discard = 9
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
@@ -274,14 +276,14 @@ func sendDatagram(to netip.Addr) error {
 		return fmt.Errorf("send a datagram through the tunnel to %s: %w", to, err)
 	}
 	defer c.Close()
-	// A "port unreachable" in answer to an earlier datagram is also proof.
+	// Ignore errors: "connection refused" answers an earlier datagram, which therefore arrived.
 	_, _ = c.Write([]byte("chokepoint"))
 	return nil
 }
 
-const goneTime = 2 * time.Second // how long a closed device may take to vanish
+const goneTime = 2 * time.Second // time for a closed device to disappear
 
-// gone waits until a device has vanished, and deletes it if it does not.
+// gone waits until a device has disappeared. It deletes the device if it does not.
 func gone(dev string) error {
 	for deadline := time.Now().Add(goneTime); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if there, err := kernel.Exists(dev); err != nil || !there {
@@ -291,10 +293,10 @@ func gone(dev string) error {
 	return kernel.DeleteLink(dev)
 }
 
-// ended turns the normal ends of a session into nil.
+// ended returns nil for errors with which a session normally ends.
 func ended(err error) error { return conclude(host.Quiet(err)) }
 
-// conclude lets the controller distinguish "this kernel cannot" from other errors.
+// conclude marks kernel.ErrUnsupported as host.ErrUnsupported, which the controller recognises.
 func conclude(err error) error {
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Ciphers of OpenVPN's data channel, by its own names.
+// Ciphers of OpenVPN's data channel, by OpenVPN's names.
 const (
 	cipherAES256GCM = "AES-256-GCM"
 	cipherChaCha20  = "CHACHA20-POLY1305"
@@ -26,24 +26,24 @@ const (
 
 const nameOpenVPN = "openvpn" // prefix of the kinds' names
 
-// openVPNTime bounds how long a started end may take to connect: a TLS handshake on an emulated machine.
+// openVPNTime is the time limit for a connection, long enough for a TLS handshake on an emulated machine.
 const openVPNTime = 20 * time.Second
 
-// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM, by the installed program in userspace, with its
-// data-channel offload off. The far end is the server, the near end its client. OpenVPN itself neither
-// fragments nor clamps (mssfix 0, no fragment): with a large inner MTU the outer packets are IP fragments.
+// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM. It uses the installed program, in userspace: data-channel
+// offload is disabled. The far end is the server, the near end its client. OpenVPN neither fragments packets
+// nor clamps the MSS (mssfix 0), so with a large inner MTU the outer packets are IP fragments.
 func OpenVPN() Tunnel { return openVPNKind(nameOpenVPN, cipherAES256GCM, false) }
 
-// openVPNKinds lists OpenVPN over each transport, with each cipher.
+// openVPNKinds returns OpenVPN with each transport and cipher.
 func openVPNKinds() []Tunnel {
 	return []Tunnel{OpenVPN(), openVPNKind(nameOpenVPN+"-chacha20-poly1305", cipherChaCha20, false),
 		openVPNKind(nameOpenVPN+"-tcp", cipherAES256GCM, true),
 		openVPNKind(nameOpenVPN+"-tcp-chacha20-poly1305", cipherChaCha20, true)}
 }
 
-// openVPNKind starts a server at the far end and a client at the near one. Each makes a key and a
-// certificate, whose fingerprint the other end receives; the secret that both receive seals the control
-// channel (tls-crypt).
+// openVPNKind returns a kind of OpenVPN tunnel with a server at the far end and a client at the near end.
+// Each end generates a key and a self-signed certificate, and receives the fingerprint of the other's. The
+// shared secret encrypts the control channel (tls-crypt).
 func openVPNKind(name, cipher string, tcp bool) Tunnel {
 	return kind{openVPN{name, cipher, tcp}, traits{
 		fitted:      true,
@@ -56,14 +56,14 @@ func openVPNKind(name, cipher string, tcp bool) Tunnel {
 type openVPN struct {
 	name   string
 	cipher string
-	tcp    bool // outside
+	tcp    bool // transport is TCP instead of UDP
 }
 
 func (k openVPN) Name() string { return k.name }
 
-// identity is an end's certificate with its private key, as OpenVPN reads them.
+// identity is an end's certificate and private key, as OpenVPN reads them.
 type identity struct {
-	fingerprint string // SHA-256 of the certificate, which the other end trusts
+	fingerprint string // SHA-256 of the certificate; the other end trusts only this one
 	certificate []byte // PEM
 	key         []byte // PEM; overwritten by clear
 }
@@ -71,7 +71,7 @@ type identity struct {
 // clear overwrites the private key.
 func (i identity) clear() { clear(i.key) }
 
-// newIdentity makes a key and a self-signed certificate, identified only by its fingerprint.
+// newIdentity generates a key and a self-signed certificate. The other end verifies only its fingerprint.
 func newIdentity() (identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -81,7 +81,7 @@ func newIdentity() (identity, error) {
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "chokepoint"},
-		NotBefore:    time.Unix(0, 0), // a node's clock may be arbitrarily wrong
+		NotBefore:    time.Unix(0, 0), // valid even if the node's clock is wrong
 		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
@@ -106,7 +106,8 @@ func spellFingerprint(sum []byte) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
 }
 
-// parseFingerprint refuses anything else, since it becomes a line of the other end's configuration.
+// parseFingerprint returns text if it is a valid fingerprint. It must be checked because it becomes a part of
+// the other end's configuration.
 func parseFingerprint(text string) (string, error) {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(b) != sha256.Size || spellFingerprint(b) != text {
@@ -115,18 +116,18 @@ func parseFingerprint(text string) (string, error) {
 	return text, nil
 }
 
-// controlKeySize is the size of a tls-crypt key: two keys of 64 bytes, two for HMAC; OpenVPN uses their first
-// halves.
+// controlKeySize is the size of a tls-crypt key in bytes: two cipher keys and two HMAC keys of 64 bytes each.
+// OpenVPN uses the first halves of the keys.
 const controlKeySize = 256
 
-// controlKey formats the key that seals the control channel, derived from the shared secret.
+// controlKey returns the control channel's key, derived from the shared secret, in OpenVPN's format.
 func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	raw, err := hkdf.Key(sha256.New, secret, nil, "chokepoint "+k.name+" control channel", controlKeySize)
 	if err != nil {
 		return nil, fmt.Errorf("derive key of %s: %w", k.name, err)
 	}
 	defer clear(raw)
-	b := make([]byte, 0, 2*controlKeySize+128) // never grown: a copy left behind could not be overwritten
+	b := make([]byte, 0, 2*controlKeySize+128) // must not grow: the old copy would remain in memory
 	b = append(b, "-----BEGIN OpenVPN Static key V1-----\n"...)
 	for i := 0; i < len(raw); i += 16 {
 		b = append(hex.AppendEncode(b, raw[i:i+16]), '\n')
@@ -135,9 +136,10 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	return append(b, "-----END OpenVPN Static key V1-----\n"...), nil
 }
 
-const configSize = 4096 // maximum size of a configuration: the capacity of the smallest pipe
+const configSize = 4096 // maximum size in bytes: the capacity of the smallest pipe
 
-// configuration returns openvpn's standard input. The caller overwrites it.
+// configuration returns the configuration, which openvpn reads from standard input. The caller must overwrite
+// it.
 func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {
 	b := make([]byte, 0, configSize)
 	line := func(format string, args ...any) { b = append(fmt.Appendf(b, format, args...), '\n') }
@@ -146,7 +148,7 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 		line("client\nremote %s %d\nconnect-retry 1 1", c.Endpoint.Addr(), c.Endpoint.Port())
 	} else {
 		line("mode server\ntls-server\ndh none\ntopology subnet")
-		line("management-client-auth") // which gives a client its routes without a file
+		line("management-client-auth") // lets us send a client's routes without a file
 		line("auth-user-pass-optional")
 	}
 
@@ -157,11 +159,11 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 	}
 
 	line("peer-fingerprint %s\ndata-ciphers %s\ndisable-dco\ntun-mtu %d", c.Public, k.cipher, r.MTU)
-	line("mssfix 0")                      // and no fragment: 2.6 rejects "fragment 0"
+	line("mssfix 0")                      // "fragment 0" is the default, and 2.6 rejects it
 	line("ifconfig-noexec\nroute-noexec") // we set addresses and routes
-	line("ping-restart 0")                // a tunnel may be idle while others are measured
+	line("ping-restart 0")                // the tunnel may be idle while another is measured
 	line("management %s unix", managementPath)
-	line("management-client") // the program ends when we hang up or die
+	line("management-client") // openvpn exits when we disconnect
 	line("management-hold\nverb 3\nsuppress-timestamps")
 	for _, part := range []struct {
 		name string
@@ -186,7 +188,7 @@ func (k openVPN) protocol(r request) string {
 	return "tcp" + version + "-server"
 }
 
-// clientRoutes lists for a server the networks behind its client, in the lines of a client's configuration.
+// clientRoutes returns the networks behind the client, as iroute lines for the server.
 func clientRoutes(allowed []netip.Prefix) string {
 	var b strings.Builder
 	for _, p := range allowed {

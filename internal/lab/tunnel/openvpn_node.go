@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// openVPNSide is one end: openvpn, which makes the device, lives as long as the session.
+// openVPNSide is one end. An openvpn process creates the device and runs as long as the session.
 type openVPNSide struct {
 	kind    openVPN
 	request request
@@ -35,13 +35,13 @@ func (k openVPN) open(r request) (side, error) {
 	return &openVPNSide{kind: k, request: r, me: me}, err
 }
 
-// clear: openvpn ends with the process that started it, and its device with it.
+// clear waits for the device to disappear: openvpn exits with the process that started it.
 func (k openVPN) clear(r request, _ connect) error { return gone(r.Device) }
 
 func (e *openVPNSide) public() string { return e.me.fingerprint }
 
-// configure starts openvpn and returns once its tunnel is up. It overwrites the keys before it returns; what
-// openvpn keeps lives as long as its process.
+// configure starts openvpn and returns once the tunnel is up. It overwrites its keys before it returns;
+// openvpn's copies live as long as its process.
 func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (err error) {
 	defer e.me.clear()
 	if c.Public, err = parseFingerprint(c.Public); err != nil {
@@ -85,16 +85,17 @@ func (e *openVPNSide) close() error {
 type openVPNProcess struct {
 	kind    openVPN
 	process host.Process
-	control *net.UnixConn   // its management interface
-	over    <-chan struct{} // the management interface has hung up
+	control *net.UnixConn   // connection to its management interface
+	over    <-chan struct{} // closed when control has ended
 	said    []<-chan struct{}
 
 	mu    sync.Mutex
 	state management
-	words string // last line of its output that it prints before it connects to us
+	words string // last line of its output, for errors before it connects
 }
 
-// start runs openvpn with a configuration that it reads from a pipe, and waits until it connects to us.
+// start runs openvpn with a configuration passed by a pipe, and waits until its management interface
+// connects.
 func (k openVPN) start(ctx context.Context, config []byte, t management) (*openVPNProcess, error) {
 	program, err := findOpenVPN()
 	if err != nil {
@@ -139,7 +140,8 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 	return p, nil
 }
 
-// pipeOf returns a file with a text that is not on any disk: the text fits into the pipe.
+// pipeOf returns the read end of a pipe that contains text, so that it is never stored on disk. text must fit
+// into the pipe.
 func pipeOf(text []byte) (*os.File, error) {
 	if len(text) > configSize {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), configSize)
@@ -174,17 +176,18 @@ func (p *openVPNProcess) hear(line string) {
 	}
 }
 
-// say has one caller at a time: first start, then the reader. If the program is gone, it has hung up.
+// say sends a command. It is not called concurrently: first by start, then by the reader. It ignores errors,
+// because p.over reports the end of the connection.
 func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
-// now returns what is known about the tunnel.
+// now returns a copy of the state.
 func (p *openVPNProcess) now() management {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
 }
 
-// wait returns once the server listens, or the client has a data channel.
+// wait waits until a server listens, or a client's data channel is up.
 func (p *openVPNProcess) wait(ctx context.Context) error {
 	for deadline := time.Now().Add(openVPNTime); ; {
 		t := p.now()
@@ -206,7 +209,8 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 	}
 }
 
-// read returns the device's counters, and verifies the data channel.
+// read returns the device's counters. It returns an error if the data channel does not use the required
+// cipher or is offloaded.
 func (p *openVPNProcess) read(dev string) (status, error) {
 	t := p.now()
 	select {
@@ -234,7 +238,7 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 	return now, nil
 }
 
-// end kills openvpn, whose device vanishes with it: there is nothing to undo.
+// end kills openvpn. Nothing must be undone: its device disappears with it.
 func (p *openVPNProcess) end() error {
 	if p.control != nil {
 		p.control.Close()
@@ -246,14 +250,14 @@ func (p *openVPNProcess) end() error {
 		<-done
 	}
 
-	_, _ = p.process.Wait() // killed
+	_, _ = p.process.Wait() // it was killed
 	return err
 }
 
-// sbins lists directories that may contain openvpn but are not in an ordinary user's path.
+// sbins lists directories of openvpn that are not in an ordinary user's PATH.
 var sbins = [...]string{"/usr/sbin", "/usr/local/sbin", "/sbin"}
 
-// findOpenVPN returns the path of the program.
+// findOpenVPN returns the path of openvpn.
 func findOpenVPN() (string, error) {
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), sbins[:]...) {
 		file := filepath.Join(dir, "openvpn")
@@ -264,14 +268,14 @@ func findOpenVPN() (string, error) {
 	return "", fmt.Errorf("find openvpn: %w: not installed", host.ErrUnsupported)
 }
 
-// probe checks for a sufficient version, the cipher, and TUN devices.
+// probe checks openvpn's version and cipher, and whether TUN devices can be created.
 func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	program, err := findOpenVPN()
 	if err != nil {
 		return check.Not("openvpn is not installed").Hinted("install the package openvpn, 2.6 or newer")
 	}
 
-	// It exits with 1 after printing its version.
+	// openvpn --version exits with code 1.
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
 	if _, known := host.ExitCode(err); !known {
 		return check.CouldNotTell("%v", err)
@@ -295,7 +299,7 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	return probeUserspaceDevice()
 }
 
-// checkVersion requires 2.6: both sides trust certificates by fingerprint, and offload can be switched off.
+// checkVersion requires OpenVPN 2.6, the first version with peer-fingerprint and disable-dco.
 func checkVersion(text string) check.Answer {
 	var major, minor int
 	told := false
@@ -319,19 +323,18 @@ func checkVersion(text string) check.Answer {
 	return check.OK()
 }
 
-// acceptTime bounds how long openvpn may take to connect to us: a busy emulated machine needs seconds to
-// start it.
+// acceptTime is the time limit for openvpn to connect to us. A busy emulated machine needs seconds to start
+// it.
 const acceptTime = 15 * time.Second
 
-// controlSocket is the socket to which openvpn connects, by a name that only openvpn has: the file is gone
-// before it starts.
+// controlSocket is the socket that openvpn connects to. Its file is removed before openvpn starts, so only
+// openvpn, which inherits a descriptor of it, can connect.
 type controlSocket struct {
 	listener *net.UnixListener
 	name     *os.File
 }
 
-// managementPath is the path by which openvpn finds the socket: its first descriptor beyond the standard
-// three.
+// managementPath is the path of the inherited descriptor in openvpn: the first after the standard three.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {
@@ -339,7 +342,7 @@ func (m *controlSocket) close() {
 	m.name.Close()
 }
 
-// accept waits for openvpn; one that has closed its output will not connect.
+// accept waits until openvpn connects, or has closed its output, which means that it failed.
 func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 	for deadline := time.Now().Add(acceptTime); time.Now().Before(deadline); {
 		if err := m.listener.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
@@ -360,7 +363,7 @@ func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 	return nil, fmt.Errorf("it said nothing within %v", acceptTime)
 }
 
-// listenControl makes the socket.
+// listenControl creates the socket.
 func listenControl() (*controlSocket, error) {
 	dir, err := os.MkdirTemp("", "chokepoint-openvpn-")
 	if err != nil {
@@ -386,24 +389,25 @@ func listenControl() (*controlSocket, error) {
 	return &controlSocket{l, name}, nil
 }
 
-// management holds what openvpn has reported there: hear takes a line, and returns the answer, "" = none.
+// management is the state that openvpn has reported. hear processes a line and returns the answer, "" if
+// none.
 type management struct {
 	server  bool
-	allowed []netip.Prefix // networks behind the server's client
+	allowed []netip.Prefix // networks behind the client
 
-	ready     bool      // initialised: the server listens, the client is connected
-	cipher    string    // of the data channel, "" before there is one
-	since     time.Time // time at which the data channel was up
-	offloaded bool      // data-channel offload is in use
-	complaint string    // the last warning or error
+	ready     bool      // initialised: the server listens, or the client is connected
+	cipher    string    // data channel's cipher, "" before it is up
+	since     time.Time // time when the data channel came up
+	offloaded bool      // data-channel offload is active
+	complaint string    // last warning or error
 }
 
-const opening = "state on\nlog on\nhold release\n" // our first commands: subscribe to events, then proceed
+const opening = "state on\nlog on\nhold release\n" // our first commands: subscribe to events, then continue
 
 // connected reports whether the data channel is up.
 func (t *management) connected() bool { return t.ready && t.cipher != "" }
 
-// words returns openvpn's last messages, which may explain a failure.
+// words returns openvpn's last warning or error, for appending to an error.
 func (t *management) words() string {
 	if t.complaint == "" {
 		return ""
@@ -426,7 +430,7 @@ func (t *management) hear(line string, now time.Time) (answer string) {
 		return t.hearClient(rest)
 	case kind == ">FATAL":
 		t.complaint = rest
-	case kind == ">HOLD": // again after a restart
+	case kind == ">HOLD": // repeated after a restart
 		return "hold release\n"
 	case strings.HasPrefix(line, "CLIENT_LIST\t"):
 		fields := strings.Split(line, "\t")
@@ -437,7 +441,7 @@ func (t *management) hear(line string, now time.Time) (answer string) {
 	return ""
 }
 
-// hearLog parses "time,flags,text".
+// hearLog processes a log line, "time,flags,text".
 func (t *management) hearLog(rest string, now time.Time) {
 	_, rest, _ = strings.Cut(rest, ",")
 	flags, text, _ := strings.Cut(rest, ",")
@@ -451,14 +455,15 @@ func (t *management) hearLog(rest string, now time.Time) {
 	}
 }
 
-// found records the data channel's cipher.
+// found records the data channel's cipher, and when it was first reported.
 func (t *management) found(cipher string, now time.Time) {
 	if t.cipher != cipher {
 		t.cipher, t.since = cipher, now
 	}
 }
 
-// hearClient handles an event of a server's client. openvpn has verified its certificate before.
+// hearClient processes an event about the server's client. openvpn has verified the client's certificate
+// before.
 func (t *management) hearClient(rest string) (answer string) {
 	fields := strings.Split(rest, ",")
 	switch {
@@ -467,7 +472,7 @@ func (t *management) hearClient(rest string) (answer string) {
 	case fields[0] == "REAUTH" && len(fields) == 3:
 		return "client-auth-nt " + fields[1] + " " + fields[2] + "\n"
 	case fields[0] == "ESTABLISHED":
-		return "status 3\n" // it contains the cipher
+		return "status 3\n" // its answer contains the cipher
 	case fields[0] == "DISCONNECT":
 		t.cipher = ""
 	}

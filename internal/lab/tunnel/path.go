@@ -16,32 +16,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
-// proof bounds how long a first packet may take in each direction: WireGuard repeats a lost initiation after
-// 5 s (REKEY_TIMEOUT), so one may be lost.
+// proof is the time limit for a first packet in each direction. WireGuard repeats a lost handshake initiation
+// after 5 s (REKEY_TIMEOUT), so this allows for one loss.
 const proof = 8 * time.Second
 const pollEvery = 5 * time.Millisecond // interval between attempts at the proof
-const answerTime = 5 * time.Second     // how long a node may take to answer, and to undo
+const answerTime = 5 * time.Second     // time for a node to answer or to undo its changes
 const presharedSize = 32               // length of the shared secret in bytes
-// killTime is how long it takes to get rid of an end that hangs: its agent kills it after answerTime.
+// killTime is the time for removing an end that hangs: its agent kills it after answerTime.
 const killTime = answerTime + 3*time.Second
 
-// agentlessTime is like answerTime, for an end without an agent: each answer takes a slow router several
-// commands, and the first one also starts a guard, which the router's scheduler must confirm.
+// agentlessTime replaces answerTime for an end without an agent. A slow router needs several commands for an
+// answer, and the first request also starts a guard, which the router's scheduler must confirm.
 const agentlessTime = 90 * time.Second
 
-// end is one node of a path with the session that holds its device.
+// end is one end of a path, with the session that keeps it up.
 type end struct {
 	End
-	kind    string // implementation
+	kind    string // kind of tunnel, with the implementation
 	session host.Session
 	public  string
-	device  string // its own, or the one by which its packets leave
-	failed  bool   // the node has reported failure, and undone its changes
-	opened  bool   // its device was made
+	device  string // the tunnel's, or the one that its packets leave by
+	failed  bool   // the node has returned an error and undone its changes
+	opened  bool   // its device was created
 	hung    bool   // it did not answer in time
 }
 
-// patience returns how long the end may take to answer.
+// patience returns the time limit for the end's answers.
 func (e *end) patience() time.Duration {
 	if e.Agentless {
 		return agentlessTime
@@ -49,34 +49,34 @@ func (e *end) patience() time.Duration {
 	return answerTime
 }
 
-// path is a tunnel that is up, seen from the controller.
+// path is the controller's side of a tunnel.
 type path struct {
 	spec Spec
 	traits
-	mu   sync.Mutex // sessions allow one exchange at a time
+	mu   sync.Mutex // a session allows only one exchange at a time
 	ends [2]*end
 	down bool
 	mtu  int
 }
 
-// kind is a kind of tunnel whose two ends are alike.
+// kind is a kind of tunnel with the same implementation on both ends.
 type kind struct {
 	nodeSide
 	traits
 }
 
 type traits struct {
-	fitted  bool   // its default MTU fits an Ethernet underlay
-	mute    bool   // it has no handshake
+	fitted  bool   // the default MTU is the largest that fits a 1500-byte underlay
+	mute    bool   // has no handshake
 	burdens bool   // see Burden
-	remark  string // appended to a yes
-	// serverFirst: the far end listens, and must do so before the near one connects.
+	remark  string // appended to a positive answer
+	// serverFirst makes Up connect the far end, a server, before the near one.
 	serverFirst bool
-	// connectTime bounds how long an end may take to connect; 0 = answerTime.
+	// connectTime is the time limit for an end to connect; 0 = answerTime.
 	connectTime time.Duration
 }
 
-// Check asks both nodes.
+// Check probes both nodes.
 func (k kind) Check(ctx context.Context, near, far End) check.Answer {
 	for _, e := range []End{near, far} {
 		a := probeEnd(ctx, k.Name(), e)
@@ -87,7 +87,7 @@ func (k kind) Check(ctx context.Context, near, far End) check.Answer {
 	return check.OKBecause("%s", k.remark)
 }
 
-// Up makes an end on each node, gives both one secret, and proves that packets cross in both directions.
+// Up sets up both ends with a shared secret, and returns once packets have passed in both directions.
 func (k kind) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	if s.MTU == 0 && k.fitted {
 		s.MTU = fitMTU(k.Name(), near.Outer.Is6())
@@ -130,7 +130,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	}
 
 	if err := p.lay(ctx); err != nil {
-		// What was laid must not remain after the caller gives up.
+		// Undo even if the caller has given up.
 		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
 			far.Node, err), p.Down(context.WithoutCancel(ctx)))
 	}
@@ -138,7 +138,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	return p, nil
 }
 
-// fitMTU returns the largest inner MTU of a kind of tunnel on an Ethernet underlay of 1500 bytes.
+// fitMTU returns the largest inner MTU for an Ethernet underlay of 1500 bytes.
 func fitMTU(kind string, outer6 bool) int {
 	t, _ := overhead.Named(kind)
 	if t.OuterIP = overhead.V4; outer6 {
@@ -147,7 +147,7 @@ func fitMTU(kind string, outer6 bool) int {
 	return t.FitMTU(1500)
 }
 
-// plausible refuses keys and addresses that would fail late or silently.
+// plausible returns an error for addresses and MTUs that would otherwise fail late or silently.
 func plausible(near, far End, s Spec) error {
 	if near.Outer.Is4() != far.Outer.Is4() || !near.Outer.IsValid() {
 		return fmt.Errorf("outer addresses %v and %v are not of one IP version", near.Outer, far.Outer)
@@ -193,7 +193,7 @@ func (p *path) lay(ctx context.Context) error {
 	}
 
 	preshared := host.NewSecret(presharedSize)
-	if p.agentless() { // all zeros means none: the router would receive it in a command, and keep it
+	if p.agentless() { // all zeros means "no key": a router would receive it in a command and store it
 		preshared = host.SecretFrom(make([]byte, presharedSize))
 	}
 	defer preshared.Use(func(b []byte) error { clear(b); return nil })
@@ -261,7 +261,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	return nil
 }
 
-// connection returns the message for an end about its peer.
+// connection returns the message that describes peer to e.
 func (p *path) connection(e, peer *end) connect {
 	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
 	for _, in := range peer.Inner {
@@ -287,11 +287,11 @@ func (p *path) request(e *end) request {
 	}
 }
 
-// prove sends datagrams from one end until they are counted at the other.
+// prove makes from send datagrams until to has counted one as received.
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
 	if p.agentless() {
-		most = 3 * proof // each poll of the router runs a command there
+		most = 3 * proof // each request takes a command on the router
 	}
 
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
@@ -349,7 +349,8 @@ func (s status) words(node string, mute bool) string {
 func (p *path) MTU() int          { return p.mtu }
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
-// Implementation returns the resolved kind: "wireguard-userspace", or a description if the ends differ.
+// Implementation returns the kind with its implementation, such as "wireguard-userspace", or both
+// implementations if the ends differ.
 func (p *path) Implementation() string {
 	near := p.ends[0]
 	far := p.ends[1]
@@ -361,7 +362,7 @@ func (p *path) Implementation() string {
 		far.implementation())
 }
 
-// implementation returns the last part of a WireGuard's name; other kinds are the kernel's, except OpenVPN.
+// implementation returns "userspace" or "kernel".
 func (e *end) implementation() string {
 	if strings.HasPrefix(e.kind, nameOpenVPN) {
 		return "userspace"
@@ -373,8 +374,8 @@ func (e *end) implementation() string {
 	return "kernel"
 }
 
-// Counters reads the near end's counters. If no answer comes in time the tunnel ends: its session could
-// receive nothing else.
+// Counters reads the near end's counters. If the answer is late, the session is closed and the tunnel is
+// lost, because a later answer could not be assigned to its request.
 func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
 	within, cancel := withinTime(context.Background(), answerTime)
 	if underLoad {
@@ -406,7 +407,7 @@ func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
 	}, nil
 }
 
-// Down ends both sessions and returns when the nodes have undone their changes, or earlier if ctx ends.
+// Down ends both sessions. It returns when the nodes have undone their changes, or when ctx ends.
 func (p *path) Down(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -436,7 +437,7 @@ func (p *path) Down(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// clear gets rid of an end whose process hung, and was or is being killed, or ended silently.
+// clear removes an end whose process hung or failed.
 func (p *path) clear(ctx context.Context, e, peer *end) error {
 	ctx, cancel := withinTime(ctx, killTime)
 	defer cancel()
@@ -445,14 +446,15 @@ func (p *path) clear(ctx context.Context, e, peer *end) error {
 	r.Clear = &c
 	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, e.kind), r, nil)
 	if errors.Is(err, host.ErrUnreachable) {
-		return nil // the node is gone, with everything on it
+		return nil // the node is gone, and the end with it
 	}
 
 	return err
 }
 
-// finish waits for the node's handler to return. If the node is gone, so is its device; if it failed, it has
-// already reported that; if it was abandoned, it undoes its changes by itself.
+// finish waits until the node's handler returns. It returns nil if the node is gone, because its device is,
+// too; if the end failed, because that was already reported; and if the session was abandoned, because the
+// node then undoes its changes by itself.
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()
@@ -470,7 +472,7 @@ func (e *end) finish(ctx context.Context) error {
 
 		_, told := errors.AsType[*host.RemoteError](err)
 		if told {
-			return err // of its undoing
+			return err // from undoing
 		}
 
 		if err != nil {
@@ -499,15 +501,15 @@ func (e *end) inquireWithin(ctx context.Context, a ask) (status, error) {
 	return got, err
 }
 
-// receive is Recv within the time that a node has to answer, or d.
+// receive receives v within d.
 func (e *end) receive(v any, d time.Duration) error {
 	ctx, cancel := withinTime(context.Background(), d)
 	defer cancel()
 	return e.receiveWithin(ctx, v)
 }
 
-// receiveWithin must not get a caller's ctx, which may end at any time: a session left in the middle of an
-// exchange is no longer usable, not even to wait for the node's undoing.
+// receiveWithin receives v. Do not pass a caller's ctx, which may end at any time: a session that is left in
+// the middle of an exchange is unusable, even for waiting until the node has undone its changes.
 func (e *end) receiveWithin(ctx context.Context, v any) error {
 	err := host.Await(ctx, e.session, v)
 	e.hung = e.hung || err != nil && ctx.Err() != nil

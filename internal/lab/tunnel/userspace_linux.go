@@ -22,14 +22,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// userspaceDevice is golang.zx2c4.com/wireguard in this process, with the offloads of its TUN device (virtio
-// headers) and of its socket (UDP GSO and GRO), both of which it uses if the kernel has them.
+// userspaceDevice is golang.zx2c4.com/wireguard in this process. If the kernel supports them, it uses the TUN
+// device's offloads (virtio headers) and the socket's (UDP GSO and GRO).
 type userspaceDevice struct {
 	name string
 	wg   *wg.Device
 
 	mu   sync.Mutex
-	last string // last complaint
+	last string // last error
 }
 
 func openUserspaceDevice(r request) (device, error) {
@@ -43,13 +43,12 @@ func openUserspaceDevice(r request) (device, error) {
 	}
 
 	d := &userspaceDevice{name: r.Device}
-	// The library's own logger writes to standard output, which carries the agent's protocol.
+	// The library's default logger writes to standard output, which carries the agent's protocol.
 	d.wg = wg.NewDevice(t, conn.NewDefaultBind(), &wg.Logger{Verbosef: wg.DiscardLogf, Errorf: d.complain})
 	return d, nil
 }
 
-// complain keeps the library's last error. It identifies peers by the ends of public keys, and prints no
-// other key.
+// complain keeps the library's last error. The library's errors contain only abbreviated public keys.
 func (d *userspaceDevice) complain(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,9 +61,10 @@ func (d *userspaceDevice) complaint() string {
 	return d.last
 }
 
-// configure uses the library's protocol (wireguard.com/xplatform) from a buffer that it overwrites.
+// configure sends the configuration by the library's protocol (wireguard.com/xplatform). It overwrites the
+// buffer.
 func (d *userspaceDevice) configure(w kernel.WireGuard) error {
-	b := make([]byte, 0, 4096) // never grown: a copy left behind could not be overwritten
+	b := make([]byte, 0, 4096) // must not grow: the old copy would remain in memory
 	key := func(name string, k *kernel.Key) {
 		b = append(append(b, name...), '=')
 		b = append(hex.AppendEncode(b, k[:]), '\n')
@@ -97,7 +97,8 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	return nil
 }
 
-// set hides the library's message about a line, except the error's number: it might quote the line.
+// set applies a configuration. It hides the library's error except for the code, because the text may quote a
+// line with a key.
 func (d *userspaceDevice) set(config []byte) error {
 	err := d.wg.IpcSetOperation(bytes.NewReader(config))
 	if refused, ok := errors.AsType[*wg.IPCError](err); ok {
@@ -114,7 +115,7 @@ func (d *userspaceDevice) set(config []byte) error {
 func (d *userspaceDevice) handshake() (time.Time, error) {
 	var b bytes.Buffer
 	b.Grow(4096)
-	// The answer contains every key.
+	// the answer contains all keys
 	defer func() { clear(b.Bytes()[:b.Cap()]) }()
 	if err := d.wg.IpcGetOperation(&b); err != nil {
 		return time.Time{}, fmt.Errorf("read userspace device %s: no answer", d.name)
@@ -123,7 +124,7 @@ func (d *userspaceDevice) handshake() (time.Time, error) {
 	return lastHandshake(b.Bytes()), nil
 }
 
-// lastHandshake finds the time in an answer of the configuration protocol.
+// lastHandshake parses the time of the last handshake in an answer of the configuration protocol.
 func lastHandshake(answer []byte) time.Time {
 	var sec, nsec int64
 	for line := range bytes.Lines(answer) {
@@ -164,7 +165,7 @@ func probeUserspaceDevice() check.Answer {
 		return check.CouldNotTell("make a TUN device: %v", err)
 	}
 
-	// The listener for the device's state may have closed its own pipe first, at either end.
+	// The goroutine that watches the device's state may already have closed its end.
 	if err := t.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return check.CouldNotTell("close a TUN device: %v", err)
 	}
@@ -172,8 +173,8 @@ func probeUserspaceDevice() check.Answer {
 	return check.OK()
 }
 
-// own claims an end of a tunnel for this process: an abstract name (unix(7)), which belongs to the network
-// namespace and vanishes with the process, however it ends.
+// own claims a tunnel's end for this process, by an abstract Unix socket (unix(7)). The name is private to
+// the network namespace and disappears with the process.
 func own(device string) (io.Closer, error) {
 	l, err := net.Listen("unix", "@chokepoint-"+device)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -182,8 +183,8 @@ func own(device string) (io.Closer, error) {
 	return l, err
 }
 
-// openName opens a socket's name, through which one can connect even after the name is gone (open(2),
-// O_PATH).
+// openName opens a socket's file with O_PATH (open(2)). A process can connect by the descriptor even after
+// the file was removed.
 func openName(file string) (*os.File, error) {
 	fd, err := unix.Open(file, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

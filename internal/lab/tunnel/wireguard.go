@@ -15,14 +15,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// All lists the kinds of tunnel in the order in which they are shown.
+// All returns the kinds of tunnel in display order.
 func All() []Tunnel {
 	return slices.Concat([]Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()}, espKinds(),
 		openVPNKinds())
 }
 
-// Defaults of a WireGuard tunnel: the MTU that wg-quick(8) uses on an Ethernet underlay of 1500 bytes, which
-// leaves room for outer IPv6, and its port.
+// Defaults of a WireGuard tunnel. The MTU is that of wg-quick(8) on an Ethernet underlay of 1500 bytes; it
+// leaves room for outer IPv6.
 const (
 	DefaultMTU    = 1420
 	DefaultPort   = 51820
@@ -36,22 +36,22 @@ const (
 	nameUserspace = "wireguard-userspace"
 )
 
-// WireGuard uses the kernel's implementation on each end that has it, else the userspace one.
+// WireGuard uses the kernel's implementation on each end that has it, and the userspace one on others.
 func WireGuard() Tunnel { return auto{} }
 
-// WireGuardKernel is the kernel's implementation.
+// WireGuardKernel is the implementation in the kernel.
 func WireGuardKernel() Tunnel {
 	return kind{nodeSide: wireguard{nameKernel, openKernelDevice, probeKernelDevice}}
 }
 
-// WireGuardUserspace is golang.zx2c4.com/wireguard with the offloads of its TUN device and its socket. Its
-// Serve needs a process of its own, so that its CPU time can be measured separately.
+// WireGuardUserspace is golang.zx2c4.com/wireguard, with the offloads of its TUN device and socket. Its Serve
+// should run in a process of its own, so that its CPU time can be measured separately.
 func WireGuardUserspace() Tunnel {
 	return kind{nodeSide: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
 }
 
-// wireguard is one implementation: how a node opens a device, and how it finds out whether that is possible.
-// The ends exchange public keys through the controller, which gives both a preshared key.
+// wireguard is an implementation of WireGuard. Through the controller, the ends exchange public keys and
+// receive a preshared key.
 type wireguard struct {
 	name     string
 	device   func(r request) (device, error)
@@ -62,23 +62,22 @@ func (w wireguard) Name() string                                { return w.name 
 func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
 func (w wireguard) clear(r request, _ connect) error            { return removeDevice(r.Device) }
 
-// device is an implementation's device on this node. It exists, with its MTU, once opened; configure sets it
-// up.
+// device is an implementation's device on this node. It exists, with its MTU, before configure sets it up.
 type device interface {
 	configure(w kernel.WireGuard) error
-	// handshake returns the time of the last handshake, zero if there was none.
+	// handshake returns the time of the last handshake, or the zero time if there was none.
 	handshake() (time.Time, error)
 	complaint() string
 	close() error
 }
 
-// wireguardSide is a device with this node's private key, which is overwritten once the device has it; what
-// the implementation keeps lives as long as its device.
+// wireguardSide is one end. The private key is overwritten once the device has it; the implementation's copy
+// lives as long as the device.
 type wireguardSide struct {
 	device
 	request request
 	private kernel.Key
-	own     kernel.Key // public
+	own     kernel.Key // public key
 }
 
 func (w wireguard) open(r request) (side, error) {
@@ -148,10 +147,10 @@ func (e *wireguardSide) close() error {
 	return errors.Join(e.device.close(), gone(e.request.Device))
 }
 
-// newKey generates a private key in place and returns the public one.
+// newKey generates a private key in private and returns the public key.
 func newKey(private *kernel.Key) (kernel.Key, error) {
-	rand.Read(private[:]) // never fails since Go 1.24
-	// Clamping, RFC 7748 §5; WireGuard's tools store keys in this form.
+	rand.Read(private[:]) // never returns an error since Go 1.24
+	// Clamp the key (RFC 7748 §5), as WireGuard's tools do before they store it.
 	private[0] &= 248
 	private[31] = private[31]&127 | 64
 	k, err := ecdh.X25519().NewPrivateKey(private[:])
@@ -198,7 +197,7 @@ func probeKernelDevice() check.Answer {
 		"load the module wireguard, or take wireguard-userspace")
 }
 
-// auto chooses between the implementations.
+// auto is WireGuard with the best implementation of each end.
 type auto struct{}
 
 func (auto) Name() string { return nameAuto }
@@ -211,7 +210,7 @@ func (auto) Check(ctx context.Context, near, far End) check.Answer {
 			continue
 		}
 
-		if e.Agentless { // it has no other
+		if e.Agentless { // has no userspace implementation
 			return kernel
 		}
 
@@ -241,8 +240,7 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	return up(ctx, p)
 }
 
-// Serve serves a request for either implementation. Our controller never sends one: it names an
-// implementation.
+// Serve chooses an implementation. Our controllers do not use it: they request a particular one.
 func (auto) Serve(ctx context.Context, s host.Session) error {
 	if probeKernelDevice().State == check.Yes {
 		return WireGuardKernel().Serve(ctx, s)
