@@ -11,9 +11,9 @@ import (
 
 const conntrackMax = "net.netfilter.nf_conntrack_max"
 
-// ConntrackMax bounds the connections that a node tracks; packets of further ones are dropped. It matters
-// only if something requires tracking, such as nat or a stateful firewall. In most kernels it belongs to the
-// whole machine, so that only a node with its own kernel has it.
+// ConntrackMax sets the maximum number of connections that a node tracks; packets of further connections are
+// dropped. It has an effect only if something requires tracking, such as nat or a stateful firewall. In most
+// kernels it applies to the whole machine, so it can be set only on a node with its own kernel.
 func ConntrackMax() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

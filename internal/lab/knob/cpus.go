@@ -14,9 +14,9 @@ import (
 
 const maxCPU = 1023
 
-// CPUs selects the CPUs that process a router's packets after they arrive (receive packet steering): "off"
-// for those they arrive on, or a list such as "0-1,3". If a device's receive queues differ it is "masks 1 2",
-// one hexadecimal mask per queue.
+// CPUs selects the CPUs that process a router's received packets (receive packet steering): a list such as
+// "0-1,3", or "off" for the CPUs that packets arrive on. If a device's receive queues differ, the state is
+// "masks 1 2", with one hexadecimal mask per queue.
 func CPUs() Knob {
 	return cpuSets(factor.Declaration{
 		Name: "cpus",
@@ -28,8 +28,8 @@ func CPUs() Knob {
 	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)
 }
 
-// cpuSets returns a knob for a device with several sets of CPUs. parse parses a state; each is the prefix for
-// sets that differ; parseOne and spellOne convert the kernel's text of one set.
+// cpuSets returns a knob for a device attribute with several sets of CPUs. parse parses a state; parseOne and
+// spellOne convert the kernel's text for one set. each is the prefix of a state whose sets differ.
 func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), each string,
 	parseOne func(text string) (*big.Int, error), spellOne func(set *big.Int) string,
 	words kernel.Words) Knob {
@@ -51,11 +51,11 @@ func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), 
 	}, func(dev string, sets []*big.Int) error {
 		return words.Set(dev, mapped(sets, spellOne))
 	})
-	k.trying = true // the kernel refuses the write, not the opening
+	k.trying = true // the kernel checks permission only on write
 	return k
 }
 
-// CPUsOfMasks returns the state of a device whose receive queues have these masks, as the kernel writes them.
+// CPUsOfMasks returns the state for the masks of a device's receive queues, in the kernel's format.
 func CPUsOfMasks(masks []string) (State, error) {
 	sets, err := parseEach(masks, parseMask)
 	if err != nil {
@@ -64,13 +64,13 @@ func CPUsOfMasks(masks []string) (State, error) {
 	return spellEach(sets, eachQueue, spellMask), nil
 }
 
-// MasksOfCPUs returns the masks of a state: one for all queues, or one for each.
+// MasksOfCPUs returns the masks for a state, in the kernel's format: one for all queues, or one per queue.
 func MasksOfCPUs(s State) ([]string, error) {
 	sets, err := parseCPUs(string(s))
 	return mapped(sets, spellMask), err
 }
 
-const eachQueue = "masks " // begins the state of queues with different masks
+const eachQueue = "masks " // prefix of a state whose queues have different masks
 
 func parseCPUs(text string) ([]*big.Int, error) {
 	if text == "off" {
@@ -108,7 +108,7 @@ func parseEach(texts []string, parse func(text string) (*big.Int, error)) ([]*bi
 	return sets, nil
 }
 
-// spellEach returns the state of sets of CPUs: the only set, or each after a word.
+// spellEach returns the state for sets of CPUs: a single list if they are equal, else word and all sets.
 func spellEach(sets []*big.Int, word string, spell func(set *big.Int) string) State {
 	if slices.ContainsFunc(sets, func(s *big.Int) bool { return s.Cmp(sets[0]) != 0 }) {
 		return State(word + strings.Join(mapped(sets, spell), " "))
@@ -124,7 +124,7 @@ func mapped(sets []*big.Int, spell func(set *big.Int) string) []string {
 	return texts
 }
 
-// parseCPUList reads a list such as "0-1,3".
+// parseCPUList parses a list such as "0-1,3".
 func parseCPUList(text string) (*big.Int, error) {
 	list, ok := kernel.CPUList(text, maxCPU)
 	if !ok {
@@ -164,7 +164,8 @@ func spellCPUs(set *big.Int) string {
 	return strings.Join(list, ",")
 }
 
-// parseMask parses the kernel's bitmap: hexadecimal words of 32 bits, the highest first, separated by commas.
+// parseMask parses the kernel's CPU bitmap: 32-bit words in hexadecimal, the most significant first,
+// separated by commas.
 func parseMask(text string) (*big.Int, error) {
 	words := strings.Split(text, ",")
 	set := new(big.Int)

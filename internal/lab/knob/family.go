@@ -1,6 +1,5 @@
-// Package knob changes settings of a node: one file per setting, each read, applied and read back. The node
-// side of a session (package agent) and the journal decide when to change them, and remember the previous
-// state.
+// Package knob changes settings of a node, in one file per setting. A knob only reads and applies a state;
+// package agent and the journal decide when to change it and remember the previous state.
 package knob
 
 import (
@@ -15,61 +14,66 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Place is the place of a setting, in the namespace or machine of the calling process. Port is a device's
-// name, empty for node-wide settings; Ports lists the node's devices under test, for settings of all of them.
+// Place identifies where a setting applies, relative to the namespaces or machine of the calling process.
+// Port is a device name, "" for settings of the node. Ports lists the node's devices under test, for settings
+// of all of them.
 type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
 	Ports []string `json:"ports,omitempty"`
-	// WAN is the port that faces away from the near side; a port forward joins Inside and Outside.
+	// WAN is the port on the far side. Inside and Outside are the addresses of the clients on each side, for
+	// port forwards.
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
-	// Collector is an address to which reports about the node's traffic may go.
+	// Collector is the address to which a node may export reports about its traffic.
 	Collector string `json:"collector,omitempty"`
-	// OwnKernel: the node is a machine of its own within the lab, so that machine-wide settings belong to it
-	// alone.
+	// OwnKernel is set for nodes that are machines of their own in the lab, so that machine-wide settings
+	// affect only them.
 	OwnKernel bool `json:"own_kernel,omitempty"`
-	// Sysctls permits kernel settings. The node itself decides, whatever the request.
+	// Sysctls lists the kernel settings that may be changed. The node sets it, overriding the request.
 	Sysctls Permission `json:"sysctls,omitempty"`
-	// Lab is the directory of the lab's files on this machine, for settings of the machine that carries the
+	// Lab is the directory of the lab's files on this machine, for settings of the machine that hosts the
 	// lab.
 	Lab string `json:"lab,omitempty"`
 }
 
-// State is a setting's value as canonical text. It contains no secret.
+// State is a setting's value as canonical text. It never contains a secret.
 type State string
 
-// Language is the pure part of a knob, available on any OS. Name is the factor's name; a knob whose name ends
-// in ":" is a family, such as "sysctl:", whose State is "<rest of the name>=<value>".
+// Language is the part of a knob that does not access the system and is available on any OS. Name is the
+// factor's name. A name that ends in ":" denotes a family, such as "sysctl:", whose states are "<rest of the
+// name>=<value>".
 type Language interface {
 	Name() string
-	// Factor declares the factor of that name. Parse and Param come from the knob.
+	// Factor returns the factor's declaration, without Parse and Param, which Factors adds.
 	Factor() factor.Declaration
-	// Parse returns a canonical State or an error that lists what is allowed.
+	// Parse returns the canonical state, or an error that describes valid values.
 	Parse(text string) (State, error)
-	// Same reports whether what was read back is equivalent to what was requested, perhaps in another form
-	// (rounded rates).
+	// Same reports whether the state read back is equivalent to the one requested, for example after
+	// rounding.
 	Same(want, got State) bool
 }
 
 // Knob is a setting that can be varied.
 type Knob interface {
 	Language
-	// Read returns the present state of what want would set, such that applying it again restores the place.
+	// Read returns the present state of everything that want would change, so that applying it restores the
+	// place.
 	Read(ctx context.Context, p Place, want State) (State, error)
 	Apply(ctx context.Context, p Place, s State) error
-	// Check reports whether the state can be set at the place; a kernel may lack the means.
+	// Check reports whether the state can be set at the place; the kernel may not support it.
 	Check(ctx context.Context, p Place, s State) check.Answer
 }
 
-// declared is the part of a knob that declares its factor.
+// declared implements the part of Language that concerns the factor.
 type declared struct{ about factor.Declaration }
 
 func (d *declared) Name() string               { return d.about.Name }
 func (d *declared) Factor() factor.Declaration { return d.about }
 
-// ofRouter declares a factor of the device under test, which a plan may place.
+// ofRouter returns the declaration of a factor that applies to the device under test and can be placed in a
+// plan.
 func ofRouter(d factor.Declaration) declared {
 	d.Placed |= factor.Placed
 	if d.Needs == nil {
@@ -78,12 +82,12 @@ func ofRouter(d factor.Declaration) declared {
 	return declared{d}
 }
 
-// without describes how a level is compared with a baseline.
+// without describes the comparison of a level with a baseline.
 func without(level, words string) *factor.Without {
 	return &factor.Without{Level: level, Words: "of the same " + words}
 }
 
-// Factors declares the factors of knobs, with their levels as the knobs parse them.
+// Factors returns the factors of knobs, with their levels parsed by the knobs.
 func Factors(knobs []Knob) []factor.Declaration {
 	var out []factor.Declaration
 	for _, k := range knobs {
@@ -112,32 +116,32 @@ func Factors(knobs []Knob) []factor.Declaration {
 	return out
 }
 
-// Limited is implemented by knobs that may not set every state at every place.
+// Limited is implemented by knobs that restrict which states may be set at a place.
 type Limited interface {
 	Allowed(p Place, s State) error
 }
 
-// OnTunnels is implemented by knobs whose setting of all ports also applies to the devices of tunnels.
+// OnTunnels is implemented by knobs that, when set on all ports, can also apply to the devices of tunnels.
 type OnTunnels interface{ OnTunnels() bool }
 
-// kernelKnob reads and sets values of type T in a kernel: of a node, or, perPort, of Place.Port or, if that
-// is empty, of all Place.Ports or of the picked one. If ports differ, the state is a list, "eth0: 1500; eth1:
-// 9000". Its functions handle one device, Place.Port.
+// kernelKnob reads and sets values of type T in a kernel. The value belongs to the node or, if perPort is
+// set, to Place.Port; if that is empty, to all of Place.Ports or to the port that pick returns. If ports
+// differ, the state is a list, "eth0: 1500; eth1: 9000". The functions handle one device, Place.Port.
 type kernelKnob[T any] struct {
 	declared
 	spelling[T]
 	perPort bool
 	read    func(p Place) (T, error)
-	readFor func(p Place, want T) (T, error) // nil: read, for any want
+	readFor func(p Place, want T) (T, error) // nil = read
 	apply   func(p Place, v T) error
-	check   func(p Place, v T) check.Answer // nil: always possible
-	trying  bool                            // only setting it shows whether it works: these files exist
-	always  State                           // possible at every place; "" = none
-	pick    func(p Place) string            // the port if none is named
-	tunnels bool                            // the setting of all ports also applies to tunnels' devices
+	check   func(p Place, v T) check.Answer // nil = always possible
+	trying  bool                            // Check writes the present value back, because only a write fails
+	always  State                           // state that is possible everywhere; "" = none
+	pick    func(p Place) string            // returns the port if none is named
+	tunnels bool                            // see OnTunnels
 }
 
-// ofPorts returns a knob of devices, made from functions of package kernel.
+// ofPorts returns a knob for a device attribute, given functions of package kernel.
 func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, error),
 	apply func(dev string, v T) error) *kernelKnob[T] {
 	return &kernelKnob[T]{
@@ -149,7 +153,7 @@ func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, err
 	}
 }
 
-// ofTable returns a knob for one of our tables in the packet filter.
+// ofTable returns a knob for one of our tables in nftables.
 func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKnob[T] {
 	var none T
 	return &kernelKnob[T]{
@@ -167,20 +171,20 @@ func (k *kernelKnob[T]) onProbeLink(_ Place, v T) check.Answer {
 	return answer(kernel.OnProbeLink(func(dev string) error { return k.apply(Place{Port: dev}, v) }))
 }
 
-// spelling converts a knob's values of type T to states and back.
+// spelling converts between values of type T and states.
 type spelling[T any] struct {
-	parse func(text string) (T, error) // an error comes from want
+	parse func(text string) (T, error) // errors come from want
 	spell func(v T) State
-	// bound limits what may be requested, nil: anything. The previous value is restored even if it exceeds
-	// this.
+	// bound returns an error for values that may not be requested; nil = no limit. It does not apply to a
+	// previous value that is restored.
 	bound func(v T) error
-	same  func(want, got T) bool // for values with several states, nil: compare states
+	same  func(want, got T) bool // compares values that have several states; nil = compare states
 }
 
-// want returns an error that describes valid texts.
+// want returns an error that describes valid values.
 func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
 
-// near adds to an error the word that was probably meant.
+// near adds the most similar word as a hint to err.
 func near(text string, words []string, err error) error {
 	n := check.Nearest(text, words)
 	if n != "" {
@@ -193,7 +197,7 @@ func refuse(name, text string, err error) error {
 	return fmt.Errorf("parse %s %q: %w", name, text, err)
 }
 
-// value parses the text of a state.
+// value parses a state.
 func (s spelling[T]) value(name string, text State) (T, error) {
 	v, err := s.parse(string(text))
 	if err != nil {
@@ -202,7 +206,7 @@ func (s spelling[T]) value(name string, text State) (T, error) {
 	return v, err
 }
 
-// canonical parses what may be requested.
+// canonical returns the canonical state for a requested value.
 func (s spelling[T]) canonical(name, text string) (State, error) {
 	v, err := s.value(name, State(text))
 	if err == nil && s.bound != nil {
@@ -228,7 +232,7 @@ func (s spelling[T]) alike(want, got State) bool {
 	return err1 == nil && err2 == nil && s.same(w, g)
 }
 
-// numbers are integers within bounds.
+// numbers returns the spelling of integers from least to most.
 func numbers(least, most int) spelling[int] {
 	wrong := want("a number from %d to %d", least, most)
 	return spelling[int]{
@@ -249,7 +253,7 @@ func numbers(least, most int) spelling[int] {
 	}
 }
 
-// The words are states themselves.
+// words returns the spelling of a list of states.
 func words(list ...string) spelling[State] {
 	last := len(list) - 1
 	wrong := want("%s or %s", strings.Join(list[:last], ", "), list[last])
@@ -261,7 +265,7 @@ func words(list ...string) spelling[State] {
 	})
 }
 
-// verbatim is the spelling of values that are canonical states.
+// verbatim returns the spelling of values that are states themselves.
 func verbatim(parse func(text string) (State, error)) spelling[State] {
 	return spelling[State]{parse: parse, spell: func(s State) State { return s }}
 }

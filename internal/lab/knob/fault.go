@@ -13,15 +13,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// noFault is the level of a cell without a fault.
+// noFault is the level of a cell without faults.
 const noFault = "none"
 
-// asFound precedes the settings that held before a fault, as JSON: the state that restores them.
+// asFound is the prefix of a state that restores the settings from before a fault, followed by JSON.
 const asFound = "found "
 
-// FaultPlant plants the faults of a table, several joined by "+": "loss=1%+cpu_hog=2". Each consists of
-// settings of other knobs, which do the work, of processes beside the node's agent, or of limits on the load
-// generator.
+// FaultPlant injects faults from a table. Several are joined by "+", such as "loss=1%+cpu_hog=2". A fault
+// consists of settings of other knobs, processes beside the node's agent, or limits of the load generator.
 func FaultPlant() Knob {
 	return &faultKnob{declared{factor.Declaration{
 		Policy:    true,
@@ -40,20 +39,20 @@ func FaultPlant() Knob {
 
 type faultKnob struct{ declared }
 
-// planted is a fault with its level.
+// planted is a fault with a level.
 type planted struct {
 	Fault
 	level State
 }
 
-// setting is a fault's setting of a knob; Port "" means every port of the place, or the node.
+// setting is a fault's setting of another knob. Port "" means all ports of the place, or the node.
 type setting struct {
 	Knob  string `json:"knob"`
 	Port  string `json:"port,omitempty"`
 	State State  `json:"state"`
 }
 
-// key identifies a setting. Each member of a family is a separate setting.
+// key identifies what a setting changes. Each member of a family has its own key.
 func (s setting) key() string {
 	if strings.HasSuffix(s.Knob, ":") {
 		member, _, _ := strings.Cut(string(s.State), "=")
@@ -107,7 +106,8 @@ func spellFaults(list []planted) State {
 	return State(strings.Join(parts, "+"))
 }
 
-// nodeFaults returns the part of a level that a node implements: the rest concerns the load generator.
+// nodeFaults removes the faults that are not implemented on a node from a level: limits of the load generator
+// and of the tunnel.
 func nodeFaults(level string) string {
 	list, err := parseFaults(level)
 	if err != nil {
@@ -142,7 +142,8 @@ func (k *faultKnob) Parse(text string) (State, error) {
 	return spellFaults(list), nil
 }
 
-// settingsOf returns the settings of a state, those of one knob joined, in the order in which they are made.
+// settingsOf returns the settings of a state in the order in which they are made. Settings of the same knob
+// are joined.
 func settingsOf(s State) (out []setting, err error) {
 	text, found := strings.CutPrefix(string(s), asFound)
 	if found {
@@ -193,12 +194,12 @@ func settingsOfFaults(text string) (out []setting, err error) {
 	return out, err
 }
 
-// joined returns one setting for two faults of the same knob.
+// joined returns one setting for two faults that set the same knob.
 func joined(knob string, a, b State) (State, error) {
 	switch {
 	case a == b:
 		return a, nil
-	case knob == "queue": // words, see faultQueue
+	case knob == "queue": // see faultQueue for the format
 		return a + " " + b, nil
 	case knob == "firewall":
 		f, err1 := ParseFirewall(string(a))
@@ -220,14 +221,14 @@ func faultPart(name string) (Knob, error) {
 	return nil, fmt.Errorf("no fault makes use of a setting %q", name)
 }
 
-// placed is a setting at a place, with its knob.
+// placed is a setting, its knob and its place.
 type placed struct {
 	setting
 	knob Knob
 	at   Place
 }
 
-// inPlace returns the settings of a state at a place, those of ports once per port.
+// inPlace returns the settings of a state at a place. Settings of ports are repeated for each port.
 func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
@@ -235,7 +236,7 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	}
 
 	for _, one := range list {
-		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") { // whatever a journal says
+		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") { // s may come from a journal
 			return nil, impossible{fmt.Errorf("set fault on %s: %s is not set there", p.Node, one.Knob)}
 		}
 
@@ -262,13 +263,13 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	return out, nil
 }
 
-// ports lists the ports at which a setting is made.
+// ports returns the ports at which a setting is made.
 func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	ports := p.Ports
 	switch {
 	case p.Port != "":
 		ports = []string{p.Port}
-	case part == "link_mtu" && p.WAN != "": // a narrow link behind the router, not before it
+	case part == "link_mtu" && p.WAN != "": // the narrow link is behind the router
 		ports = []string{p.WAN}
 	}
 
@@ -279,7 +280,8 @@ func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	return ports, nil
 }
 
-// Read reads the present state of everything that want would set, in the order that undoes it.
+// Read returns the present state of everything that want would change, in the order in which it must be
+// undone.
 func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
 	list, err := k.inPlace(p, want)
 	if err != nil || len(list) == 0 {
@@ -351,11 +353,12 @@ func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// Allowed restricts faults to suitable places: on the machine that carries the lab they only take CPU time.
+// Allowed returns an error if a fault does not fit its place. On the machine that hosts the lab, only faults
+// that take CPU time are allowed.
 func (k *faultKnob) Allowed(p Place, s State) error {
 	list, err := parseFaults(string(s))
 	if strings.HasPrefix(string(s), asFound) {
-		return nil // it was permitted when it was planted
+		return nil // allowed when the fault was injected
 	}
 
 	for _, f := range list {
@@ -368,8 +371,8 @@ func (k *faultKnob) Allowed(p Place, s State) error {
 	return err
 }
 
-// Companion is work in a process beside a node's agent for as long as a setting holds: the verb for it, and
-// its request. The process answers once it has begun.
+// Companion describes a process that runs beside a node's agent as long as a setting is in effect: its verb
+// and request. The process answers once it has started.
 type Companion struct {
 	Verb string
 	Task any
@@ -383,7 +386,7 @@ type Accompanied interface {
 func (k *faultKnob) Companions(p Place, s State) []Companion {
 	list, err := parseFaults(string(s))
 	if err != nil {
-		return nil // the state as found has none
+		return nil // an asFound state has no companions
 	}
 
 	var out []Companion
@@ -396,7 +399,7 @@ func (k *faultKnob) Companions(p Place, s State) []Companion {
 	return out
 }
 
-// Companions returns the node sides of the companions' verbs.
+// Companions returns the handlers of the companions' verbs.
 func Companions() map[string]host.Handler {
 	return map[string]host.Handler{verbHog: hog, verbTighten: host.Asked(tighten),
 		verbCross: host.Asked(cross)}

@@ -13,7 +13,7 @@ import (
 
 const verbHog, verbTighten = "fault/cpu_hog", "fault/cpu_tightening"
 
-// hog uses up a core until asked to leave.
+// hog keeps a core busy until ctx is cancelled.
 func hog(ctx context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
@@ -24,7 +24,7 @@ func hog(ctx context.Context, s host.Session) error {
 	}
 
 	for ctx.Err() == nil {
-		for n := 1; n < 1<<20; n++ { // about a millisecond
+		for n := 1; n < 1<<20; n++ { // takes about 1 ms
 			if n*n == -1 {
 				return errors.New("arithmetic of this CPU is wrong")
 			}
@@ -34,7 +34,7 @@ func hog(ctx context.Context, s host.Session) error {
 	return nil
 }
 
-// tightening lowers the quota of a lab's guests step by step.
+// tightening describes a CPU quota of a lab's guests that is lowered in steps.
 type tightening struct {
 	Lab   string `json:"lab"`
 	Steps State  `json:"steps"`
@@ -43,13 +43,14 @@ type tightening struct {
 const (
 	tighteningStep = 2 * time.Second
 	tighteningLook = 100 * time.Millisecond
-	// If load uses busyShare of the quota, the guests are busy; after calmLooks without that they are idle.
+	// Guests that use at least busyShare of the quota are busy. After calmLooks checks below that, they are
+	// idle.
 	busyShare = 0.5
 	calmLooks = 5
 )
 
-// tighten takes the steps once the guests get busy, and starts over once they have been idle, so that every
-// trial sees all steps.
+// tighten lowers the quota in steps once the guests are busy. It starts over when they are idle, so that
+// every trial goes through all steps.
 func tighten(ctx context.Context, s host.Session, t tightening) error {
 	var steps []kernel.Quota
 	for part := range strings.SplitSeq(string(t.Steps), ",") {

@@ -13,18 +13,18 @@ import (
 
 const verbCross = "fault/cross_traffic"
 
-// crossing is traffic beside the load: datagrams at a constant rate without congestion control, which no
-// program receives.
+// crossing describes cross traffic: UDP datagrams at a constant rate, without congestion control, to a port
+// where no program listens.
 type crossing struct {
-	RateBps uint64   `json:"rate_bps"` // of IP packets
-	To      []string `json:"to"`       // the first address that does not belong to the node
+	RateBps uint64   `json:"rate_bps"` // rate of IP packets, in bit/s
+	To      []string `json:"to"`       // candidates; the first one that is not the node's own is used
 	Port    uint16   `json:"port"`
 }
 
-// Such a datagram goes to the port of the discard service (RFC 863).
+// Datagrams go to the discard port (RFC 863).
 const (
 	crossPort  = 9
-	crossSize  = 1200 // packet size with headers
+	crossSize  = 1200 // IP packet size in bytes
 	crossEvery = time.Millisecond
 )
 
@@ -40,7 +40,7 @@ func crossTraffic(p Place, level State) []Companion {
 	}}
 }
 
-// cross sends until asked to leave.
+// cross sends until ctx is cancelled.
 func cross(ctx context.Context, s host.Session, q crossing) error {
 	to, err := q.target()
 	if err != nil {
@@ -60,7 +60,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	begun := time.Now()
 	sent := 0.0
 	for host.Pause(ctx, crossEvery) == nil {
-		// Packets that a full queue refuses are lost, as on any path.
+		// Errors of a full queue count as sent: the packets are lost, as on any path.
 		for due := time.Since(begun).Seconds() * float64(q.RateBps) / 8; sent < due && ctx.Err() == nil; {
 			_, _ = c.WriteToUDPAddrPort(payload, to)
 			sent += crossSize
@@ -70,7 +70,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	return nil
 }
 
-// target returns the other end of the path.
+// target returns an address of the other end of the path.
 func (q crossing) target() (netip.AddrPort, error) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {

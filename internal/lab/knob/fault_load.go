@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FaultLimits returns the limits that a level of the factor fault imposes on the load generator at an end.
+// FaultLimits returns the limits that a level of the factor fault imposes on the load generator's endpoint.
 func FaultLimits(level string) (l record.EndLimits, err error) {
 	list, err := parseFaults(level)
 	for _, f := range list {
@@ -27,14 +27,15 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	return l, err
 }
 
-// FaultyPath holds the faults of a path: the tunnel's MTU, the queue of its devices in packets, and the
-// largest packet that passes a router (0 = unchanged), and whether the traffic bypasses the tunnel.
+// FaultyPath describes the faults of a path: the tunnel's MTU in bytes, the queue length of its devices in
+// packets, and the largest packet that passes a router, in bytes (0 = unchanged). Bypass routes the traffic
+// outside the tunnel.
 type FaultyPath struct {
 	TunnelMTU, TunnelQueue, Hole int
 	Bypass                       bool
 }
 
-// PathFaults returns the path's part of a level of the factor fault.
+// PathFaults returns the faults of the path in a level of the factor fault.
 func PathFaults(level string) (p FaultyPath) {
 	list, _ := parseFaults(level)
 	for _, f := range list {

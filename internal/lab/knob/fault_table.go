@@ -12,32 +12,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Fault is a fault that can be planted.
+// Fault is a fault that can be injected.
 type Fault struct {
 	Name, Unit, Doc string
 
 	at         faultPlace
-	wire       bool // the setting counts packets, which must be as on a wire
+	wire       bool // counts packets, so it requires packets of wire size (offload: wire)
 	parse      func(name, level string) (State, error)
-	parts      func(level State) []setting // settings of the knobs that plant it
+	parts      func(level State) []setting // settings of other knobs; nil = none
 	companions func(p Place, level State) []Companion
 }
 
-// faultPlace is a kind of place for faults.
+// faultPlace is the kind of place where a fault can be injected.
 type faultPlace int
 
 const (
 	onPort    faultPlace = iota // a port, or each port of a node
 	onNode                      // a node
-	onAnyNode                   // a node, or the machine that carries the lab
-	onHost                      // the machine that carries the lab
-	atEnds                      // the load generator at an end, or at both
+	onAnyNode                   // a node, or the machine that hosts the lab
+	onHost                      // the machine that hosts the lab
+	atEnds                      // the load generator at one end, or at both
 	onPath                      // the tunnel
 	onPassing                   // a node that forwards
-	onFarPort                   // a port that packets leave by
+	onFarPort                   // a port towards the far side
 )
 
-// Where describes the places for a fault.
+// Where describes the places where f can be injected.
 func (f Fault) Where() string {
 	return map[faultPlace]string{onPort: "port, or node: each of its ports", onNode: "node",
 		onAnyNode: "node, or host", onHost: "host", atEnds: "end of the traffic, or both: without a place",
@@ -45,7 +45,7 @@ func (f Fault) Where() string {
 		onFarPort: "port, or node: towards the far side"}[f.at]
 }
 
-// misplaced explains why a place does not fit, "" if it does.
+// misplaced returns why f cannot be at a place, or "" if it can.
 func (f Fault) misplaced(carrier, port bool) string {
 	switch {
 	case f.at == onHost && !carrier:
@@ -66,7 +66,7 @@ func faultNames() []string {
 	return out
 }
 
-// Faults lists the faults in their canonical order, in which they are planted.
+// Faults returns all faults in their canonical order, in which they are injected.
 func Faults() []Fault {
 	rate := bounds(parseLimit, spellLimit, func(r uint64) bool { return r > 0 }, "a rate such as 50M")
 	bytes := quantities(qdisc.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
@@ -297,7 +297,7 @@ func bounds(parse func(string) (uint64, error), spell func(uint64) State, ok fun
 	}.canonical
 }
 
-// quantities parses a level as a queue's parameter within bounds.
+// quantities returns a parser for levels in the format of a queue's parameter.
 func quantities(q qdisc.Quantity, least, most uint64, wanted string) func(name, level string) (State,
 	error) {
 	p := qdisc.Parameter{Quantity: q}
@@ -311,7 +311,7 @@ func quantities(q qdisc.Quantity, least, most uint64, wanted string) func(name, 
 		func(v uint64) bool { return v >= least && v <= most }, wanted)
 }
 
-// setsTo plants a fault through a knob's setting.
+// setsTo returns the parts of a fault that sets a knob to the fault's level.
 func setsTo(knob string) func(State) []setting {
 	return func(level State) []setting { return []setting{{Knob: knob, State: level}} }
 }
@@ -322,14 +322,15 @@ func ofKernel(name string) func(State) []setting {
 	}
 }
 
-// queued plants a fault through a word of the port's queue.
+// queued returns the parts of a fault that sets a parameter of the port's queue. faultQueue combines them.
 func queued(word string) func(State) []setting {
 	return func(level State) []setting {
 		return []setting{{Knob: "queue", State: State(word) + " " + level}}
 	}
 }
 
-// The queue of a fault: 30 ms at the link's rate, but at least one packet of 64 KiB.
+// Parameters of faultQueue. A rate-limited link queues 30 ms at its rate, but at least 64 KiB, one packet of
+// maximum size.
 const (
 	linkQueue   = 0.030
 	minLink     = 64 << 10
@@ -340,8 +341,8 @@ const (
 	roomOfDelay = 10_000
 )
 
-// faultQueue turns the faults' words into a queueing discipline: netem if packets are lost or delayed, else a
-// token bucket if there is a rate.
+// faultQueue turns parameters from queued into a queueing discipline: netem if packets are lost or delayed,
+// else tbf for a rate, else pfifo.
 func faultQueue(words State) State {
 	v := map[string]string{}
 	for f := strings.Fields(string(words)); len(f) > 1; f = f[2:] {
@@ -371,7 +372,7 @@ func faultQueue(words State) State {
 	}
 
 	rate, _ := parseLimit(v["rate"])
-	// On a fast link the timer is late: half a millisecond of burst hides that, and fits whole GSO packets.
+	// On a fast link, timers fire late. A burst of 0.5 ms compensates for that and has room for a GSO packet.
 	burst := qdisc.Parameter{Quantity: qdisc.Bytes}.Spell(qdisc.Bounded(rate/8/2000, linkBurst))
 	limit := max(int(float64(rate)/8*linkQueue), minLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
@@ -390,7 +391,7 @@ func percentOfCore(name, level string) (State, error) {
 	return spellPercent(q), nil
 }
 
-// parseTightening reads percentages such as "40,20,10".
+// parseTightening parses percentages such as "40,20,10".
 func parseTightening(name, level string) (State, error) {
 	var out []string
 	for part := range strings.SplitSeq(level, ",") {
@@ -404,10 +405,10 @@ func parseTightening(name, level string) (State, error) {
 	return State(strings.Join(out, ",")), nil
 }
 
-// faultRefuses explains why a cell's faults are impossible at their places, or together with its other
-// settings.
+// faultRefuses returns why a cell's faults are impossible at their places or with the cell's other settings,
+// or "".
 func faultRefuses(s factor.Shape, cell factor.Cell) string {
-	used := map[string]string{} // knob and place → fault that sets it
+	used := map[string]string{} // knob@place → place of the fault that sets it
 	for place, level := range factor.Name("fault").Each(cell) {
 		list, err := parseFaults(level)
 		if err != nil {
@@ -444,7 +445,7 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// apart reports whether two places have no port in common; an empty node or port means all.
+// apart reports whether two places have no port in common. An empty node or port means all.
 func apart(a, b string) bool {
 	node, port, _ := strings.Cut(a, ".")
 	n, p, _ := strings.Cut(b, ".")
@@ -458,7 +459,7 @@ func orAll(place string) string {
 	return place
 }
 
-// refused explains why a fault cannot be at a node of a lab.
+// refused returns why f cannot be at a node of a lab, or "".
 func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell) string {
 	switch {
 	case f.at == atEnds && node != "" && (port || !s.Ends(node)):
@@ -481,7 +482,7 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 	return f.misplaced(node == factor.Host, port)
 }
 
-// silence is a part of the fault pmtu_hole: the node does not report packets that are too big.
+// silence is a part of the fault pmtu_hole: the node sends no ICMP errors for packets that are too big.
 func silence() Knob {
 	return ofTable(declared{factor.Declaration{Name: "silence"}}, spelling[bool]{
 		parse: func(text string) (bool, error) {

@@ -10,15 +10,15 @@ import (
 
 var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log")
 
-// Firewall is a chain of N rules that every forwarded packet passes and none matches: "off" or "N",
+// Firewall adds a chain of N rules that every forwarded packet passes and none matches: "off" or "N",
 // optionally followed, in this order, by
 //
-//	in a set   one rule looks the packet up in a set of N
-//	in a map   one rule takes its verdict from a map of N
-//	stateful   packets of known connections pass ahead of that
-//	log        packets that reach the end are written to the kernel's log
+//	in a set   one rule looks the packet up in a set of N elements
+//	in a map   one rule takes its verdict from a map of N elements
+//	stateful   packets of known connections are accepted before these rules
+//	log        packets that pass all rules are written to the kernel's log
 //
-// IPv4 and IPv6 get the same rules.
+// IPv4 and IPv6 have the same rules.
 func Firewall() Knob {
 	return ofTable(ofRouter(factor.Declaration{
 		Policy: true,
@@ -33,7 +33,7 @@ func Firewall() Knob {
 	}), spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
 }
 
-// firewallPhrase describes a level within a sentence.
+// firewallPhrase returns a level's description for use in a sentence.
 func firewallPhrase(level string) string {
 	number, rest, _ := strings.Cut(level, " ")
 	if n, err := strconv.Atoi(number); err != nil {
@@ -44,7 +44,7 @@ func firewallPhrase(level string) string {
 	return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 }
 
-// ParseFirewall parses a state.
+// ParseFirewall parses a state of firewall.
 func ParseFirewall(text string) (kernel.Firewall, error) {
 	number, rest, _ := strings.Cut(strings.Join(strings.Fields(text), " "), " ")
 	n, err := strconv.Atoi(number)

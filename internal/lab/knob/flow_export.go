@@ -17,9 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// FlowExport accounts for the traffic of a port, as a router that exports flows does: "off", or the program
-// "softflowd". It counts every packet of the place's port, or else of the port that faces the far side, and
-// exports NetFlow 9 to the far node's discard port, where nobody listens.
+// FlowExport monitors the flows of a port and exports them, as routers do: "softflowd" is the program, "off"
+// ends it. It counts all packets of the place's port, or else of the port towards the far side, and exports
+// NetFlow 9 to the far node's discard port, where nobody listens.
 func FlowExport() Knob {
 	return flowExport{&kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
@@ -50,14 +50,14 @@ func FlowExport() Knob {
 
 const (
 	softflowd   = "softflowd"
-	exportDir   = "chokepoint-flow-"          // prefix of its socket's directory
-	exportJail  = "/var/run/softflowd/chroot" // where Debian's build confines itself (chroot)
+	exportDir   = "chokepoint-flow-"          // name prefix of its socket's directory
+	exportJail  = "/var/run/softflowd/chroot" // directory that Debian's build uses for chroot
 	discardPort = "9"                         // RFC 863
-	exportTime  = 10 * time.Second            // it may take this long to start or end
-	exportPause = 20 * time.Millisecond       // between two checks
+	exportTime  = 10 * time.Second            // time limit for starting or stopping
+	exportPause = 20 * time.Millisecond       // interval between checks
 )
 
-type flowExport struct{ *kernelKnob[State] } // of one port; it needs to know the destination
+type flowExport struct{ *kernelKnob[State] } // needs the collector's address from the place
 
 func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
 	ports, err := k.devices(p)
@@ -109,9 +109,9 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// startExport starts softflowd, which daemonises, and waits until it answers with its statistics.
+// startExport starts softflowd, which daemonises, and waits until it returns statistics.
 func startExport(ctx context.Context, p Place) error {
-	if p.OwnKernel { // unless it exists already
+	if p.OwnKernel { // no error if the directory exists
 		if err := os.MkdirAll(exportJail, 0o755); err != nil {
 			return fmt.Errorf("start softflowd: %w", err)
 		}
@@ -147,7 +147,8 @@ func startExport(ctx context.Context, p Place) error {
 	}
 }
 
-// exporters finds what this knob started for a device in this network namespace: PID and socket directory.
+// exporters returns the instances that this knob has started for a device in this network namespace, as a map
+// from PID to the socket's directory.
 func exporters(dev string) (map[int]string, error) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -163,7 +164,7 @@ func exporters(dev string) (map[int]string, error) {
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
 		if err != nil {
-			continue // ended meanwhile
+			continue // has exited
 		}
 
 		dir, ok := exportsFrom(string(line), dev)
@@ -183,7 +184,7 @@ func exporters(dev string) (map[int]string, error) {
 	return out, nil
 }
 
-// exportsFrom parses a command line (words that end in NUL): whether it exports from a device, and its
+// exportsFrom reports whether a command line, whose words end in NUL, runs softflowd for dev, and returns its
 // socket's directory.
 func exportsFrom(line, dev string) (dir string, ok bool) {
 	words := strings.Split(line, "\x00")
@@ -234,7 +235,8 @@ func stopExport(ctx context.Context, dev string) error {
 	return nil
 }
 
-// gone waits up to a second for a process to end. A zombie has no command line.
+// gone waits up to a second for a process to exit. It counts a zombie, whose command line is empty, as
+// exited.
 func gone(ctx context.Context, pid int) bool {
 	for range 50 {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

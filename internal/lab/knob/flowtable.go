@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Flowtable lets the known connections that a router forwards skip its forwarding path, and with it the
-// packet filter: "on", in software; "hardware", in the devices; or "off". It is nftables' flow table between
-// the node's ports, with one rule that adds every TCP and UDP connection to it.
+// Flowtable makes established connections bypass a router's forwarding path, including the packet filter:
+// "on" in software, "hardware" in the devices, or "off". It uses an nftables flow table between the node's
+// ports, with one rule that adds all TCP and UDP connections.
 func Flowtable() Knob {
 	return &kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{

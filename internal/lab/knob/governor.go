@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Governor sets the clock governor of a machine's CPUs (Documentation/admin-guide/pm/cpufreq.rst):
-// "performance", "schedutil" or another that its kernel offers. If the clock domains differ it is "each
-// schedutil performance", in numerical order.
+// Governor sets the frequency governor of a machine's CPUs (Documentation/admin-guide/pm/cpufreq.rst):
+// "performance", "schedutil" or another one of its kernel. If the frequency domains differ, the state is
+// "each schedutil performance", in numerical order of the domains.
 func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
 	return &kernelKnob[[]string]{
@@ -64,10 +64,10 @@ func Governor() Knob {
 	}
 }
 
-// eachDomain begins a state of clock domains that differ.
+// eachDomain is the prefix of a state whose frequency domains differ.
 const eachDomain = "each "
 
-// notAGovernor reports whether the kernel would refuse the name (CPUFREQ_NAME_LEN is 16).
+// notAGovernor reports whether name is invalid in the kernel (CPUFREQ_NAME_LEN is 16).
 func notAGovernor(name string) bool {
 	return name == strings.TrimSpace(eachDomain) || len(name) > 15 ||
 		strings.Trim(name, "_abcdefghijklmnopqrstuvwxyz") != ""

@@ -11,9 +11,9 @@ import (
 
 var errGROFlush = want("off, or a time up to 1s, such as 20us")
 
-// GROFlushTimeout sets how long a device holds received packets to merge them with others of their flow
-// (generic receive offload): "off" for only until the end of each poll, or a time such as "20us". It works
-// only while GRO is on (Documentation/networking/napi.rst).
+// GROFlushTimeout sets how long a device holds received packets to merge them with further packets of their
+// flow (generic receive offload): a time such as "20us", or "off" for only until the end of each poll. It has
+// no effect if GRO is off (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
 	k := ofPorts(ofRouter(factor.Declaration{
@@ -47,7 +47,8 @@ func GROFlushTimeout() Knob {
 	}, func(dev string, d time.Duration) error {
 		return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
 	})
-	// Even in a network namespace the kernel requires privileges on the machine, and only when writing.
+	// Even in a network namespace, the kernel requires privileges on the machine, and checks them only on
+	// write.
 	k.trying = true
 	return k
 }

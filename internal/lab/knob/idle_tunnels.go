@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// IdleTunnels sets up N WireGuard tunnels of the kernel, with peers and routes that no traffic matches.
+// IdleTunnels sets up N kernel WireGuard tunnels whose peers and routes match no traffic.
 func IdleTunnels() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{
@@ -21,7 +21,7 @@ func IdleTunnels() Knob {
 		read:     func(Place) (int, error) { return kernel.IdleTunnels() },
 		apply:    func(_ Place, n int) error { return kernel.SetIdleTunnels(n) },
 		check: func(Place, int) check.Answer {
-			return answer(kernel.ProbeWireGuard()) // makes a device, and deletes it
+			return answer(kernel.ProbeWireGuard()) // creates and deletes a device
 		},
 		always: "0",
 	}

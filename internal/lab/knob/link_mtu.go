@@ -9,10 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// The bounds of link_mtu: below 1280 (RFC 8200 §5) the kernel drops the device's IPv6 addresses for good.
+// Bounds of link_mtu in bytes. Below 1280 (RFC 8200 §5), the kernel removes the device's IPv6 addresses, and
+// does not restore them.
 const minMTU, maxMTU = 1280, 65535
 
-// LinkMTU sets the largest packet of the underlay's devices, in bytes of IP.
+// LinkMTU sets the MTU of the underlay's devices, in bytes.
 func LinkMTU() Knob {
 	bytes := numbers(minMTU, maxMTU)
 	in := bytes.bound
@@ -41,9 +42,9 @@ func LinkMTU() Knob {
 	})
 }
 
-// forgetPathMTUs drops the node's learnt path MTUs (RFC 1191, RFC 8201), which it would use for ten minutes
-// after the links' MTUs have risen again: behind a tunnel its own devices do not change. If a kernel does not
-// permit this, they expire.
+// forgetPathMTUs drops path MTUs that the node has learnt (RFC 1191, RFC 8201). Otherwise it would use them
+// for ten minutes after the links' MTUs have increased, if a tunnel hides the change from its own devices. If
+// the kernel does not permit this, they expire.
 func forgetPathMTUs() error {
 	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
 	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// NAPIThreaded makes kernel threads, which the scheduler can move, receive packets instead of softirqs: "on"
-// or "off".
+// NAPIThreaded selects kernel threads, which the scheduler can migrate, instead of softirqs for receiving
+// packets: "on" or "off".
 func NAPIThreaded() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Name: "napi_threaded",
@@ -27,8 +27,8 @@ func NAPIThreaded() Knob {
 	k.check = func(p Place, s State) check.Answer {
 		value, err := kernel.Attribute(p.Port, "threaded")
 		if err == nil && (value == "1") != (s == "on") {
-			// Writing the present value is the only way to ask the kernel: it refuses the write, not the
-			// opening. It refuses for a veth while its rx-gro is off.
+			// The kernel refuses the value only on write, for example for a veth while its rx-gro is off.
+			// Writing the present value tests this without a change.
 			err = kernel.SetAttribute(p.Port, "threaded", value)
 		}
 		return answer(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Offload sets how a device merges and segments packets. "super" lets 64 KiB super-packets pass; with "wire"
-// every packet on the link has the size that it would have on a cable. Anything else is a list of the
-// kernel's names and of ethtool's, "tso=on rx-gro=off".
+// Offload sets how a device merges and segments packets. "super" allows packets of up to 64 KiB. With "wire",
+// every packet on the link has the size that it would have on a cable. Other states list features by the
+// kernel's or ethtool's names, such as "tso=on rx-gro=off".
 func Offload() Knob {
 	s := verbatim(parseOffload)
 	s.same = sameOffload
@@ -29,8 +29,8 @@ func Offload() Knob {
 	return k
 }
 
-// superFeatures lists the features that "super" sets; "wire" turns all off. mangleid belongs to tso, and is
-// mostly off by default.
+// superFeatures lists the features that "super" sets; "wire" turns all of them off. mangleid is a part of tso
+// that is usually off by default.
 func superFeatures() map[string]bool {
 	return map[string]bool{"tx-generic-segmentation": true, "tx-tcp-segmentation": true,
 		"tx-tcp6-segmentation": true, "tx-tcp-ecn-segmentation": true, "tx-tcp-mangleid-segmentation": true,
@@ -38,14 +38,14 @@ func superFeatures() map[string]bool {
 		"rx-udp-gro-forwarding": false, "rx-lro": false}
 }
 
-// shortFeatures maps ethtool's words to the kernel's.
+// shortFeatures maps ethtool's short names to the kernel's names.
 func shortFeatures() map[string][]string {
 	return map[string][]string{
 		"tso": {"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation"},
 		"gso": {"tx-generic-segmentation"},
 		"gro": {"rx-gro"},
 		"lro": {"rx-lro"},
-		// Forwarded UDP is merged, too (UDP GRO forwarding).
+		// UDP GRO forwarding, which merges forwarded UDP packets
 		"udp-gro": {"rx-udp-gro-forwarding"},
 		"uso":     {kernel.UDPSegmentation},
 		"sg":      {"tx-scatter-gather"},
@@ -99,14 +99,15 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// OffloadFeatures returns what a state requires of a device with these features, some of which are fixed.
+// OffloadFeatures returns the features that a state requires of a device, given the features that it has and
+// those that are fixed.
 func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {
 		for n, on := range superFeatures() {
 			on = on && s == "super"
-			// "super" leaves out what a driver lacks; "wire" keeps what it cannot turn off, and is then
-			// refused.
+			// "super" omits features that the driver lacks. "wire" includes features that cannot be turned
+			// off, so that it is refused.
 			_, known := has[n]
 			if known && (!fixed[n] || has[n] && !on) {
 				want[n] = on
@@ -123,7 +124,7 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	return want
 }
 
-// features reads a device's features, and whether they are fixed.
+// features returns a device's features, and which of them are fixed.
 func features(dev string) (has, fixed map[string]bool, err error) {
 	if has, err = kernel.Features(dev); err == nil {
 		fixed, err = kernel.FixedFeatures(dev)
@@ -136,7 +137,7 @@ func readOffload(dev string) (State, error) {
 	return OffloadState(has, fixed), err
 }
 
-// OffloadState returns the state of a device with these features.
+// OffloadState returns the state of a device with the given features.
 func OffloadState(has, fixed map[string]bool) State {
 	for _, s := range []State{"super", "wire"} {
 		if satisfied(OffloadFeatures(s, has, fixed), has) {
@@ -175,7 +176,7 @@ func applyOffload(dev string, s State) error {
 		return err
 	}
 
-	// Only a trial shows whether the other end of a tap accepts it.
+	// Whether the other end of a tap supports this shows only when it is set.
 	err = kernel.SetFeatures(dev, map[string]bool{kernel.UDPSegmentation: true})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return nil
@@ -184,8 +185,7 @@ func applyOffload(dev string, s State) error {
 	return err
 }
 
-// sameOffload accepts a list that is part of what was read, and any list if a word was requested: other
-// features are not compared.
+// sameOffload compares only the features that both states mention.
 func sameOffload(want, got State) bool {
 	has := OffloadFeatures(got, superFeatures(), nil)
 	for n, on := range OffloadFeatures(want, has, nil) {

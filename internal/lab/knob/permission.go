@@ -9,22 +9,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Permission determines which kernel settings of a node may be set. Plans may be written by others but run as
-// root: the zero value permits only those of machineSysctls. Any other text adds names, separated by commas.
+// Permission restricts the kernel settings that may be changed on a node, because plans may come from other
+// people but run as root. The zero value permits machineSysctls. Other values add names, separated by commas.
 type Permission string
 
 const (
-	// OfNamespace permits all of net.*, which our network namespaces do not share.
+	// OfNamespace permits net.*, for a network namespace of the lab's own.
 	OfNamespace Permission = "net"
-	// OfGuest permits all kernel settings: the whole machine belongs to the lab.
+	// OfGuest permits all kernel settings, for a machine that belongs to the lab.
 	OfGuest Permission = "all"
 )
 
-// machineSysctls lists the kernel settings of Linux and FreeBSD that may be set on a machine which is not the
-// lab's. They affect how fast packets are processed, and writing back the old value restores them. Settings
-// that open the machine to others (rp_filter, route_localnet, accept_redirects, ip_unprivileged_port_start,
-// bridge-nf-call-iptables), that contain secrets (tcp_fastopen_key, stable_secret), that act when written
-// (route.flush) or that lose something when written (disable_ipv6) are omitted on purpose.
+// machineSysctls lists the Linux and FreeBSD settings that may be changed on a machine that does not belong
+// to the lab. They affect how fast packets are processed, and writing the old value restores them. The list
+// deliberately omits settings that open the machine to others (rp_filter, route_localnet, accept_redirects,
+// ip_unprivileged_port_start, bridge-nf-call-iptables), contain secrets (tcp_fastopen_key, stable_secret),
+// trigger an action (route.flush), or lose state when written (disable_ipv6).
 const machineSysctls = `
 net.core: busy_poll busy_read default_qdisc dev_weight dev_weight_rx_bias dev_weight_tx_bias flow_limit_cpu_bitmap
 	flow_limit_table_len gro_normal_batch high_order_alloc_disable max_skb_frags netdev_budget
@@ -68,8 +68,8 @@ net.inet.tcp.sack: enable
 net.inet.udp: maxdgram recvspace
 `
 
-// Sysctl returns an error if a kernel setting of a node may not be set. Names of the same file are the same
-// setting, whatever their spelling.
+// Sysctl returns an error if a kernel setting may not be changed on a node. Names of the same file are
+// equivalent, whether with dots or slashes.
 func (p Permission) Sysctl(name, node string) error {
 	path, err := kernel.SysctlPath(name)
 	if err != nil || p == OfGuest {
@@ -92,14 +92,14 @@ func (p Permission) Sysctl(name, node string) error {
 			"the lab file")
 }
 
-// ofMachine returns the error that refuses a kernel setting of the machine that carries a lab.
+// ofMachine returns the error for a kernel setting of the machine that hosts a lab.
 func ofMachine(name, node string) error {
 	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: it belongs to the whole "+
 		"machine, which a lab leaves alone", name, node)},
 		"set it on the machine before the run, or take a lab whose node has a kernel of its own, such as vm")
 }
 
-// names lists the settings that the machine's owner adds.
+// names returns the settings that the machine's owner permits in addition.
 func (p Permission) names() []string {
 	if p == OfNamespace || p == OfGuest {
 		return nil
@@ -107,7 +107,7 @@ func (p Permission) names() []string {
 	return strings.Split(string(p), ",")
 }
 
-// sysctlNames returns the full names of a table whose lines begin with "PREFIX:".
+// sysctlNames returns the full names in a table whose lines begin with "PREFIX:".
 func sysctlNames(table string) (names []string) {
 	prefix := ""
 	for _, word := range strings.Fields(table) {
@@ -121,8 +121,7 @@ func sysctlNames(table string) (names []string) {
 	return names
 }
 
-// Permit returns the permission of a machine whose owner adds names of kernel settings, or an error that
-// lists invalid ones.
+// Permit returns the permission that adds names of kernel settings, or an error for an invalid name.
 func Permit(names []string) (Permission, error) {
 	var plain []string
 	for _, name := range names {
@@ -137,13 +136,13 @@ func Permit(names []string) (Permission, error) {
 	return Permission(strings.Join(plain, ",")), nil
 }
 
-// notInName selects characters that no name contains and a shell might interpret.
+// notInName reports whether r occurs in no name. A shell might interpret such characters.
 func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 		strings.ContainsRune("._-/%", r))
 }
 
-// dotted returns the spelling of a setting's file with dots, unless a part contains a dot.
+// dotted returns a setting's name with dots, or with slashes if one of its parts contains a dot.
 func dotted(path string) string {
 	name := strings.TrimPrefix(path, "/proc/sys/")
 	if strings.Contains(name, ".") {

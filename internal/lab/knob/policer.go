@@ -5,9 +5,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Policer drops packets that arrive at the place's port, or else at the router's first port other than its
-// WAN, above a rate such as "50M"; "off" removes it. It is the action police behind a filter that matches
-// everything, on the ingress of the device: nothing is queued.
+// Policer drops packets above a rate such as "50M" that arrive at the place's port, or else at the router's
+// first port other than its WAN; "off" removes it. It is a police action with a filter on the device's
+// ingress that matches everything, so nothing is queued.
 func Policer() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,

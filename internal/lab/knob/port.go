@@ -25,7 +25,7 @@ func (k *kernelKnob[T]) Parse(text string) (State, error) {
 		return k.canonical(k.Name(), text)
 	}
 
-	if k.pick != nil { // only one port is read, so that only one could be restored
+	if k.pick != nil { // only one port is read, so only one can be restored
 		return "", refuse(k.Name(), text, want("one value; name the port as in %s@router.lan", k.Name()))
 	}
 
@@ -48,14 +48,14 @@ func (k *kernelKnob[T]) Parse(text string) (State, error) {
 	return join(each), nil
 }
 
-// deviceLike reports whether a name satisfies the kernel's dev_valid_name.
+// deviceLike reports whether the kernel accepts dev as a device name (dev_valid_name).
 func deviceLike(dev string) bool {
 	other := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/:;", r) }
 	return dev != "" && dev != "." && dev != ".." && len(dev) < 16 && !strings.ContainsFunc(dev, other)
 }
 
-// eachNamed reports whether a state is a list of devices, "eth0: VALUE; eth1: VALUE", rather than one value,
-// which may contain a colon after a space.
+// eachNamed reports whether a state is a list of devices, "eth0: VALUE; eth1: VALUE", rather than a single
+// value, which may contain a colon after a space.
 func eachNamed(text string) bool {
 	first, _, listed := strings.Cut(text, ":")
 	return listed && !strings.Contains(strings.TrimSpace(first), " ")
@@ -82,7 +82,7 @@ func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, err
 	return OfAll(each), nil
 }
 
-// readOf reads the state of a device, or of the node, that want would replace.
+// readOf returns the value that want would replace, of a device or the node.
 func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	if k.readFor == nil || want == "" {
 		return k.read(p)
@@ -96,7 +96,7 @@ func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	return k.readFor(p, w)
 }
 
-// Apply sets every device and stops at the first error.
+// Apply sets all devices and stops at the first error.
 func (k *kernelKnob[T]) Apply(_ context.Context, p Place, s State) error {
 	each, err := k.each(p, s)
 	if err != nil {
@@ -158,7 +158,7 @@ func (k *kernelKnob[T]) Check(_ context.Context, p Place, s State) check.Answer 
 	return check.OK()
 }
 
-// checkOf is Check for a device, or for the node.
+// checkOf is Check for one device or the node.
 func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 	if k.perPort {
 		now, err := k.readOf(p, s)
@@ -183,8 +183,8 @@ func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 	return k.check(p, v)
 }
 
-// devices returns the devices to read and set. For a node's setting it is the port of the place, whatever
-// that is.
+// devices returns the devices to read and set; for a setting of the node, only the place's port, even if
+// empty.
 func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
 	switch {
 	case p.Port != "", !k.perPort:
@@ -203,7 +203,7 @@ func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
 	return nil, errors.New("set " + k.Name() + ": name the port at " + p.Node)
 }
 
-// parts splits a state; one for every device, or for the node, has the empty name.
+// parts splits a state by device. The key "" stands for all devices, or for the node.
 func (k *kernelKnob[T]) parts(s State) map[string]State {
 	if !k.perPort {
 		return map[string]State{"": s}
@@ -211,7 +211,7 @@ func (k *kernelKnob[T]) parts(s State) map[string]State {
 	return parts(s)
 }
 
-// each returns the state of each device to which a state applies.
+// each returns the state for each device of the place.
 func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
 	if !k.perPort {
 		return map[string]State{p.Port: s}, nil
@@ -219,7 +219,7 @@ func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
 	return Each(s, func() ([]string, error) { return k.devices(p) })
 }
 
-// OfAll returns the state of several devices: the common one, or the list if they differ.
+// OfAll returns the state of several devices: a single value if they are equal, else a list.
 func OfAll(each map[string]State) State {
 	states := slices.Compact(slices.Sorted(maps.Values(each)))
 	if len(states) == 1 {
@@ -236,7 +236,7 @@ func join(each map[string]State) State {
 	return State(strings.Join(list, "; "))
 }
 
-// Each returns the state of each device; devices lists them for a state that applies to all.
+// Each returns the state for each device. It calls devices if s applies to all devices.
 func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
 	each := parts(s)
 	all, ok := each[""]
@@ -253,7 +253,7 @@ func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
 	return each, err
 }
 
-// parts splits a state; one for every device has the empty name.
+// parts splits a state by device. The key "" stands for all devices.
 func parts(s State) map[string]State {
 	if !eachNamed(string(s)) {
 		return map[string]State{"": s}
@@ -268,7 +268,7 @@ func parts(s State) map[string]State {
 	return each
 }
 
-// of returns the part of a device.
+// of returns the state for a device.
 func of(each map[string]State, dev string) State {
 	if s, ok := each[dev]; ok {
 		return s

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Queue is a device's root queueing discipline in the words of tc(8): KIND, then "key value" or a bare word
+// Queue sets a device's root queueing discipline, in the syntax of tc(8): KIND, then "key value" or a flag
 // for each parameter, such as
 //
 //	noqueue
@@ -18,10 +18,10 @@ import (
 //	tbf rate 300M burst 128k limit 256k
 //	cake bandwidth 300M besteffort nat
 //
-// htb has one class for all traffic. The canonical spelling has a fixed order, and includes parameters whose
-// default does not depend on the device. The queue of one of the router's own classes names that class,
-// "parent 1:10 pfifo limit 1000", and "default" is what the kernel gives a class initially; several queues of
-// a device are separated by commas. A queue as found begins with its handle.
+// htb has one class for all traffic. The canonical spelling has a fixed order, and includes parameters
+// unless their default depends on the device. The queue of one of the router's own classes begins with that
+// class, as in "parent 1:10 pfifo limit 1000"; "default" is the queue that the kernel gives to a new class.
+// Several queues of a device are separated by commas. A queue read from a device begins with its handle.
 func Queue() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
@@ -50,7 +50,7 @@ func Queue() Knob {
 	return k
 }
 
-// readQueues reads what each of the wanted queues would replace.
+// readQueues returns the queues that the wanted ones would replace.
 func readQueues(p Place, want []qdisc.Queue) (all []qdisc.Queue, err error) {
 	for _, w := range want {
 		q, err := kernel.QueueAt(p.Port, w)
@@ -69,7 +69,7 @@ func checkQueues(p Place, all []qdisc.Queue) check.Answer {
 			continue
 		}
 
-		q.Handle, q.Parent = 0, 0 // tried as the root of a temporary link
+		q.Handle, q.Parent = 0, 0 // test it as the root queue of a temporary link
 		a := checkQueue(p.Port, q)
 		if a.State != check.Yes {
 			return a

@@ -11,11 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-const over = "over " // precedes the queue of a port without a shaper
+const over = "over " // prefix for the queue of a port without a shaper
 
-// Shape is a router's shaper: an htb of one class, with fq_codel as its queue, limits what leaves by the
-// place's port, or else by its WAN port, to a rate such as "50M"; "off" removes it. If there is no shaper,
-// the state read is "over QUEUE", with the queue in the syntax of Queue, and setting it restores that queue.
+// Shape limits the rate at which a router sends by the place's port, or else by its WAN port, to a rate such
+// as "50M"; "off" removes the limit. The shaper is an htb with one class and fq_codel. The state of a port
+// without a shaper is "over QUEUE", with QUEUE in the syntax of Queue; applying it restores that queue.
 func Shape() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
@@ -37,7 +37,8 @@ func Shape() Knob {
 	return k
 }
 
-// shape holds the rate of a shaper; if that is 0, the queue in its place, whose kind is "" for any.
+// shape is the rate of a shaper in bit/s. If it is 0, instead is the queue without a shaper; an empty kind
+// means any.
 type shape struct {
 	rate    uint64
 	instead qdisc.Queue
@@ -60,8 +61,7 @@ func spellShape(s shape) State {
 	return spellLimit(s.rate)
 }
 
-// sameShape compares the state with what was requested: without a shaper any queue is accepted, unless one is
-// named.
+// sameShape compares two states. A request for no shaper matches any queue, unless the request names one.
 func sameShape(want, got shape) bool {
 	if want.rate > 0 || got.instead.Kind == "" {
 		return false
@@ -69,7 +69,7 @@ func sameShape(want, got shape) bool {
 	return want.instead.Kind == "" || qdisc.Same(want.instead, got.instead)
 }
 
-// parseLimit parses "off" or a rate.
+// parseLimit parses "off" or a rate in bit/s.
 func parseLimit(text string) (uint64, error) {
 	if text == "off" {
 		return 0, nil
@@ -90,7 +90,8 @@ func spellLimit(rate uint64) State {
 	return State(qdisc.SpellScaled(rate, qdisc.RateScales(), ""))
 }
 
-// burstOf returns two milliseconds at a rate, but at least a few 64 KiB packets of segmentation offload.
+// burstOf returns the amount of data for 2 ms at a rate in bit/s, but at least 128 KiB, the size of two GSO
+// packets.
 func burstOf(rate uint64) uint64 { return qdisc.Bounded(2*rate/8/1000, 128<<10) }
 
 func readShape(dev string) (s shape, err error) {
@@ -99,7 +100,7 @@ func readShape(dev string) (s shape, err error) {
 		return s, err
 	}
 
-	// With another burst it is somebody else's, and would not be restored.
+	// A shaper with another burst is not ours, and its rate alone would not restore it.
 	own := burstOf(rate)
 	if rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
 		return shape{rate: rate}, nil
@@ -120,7 +121,8 @@ func applyShape(dev string, s shape) error {
 	return kernel.SetRootQueue(dev, s.instead)
 }
 
-// shapeRefuses: a shaper replaces its port's queue.
+// shapeRefuses returns why a cell's shapers conflict with its queues, or "": a shaper replaces its port's
+// queue.
 func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 	var shaped, queued []factor.Port
 	for place, level := range factor.Name("shape").Each(cell) {
@@ -143,8 +145,8 @@ func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// portsAt returns the ports to which a factor at a place applies: that port, or those of that node or each
-// router.
+// portsAt returns the ports that a factor at a place applies to: a single port, a node's ports, or, for an
+// empty place, all routers' ports.
 func portsAt(s factor.Shape, place string, of func(node string) []factor.Port) []factor.Port {
 	if node, port, placed := strings.Cut(place, "."); placed {
 		return []factor.Port{{Node: node, Port: port}}

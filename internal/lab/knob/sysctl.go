@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Sysctl is the family of kernel settings: its State is "NAME=value", with the name as sysctl(8) writes it.
+// Sysctl is the family of kernel settings. Its states are "NAME=value", with NAME as in sysctl(8).
 func Sysctl() Knob {
 	return &sysctl{declared{factor.Declaration{
 		Name:    "sysctl:",
@@ -48,8 +48,9 @@ func (*sysctl) Parse(text string) (State, error) {
 
 func (*sysctl) Same(want, got State) bool { return want == got }
 
-// Allowed protects machines that are not the lab's from a plan that others may have written and that runs as
-// root: nothing is set on the machine that carries a lab, and on other nodes only what the place permits.
+// Allowed returns an error if a setting may not be changed at a place. It protects machines that do not
+// belong to the lab from plans that may come from other people but run as root: nothing is changed on the
+// machine that hosts a lab, and on other nodes only what Place.Sysctls permits.
 func (*sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
 	if p.Lab != "" || p.Node == factor.Host {
@@ -107,7 +108,7 @@ func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	return a
 }
 
-// absent makes a missing setting a conclusive answer.
+// absent makes a missing setting a conclusive error.
 func absent(err error) error {
 	if errors.Is(err, kernel.ErrAbsent) {
 		return impossible{err}

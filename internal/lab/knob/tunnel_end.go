@@ -10,24 +10,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// End is an end of a WireGuard tunnel on a router without an agent, whose device is named by Place.Port. It
-// contains no secret: the router generates the private key, and there is no preshared one.
+// End describes the end of a WireGuard tunnel on a router without an agent. Place.Port names its device. End
+// contains no secrets: the router generates the private key, and there is no preshared key.
 type End struct {
-	Port   uint16                      `json:"port"` // UDP
+	Port   uint16                      `json:"port"` // UDP port
 	MTU    uint16                      `json:"mtu"`
 	Inner  []netip.Prefix              `json:"inner"`            // addresses of the device
-	Behind map[netip.Prefix]netip.Addr `json:"behind,omitempty"` // routes that only the tunnel's path uses
-	// About the other end, once known: its public key in base64, and the addresses that it may use.
+	Behind map[netip.Prefix]netip.Addr `json:"behind,omitempty"` // destination → gateway
+	// Key, Endpoint and Allowed describe the other end once it is known: public key in base64, outer address,
+	// and allowed IPs.
 	Key      string         `json:"key,omitempty"`
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
 	Allowed  []netip.Prefix `json:"allowed,omitempty"`
 }
 
-// NoEnd is the state of a device that does not exist.
+// NoEnd is the state if the device does not exist.
 const NoEnd State = "none"
 
-// TunnelEnd is the knob for these ends. It has only the language: a lab uses it to lay tunnels whose end is
-// made by a driver instead of an agent.
+// TunnelEnd is a knob for an End. It implements only Language: a lab uses it for tunnel ends that a driver
+// sets up instead of an agent.
 func TunnelEnd() Knob {
 	return &kernelKnob[State]{
 		declared: declared{factor.Declaration{Name: "tunnel_end"}},
@@ -38,7 +39,7 @@ func TunnelEnd() Knob {
 	}
 }
 
-// State returns the canonical text of an end, NoEnd for nil. It sorts lists.
+// State returns the canonical text of e, or NoEnd for nil. It sorts the lists in e.
 func (e *End) State() State {
 	if e == nil {
 		return NoEnd
@@ -46,12 +47,12 @@ func (e *End) State() State {
 
 	slices.SortFunc(e.Inner, netip.Prefix.Compare)
 	slices.SortFunc(e.Allowed, netip.Prefix.Compare)
-	text, _ := json.Marshal(e) // numbers and texts only
+	text, _ := json.Marshal(e) // cannot fail for these types
 	return State(text)
 }
 
-// ParseEnd parses a canonical state and no other text, nil for NoEnd. The result contains only plain
-// addresses and numbers, whoever wrote the text.
+// ParseEnd parses a canonical state and rejects other text. It returns nil for NoEnd. The result contains
+// only valid addresses and numbers, even if text comes from an untrusted source.
 func ParseEnd(text string) (*End, error) {
 	if text == string(NoEnd) {
 		return nil, nil

@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// TxQueueLen sets the default length of a device's queueing disciplines, in packets.
+// TxQueueLen sets a device's transmit queue length in packets, the default limit of its queueing disciplines.
 func TxQueueLen() Knob {
 	return ofPorts(ofRouter(factor.Declaration{
 		Name:    "txqueuelen",

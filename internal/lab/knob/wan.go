@@ -16,40 +16,41 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Kinds of access that a provider offers, see package isp.
+// Kinds of access that a provider offers. Package isp implements them.
 const (
-	Static = factor.StaticWAN // the subscriber's address is configured by hand
+	Static = factor.StaticWAN // the subscriber's address is configured statically
 	DHCP   = "dhcp"           // RFC 2131
 	PPPoE  = factor.PPPoE     // RFC 2516
 )
 
-// Accesses lists them.
+// Accesses returns the kinds of access.
 func Accesses() []string { return []string{Static, DHCP, PPPoE} }
 
-// Verbs of the provider's and of the subscriber's side.
+// Verbs of the provider and the subscriber.
 const (
 	VerbServe = "isp/serve"
 	VerbJoin  = "isp/join"
 )
 
-// Access describes what is offered, or joined, at a port. The provider has its addresses there, or gets them
-// temporarily; subscribers get the other addresses of its network, from the first on.
+// Access describes the access that a provider offers, or a subscriber uses, on a port. Subscribers get the
+// other addresses of the provider's network, from the first one on.
 type Access struct {
 	Kind   string `json:"kind"`
 	Device string `json:"device"`
-	// Addresses are assigned to the device while serving; if empty, it keeps its own.
+	// Addresses are added to the device while serving. If empty, the device's own addresses are used.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// IPv6 is a block of networks, with DHCP and PPPoE: the first /56 contains those of the links, which are
-	// advertised there, and each subscriber is delegated another /56 (RFC 8415 §6.3). If invalid: only IPv4.
+	// IPv6 is a block of IPv6 networks for DHCP and PPPoE; invalid = IPv4 only. The first /56 contains the
+	// networks of the links, which are advertised there. Each subscriber is delegated another /56 (RFC 8415
+	// §6.3).
 	IPv6 netip.Prefix `json:"ipv6,omitzero"`
-	// User is the name with which a PPPoE subscriber must authenticate, by PAP or CHAP with the password that
-	// follows as a secret; "" requires none.
+	// User is the name with which a PPPoE subscriber must authenticate by PAP or CHAP. The password follows
+	// as a secret. "" = no authentication.
 	User string `json:"user,omitempty"`
-	// Force serves even if the machine's default route leads out of the device.
+	// Force serves even on a device that is shared, for example because the machine's default route uses it.
 	Force bool `json:"force,omitempty"`
 }
 
-// Check validates an access, which may come from somebody else's controller.
+// Check validates an Access, which may come from another user's controller.
 func (a Access) Check() error {
 	switch {
 	case !slices.Contains(Accesses(), a.Kind):
@@ -66,10 +67,11 @@ func (a Access) Check() error {
 	return nil
 }
 
-// DelegatedBits is the length of the prefix delegated to a subscriber (RIPE-690 §4.2.3).
+// DelegatedBits is the length of the prefix delegated to each subscriber (RIPE-690 §4.2.3).
 const DelegatedBits = 56
 
-// Link returns the provider's IPv6 address, with the network of the port's link; invalid if there is none.
+// Link returns the provider's IPv6 address and the prefix of the port's link, or the zero Prefix without
+// IPv6.
 func (a Access) Link() netip.Prefix {
 	if !a.IPv6.IsValid() {
 		return netip.Prefix{}
@@ -77,12 +79,12 @@ func (a Access) Link() netip.Prefix {
 	return netip.PrefixFrom(a.IPv6.Addr().Next(), 64)
 }
 
-// ProviderAddress is the default address of a provider on a port of its own, from the block set aside for
+// ProviderAddress is the provider's default address on a port of its own, from the block reserved for
 // benchmarking (RFC 2544).
 const ProviderAddress = "198.18.64.1/24"
 
-// Provider returns a kind of access offered on a port of its own; DHCP and PPPoE also over IPv6, with a block
-// of networks set aside for benchmarking (RFC 5180).
+// Provider returns the Access for a provider on a port of its own. DHCP and PPPoE include IPv6, with networks
+// from the block reserved for benchmarking (RFC 5180).
 func Provider(kind, device string) Access {
 	a := Access{Kind: kind, Device: device, Addresses: []netip.Prefix{netip.MustParsePrefix(ProviderAddress)}}
 	if kind != Static {
@@ -91,7 +93,7 @@ func Provider(kind, device string) Access {
 	return a
 }
 
-// Own returns the provider's addresses on its own port, IPv4 first.
+// Own returns the provider's addresses on a port of its own, IPv4 first.
 func (a Access) Own() (out []netip.Addr) {
 	for _, p := range append(slices.Clone(a.Addresses), a.Link()) {
 		if p.IsValid() {
@@ -101,7 +103,7 @@ func (a Access) Own() (out []netip.Addr) {
 	return out
 }
 
-// SessionDevice returns the device name of a port's n-th PPPoE session, within IFNAMSIZ.
+// SessionDevice returns the device name for a port's n-th PPPoE session, truncated to fit IFNAMSIZ.
 func SessionDevice(port string, n int) string {
 	name := "ppp-" + port
 	if n > 1 {
@@ -110,9 +112,9 @@ func SessionDevice(port string, n int) string {
 	return name[:min(len(name), 15)]
 }
 
-// WAN sets how the first router gets its WAN from the node beyond, which plays the provider. It is set at
-// both ends of that link, first at the provider. Both ends run in processes of their own, which undo their
-// changes when they end: there is nothing to read or to restore. All other nodes forget the path's MTU,
+// WAN sets how the first router obtains its WAN address from the next node, which emulates the provider. It
+// is set on both ends of that link, on the provider first. The ends run as companions, which undo their
+// changes when they exit, so there is nothing to read or restore. On all nodes, it drops learnt path MTUs
 // before and after.
 func WAN() Knob {
 	return &wanKnob{declared{factor.Declaration{
@@ -150,7 +152,7 @@ func (*wanKnob) Apply(context.Context, Place, State) error              { return
 func (*wanKnob) OwnLinks() bool                                         { return true }
 func (*wanKnob) Check(_ context.Context, p Place, s State) check.Answer { return checkAccess(p, s) }
 
-// OwnLinks is implemented by knobs that work only on links of a network that belongs to the lab.
+// OwnLinks is implemented by knobs that work only on the links of a network that belongs to the lab.
 type OwnLinks interface{ OwnLinks() bool }
 
 func checkAccess(p Place, s State) check.Answer {
@@ -182,10 +184,11 @@ func (*wanKnob) Companions(p Place, s State) []Companion {
 	return []Companion{{Verb: verb, Task: Access{Kind: string(s), Device: p.Port}}}
 }
 
-// PPPD is the PPP daemon and its plugin for PPPoE, which keeps a session's packets in the kernel.
+// PPPD holds the paths of pppd and of its PPPoE plugin. With the plugin, the session's packets stay in the
+// kernel.
 type PPPD struct{ Program, Plugin string }
 
-// FindPPPD looks for them where distributions install them.
+// FindPPPD looks for pppd and its plugin in the directories where distributions install them.
 func FindPPPD() (p PPPD, err error) {
 	for _, file := range []string{"/usr/sbin/pppd", "/sbin/pppd", "/usr/bin/pppd", "/bin/pppd"} {
 		if info, err := os.Stat(file); p.Program == "" && err == nil && info.Mode().IsRegular() {
