@@ -16,37 +16,38 @@ import (
 
 const ownKernel = "give a kernel and its modules: --kernel FILE --modules DIR"
 
-// apt is a private root of the package manager: lists and packages of one architecture, from the machine's
-// own sources, without changing the machine. It needs no privileges.
+// apt is a private root for apt-get: package lists and packages of one architecture, from the machine's own
+// sources. It changes nothing on the machine and requires no privileges.
 type apt struct {
-	dir     string // cache/apt-ARCH
-	etc     string // the machine's configuration
+	dir     string // CACHE/apt-ARCH
+	etc     string // the machine's configuration, /etc/apt
 	machine machine
 	say     func(format string, args ...any)
 }
 
-// aptItem is a package that the request resolves to.
+// aptItem is a package in the result of a resolution.
 type aptItem struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Arch    string `json:"arch"` // or "all"
+	Arch    string `json:"arch"` // Debian's name, or "all"
 }
 
-// file returns its name among the downloaded archives.
+// file returns the package's file name in the archive directory.
 func (i aptItem) file() string {
 	return fmt.Sprintf("%s_%s_%s.deb", i.Name, strings.ReplaceAll(i.Version, ":", "%3a"), i.Arch)
 }
 
-// present lists packages that others require only for their installation scripts, none of which is ever run.
-// Declared as installed, they and their dependencies (half of the download) are not fetched.
+// present lists packages that others need only for their installation scripts, which are never run. They are
+// declared as installed, so that neither they nor their dependencies are downloaded. This halves the
+// download.
 var present = []string{"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils",
 	"dpkg", "dracut", "init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base",
 	"linux-firmware", "linux-initramfs-tool", "login", "lsb-base", "passwd", "perl", "perl-base",
 	"sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf", "udev", "usrmerge", "util-linux",
 	"wireless-regdb"}
 
-// prepare writes the configuration. It is read after the machine's own, whose proxies and pins stay in force,
-// but whose hooks would clean the machine's cache.
+// prepare writes the configuration. apt reads it after the machine's own, so the machine's proxies and pins
+// remain in effect. Its hooks are removed, because they would clean the machine's cache.
 func (a apt) prepare() error {
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial", "sources"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o700); err != nil {
@@ -111,7 +112,7 @@ Acquire::IndexTargets::deb-src::Sources::DefaultEnabled "false";
 `, a.machine.arch, a.dir)
 }
 
-// exists returns an error if the package manager is not installed.
+// exists returns an error if apt-get or dpkg-deb is not installed.
 func (a apt) exists(ctx context.Context) error {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
@@ -127,9 +128,9 @@ func (a apt) exists(ctx context.Context) error {
 	return nil
 }
 
-const lockTime = time.Minute // how long apt-get may continue for a build that was killed
+const lockTime = time.Minute // how long apt-get may still run for a build that was killed
 
-// run starts apt-get or apt-cache on the private root.
+// run executes apt-get or apt-cache with the private root. It waits for the lock up to lockTime.
 func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
 	command := host.Command{
 		Path: program,
@@ -152,15 +153,15 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 	}
 }
 
-type oneLine struct{ error } // an error that contains a program's output of several lines
+type oneLine struct{ error } // oneLine joins the lines of a program's output in an error
 
 func (e *oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 func (e *oneLine) Unwrap() error { return e.error }
 
-const listsAge = 24 * time.Hour // maximum age of the lists
+const listsAge = 24 * time.Hour // maximum age of the package lists
 
-// update fetches the lists. A source that does not answer is not an error if the others have the packages, so
-// only the caller can judge the error.
+// update downloads the package lists. It returns an error if any source fails. The caller may ignore the
+// error if the other sources have the packages.
 func (a apt) update(ctx context.Context) error {
 	a.say("fetching the package lists for %s", a.machine.arch)
 	if err := a.fetch(ctx, "Dir::State::lists", "state/lists", "update"); err != nil {
@@ -173,7 +174,8 @@ func (a apt) update(ctx context.Context) error {
 	return writeWhole(a.stamp(), []byte(a.sourcesKey()))
 }
 
-// stamp returns the file that records when the lists were fetched, and from where.
+// stamp returns the path of the file that records the sources of the package lists. Its modification time is
+// that of the download.
 func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
 
 func (a apt) listsAreFresh(now time.Time) bool {
@@ -182,7 +184,7 @@ func (a apt) listsAreFresh(now time.Time) bool {
 	return err == nil && now.Sub(info.ModTime()) < listsAge && string(sources) == a.sourcesKey()
 }
 
-// candidates returns those names that can be installed.
+// candidates returns the names of those packages that can be installed.
 func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) {
 	out, err := a.run(ctx, "apt-cache", append([]string{"policy"}, names...)...)
 	if err != nil {
@@ -191,7 +193,8 @@ func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) 
 	return parsePolicy(out), nil
 }
 
-// parsePolicy reads `apt-cache policy`: a line "NAME:" and, indented below it, "Candidate: VERSION".
+// parsePolicy parses the output of apt-cache policy: a line "NAME:", followed by indented lines such as
+// "Candidate: VERSION".
 func parsePolicy(out string) []string {
 	var names []string
 	name := ""
@@ -210,7 +213,7 @@ func parsePolicy(out string) []string {
 	return names
 }
 
-// resolve returns every package that the wanted ones need, by name.
+// resolve returns the packages to install for names, including dependencies.
 func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
 	out, err := a.run(ctx, "apt-get", append([]string{"--simulate", "install"}, names...)...)
 	if err != nil {
@@ -219,7 +222,8 @@ func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
 	return parseSimulation(out), nil
 }
 
-// parseSimulation reads `apt-get --simulate`: "Inst NAME (VERSION ORIGIN… [ARCH]) …", names fit for files.
+// parseSimulation parses the output of apt-get --simulate, lines of the form "Inst NAME (VERSION ORIGIN…
+// [ARCH]) …". It skips packages whose names are unsuitable for files.
 func parseSimulation(out string) []aptItem {
 	var items []aptItem
 	for line := range strings.Lines(out) {
@@ -244,7 +248,8 @@ func parseSimulation(out string) []aptItem {
 	return slices.Compact(items)
 }
 
-// download fetches the packages that are missing, or differ from the signed lists.
+// download returns the files of packages. It downloads those that are missing or whose hash differs from the
+// signed lists.
 func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	want := []string{"--download-only", "install"}
 	for _, i := range items {
@@ -258,7 +263,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 		return check.WithHint(fmt.Errorf("download packages: %w: %w", errOutdated, err),
 			"check the network, or "+ownKernel)
 	}
-	// For an empty directory apt-get prints each package's hash.
+	// With an empty archive directory, apt-get prints the hashes of all packages.
 	out, err := a.run(ctx, "apt-get", append([]string{"-o", "Dir::Cache::archives=" + a.dir + "/none",
 		"--print-uris"}, want...)...)
 	if err != nil {
@@ -272,7 +277,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 			file := filepath.Join(a.dir, "cache/archives", i.file())
 			files = append(files, file)
 			if sum, err := fileSum(file); err != nil || sum != sums[i.file()] {
-				_ = os.Remove(file) // apt-get itself checks only its size
+				_ = os.Remove(file) // apt-get itself checks only the size
 				missing = append(missing, i.file())
 			}
 		}
@@ -292,7 +297,8 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	}
 }
 
-// parseURIs reads `apt-get --print-uris`, "'URI' FILE SIZE SHA256:SUM", as the sum of each file.
+// parseURIs parses the output of apt-get --print-uris, lines of the form "'URI' FILE SIZE SHA256:SUM", and
+// returns each file's hash.
 func parseURIs(out string) map[string]string {
 	sums := map[string]string{}
 	for line := range strings.Lines(out) {
@@ -308,12 +314,12 @@ func parseURIs(out string) map[string]string {
 	return sums
 }
 
-// lentDirs is the prefix of fetch's directories.
+// lentDirs is the prefix of the temporary directories used by fetch.
 const lentDirs = "/var/tmp/chokepoint-apt-"
 
-// fetch makes apt-get download something into one of its directories. If run as root, apt-get downloads as a
-// user of its own, who cannot enter root's directories. So the directory's contents are meanwhile in a public
-// one, where nobody else can write.
+// fetch runs apt-get with one of the download directories. When run as root, apt-get downloads as another
+// user, who has no access to root's directories. In that case fetch moves the directory's files to a public
+// directory, where only root can write, and back afterwards.
 func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
 	if os.Geteuid() != 0 {
 		_, err := a.run(ctx, "apt-get", args...)
@@ -323,7 +329,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 	left, _ := filepath.Glob(lentDirs + "*")
 	for _, dir := range left {
 		if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > listsAge {
-			_ = os.RemoveAll(dir) // from a build that was killed
+			_ = os.RemoveAll(dir) // left by a killed build
 		}
 	}
 
@@ -341,7 +347,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 	return errors.Join(err, moveFiles(lent, own))
 }
 
-// moveFiles moves the files of a directory into another, which may be on another file system.
+// moveFiles moves the files in a directory to another one, which may be on a different file system.
 func moveFiles(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -372,25 +378,25 @@ func moveFiles(from, to string) error {
 	return nil
 }
 
-// prune deletes archives that are no longer needed.
+// prune deletes archives that are not in files.
 func (a apt) prune(files []string) {
 	old, _ := filepath.Glob(filepath.Join(a.dir, "cache/archives", "*.deb"))
 	for _, f := range old {
 		if !slices.Contains(files, f) {
-			_ = os.Remove(f) // a leftover only costs space
+			_ = os.Remove(f) // an error only costs disk space
 		}
 	}
 }
 
-// sourceFiles reads the machine's package sources, by name, as far as this user may read them: these may
-// suffice.
+// sourceFiles returns the contents of the machine's source lists, by file name. It skips files that this user
+// may not read: the others may suffice.
 func (a apt) sourceFiles() map[string]string {
 	found := map[string]string{}
 	names, _ := filepath.Glob(filepath.Join(a.etc, "sources.list.d", "*"))
 	for _, name := range append(names, filepath.Join(a.etc, "sources.list")) {
 		ext := filepath.Ext(name)
 		if ext != ".list" && ext != ".sources" {
-			continue // apt ignores it too
+			continue // as apt does
 		}
 
 		if b, err := os.ReadFile(name); err == nil {
@@ -401,10 +407,10 @@ func (a apt) sourceFiles() map[string]string {
 	return found
 }
 
-// sourcesKey returns a hash over them: lists of other sources are useless.
+// sourcesKey returns a hash of the sources. Package lists from other sources are not reused.
 func (a apt) sourcesKey() string { return keyOf(a.sourceFiles()) }
 
-// copySources copies the sources into the private root, replacing the previous ones.
+// copySources replaces the sources in the private root with the machine's.
 func (a apt) copySources() error {
 	files := a.sourceFiles()
 	if len(files) == 0 {
@@ -420,11 +426,11 @@ func (a apt) copySources() error {
 	return writeAll(dir, files)
 }
 
-// rewriteSources adapts a file of sources to the guest's architecture: it removes an entry's limit to others
-// and sources of source code, and replaces Ubuntu's servers, which differ by architecture.
+// rewriteSources adapts a source list to the guest's architecture. It removes restrictions to other
+// architectures and source code entries, and replaces Ubuntu's servers, which differ by architecture.
 func rewriteSources(text string, deb822 bool, arch string) string {
 	var b strings.Builder
-	dropping := false // the continuation lines of a field that was dropped
+	dropping := false // in a field being dropped
 	for line := range strings.Lines(text) {
 		continues := deb822 && (strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t"))
 		field, _, _ := strings.Cut(line, ":")
@@ -442,14 +448,15 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 			continue
 		}
 
-		// Include comments, too: they do no harm.
+		// This also changes comments, which is harmless.
 		b.WriteString(ubuntuServers(line, arch))
 	}
 
 	return b.String()
 }
 
-// rewriteLine drops the options "arch" of a line "deb [arch=x signed-by=y] URI SUITE…", and "deb-src …".
+// rewriteLine removes the "arch" options from a line of the form "deb [arch=x signed-by=y] URI SUITE…". It
+// returns "" for other lines, such as "deb-src …".
 func rewriteLine(line string) string {
 	kind := strings.Fields(line)
 	if len(kind) == 0 || kind[0] != "deb" {
@@ -477,7 +484,8 @@ func rewriteLine(line string) string {
 	return "deb [" + strings.Join(kept, " ") + "]" + after
 }
 
-// ubuntuServers replaces the server: archive.ubuntu.com has amd64, ports.ubuntu.com all other architectures.
+// ubuntuServers replaces Ubuntu's server: archive.ubuntu.com has amd64, ports.ubuntu.com the other
+// architectures.
 func ubuntuServers(line, arch string) string {
 	const ports, main = "ports.ubuntu.com/ubuntu-ports", "archive.ubuntu.com/ubuntu"
 	if arch == "amd64" {
@@ -488,7 +496,7 @@ func ubuntuServers(line, arch string) string {
 	for i, w := range words {
 		scheme, rest, ok := strings.Cut(w, "://")
 		server, after, below := strings.Cut(rest, "/ubuntu")
-		// Also matches de.archive.ubuntu.com and security.ubuntu.com.
+		// also de.archive.ubuntu.com and security.ubuntu.com
 		if ok && below && (strings.HasSuffix(server, "archive.ubuntu.com") ||
 			server == "security.ubuntu.com") {
 			words[i] = scheme + "://ports.ubuntu.com/ubuntu-ports" + after

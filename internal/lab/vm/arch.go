@@ -14,21 +14,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// machine is an architecture for guests, or a system and an architecture for agents.
+// machine describes an architecture for guests, or a system and architecture for agents.
 type machine struct {
-	arch    string // Debian's name; after the system's name unless that is Linux
+	arch    string // Debian's name, prefixed with the system unless it is Linux
 	goos    string
 	goarch  string
 	elf     elf.Machine
 	order   binary.ByteOrder
 	class   elf.Class
-	kernels []string // packages; the first that the distribution has is used
+	kernels []string // kernel packages; the first available one is used
 }
 
-// machines are in the order in which they are offered.
+// machines lists the architectures of guests in display order.
 var machines = []machine{
-	// The cloud kernel has only virtio's drivers, and a quarter of the size of others; linux-image-virtual is
-	// Ubuntu's.
+	// The cloud kernel has only virtio drivers and is a quarter of the size of the others. Ubuntu's
+	// counterpart is linux-image-virtual.
 	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{
 		"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
 	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{
@@ -37,7 +37,7 @@ var machines = []machine{
 		"linux-image-4kc-malta"}},
 }
 
-// foreign lists machines for which only agents are made.
+// foreign lists machines that are supported only by agents.
 var foreign = []machine{
 	{"arm", "linux", "arm", elf.EM_ARM, binary.LittleEndian, elf.ELFCLASS32, nil},
 	{"mips", "linux", "mips", elf.EM_MIPS, binary.BigEndian, elf.ELFCLASS32, nil},
@@ -48,8 +48,8 @@ var foreign = []machine{
 	{arch: "darwin-arm64", goos: "darwin", goarch: "arm64"},
 }
 
-// AgentArches are the machines that agents are made for: the architectures of guests and of other machines
-// with Linux, and those of other systems with the system's name before.
+// AgentArches returns the machines for which an agent can be built. Names have the system as a prefix unless
+// it is Linux.
 func AgentArches() []string {
 	names := Arches()
 	for _, m := range foreign {
@@ -58,7 +58,7 @@ func AgentArches() []string {
 	return names
 }
 
-// Arches lists the architectures of guests, the usual one first.
+// Arches returns the architectures of guests, the usual one first.
 func Arches() []string {
 	var names []string
 	for _, m := range machines {
@@ -67,7 +67,7 @@ func Arches() []string {
 	return names
 }
 
-// NativeArch returns this machine's own architecture, or "" if guests do not support it.
+// NativeArch returns this machine's architecture, or "" if guests do not support it.
 func NativeArch() string {
 	for _, m := range machines {
 		if m.goarch == runtime.GOARCH {
@@ -87,7 +87,7 @@ func machineOf(arch string) (machine, error) {
 		"choose one of "+strings.Join(Arches(), ", "))
 }
 
-// targetOf returns a machine that agents are made for.
+// targetOf returns the machine for one of AgentArches.
 func targetOf(arch string) (machine, error) {
 	for _, m := range foreign {
 		if m.arch == arch {
@@ -97,16 +97,16 @@ func targetOf(arch string) (machine, error) {
 	return machineOf(arch)
 }
 
-// runs reports whether an ELF file is for this machine.
+// runs reports whether the machine can run an ELF file.
 func (m machine) runs(f *elf.File) bool {
-	if m.goos == "freebsd" { // its kernel requires the system's mark, see elf(3) there
+	if m.goos == "freebsd" { // the FreeBSD kernel checks EI_OSABI, see its elf(3)
 		return f.Machine == m.elf && f.OSABI == elf.ELFOSABI_FREEBSD
 	}
 	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order &&
 		(f.OSABI == elf.ELFOSABI_NONE || f.OSABI == elf.ELFOSABI_LINUX)
 }
 
-// checkMacho returns an error unless a file is a program for macOS.
+// checkMacho returns an error if a file is not a macOS executable for m.
 func checkMacho(path string, m machine) error {
 	f, err := macho.Open(path)
 	if err != nil {
@@ -121,8 +121,7 @@ func checkMacho(path string, m machine) error {
 	return nil
 }
 
-// checkProgram returns an error unless a machine can start the program on its own: a static executable for
-// arch.
+// checkProgram returns an error if a file is not a static executable for arch.
 func checkProgram(path, arch string) error {
 	m, err := targetOf(arch)
 	if err != nil {
@@ -156,9 +155,10 @@ func checkProgram(path, arch string) error {
 	return nil
 }
 
-// CheckKernel refuses a file that QEMU could not boot as a kernel on arch: amd64 needs the header of
-// Documentation/arch/x86/boot.rst, arm64 that of Documentation/arch/arm64/booting.rst, plain, compressed or
-// as an EFI program, and mipsel an ELF file.
+// CheckKernel returns an error if QEMU cannot boot a file as a kernel on arch. On amd64 it must have the
+// header of Documentation/arch/x86/boot.rst. On arm64 it must have that of
+// Documentation/arch/arm64/booting.rst, be compressed, or be an EFI program. On mipsel it must be an ELF
+// file.
 func CheckKernel(file, arch string) error {
 	head, err := headOf(file, 1024)
 	if err != nil {
@@ -185,7 +185,7 @@ func CheckKernel(file, arch string) error {
 	return nil
 }
 
-// headOf reads the first bytes of a file, fewer if it is shorter.
+// headOf returns up to the first most bytes of a file.
 func headOf(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

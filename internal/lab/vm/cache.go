@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// lock waits until no other build of this user works on the cache. The kernel releases it with the process.
+// lock waits until no other build uses the cache. The kernel releases the lock when the process exits.
 func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(r.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -47,7 +47,7 @@ func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// writeSynced writes a file that survives a loss of power once the call returns.
+// writeSynced writes a file and returns once it is on stable storage.
 func writeSynced(name string, data []byte) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -58,7 +58,7 @@ func writeSynced(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// writeWhole replaces a file completely or not at all.
+// writeWhole replaces a file atomically.
 func writeWhole(name string, data []byte) error {
 	part := name + ".part"
 	if err := writeSynced(part, data); err != nil {
@@ -67,7 +67,7 @@ func writeWhole(name string, data []byte) error {
 	return os.Rename(part, name)
 }
 
-// whole reports whether the files exist and are not empty.
+// whole reports whether all files exist and are not empty.
 func whole(names ...string) bool {
 	for _, name := range names {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
@@ -77,18 +77,18 @@ func whole(names ...string) bool {
 	return true
 }
 
-// keyOf returns a short hash over values, for a name.
+// keyOf returns a short hash of values, for use in file names.
 func keyOf(values ...any) string {
 	b, err := json.Marshal(values)
 	if err != nil {
-		panic("encode a key: " + err.Error()) // it consists of text and numbers
+		panic("encode a key: " + err.Error()) // cannot fail for text and numbers
 	}
 
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
 
-// fileSum returns the SHA-256 of a file.
+// fileSum returns the SHA-256 of a file in hexadecimal.
 func fileSum(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -103,8 +103,8 @@ func fileSum(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// treesKey returns a short hash over names, sizes and times of files at and below paths, except those to
-// skip.
+// treesKey returns a short hash of the names, sizes and modification times of files at and below paths,
+// except those for which skip returns true.
 func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	var files []any
 	for _, root := range paths {
@@ -132,11 +132,11 @@ func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	return keyOf(files...), nil
 }
 
-const keep = 30 * 24 * time.Hour // how long something unused stays in the cache
-const workFolder = ".work-"      // prefix of directories that are not complete yet
+const keep = 30 * 24 * time.Hour // time after which unused files are removed from the cache
+const workFolder = ".work-"      // prefix of incomplete directories
 
-// forgetOld removes from the cache what was not used for long, and what interrupted builds left behind; the
-// caller holds the lock. Failures to remove something do not matter.
+// forgetOld removes unused and incomplete directories from the cache, ignoring errors. The caller must hold
+// the lock.
 func (r Recipe) forgetOld(now time.Time) {
 	entries, err := os.ReadDir(r.Cache)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Modes of the entries of an archive, from cpio(5).
+// Modes of archive entries (cpio(5)).
 const (
 	modeFolder  = 0o040755
 	modeFile    = 0o100644
@@ -20,16 +20,16 @@ const (
 	modeLink    = 0o120777
 )
 
-// entry is a file of an archive; a link's content is its target.
+// entry is a file in an archive. The data of a link is its target.
 type entry struct {
-	name string // without a leading slash
+	name string // without leading slash
 	mode uint32
 	data []byte
 }
 
-type archive map[string]entry // the files of an initramfs, by name
+type archive map[string]entry // files of an initramfs, by name
 
-// add puts a file into the archive, replacing one of the same name, and the directories above it.
+// add adds a file, replacing one of the same name, and its parent directories.
 func (a archive) add(name string, mode uint32, data []byte) {
 	a[name] = entry{name, mode, data}
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -43,7 +43,7 @@ func (a archive) text(name, text string) { a.add(name, modeFile, []byte(text)) }
 func (a archive) link(name, to string)   { a.add(name, modeLink, []byte(to)) }
 func (a archive) folder(name string)     { a.add(name, modeFolder, nil) }
 
-// size returns the number of bytes of all contents.
+// size returns the total size of the contents, in bytes.
 func (a archive) size() int64 {
 	n := int64(0)
 	for _, e := range a {
@@ -52,9 +52,9 @@ func (a archive) size() int64 {
 	return n
 }
 
-// pack writes the archive as one gzip member. Equal archives give equal bytes: the names are sorted, and
-// there are no times, owners or inode numbers of this machine. It uses gzip's fastest level, because an
-// emulated guest unpacks all levels equally slowly.
+// pack writes the archive, compressed as one gzip member. Equal archives have equal bytes: names are sorted,
+// and times, owners and inode numbers are not those of this machine. pack uses gzip's fastest level, because
+// decompression in an emulated guest takes the same time for all levels.
 func (a archive) pack(w io.Writer) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
@@ -68,9 +68,8 @@ func (a archive) pack(w io.Writer) error {
 	return z.Close()
 }
 
-// write writes the archive in the "newc" format, see the kernel's
-// Documentation/driver-api/early-userspace/buffer-format.rst. Sorting puts a directory before its contents,
-// as the kernel needs it.
+// write writes the archive in the "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst).
+// The kernel requires a directory before its contents, which sorting ensures.
 func (a archive) write(w io.Writer) error {
 	for i, name := range slices.Sorted(maps.Keys(a)) {
 		if err := a[name].write(w, i+1); err != nil {
@@ -91,10 +90,10 @@ func (e entry) write(w io.Writer, inode int) error {
 		links = 2
 	}
 
-	pad := func(n int) []byte { return make([]byte, -n&3) } // up to a multiple of four
+	pad := func(n int) []byte { return make([]byte, -n&3) } // to a multiple of 4
 	var b bytes.Buffer
-	// magic; inode, mode, uid, gid, nlink, mtime, size; device of the file and of the node, major and
-	// minor; length of the name; checksum (unused).
+	// magic; inode, mode, uid, gid, nlink, mtime, size; major and minor of the file's device and of the
+	// device node; length of the name; checksum (unused).
 	fmt.Fprintf(&b, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		inode, e.mode, 0, 0, links, 0, len(e.data), 0, 0, 0, 0, len(e.name)+1, 0)
 	b.WriteString(e.name)

@@ -18,38 +18,38 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Disk is a user's disk image. A guest boots from it, and its writes go to an unnamed file that vanishes with
-// it: the image itself is only read.
+// Disk is a user's disk image that a guest boots from. The image is only read: QEMU writes changes to a
+// temporary file, which is deleted when QEMU exits.
 type Disk struct {
 	File     string `json:"file"`
 	Format   string `json:"format"`             // qcow2 or raw
-	Sum      string `json:"sum"`                // identifies its content, see Identify
-	Firmware string `json:"firmware,omitempty"` // file of the UEFI firmware; "" = BIOS
+	Sum      string `json:"sum"`                // hash of the content, see Identify
+	Firmware string `json:"firmware,omitempty"` // UEFI firmware file; "" = BIOS
 	Login    Login  `json:"login"`
-	Agent    string `json:"agent"` // file of the program that is started in the guest
+	Agent    string `json:"agent"` // file of the program to start in the guest
 
-	// For one start of QEMU.
-	Management net.HardwareAddr `json:"-"` // of the NIC for logging in to the guest
-	FileFD     int              `json:"-"` // descriptor of File
-	AgentFD    int              `json:"-"` // descriptor of Agent
-	TerminalFD int              `json:"-"` // descriptor of a socket used as the serial console; 0 = a file
+	// Set for each start of QEMU.
+	Management net.HardwareAddr `json:"-"` // address of the NIC for login
+	FileFD     int              `json:"-"` // file descriptor of File
+	AgentFD    int              `json:"-"` // file descriptor of Agent
+	TerminalFD int              `json:"-"` // file descriptor of a socket for the serial console; 0 = a file
 }
 
-// Login describes how the agent gets into a foreign guest.
+// Login describes how to log in to a guest booted from a user's image.
 type Login struct {
 	Method   string `json:"method"` // LoginSSH or LoginSerial
 	User     string `json:"user"`
-	Key      string `json:"key,omitempty"`      // file of a private key
-	Password string `json:"password,omitempty"` // file that contains it
+	Key      string `json:"key,omitempty"`      // private key file
+	Password string `json:"password,omitempty"` // password file
 }
 
-// Methods to log in.
+// Login methods.
 const (
 	LoginSSH    = "ssh"
 	LoginSerial = "serial"
 )
 
-// ParseLogin parses METHOD or METHOD:USER; the user defaults to root.
+// ParseLogin parses METHOD or METHOD:USER. The default user is root.
 func ParseLogin(text string) (Login, error) {
 	method, user, named := strings.Cut(text, ":")
 	if !named {
@@ -68,32 +68,33 @@ func ParseLogin(text string) (Login, error) {
 	return Login{Method: method, User: user}, nil
 }
 
-// String returns a text that ParseLogin reads.
+// String returns the login in the syntax of ParseLogin.
 func (l Login) String() string { return l.Method + ":" + l.User }
 
-// AgentDisk is the serial number of the read-only disk that holds the agent's program.
+// AgentDisk is the serial number of the read-only disk that contains the agent's program.
 const AgentDisk = "chokepoint"
 
-// ssh of the guest, as seen from QEMU's namespace.
+// Address of the guest's ssh server in QEMU's network namespace.
 const (
 	SSHAddress = "127.0.0.1"
-	SSHPort    = 2222 // which needs no privilege
+	SSHPort    = 2222 // unprivileged
 )
 
-// ManagementAddr returns the hardware address of the management NIC of the n-th guest of a lab; no port has
-// it.
+// ManagementAddr returns the hardware address of the management NIC of a lab's n-th guest. No port has this
+// address.
 func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
 
-// diskModel, for emulated guests, is the oldest CPU that all distributions support; QEMU's default is older.
+// diskModel is the CPU model for emulated guests that boot a disk: the oldest that all distributions support.
+// QEMU's default is older.
 const diskModel = "Nehalem"
 
-// NewForeignGuest returns a guest that boots a disk, with the memory that a full distribution needs.
+// NewForeignGuest returns a guest that boots a disk, with enough memory for a full distribution.
 func NewForeignGuest(d Disk) Guest {
 	return Guest{Image: Image{Arch: "amd64"}, Disk: &d, MemoryMB: 1024}
 }
 
-// args returns QEMU's options for the disk. The management NIC comes first: many images set up only their
-// first one. It leads only to the guest's ssh from the namespace of QEMU.
+// args returns QEMU's options for the disk. The management NIC comes first, because many images configure
+// only their first NIC. It forwards only ssh from QEMU's network namespace to the guest.
 func (d Disk) args() []string {
 	var a []string
 	if d.Firmware != "" {
@@ -108,7 +109,8 @@ func (d Disk) args() []string {
 		"virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
 }
 
-// console returns the device behind the guest's first serial line. All its output is appended to the file.
+// console returns the QEMU character device for the guest's first serial port. All output is appended to
+// file.
 func (d *Disk) console(file string) string {
 	if d == nil || d.TerminalFD == 0 {
 		return "file,id=console,append=on,path=" + comma(file)
@@ -116,14 +118,14 @@ func (d *Disk) console(file string) string {
 	return fmt.Sprintf("socket,id=console,fd=%d,logappend=on,logfile=%s", d.TerminalFD, comma(file))
 }
 
-// errNoDisk returns the error for a file that QEMU should not get as a disk.
+// errNoDisk returns an error for a file that cannot be used as a disk image.
 func errNoDisk(file, text, hint string) error {
 	return check.WithHint(fmt.Errorf("read disk image %s: %s", file, text), hint)
 }
 
 const convert = "qemu-img convert -O qcow2 makes one of its own"
 
-// OpenDisk examines an image, and refuses one that would not boot or would read other files of this machine.
+// OpenDisk checks an image. It returns an error if the image would not boot or refers to other files.
 func OpenDisk(file string) (Disk, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -138,9 +140,9 @@ func OpenDisk(file string) (Disk, error) {
 	return Disk{File: path, Format: format}, f.Close()
 }
 
-// openDisk opens an image and checks the file that it opened. name is the name as typed by the user.
+// openDisk opens and checks an image. name is the path as typed by the user, for errors.
 func openDisk(path, name string) (f *os.File, format string, err error) {
-	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait on a pipe
+	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: a pipe would block
 	if err != nil {
 		return nil, "", check.WithHint(fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img")
 	}
@@ -172,7 +174,7 @@ func openDisk(path, name string) (f *os.File, format string, err error) {
 	return f, format, nil
 }
 
-// Open opens the image for QEMU and checks it again, in case it was replaced.
+// Open opens the image for QEMU. It repeats the checks, in case the file was replaced.
 func (d Disk) Open() (*os.File, error) {
 	f, format, err := openDisk(d.File, d.File)
 	if err == nil && format != d.Format {
@@ -182,7 +184,7 @@ func (d Disk) Open() (*os.File, error) {
 	return f, err
 }
 
-// others lists the first bytes of files that are mistaken for disk images.
+// others lists the first bytes of files that users mistake for disk images.
 var others = []struct {
 	magic, what, hint string
 }{{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
@@ -193,7 +195,8 @@ var others = []struct {
 	{"<<< ", "it is a VDI image", convert}, {"vhdxfile", "it is a VHDX image", convert},
 	{"conectix", "it is a VHD image", convert}, {"QED\x00", "it is a QED image", convert}}
 
-// checkHead determines the format from the first sector, or what is wrong.
+// checkHead returns the format of an image, given its first sector, or a reason and hint why it is
+// unsuitable.
 func checkHead(head []byte) (format, wrong, hint string) {
 	for _, o := range others {
 		if bytes.HasPrefix(head, []byte(o.magic)) {
@@ -218,7 +221,7 @@ func checkHead(head []byte) (format, wrong, hint string) {
 	return "raw", "", ""
 }
 
-// checkQCOW2 checks the header, see docs/interop/qcow2.txt of QEMU.
+// checkQCOW2 checks a qcow2 header (docs/interop/qcow2.txt in QEMU).
 func checkQCOW2(head []byte) (wrong, hint string) {
 	version := binary.BigEndian.Uint32(head[4:])
 	backing := binary.BigEndian.Uint64(head[8:])
@@ -245,10 +248,10 @@ func checkQCOW2(head []byte) (wrong, hint string) {
 	return "", ""
 }
 
-const hashMost = 8 << 30 // maximum size for hashing an image, which takes some seconds
+const hashMost = 8 << 30 // maximum size of an image to hash, in bytes; takes some seconds
 
-// Identify records what identifies the image's content: its hash, or for a very large one size and time of
-// change.
+// Identify sets d.Sum to the hash of the image, or to its size and modification time if the image is larger
+// than hashMost.
 func (d *Disk) Identify() error {
 	info, err := os.Stat(d.File)
 	if err == nil && info.Size() > hashMost {
@@ -265,14 +268,14 @@ func (d *Disk) Identify() error {
 	return nil
 }
 
-// String returns the image's name for people.
+// String returns the image's file name and Sum.
 func (d Disk) String() string { return filepath.Base(d.File) + " " + d.Sum }
 
-// firmwares lists where distributions install a UEFI firmware in a single file.
+// firmwares lists the paths where distributions install UEFI firmware as a single file.
 var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd",
 	"/usr/share/edk2/x64/OVMF.4m.fd", "/usr/share/edk2-ovmf/x64/OVMF.fd"}
 
-// BootByUEFI makes the disk boot by UEFI instead of BIOS.
+// BootByUEFI selects UEFI instead of BIOS.
 func (d *Disk) BootByUEFI() error {
 	i := slices.IndexFunc(firmwares, func(f string) bool { return whole(f) })
 	if i < 0 {

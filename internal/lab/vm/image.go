@@ -1,4 +1,4 @@
-// Package vm makes virtual machines: the image that a router's guest boots, and QEMU's command line.
+// Package vm builds the image that a lab's virtual routers boot, and QEMU's command line.
 package vm
 
 import (
@@ -21,31 +21,31 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-const imageFormat = 1 // changes when the same inputs give another image
+const imageFormat = 1 // increment when equal inputs yield a different image
 
 // Image describes the files that QEMU boots.
 type Image struct {
 	Arch     string   `json:"arch"`
-	Release  string   `json:"release"`            // of the kernel; "" if it has no modules
+	Release  string   `json:"release"`            // kernel release; "" without modules
 	Kernel   string   `json:"-"`                  // file
-	Initrd   string   `json:"-"`                  // file: two gzip members, of two cpio archives
-	Key      string   `json:"key"`                // of the inputs: same key, same bytes
+	Initrd   string   `json:"-"`                  // file: two gzipped cpio archives
+	Key      string   `json:"key"`                // hash of the inputs; equal keys mean equal bytes
 	Packages []string `json:"packages,omitempty"` // name=version, sorted
 }
 
-// Recipe describes what to build an image from.
+// Recipe describes the inputs of an image.
 type Recipe struct {
 	Arch string // amd64, arm64 or mipsel, see Arches
-	// Package is the kernel's package, "" for the distribution's usual one.
+	// Package is the kernel's package; "" = the distribution's usual one.
 	Package string
-	// Kernel and Modules are the user's own kernel file and its directory of modules (…/lib/modules/RELEASE,
-	// or "" if it needs none). Without a kernel, a package of the distribution is used.
+	// Kernel is a user's own kernel file, and Modules its module directory (…/lib/modules/RELEASE, "" =
+	// none). If Kernel is "", the kernel comes from a package.
 	Kernel, Modules string
-	Program         string // the guest's program, for linux on Arch; see GuestProgram
-	Cache           string // directory; for this user alone
+	Program         string // the guest's program, for Linux on Arch; see GuestProgram
+	Cache           string // cache directory, private to this user
 	Say             func(text string)
 
-	aptDir string // the machine's apt configuration; "" is /etc/apt
+	aptDir string // the machine's apt configuration; "" = /etc/apt
 }
 
 func (r Recipe) say(format string, args ...any) {
@@ -54,11 +54,12 @@ func (r Recipe) say(format string, args ...any) {
 	}
 }
 
-// Image builds the image, or finds it in the cache if its inputs are the same as before. Concurrent builds
-// wait for each other; an interrupted one leaves nothing behind that a later one would mistake for an image.
+// Image returns the image for a recipe. It builds the image unless the cache contains one with the same
+// inputs. Concurrent builds wait for each other. An interrupted build leaves nothing that could be mistaken
+// for an image.
 //
-// The image has two parts. The base is the kernel, its modules and the programs for a human; it is made once
-// per set of packages. The other part is the guest's own program, which is packed anew whenever it changes.
+// An image has two parts. The base contains the kernel, its modules and tools for users, and is built once
+// per set of packages. The other part is the guest's program, which is packed whenever it changes.
 func (r Recipe) Image(ctx context.Context) (Image, error) {
 	if _, err := machineOf(r.Arch); err != nil {
 		return Image{}, err
@@ -95,7 +96,7 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	}
 
 	if img, ok := r.cached(in, program); ok {
-		return img, nil // another build has meanwhile made it
+		return img, nil // built by another process while we waited for the lock
 	}
 
 	if err := r.buildImage(in, program); err != nil {
@@ -112,7 +113,7 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	return img, nil
 }
 
-// checkFiles finds mistakes in the recipe before any work is done.
+// checkFiles checks the recipe's files before any work starts.
 func (r Recipe) checkFiles() error {
 	if r.Modules != "" && r.Kernel == "" {
 		return check.WithHint(fmt.Errorf("build an image with the modules of %s: their kernel is missing",
@@ -137,10 +138,10 @@ func (r Recipe) checkFiles() error {
 	return checkProgram(r.Program, r.Arch)
 }
 
-// inputs holds what the base is made from.
+// inputs are the inputs of a base.
 type inputs struct {
-	Packages []aptItem `json:"packages"` // including the kernel's, unless it is the user's own
-	tree     string    // hash over the user's own kernel and modules
+	Packages []aptItem `json:"packages"` // includes the kernel's, unless the user provides one
+	tree     string    // hash of the user's kernel and modules
 }
 
 func (in inputs) names() []string {
@@ -151,7 +152,7 @@ func (in inputs) names() []string {
 	return names
 }
 
-// key returns a hash over the inputs and everything that this program decides.
+// key returns a hash of the inputs and of this program's own choices.
 func (r Recipe) key(in inputs) string {
 	return keyOf(imageFormat, r.Arch, in.Packages, in.tree, programs, applets, moduleFolders, notRouted,
 		moduleNames, bootModules, etcFiles)
@@ -165,7 +166,7 @@ func (r Recipe) imageDir(in inputs, program string) string {
 	return filepath.Join(r.Cache, "image-"+r.Arch+"-"+keyOf(r.key(in), program))
 }
 
-// Files in the directories of a base and an image.
+// Files in the directories of bases and images.
 const (
 	kernelFile = "kernel"
 	initrdFile = "initrd"
@@ -180,8 +181,8 @@ func readJSON[T any](file string) (v T, err error) {
 	return v, err
 }
 
-// cached returns the image if it is complete. Directories get their final names last, so a directory of that
-// name is complete.
+// cached returns the image if the cache contains it. A directory gets its final name last, so a directory
+// with that name is complete.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	base := r.baseDir(in)
 	dir := r.imageDir(in, program)
@@ -197,17 +198,17 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 
 	now := time.Now()
 	for _, d := range []string{base, dir} {
-		_ = os.Chtimes(d, now, now) // forgetOld keeps images in use
+		_ = os.Chtimes(d, now, now) // marks it as used, for forgetOld
 	}
 
 	return img, true
 }
 
-// errOutdated means that packages in the lists are no longer available.
+// errOutdated reports that a package in the lists is no longer available.
 var errOutdated = errors.New("the package lists may be outdated")
 
-// prepareBase ensures that the base is in the cache. If a package is unavailable, it fetches the lists once
-// more: a mirror drops superseded packages.
+// prepareBase builds the base unless it is in the cache. If a package is unavailable, it downloads the lists
+// again, because mirrors remove superseded packages, and retries once.
 func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 	for again := false; ; again = true {
 		in, err := r.findInputs(ctx)
@@ -230,12 +231,12 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 			return inputs{}, err
 		}
 
-		_ = os.Remove(r.resolvedFile()) // so that the distribution is asked again
+		_ = os.Remove(r.resolvedFile()) // resolve and update again
 		_ = os.Remove(r.apt().stamp())
 	}
 }
 
-// buildBase makes a base's directory: the kernel, and the archive of everything but the guest's own program.
+// buildBase builds a base: the kernel, and an archive of everything except the guest's program.
 func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	m, err := machineOf(r.Arch)
 	if err != nil {
@@ -292,7 +293,7 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	return finish(out, r.baseDir(in), img, map[string][]byte{kernelFile: boot, initrdFile: packed.Bytes()})
 }
 
-// buildImage adds the guest's own program to the base.
+// buildImage appends the guest's program to the base.
 func (r Recipe) buildImage(in inputs, program string) error {
 	base := r.baseDir(in)
 	img, err := readJSON[Image](filepath.Join(base, imageFile))
@@ -332,7 +333,7 @@ func (r Recipe) buildImage(in inputs, program string) error {
 	return finish(work, r.imageDir(in, program), img, map[string][]byte{initrdFile: packed.Bytes()})
 }
 
-// finish writes a directory's files and then gives it its name.
+// finish writes the files and then renames the directory to its final name.
 func finish(work, name string, img Image, files map[string][]byte) error {
 	b, err := json.MarshalIndent(img, "", "\t")
 	if err != nil {
@@ -346,7 +347,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 		}
 	}
 
-	// An existing one is incomplete.
+	// An existing directory of that name is incomplete.
 	if err := os.RemoveAll(name); err != nil {
 		return err
 	}
@@ -354,7 +355,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 	return os.Rename(work, name)
 }
 
-// unpack unpacks packages into a directory. It runs none of their scripts.
+// unpack extracts packages into a directory. It does not run their scripts.
 func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil || len(items) == 0 {
 		return err
@@ -386,13 +387,13 @@ func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 	return nil
 }
 
-// kernel finds the kernel and its modules in the unpacked packages.
+// kernel returns the paths of the kernel and its modules among the unpacked packages.
 func (r root) kernel() (kernel, modules string, err error) {
-	// MIPS has vmlinux, an ELF file; the others vmlinuz.
+	// The file is vmlinux, an ELF file, on MIPS, and vmlinuz otherwise.
 	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz",
 		"lib/modules/*/vmlinuz"} {
 		found, _ := fs.Glob(os.DirFS(r.dir), pattern)
-		if len(found) == 1 { // the patterns are well formed
+		if len(found) == 1 { // errors: the patterns are valid
 			kernel = filepath.Join(r.dir, found[0])
 			break
 		}
@@ -416,10 +417,10 @@ func (r root) kernel() (kernel, modules string, err error) {
 		release), ownKernel)
 }
 
-// addModules copies the modules that a router needs, with modprobe's lists, and returns the kernel's release.
+// addModules adds the modules that a router needs, with modprobe's lists, and returns the kernel's release.
 func addModules(ctx context.Context, a archive, dir string, m machine) (string, error) {
 	if dir == "" {
-		return "", nil // everything is part of the kernel
+		return "", nil // the kernel needs no modules
 	}
 
 	tree, err := openModules(dir, m)

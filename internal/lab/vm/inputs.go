@@ -17,9 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// resolved holds the results of resolving the distribution's packages, valid for a day.
+// resolved is a cached resolution of packages.
 type resolved struct {
-	Request string    `json:"request"` // hash over sources and requested packages
+	Request string    `json:"request"` // hash of the sources and requested packages
 	Until   time.Time `json:"until"`
 	Inputs  inputs    `json:"inputs"`
 }
@@ -32,13 +32,13 @@ func (r Recipe) resolvedFile() string {
 	return filepath.Join(r.Cache, name)
 }
 
-// packageName matches the name of a package, see deb-control(5).
+// packageName matches a package name (deb-control(5)) or nothing.
 var packageName = regexp.MustCompile(`^([a-z0-9][a-z0-9+.-]+)?$`)
 
-// PackageName reports whether a text can name a package, or is empty.
+// PackageName reports whether name is empty or a valid package name.
 func PackageName(name string) bool { return packageName.MatchString(name) }
 
-// kernels lists packages of kernels; the first that the distribution has is used.
+// kernels returns kernel packages. The first available one is used.
 func (r Recipe) kernels() []string {
 	if r.Package != "" {
 		return []string{r.Package}
@@ -46,9 +46,9 @@ func (r Recipe) kernels() []string {
 	return r.apt().machine.kernels
 }
 
-// apt returns the private root for this architecture.
+// apt returns the private root for r.Arch.
 func (r Recipe) apt() apt {
-	m, _ := machineOf(r.Arch) // checked by Image
+	m, _ := machineOf(r.Arch) // checked in Image
 	dir, err := filepath.Abs(r.Cache)
 	if err != nil {
 		dir = r.Cache
@@ -57,19 +57,19 @@ func (r Recipe) apt() apt {
 	return apt{filepath.Join(dir, "apt-"+r.Arch), cmp.Or(r.aptDir, "/etc/apt"), m, r.say}
 }
 
-// requestKey returns a hash over the request to the distribution.
+// requestKey returns a hash of everything that the resolution depends on.
 func (r Recipe) requestKey() string {
 	a := r.apt()
 	return keyOf(imageFormat, a.sourcesKey(), r.kernels(), programs, present, r.Kernel != "")
 }
 
-// remembered reads the last resolution, however old, if the request was the same.
+// remembered returns the last resolution, even if expired. It reports whether the request was the same.
 func (r Recipe) remembered() (resolved, bool) {
 	known, err := readJSON[resolved](r.resolvedFile())
 	return known, err == nil && known.Request == r.requestKey()
 }
 
-// knownInputs returns the inputs if no request is necessary.
+// knownInputs returns the inputs if a resolution is cached and has not expired.
 func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	known, ok := r.remembered()
 	if !ok || now.After(known.Until) || known.Until.After(now.Add(listsAge)) {
@@ -80,8 +80,9 @@ func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	return in, err == nil
 }
 
-// findInputs resolves the distribution's packages. If its servers do not answer, the last result is used for
-// another hour; with a user's own kernel, the packages may be missing.
+// findInputs returns the inputs. It resolves the packages unless knownInputs has them. If that fails, it
+// extends the last resolution by an hour. With the user's own kernel on a system without apt, it continues
+// without packages.
 func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	now := time.Now()
 	if in, ok := r.knownInputs(now); ok {
@@ -117,7 +118,7 @@ func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	return r.withTree(known.Inputs)
 }
 
-// findPackages resolves the kernel's package and those of the programs.
+// findPackages resolves the packages of the kernel and the programs.
 func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 	a := r.apt()
 	err := a.exists(ctx)
@@ -137,14 +138,14 @@ func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 
 	items, err := r.resolvePackages(ctx, a)
 	if err != nil && fresh && ctx.Err() == nil {
-		// The lists may come from another day's mirror.
+		// The lists may be older than the mirror.
 		if stale = a.update(ctx); stale == nil {
 			items, err = r.resolvePackages(ctx, a)
 		}
 	}
 
 	if err != nil && stale != nil {
-		return nil, stale // its cause
+		return nil, stale // the likely cause
 	}
 
 	return items, err
@@ -202,8 +203,8 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	return r.withExtraModules(ctx, a, want, items)
 }
 
-// withExtraModules adds Ubuntu's package of modules that its kernel for virtual machines leaves out, such as
-// queues.
+// withExtraModules adds Ubuntu's package of modules that are missing from its kernel for virtual machines,
+// such as queueing disciplines.
 func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, items []aptItem) ([]aptItem,
 	error) {
 	for _, i := range items {
@@ -222,7 +223,7 @@ func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, item
 	return items, nil
 }
 
-// withTree adds the user's own kernel: names, sizes and times of its files.
+// withTree adds the hash of the user's own kernel: names, sizes and times of its files.
 func (r Recipe) withTree(in inputs) (inputs, error) {
 	if r.Kernel == "" {
 		return in, nil
@@ -234,7 +235,7 @@ func (r Recipe) withTree(in inputs) (inputs, error) {
 	}
 
 	var err error
-	for i, p := range paths { // a link to a file, such as /vmlinuz, has another time
+	for i, p := range paths { // a link, such as /vmlinuz, has another time than its target
 		if paths[i], err = filepath.EvalSymlinks(p); err != nil {
 			return inputs{}, fmt.Errorf("read the kernel: %w", err)
 		}

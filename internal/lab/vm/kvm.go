@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// exitSector is a complete guest: it writes 0x10 to the port of QEMU's isa-debug-exit, which ends QEMU with
-// exit status 0x10<<1|1 (hw/misc/debugexit.c).
+// exitSector is a boot sector that writes 0x10 to the port of QEMU's isa-debug-exit. QEMU then exits with
+// status 0x10<<1|1 (hw/misc/debugexit.c).
 var exitSector = []byte{
 	0xb0, 0x10, // mov al, 0x10
 	0xba, 0xf4, 0x00, // mov dx, 0xf4
@@ -26,9 +26,9 @@ const (
 	bootLimit  = 2 * time.Second
 )
 
-// TryKVM reports whether hardware virtualisation runs a guest: it boots one of a single sector, within two
-// seconds. CheckKVM checks only for the device, which may exist where guests do not run (nested
-// virtualisation that is switched off, a CPU whose state KVM refuses).
+// TryKVM reports whether hardware virtualisation works, by booting a guest of one sector within two seconds.
+// CheckKVM only checks for the device, which may exist even if guests do not run (nested virtualisation
+// disabled, or a CPU whose state KVM rejects).
 func TryKVM(ctx context.Context) check.Answer {
 	arch := NativeArch()
 	a := CheckKVM(arch)
@@ -43,7 +43,7 @@ func TryKVM(ctx context.Context) check.Answer {
 	return trySector(ctx, "kvm", bootLimit)
 }
 
-// trySector boots exitSector with a QEMU accelerator.
+// trySector boots exitSector with the given QEMU accelerator.
 func trySector(ctx context.Context, accel string, limit time.Duration) check.Answer {
 	dir, err := os.MkdirTemp("", "chokepoint-kvm-")
 	if err != nil {

@@ -22,26 +22,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// module is a file of the kernel's tree of modules.
+// module is a kernel module.
 type module struct {
-	name string // normal form
-	path string // below the tree, as in its package: kernel/net/tls/tls.ko.xz
+	name string // normalised, see normalName
+	path string // path below the tree, such as kernel/net/tls/tls.ko.xz
 	data []byte // uncompressed
 	modinfo
 }
 
-// place returns its path in the image, uncompressed.
+// place returns the module's path in the image, where it is not compressed.
 func (m *module) place() string {
 	base, _, _ := strings.Cut(path.Base(m.path), ".ko")
 	return path.Join(path.Dir(m.path), base+".ko")
 }
 
-// moduleTree is the directory /lib/modules/RELEASE of a kernel. Modules are read when needed: a distribution
-// has thousands, of which we use hundreds.
+// moduleTree is a kernel's module directory, /lib/modules/RELEASE. It reads modules only on demand, because a
+// distribution has thousands and an image needs hundreds.
 type moduleTree struct {
 	dir     string
 	machine machine
-	paths   map[string]string // by normal name
+	paths   map[string]string // by normalised name
 }
 
 func openModules(dir string, m machine) (*moduleTree, error) {
@@ -52,7 +52,7 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 		}
 
 		base, suffix, ok := strings.Cut(d.Name(), ".ko")
-		// "build" and "source" are links to the kernel's headers.
+		// skips "build" and "source", which are links to kernel headers
 		if !ok || !d.Type().IsRegular() || !slices.Contains(compressions, suffix) {
 			return nil
 		}
@@ -63,8 +63,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 		}
 
 		name := normalName(base)
-		// Of modules with equal names, one in updates/ or extra/ takes precedence, as with depmod; kernel/
-		// sorts between them.
+		// Modules in updates/ and extra/ take precedence over those in kernel/, as in depmod; kernel/ sorts
+		// between the two.
 		if old, ok := t.paths[name]; !ok || strings.HasPrefix(old, "kernel/") {
 			t.paths[name] = filepath.ToSlash(rel)
 		}
@@ -78,8 +78,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 	return t, nil
 }
 
-// choose reads the wanted modules and all their dependencies, by name. A module without a file is built into
-// the kernel.
+// choose returns the wanted modules and all their dependencies, by name. It skips dependencies without a
+// file, which are built into the kernel.
 func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) bool) (map[string]*module,
 	error) {
 	var queue []string
@@ -119,8 +119,8 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 	return chosen, nil
 }
 
-// dependencies returns the modules that must be loaded before a module, the deepest last: each precedes those
-// on which it depends.
+// dependencies returns the modules that must be loaded before a module. Each precedes those that it depends
+// on itself, so load them from the end.
 func dependencies(chosen map[string]*module, name string) []*module {
 	var done []*module
 	seen := map[string]bool{name: true}
@@ -141,7 +141,7 @@ func dependencies(chosen map[string]*module, name string) []*module {
 	return done
 }
 
-// moduleLists writes modules.dep and modules.alias, as depmod(8) does.
+// moduleLists returns the contents of modules.dep and modules.alias, as depmod(8) writes them.
 func moduleLists(chosen map[string]*module) (dep, alias string) {
 	var deps, aliases strings.Builder
 	for _, m := range sortedModules(chosen) {
@@ -158,14 +158,14 @@ func moduleLists(chosen map[string]*module) (dep, alias string) {
 	return deps.String(), aliases.String()
 }
 
-// sortedModules sorts by place, so that equal trees yield equal lists.
+// sortedModules returns the modules sorted by place, so that equal trees yield equal lists.
 func sortedModules(chosen map[string]*module) []*module {
 	return slices.SortedFunc(maps.Values(chosen),
 		func(a, b *module) int { return strings.Compare(a.place(), b.place()) })
 }
 
-// releaseOf returns the release that all modules were built for: the kernel looks for them in a directory of
-// that name. dir's name does not count; a user may have renamed it.
+// releaseOf returns the kernel release that all modules were built for. The kernel looks for modules in a
+// directory of that name. The user's directory may have another name.
 func releaseOf(chosen map[string]*module) (string, error) {
 	release, from := "", ""
 	for _, m := range sortedModules(chosen) {
@@ -183,15 +183,15 @@ func releaseOf(chosen map[string]*module) (string, error) {
 	return release, nil
 }
 
-// modinfo holds a kernel module's section .modinfo.
+// modinfo is the contents of a module's .modinfo section.
 type modinfo struct {
-	depends []string // modules whose symbols it uses
-	soft    []string // modules that it works better with, loaded before or after
-	aliases []string // patterns with which the kernel may request it
-	release string   // of the kernel: the first word of "6.1.0-56-cloud-amd64 SMP preempt mod_unload "
+	depends []string // modules that define symbols used by this one
+	soft    []string // softdep: modules to load before or after, if available
+	aliases []string // patterns by which the kernel may request the module
+	release string   // kernel release, the first word of "6.1.0-56-cloud-amd64 SMP preempt mod_unload "
 }
 
-// readModinfo reads a module's file.
+// readModinfo parses a module file and its .modinfo section.
 func readModinfo(file []byte) (*elf.File, modinfo, error) {
 	f, err := elf.NewFile(bytes.NewReader(file))
 	if err != nil {
@@ -211,7 +211,7 @@ func readModinfo(file []byte) (*elf.File, modinfo, error) {
 	return f, parseModinfo(string(b)), nil
 }
 
-// parseModinfo parses "key=value" texts, each of which ends with a NUL.
+// parseModinfo parses a .modinfo section: "key=value" strings, each terminated by NUL.
 func parseModinfo(section string) modinfo {
 	var m modinfo
 	for field := range strings.SplitSeq(section, "\x00") {
@@ -222,7 +222,7 @@ func parseModinfo(section string) modinfo {
 		case "softdep":
 			m.soft = append(m.soft, moduleNamesIn(strings.Fields(value))...)
 		case "alias":
-			// The lists have a line per alias, and words are separated by blanks.
+			// modules.alias has one alias per line and is separated by blanks.
 			if value != "" && !strings.ContainsAny(value, " \t\r\n") {
 				m.aliases = append(m.aliases, value)
 			}
@@ -233,7 +233,8 @@ func parseModinfo(section string) modinfo {
 	return m
 }
 
-// moduleNamesIn drops everything but names: "pre:" and "post:" of a softdep, and an empty field.
+// moduleNamesIn returns the normalised names among fields. It skips empty fields and the "pre:" and "post:"
+// of a softdep.
 func moduleNamesIn(fields []string) []string {
 	var names []string
 	for _, f := range fields {
@@ -244,13 +245,13 @@ func moduleNamesIn(fields []string) []string {
 	return names
 }
 
-// normalName returns the normal form of a module's name: the kernel treats "-" and "_" alike.
+// normalName returns a module's name with "_" for "-", which the kernel treats alike.
 func normalName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-var compressions = []string{"", ".gz", ".xz", ".zst"} // possible suffixes after ".ko"
+var compressions = []string{"", ".gz", ".xz", ".zst"} // suffixes after ".ko"
 
-// readCompressed reads a file, decompressed according to its name. Not every guest's kernel can decompress
-// modules itself.
+// readCompressed reads a file and decompresses it according to its name, because not every guest's kernel can
+// decompress modules.
 func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -288,17 +289,16 @@ func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	return b, nil
 }
 
-// moduleFolders are included whole: a router's network path and what it may use.
+// moduleFolders lists directories whose modules are all included: the network stack and what it may need.
 var moduleFolders = []string{
 	"kernel/net/", "kernel/crypto/", "kernel/lib/", "kernel/drivers/virtio/",
 	"kernel/drivers/net/bonding/", "kernel/drivers/net/ipvlan/", "kernel/drivers/net/ppp/",
 	"kernel/drivers/net/team/", "kernel/drivers/net/vxlan/", "kernel/drivers/net/wireguard/",
-	// Not part of the kernel, but used with it: flow accounting, for example.
+	// out-of-tree modules, for example for flow accounting
 	"updates/", "extra/",
 }
 
-// notRouted lists parts of the names of modules that no router between Ethernet links uses: other media, file
-// systems.
+// notRouted lists directories of modules that a router between Ethernet links does not need.
 var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/",
 	"kernel/net/ax25/", "kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/",
 	"kernel/net/can/", "kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/",
@@ -307,12 +307,12 @@ var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/ap
 	"kernel/net/rxrpc/", "kernel/net/smc/", "kernel/net/sunrpc/", "kernel/net/tipc/", "kernel/net/wireless/",
 	"kernel/net/x25/", "kernel/net/vmw_vsock/", "kernel/net/qrtr/", "kernel/lib/kunit/"}
 
-// moduleNames are included wherever they are.
+// moduleNames lists modules that are included from any directory.
 var moduleNames = []string{"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover", "tun",
 	"tap", "veth", "ifb", "dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec", "nlmon",
 	"vmxnet3", "e1000", "e1000e"}
 
-// wantedModule decides which modules the image contains.
+// wantedModule reports whether the image should contain a module.
 func wantedModule(name, path string) bool {
 	has := func(folders []string) bool {
 		return slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(path, f) })
@@ -323,40 +323,40 @@ func wantedModule(name, path string) bool {
 	case strings.HasPrefix(path, "kernel/arch/"):
 		return strings.Contains(path, "/crypto/") || strings.Contains(path, "/lib/")
 	case strings.HasPrefix(name, "test_"), strings.HasSuffix(name, "_kunit"), name == "tcrypt":
-		return false // the kernel's own tests
+		return false // tests of the kernel
 	}
 	return has(moduleFolders) && !has(notRouted)
 }
 
-// bootModules are loaded at boot, in this order, by one process: calling modprobe for each at first use costs
-// 35 to 80 ms under emulation. Those for reaching the guest come first. Loading none of these changes the
-// path of a packet. Names that are not modules of a kernel are skipped.
+// bootModules lists modules that are loaded at boot, in this order, by one process; calling modprobe for each
+// on first use takes 35 to 80 ms under emulation. Drivers for reaching the guest come first. Loading these
+// modules does not change the path of packets. Names that a kernel does not have are skipped.
 var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",
-	// Drivers of links. Not ifb and dummy, which create some devices themselves, nor 8021q, which adds a
-	// filter to each.
+	// Link drivers, except ifb and dummy, which create devices when loaded, and 8021q, which adds a filter to
+	// each device.
 	"veth", "tun", "bridge",
-	// Queues, and the actions and filters that direct packets to them.
+	// Queueing disciplines, actions and classifiers.
 	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",
 	"cls_u32", "cls_matchall", "cls_flower", "act_police", "act_mirred", "act_gact",
-	// Firewall, address translation, flow offload.
+	// Firewall, NAT, flow offload.
 	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_chain_nat",
 	"nft_redir", "nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter",
 	"nft_hash", "nft_quota", "nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
-	// The CPU's own implementations come first: those for another CPU fail to load, and the generic one is
-	// used.
+	// CPU-specific ciphers before generic ones. Those for another CPU fail to load, and the kernel uses the
+	// generic ones.
 	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3", "aes_ce_blk",
 	"aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon", "poly1305_neon",
-	// IPsec: without these the kernel "is unable to initialize cryptographic operations".
+	// IPsec; without these, setting up an association fails.
 	"seqiv", "echainiv", "drbg", "jitterentropy_rng", "hmac", "sha1_generic", "sha256_generic",
 	"sha512_generic", "aes_generic", "ctr", "gcm", "ghash_generic", "cbc", "ecb", "cmac", "authenc",
 	"chacha_generic", "poly1305_generic", "chacha20poly1305", "xfrm_user", "xfrm_algo", "esp4", "esp6",
 	"xfrm_interface", "wireguard",
-	// Needed by probes.
+	// for probes
 	"inet_diag", "tcp_diag", "udp_diag",
 }
 
-// bootList returns the text of the guest's list of modules to load.
+// bootList returns the guest's list of modules to load at boot.
 func bootList(chosen map[string]*module) string {
 	var b strings.Builder
 	for _, name := range bootModules {

@@ -18,15 +18,19 @@ const (
 	modulePath  = "github.com/chokepoint-lab/chokepoint"
 	agentSource = "cmd/chokepoint-agent"
 	agentName   = "chokepoint-agent"
-	agentFolder = "../lib/chokepoint" // of installed agents, from the folder of the program
+	agentFolder = "../lib/chokepoint" // directory of installed agents, relative to that of the program
 )
 
-// GuestProgram finds the program that is the guest's init and agent, or another machine's agent (see
-// AgentArches), or makes it: chokepoint-agent-SYSTEM-ARCH or a fitting chokepoint-agent beside this
-// executable; else chokepoint-agent-SYSTEM-ARCH in ../lib/chokepoint, where packages have them; else one that
-// is built from source, a tree of this module such as OwnSource, and kept in the cache; else, for the
-// machine's own architecture, this executable itself. What others can change is neither used nor built: it
-// runs as root, here and on other machines. say is called before steps that take time.
+// GuestProgram returns the path of the program that a guest runs as init and agent, or of the agent for
+// another machine (see AgentArches). It tries, in this order:
+//
+//   - chokepoint-agent-SYSTEM-ARCH, or a suitable chokepoint-agent, next to this executable
+//   - chokepoint-agent-SYSTEM-ARCH in ../lib/chokepoint, where packages install it
+//   - an agent built from source, a tree of this module such as OwnSource, and cached
+//   - this executable, for the machine's own architecture
+//
+// Because the program runs as root, here and on other machines, files that others can change are neither
+// used nor built. GuestProgram calls say before steps that take time.
 func GuestProgram(ctx context.Context, arch, cache, source string, say func(text string)) (path string,
 	err error) {
 	m, err := targetOf(arch)
@@ -61,12 +65,12 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 		none = err
 	}
 
-	// It exists under this name even if its file was replaced meanwhile.
+	// This path is valid even if the executable's file was replaced.
 	if checkProgram("/proc/self/exe", arch) == nil {
 		return "/proc/self/exe", nil
 	}
 
-	variant := "" // of the oldest CPUs of routers: those of MIPS have no floating point unit
+	variant := "" // for routers' oldest CPUs; their MIPS CPUs have no FPU
 	switch m.goarch {
 	case "arm":
 		variant = " GOARM=5"
@@ -84,8 +88,8 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 			released, m.goos, m.goarch, variant, released, agentSource))
 }
 
-// fittingProgram finds the first of some programs that a machine can start; their names start from a folder.
-// unfit is why the first one that is there is none, nil if none is there.
+// fittingProgram returns the path of the first program in names, relative to folder, that the machine can
+// run. unfit is the reason why the first existing one is unsuitable, or nil if none exists.
 func fittingProgram(folder, arch string, names ...string) (path string, unfit error) {
 	for _, name := range names {
 		path := filepath.Join(folder, name)
@@ -105,8 +109,8 @@ func fittingProgram(folder, arch string, names ...string) (path string, unfit er
 	return "", unfit
 }
 
-// OwnSource returns the source tree that this program was built from, as recorded by the compiler, "" if it
-// was not recorded (-trimpath) or the tree is gone.
+// OwnSource returns the source tree that this program was built from. It returns "" if the compiler did not
+// record it (-trimpath) or the tree no longer exists.
 func OwnSource() string {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
@@ -115,7 +119,7 @@ func OwnSource() string {
 	return SourceTree(filepath.Dir(file))
 }
 
-// SourceTree returns the directory of this module that contains dir, "" if none does.
+// SourceTree returns the root directory of this module above dir, or "".
 func SourceTree(dir string) string {
 	for {
 		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -135,15 +139,15 @@ func SourceTree(dir string) string {
 	}
 }
 
-// notBuilt selects the files of a source tree that do not become part of a program.
+// notBuilt reports whether an entry of a source tree is not a part of any program.
 func notBuilt(d fs.DirEntry) bool {
 	return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
 }
 
-// buildProgram builds the agent from its sources, unless the cache has a build of exactly these sources.
+// buildProgram builds the agent from source. It returns the cached build if the source has not changed.
 func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string,
 	error) {
-	var parts []string // everything that may become part of the agent
+	var parts []string // everything that the agent may be built from
 	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
 		parts = append(parts, filepath.Join(source, part))
 	}
@@ -179,7 +183,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	}
 
 	work.Close()
-	defer os.Remove(work.Name()) // gone if all went well
+	defer os.Remove(work.Name()) // fails after the rename
 	out, err := filepath.Abs(work.Name())
 	if err != nil {
 		return "", err

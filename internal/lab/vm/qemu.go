@@ -15,40 +15,40 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// PortName names the virtio port that the guest's agent serves; our end is QEMU's standard input and output.
+// PortName is the name of the virtio port that the guest's agent serves. QEMU connects the port to its own
+// standard input and output.
 const PortName = "chokepoint.agent"
 
-// Guest is a virtual machine to run. Zero sizes mean those of a usual router.
+// Guest describes a virtual machine. Zero values of sizes select defaults for a typical router.
 type Guest struct {
 	Image    Image  `json:"image"`
-	Kernel   string `json:"kernel"` // file, as in Image; its own modules are not transmitted
+	Kernel   string `json:"kernel"` // file, as in Image; used with its own modules only
 	Initrd   string `json:"initrd"`
 	CPUs     int    `json:"cpus,omitempty"`      // 0 = see VCPUs
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
-	Model    string `json:"model,omitempty"`     // of the vCPUs; "" = see board
+	Model    string `json:"model,omitempty"`     // CPU model; "" = see CPUModel
 	KVM      bool   `json:"kvm,omitempty"`
-	// of its kernel against CPU vulnerabilities: "auto", "off"; "" = auto with KVM, where speed matters, else
-	// off
+	// kernel's mitigations= parameter: "auto", "off"; "" = auto with KVM, off under emulation
 	Mitigations string `json:"mitigations,omitempty"`
-	// a foreign image, booted instead of Image; Image then only gives the architecture
+	// user's image to boot instead of Image, whose Arch still applies
 	Disk *Disk `json:"disk,omitempty"`
 }
 
-// NewGuest returns a guest for an image.
+// NewGuest returns a guest that boots img.
 func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, Initrd: img.Initrd} }
 
-// board describes QEMU's machine for an architecture. The CPU models are the fastest under emulation: vector
-// instructions cost more there than they save.
+// board describes QEMU's machine for an architecture. Its CPU model is the fastest one under emulation, where
+// vector instructions take more time than they save.
 type board struct {
 	program string
 	machine []string
 	model   string
-	cpus    int      // for an emulated guest, unless specified
-	most    int      // vCPUs that the board can have; 0 = any number
-	console string   // the kernel's name of the first serial line
+	cpus    int      // default number of vCPUs under emulation
+	most    int      // maximum number of vCPUs; 0 = unlimited
+	console string   // the kernel's name for the first serial port
 	cmdline []string // additional kernel parameters
 	slots   []string // PCI addresses of the ports; nil = any
-	serial  bool     // the agent's line is the second UART
+	serial  bool     // the agent is connected to the second UART
 	single  bool     // see SingleCore
 }
 
@@ -68,8 +68,8 @@ var boards = map[string]board{
 		cpus:    2,
 		console: "ttyAMA0",
 	},
-	// Two devices on the same one of the board's two PCI interrupt lines stall under load, so there is no
-	// third port.
+	// malta has only two usable PCI interrupt lines, and two devices on the same line stall under load, so
+	// there is no third port.
 	"mipsel": {
 		program: "qemu-system-mipsel",
 		machine: []string{"-M", "malta"},
@@ -83,29 +83,30 @@ var boards = map[string]board{
 	},
 }
 
-// Sandbox is the value of QEMU's option -sandbox: no system calls to start a program, to gain rights, or to
-// use more resources than it is given.
+// Sandbox is the value of QEMU's -sandbox option. It denies system calls that start programs, gain privileges
+// or change resource limits.
 const Sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
-// Program returns the emulator for the guest's architecture.
+// Program returns the name of the emulator for the guest's architecture.
 func (g Guest) Program() string { return boards[g.Image.Arch].program }
 
-// SingleCore reports whether the emulator must run all its threads on one core of the machine. QEMU changes
-// the pending interrupts of a MIPS CPU from two threads without a lock (CP0_Cause, in
-// target/mips/sysemu/cp0_timer.c and hw/mips/mips_int.c): on two busy cores an interrupt is lost or left
-// pending within a minute, and the guest hangs, at times with "irq 23: nobody cared".
+// SingleCore reports whether all of the emulator's threads must run on one core. QEMU changes the pending
+// interrupts of a MIPS CPU (CP0_Cause) from two threads without a lock (target/mips/sysemu/cp0_timer.c,
+// hw/mips/mips_int.c). On two busy cores, an interrupt is lost or remains pending within a minute, and the
+// guest hangs, sometimes with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
-// MaxCPUs returns how many vCPUs a guest of an architecture can have, 0 = any.
+// MaxCPUs returns the maximum number of vCPUs of a guest; 0 = unlimited.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
-// HardwareAddr returns the locally administered address of the i-th port of the n-th guest of a lab.
+// HardwareAddr returns the locally administered hardware address of the i-th port of a lab's n-th guest.
 func HardwareAddr(n, i int) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
 }
 
-// Args returns QEMU's command line. taps are the descriptors of the ports' taps in QEMU's process, in the
-// order of macs; its console is appended to the file console. Standard input and output are the agent's line.
+// Args returns QEMU's command line. taps are file descriptors in QEMU's process, in the order of macs. The
+// guest's console output is appended to the file console. The agent's port is connected to standard input and
+// output.
 func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
 	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
@@ -120,12 +121,12 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	}
 
 	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
-	mitigations := "off" // it costs an emulated CPU time, and protects nothing
+	mitigations := "off" // under emulation they take CPU time and protect nothing
 	if g.KVM {
 		mitigations = "auto"
 	}
 
-	// To boot faster, addresses are not randomised and the kernel's own tests of ciphers do not run.
+	// nokaslr and cryptomgr.notests shorten the boot
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "nokaslr",
 		"mitigations=" + cmp.Or(g.Mitigations, mitigations), "cryptomgr.notests"}, b.cmdline...)
 	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev",
@@ -156,7 +157,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// VCPUs returns the guest's number of vCPUs: two with KVM, and one if several do not work under emulation.
+// VCPUs returns the number of vCPUs. The default is two with KVM.
 func (g Guest) VCPUs() int {
 	b := boards[g.Image.Arch]
 	switch {
@@ -168,17 +169,18 @@ func (g Guest) VCPUs() int {
 	return cmp.Or(g.CPUs, b.cpus)
 }
 
-// Fragile reports whether the guest may hang or crash through no fault of its own. A kernel patches code that
-// its other vCPUs run (static keys, used by sockets' time stamps and nftables' hooks, and tracepoints:
-// text_poke_bp in arch/x86/kernel/alternative.c). With a thread for each vCPU, QEMU 7.2 may continue to run
-// the old code: of three guests with two vCPUs on a busy machine, none survived 10,000 switches
-// (docs/measured). With one thread for two vCPUs, each waits for the other, which shows in a queue's delays.
+// Fragile reports whether QEMU may make the guest hang or crash. A kernel modifies code while its other vCPUs
+// execute it (static keys for socket time stamps and nftables hooks, and tracepoints: text_poke_bp in
+// arch/x86/kernel/alternative.c). With one thread per vCPU, QEMU 7.2 may continue to execute the old code: of
+// three guests with two vCPUs on a busy machine, none survived 10,000 changes (docs/measured). A single
+// thread for all vCPUs would avoid this, but each vCPU then waits for the other, which distorts queueing
+// delays.
 func (g Guest) Fragile() bool { return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1 }
 
-// Memory returns the guest's memory, in MB.
+// Memory returns the size of the guest's memory in MB.
 func (g Guest) Memory() int { return cmp.Or(g.MemoryMB, 320) }
 
-// CPUModel returns the model of the guest's vCPUs.
+// CPUModel returns QEMU's name for the CPU model.
 func (g Guest) CPUModel() string {
 	switch {
 	case g.KVM:
@@ -189,10 +191,10 @@ func (g Guest) CPUModel() string {
 	return cmp.Or(g.Model, boards[g.Image.Arch].model)
 }
 
-// comma doubles the commas of a value, as QEMU requires.
+// comma escapes commas in a value of a QEMU option.
 func comma(text string) string { return strings.ReplaceAll(text, ",", ",,") }
 
-// String describes the guest.
+// String returns a description of the guest for users.
 func (g Guest) String() string {
 	accel := "emulated"
 	if g.KVM {
@@ -208,7 +210,7 @@ func (g Guest) String() string {
 		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
 }
 
-// CheckEmulator reports whether the emulator for an architecture exists, and its version.
+// CheckEmulator reports whether the emulator for an architecture is installed, and its version.
 func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	g := Guest{Image: Image{Arch: arch}}
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
@@ -224,7 +226,7 @@ func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	return check.OKBecause("%s", version)
 }
 
-// Package returns the distribution's package that contains the emulator.
+// Package returns the name of the Debian package that contains the emulator.
 func (g Guest) Package() string {
 	switch g.Image.Arch {
 	case "arm64":
@@ -235,8 +237,8 @@ func (g Guest) Package() string {
 	return "qemu-system-x86"
 }
 
-// CheckKVM reports whether this machine may try hardware virtualisation for a guest. Only booting a guest
-// shows that it works.
+// CheckKVM reports whether this machine has KVM and can use it for a guest of arch. Only booting a guest
+// shows whether it works, see TryKVM.
 func CheckKVM(arch string) check.Answer {
 	if arch != NativeArch() {
 		return check.Not("a guest of %s on a machine of %s", arch, NativeArch())

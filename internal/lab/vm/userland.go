@@ -13,15 +13,16 @@ import (
 	"strings"
 )
 
-// program lists what the image contains for people, and openssl, openvpn, pppd and softflowd, which
-// chokepoint itself starts.
+// program lists files in the image. Most are tools for users; chokepoint itself runs openssl, openvpn, pppd
+// and softflowd.
 type program struct {
-	Packages []string // the first that the distribution has is used
-	Files    []string // programs, by name; a pattern with a slash: other files
+	Packages []string // alternatives; the first available one is used
+	Files    []string // names of programs, or patterns with a slash for other files
 }
 
 var programs = []program{
-	// The shell is dash: Debian's busybox shell prefers its own ip. busybox provides only a few applets.
+	// The shell is dash, because Debian's busybox shell prefers its own ip. busybox provides only a few
+	// applets.
 	{[]string{"dash"}, []string{"dash"}}, {[]string{"busybox", "busybox-static"}, []string{"busybox"}},
 	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
@@ -33,9 +34,9 @@ var programs = []program{
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
 
-// applets are links to busybox, made where no program of that name exists. Omitted are applets that start
-// other programs by name and would again prefer applets, and those that shut the machine down without
-// involving its init.
+// applets lists links to busybox, created unless another program has the name. Omitted are applets that run
+// other programs by name, which would prefer applets again, and applets that shut down the machine without
+// its init.
 var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff",
 	"dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head",
 	"hexdump", "hostname", "id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod",
@@ -44,16 +45,16 @@ var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", 
 	"stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true", "tty",
 	"umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat"}
 
-// etcFiles define users and groups for the programs that look them up.
+// etcFiles are the files with users, groups and names that programs look up.
 var etcFiles = [][2]string{
 	{"etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"},
 	{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
 	{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
-	{"etc/ppp/options", ""}, // a place for pppd's files
+	{"etc/ppp/options", ""}, // creates the directory for pppd
 	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
 }
 
-// unwinder is in no program's list of libraries: glibc opens it to unwind a cancelled thread's stack.
+// unwinder is a library that no program lists: glibc opens it to unwind the stack of a cancelled thread.
 const unwinder = "libgcc_s.so.1"
 
 // root is a directory with unpacked packages.
@@ -62,10 +63,11 @@ type root struct {
 	machine machine
 }
 
-// follow resolves a path below the root as if that were "/", and returns the file's real path. It tries both
-// /lib/x and /usr/lib/x: packages ship one or the other, and on a system one is a link to the other.
+// follow resolves a path relative to the root directory and returns the file's real path. It tries both
+// /lib/x and /usr/lib/x, because packages contain either and in an installed system one is a link to the
+// other.
 func (r root) follow(p string) (string, bool) {
-	for range 16 { // bound on links to links
+	for range 16 { // maximum number of links
 		full := ""
 		info := fs.FileInfo(nil)
 		for _, candidate := range []string{p, path.Join("usr", p), strings.TrimPrefix(p, "usr/")} {
@@ -99,10 +101,10 @@ func (r root) follow(p string) (string, bool) {
 	return "", false
 }
 
-// find returns the first of the directories that contains the name. A directory may be a pattern.
+// find returns the path of name in the first of folders that contains it. Folders may be patterns.
 func (r root) find(name string, folders []string) (string, bool) {
 	for _, folder := range folders {
-		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // only an invalid pattern is an error
+		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // an error means an invalid pattern
 		for _, d := range dirs {
 			if full, ok := r.follow(path.Join(d, name)); ok {
 				return full, true
@@ -117,8 +119,8 @@ var (
 	libraryFolders = []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib", "lib", "usr/lib64", "lib64"}
 )
 
-// addUserland copies the programs of the unpacked packages with the libraries that they need, all to /bin and
-// to /lib, the dynamic linker's last resort; the other directories are links.
+// addUserland adds the programs and the libraries they need. Programs go to /bin, libraries to /lib, where
+// the dynamic linker looks last. The other directories are links.
 func (r root) addUserland(a archive) error {
 	var needed []string
 	for _, p := range programs {
@@ -132,7 +134,7 @@ func (r root) addUserland(a archive) error {
 
 			full, ok := r.find(name, programFolders)
 			if !ok {
-				continue // its package may be absent, which was reported
+				continue // its package may be unavailable, which was reported
 			}
 
 			more, err := r.addBinary(a, "bin/"+name, full)
@@ -187,7 +189,8 @@ func (r root) addApplets(a archive) {
 	}
 }
 
-// addBinary copies a program or a library, and returns its libraries and a program's dynamic linker.
+// addBinary adds a program or library. It returns the libraries that the file needs and a program's dynamic
+// linker.
 func (r root) addBinary(a archive, name, full string) (needed []string, err error) {
 	defer func() {
 		if err != nil {
@@ -229,7 +232,7 @@ func (r root) addBinary(a archive, name, full string) (needed []string, err erro
 	return needed, nil
 }
 
-// addFiles copies files that match a pattern, keeping their paths.
+// addFiles adds the files that match a pattern, with their paths.
 func (r root) addFiles(a archive, pattern string) error {
 	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "usr/")} {
 		found, err := fs.Glob(os.DirFS(r.dir), p)
@@ -253,7 +256,7 @@ func (r root) addFiles(a archive, pattern string) error {
 				return err
 			}
 
-			// usr/lib is a link to lib in the image.
+			// In the image, usr/lib is a link to lib.
 			dir := strings.TrimPrefix(path.Dir(name), "usr/")
 			a.add(path.Join(dir, filepath.Base(full)), modeFile, data)
 		}
@@ -261,7 +264,8 @@ func (r root) addFiles(a archive, pattern string) error {
 	return nil
 }
 
-// addSkeleton makes the mount points, and links every usual path of programs and libraries to a single one.
+// addSkeleton adds mount points, and links from the usual directories of programs and libraries to /bin and
+// /lib.
 func addSkeleton(a archive) {
 	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "run", "tmp", "root", "etc/chokepoint",
 		"usr", "var"} {
@@ -271,7 +275,7 @@ func addSkeleton(a archive) {
 	for _, l := range [][2]string{
 		{"sbin", "bin"}, {"lib64", "lib"}, {"usr/bin", "../bin"}, {"usr/sbin", "../bin"},
 		{"usr/lib", "../lib"}, {"usr/lib64", "../lib"}, {"var/run", "../run"}, {"var/tmp", "../tmp"},
-		// The kernel calls /sbin/modprobe; the program recognises its role by its name.
+		// The kernel runs /sbin/modprobe. init recognises from its name that it should act as modprobe.
 		{"bin/modprobe", "../init"}, {"bin/chokepoint-agent", "../init"},
 	} {
 		a.link(l[0], l[1])

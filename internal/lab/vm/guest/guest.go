@@ -1,6 +1,6 @@
-// Package guest implements the first processes of a virtual machine whose only userland is the program
-// itself: the init that the kernel starts, the modprobe that the kernel calls, and the start of the agent on
-// the machine's port. It does not depend on QEMU, on images, or on the agent's work.
+// Package guest implements the userland of a virtual machine that contains no other programs: init, which the
+// kernel starts, modprobe, which the kernel runs, and starting the agent on the machine's port. It does not
+// depend on QEMU, images or the agent.
 package guest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Serve runs a program that a guest's kernel, or its user, started by name: as the first process or as
-// modprobe. It reports whether this is one, and the exit code. agentRole makes the program an agent.
+// Serve acts as init or modprobe if argv[0] is that name. It reports whether it did so, and the exit code.
+// agentRole is the program's argument that makes it an agent.
 func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	switch role(argv[0], os.Getpid()) {
 	case "init":
@@ -30,12 +30,11 @@ func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	return 0, false
 }
 
-// initSignals lists the signals that Init handles.
+// initSignals are the signals that Init handles.
 var initSignals = []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT}
 
-// role returns "init", "modprobe" or "", by the name under which the program was started. Neither the name
-// nor number 1 alone identifies init: the first process of a container has number 1 as well, and a user may
-// start /init a second time.
+// role returns "init" or "modprobe" if the program was started as such, else "". init requires both the name
+// and PID 1, because the first process in a container has PID 1, too, and a user may start /init again.
 func role(name string, pid int) string {
 	base := filepath.Base(name)
 	if base == "init" && pid == 1 || base == "modprobe" {
@@ -44,15 +43,16 @@ func role(name string, pid int) string {
 	return ""
 }
 
-// Files of the image, below its root.
+// Paths in the image, and names.
 const (
-	modulesFile = "etc/chokepoint/modules" // loaded at boot, one per line, in order
-	portName    = "chokepoint.agent"       // of the virtio port, and the kernel's parameter
+	modulesFile = "etc/chokepoint/modules" // modules to load at boot, one per line, in order
+	portName    = "chokepoint.agent"       // name of the virtio port and of the kernel parameter
 )
 
-const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // where an image keeps its programs
+const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // directories of programs in an image
 
-// parameter finds NAME=VALUE on the kernel's command line; the last one counts, as in the kernel.
+// parameter returns the value of NAME=VALUE on the kernel's command line. The last occurrence counts, as in
+// the kernel.
 func parameter(cmdline, name string) (value string, ok bool) {
 	for word := range strings.FieldsSeq(cmdline) {
 		v, has := strings.CutPrefix(word, name+"=")
@@ -63,8 +63,7 @@ func parameter(cmdline, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// serialDevice returns the device file of a serial line on the kernel's command line: a name such as ttyS1,
-// not a path.
+// serialDevice returns the device file for a serial port's name, such as ttyS1. It rejects paths.
 func serialDevice(name string) (string, error) {
 	if !strings.HasPrefix(name, "tty") || strings.ContainsAny(name, "/.") {
 		return "", fmt.Errorf("kernel parameter %s=%s: want a serial line such as ttyS1", portName, name)
@@ -72,9 +71,10 @@ func serialDevice(name string) (string, error) {
 	return "/dev/" + name, nil
 }
 
-// virtioPort finds the device file of a virtio port by name, below /sys/class/virtio-ports; "" = none yet.
+// virtioPort returns the device file of a virtio port, given the directory /sys/class/virtio-ports and the
+// port's name, or "" if it does not exist yet.
 func virtioPort(class, name string) string {
-	ports, _ := filepath.Glob(filepath.Join(class, "*", "name")) // the pattern is well formed
+	ports, _ := filepath.Glob(filepath.Join(class, "*", "name")) // the pattern is valid
 	for _, file := range ports {
 		b, err := os.ReadFile(file)
 		if err == nil && strings.TrimSpace(string(b)) == name {
@@ -84,7 +84,7 @@ func virtioPort(class, name string) string {
 	return ""
 }
 
-// moduleList parses the list of modules to load at boot: one name per line; "#" begins a comment.
+// moduleList parses the list of modules: one name per line, with "#" comments.
 func moduleList(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -96,5 +96,5 @@ func moduleList(text string) []string {
 	return names
 }
 
-// oneLine returns an error as one line, for a console or a line-based log.
+// oneLine returns an error's text on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	portTime = 2 * time.Second        // a port appears after its driver was loaded
-	pause    = 200 * time.Millisecond // before an ended agent is restarted
+	portTime = 2 * time.Second        // time for a port to appear after its driver was loaded
+	pause    = 200 * time.Millisecond // delay before restarting an agent
 )
 
-// Init runs a guest's first process. It makes the machine usable, loads the modules of the image's list, and
-// keeps an agent running, which is this program with agentArgs, on the machine's port: the virtio port named
-// chokepoint.agent or the serial line named by the kernel's parameter chokepoint.agent. It reaps ended
-// processes. On a signal to terminate, or on an error, it powers the machine off; it returns only if that
-// fails. signals delivers initSignals, and has room for several.
+// Init runs as a guest's init process. It mounts file systems, loads the modules in the image's list, and
+// keeps an agent running: this program with agentArgs, connected to the virtio port named chokepoint.agent or
+// to the serial port in the kernel parameter chokepoint.agent. It reaps processes. On SIGTERM, SIGINT or an
+// error, it powers off the machine; it returns only if that fails. signals delivers initSignals and must be
+// buffered.
 func Init(signals <-chan os.Signal, agentArgs []string) error {
 	g := &guest{signals: signals, agentArgs: agentArgs, console: os.Stderr}
 	err := g.boot()
@@ -37,18 +37,18 @@ func Init(signals <-chan os.Signal, agentArgs []string) error {
 	return g.powerOff()
 }
 
-// guest is the first process's state. Only one goroutine uses it.
+// guest is the state of init. It is used by one goroutine only.
 type guest struct {
 	signals   <-chan os.Signal
 	agentArgs []string
 	console   *os.File
-	open      func() (*os.File, error) // the agent's port
-	agent     *host.Child              // nil while none runs
+	open      func() (*os.File, error) // opens the agent's port
+	agent     *host.Child              // nil if not running
 
-	began, modules int64 // since the kernel's start, and the time for loading modules, in ns
+	began, modules int64 // time since the kernel's start, and duration of loading modules, in ns
 }
 
-// say writes a line to the console.
+// say prints a line on the console.
 func (g *guest) say(format string, args ...any) {
 	fmt.Fprintf(g.console, "chokepoint: "+format+"\n", args...)
 }
@@ -69,7 +69,7 @@ func (g *guest) boot() error {
 		g.console = f
 	}
 
-	// Ctrl-Alt-Del becomes a SIGINT for us instead of a reset.
+	// Receive SIGINT on Ctrl-Alt-Del instead of a reset.
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
 		return fmt.Errorf("take over ctrl-alt-del: %w", err)
 	}
@@ -83,8 +83,8 @@ func (g *guest) boot() error {
 	return g.findPort()
 }
 
-// loadList loads the modules of the image's list. It reports those that do not load, such as those for
-// another CPU.
+// loadList loads the modules in the image's list. It reports those that fail, such as modules for another
+// CPU, and continues.
 func (g *guest) loadList() error {
 	list, err := os.ReadFile("/" + modulesFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func (g *guest) loadList() error {
 	return nil
 }
 
-// findPort determines how the agent is reached.
+// findPort finds the agent's port and sets g.open.
 func (g *guest) findPort() error {
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -133,7 +133,7 @@ func (g *guest) findPort() error {
 	}
 }
 
-// live keeps an agent running until asked to end the machine.
+// live keeps an agent running until a signal arrives.
 func (g *guest) live() error {
 	again := time.NewTimer(0)
 	said := ""
@@ -153,7 +153,7 @@ func (g *guest) live() error {
 				again.Reset(pause)
 			}
 
-			// Report each change only once: a controller may stay away for a long time.
+			// Report only changes, because the port may be unused for a long time.
 			news := fmt.Sprintf("ready: kernel %d ms, modules %d ms", g.began/1e6, g.modules/1e6)
 			if err != nil {
 				news = oneLine(err)
@@ -167,7 +167,8 @@ func (g *guest) live() error {
 	}
 }
 
-// startAgent passes the port to a new agent; we must not keep it open, because it can be opened only once.
+// startAgent starts an agent on the port. It closes its own descriptor, because the port can be opened only
+// once.
 func (g *guest) startAgent() error {
 	port, err := g.open()
 	if err != nil {
@@ -187,7 +188,8 @@ func (g *guest) startAgent() error {
 	return nil
 }
 
-// connected returns an error as long as nobody is at the port's other end: an agent would end at once.
+// connected returns an error if nobody has opened the other end of the port, in which case an agent would
+// exit at once.
 func connected(port *os.File) error {
 	fds := []unix.PollFd{{Fd: int32(port.Fd()), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLHUP != 0 {
@@ -196,7 +198,7 @@ func connected(port *os.File) error {
 	return nil
 }
 
-// reap collects all processes that have ended, and reports whether the agent is among them.
+// reap waits for all processes that have exited. It reports whether the agent is one of them.
 func (g *guest) reap() (agent bool) {
 	for {
 		var status unix.WaitStatus
@@ -220,25 +222,25 @@ func (g *guest) reap() (agent bool) {
 			g.say("agent ended: exit status %d", status.ExitStatus())
 		}
 
-		g.agent.Wait() // already collected; this releases its resources
+		g.agent.Wait() // already reaped; releases resources
 		g.agent, agent = nil, true
 	}
 }
 
-// powerOff ends the machine. It first flushes the console and the port.
+// powerOff flushes the console and powers off the machine.
 func (g *guest) powerOff() error {
 	g.say("power off")
 	unix.Sync()
-	unix.IoctlSetInt(int(g.console.Fd()), unix.TCSBRK, 1) // tcdrain(3); not every console is a terminal
+	unix.IoctlSetInt(int(g.console.Fd()), unix.TCSBRK, 1) // tcdrain(3); the console may not be a terminal
 	err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	return fmt.Errorf("power off: %w", err)
 }
 
-// mount is a file system of a guest.
+// mount is a file system to mount.
 type mount struct {
 	where, kind, options string
 	flags                uintptr
-	optional             bool // only if the kernel supports it
+	optional             bool // skipped if the kernel does not support it
 }
 
 const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -260,7 +262,7 @@ var mounts = []mount{
 	{where: "/sys/fs/cgroup", kind: "cgroup2", flags: strict, optional: true},
 }
 
-// mountAll mounts what a guest needs. The kernel may already have mounted /dev.
+// mountAll mounts all file systems. The kernel may have mounted /dev already.
 func mountAll() error {
 	for _, m := range mounts {
 		if m.optional {
@@ -279,10 +281,10 @@ func mountAll() error {
 	return nil
 }
 
-// openSerial opens a serial line for frames: raw and without flow control, at 115200 bit/s, 8 bits, no
-// parity. It ignores the modem's lines and drops pending input.
+// openSerial opens a serial port for frames: raw, 115200 bit/s, 8 bits, no parity, no flow control. It
+// ignores modem control lines and discards pending input.
 func openSerial(device string) (*os.File, error) {
-	// Without O_NONBLOCK opening would wait for a carrier.
+	// O_NONBLOCK: do not wait for a carrier
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open serial line %s: %w", device, err)
@@ -306,7 +308,7 @@ func openSerial(device string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), device), nil
 }
 
-// makeRaw is cfmakeraw(3) with the speed; a read returns what is available.
+// makeRaw sets raw mode as cfmakeraw(3) does, and the speed. Reads return the available bytes.
 func makeRaw(t *unix.Termios) {
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL |
 		unix.IXON | unix.IXOFF

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modprobe loads the modules that args name, for the kernel, where nobody reads the output, or for a user,
-// and reports whether all of them are loaded. It prints only failures. In quiet mode, it reports an existing
-// module that does not load in the kernel's log instead.
+// Modprobe loads the modules named in args, and reports whether all are loaded. It prints errors to messages.
+// The kernel calls it in quiet mode, where nobody reads the output: it then writes to the kernel's log if an
+// existing module does not load.
 func Modprobe(args []string, messages io.Writer) bool {
 	names, quiet, err := parseRequest(args)
 	if err == nil {
@@ -32,7 +32,7 @@ func Modprobe(args []string, messages io.Writer) bool {
 	return false
 }
 
-// loadModules loads modules of the running kernel, with their dependencies.
+// loadModules loads modules of the running kernel and their dependencies.
 func loadModules(names []string) error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -47,8 +47,8 @@ func loadModules(names []string) error {
 	return m.wantAll(names)
 }
 
-// insert passes a file to the kernel, which would read all of it before it reports that the module is already
-// loaded.
+// insert loads a module file. It checks first whether the module is loaded, because the kernel would read the
+// whole file before it reports that.
 func insert(file string) error {
 	state, err := os.ReadFile("/sys/module/" + moduleName(file) + "/initstate")
 	if err == nil && strings.TrimSpace(string(state)) == "live" {
@@ -63,11 +63,11 @@ func insert(file string) error {
 	return unix.FinitModule(int(f.Fd()), "", 0)
 }
 
-// note writes a line to the kernel's log, at the level of warnings.
+// note writes an error to the kernel's log, with the level of a warning.
 func note(err error) {
 	f, openErr := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
 	if openErr != nil {
-		return // there is no better place to report it
+		return // nowhere else to report it
 	}
 	defer f.Close()
 	fmt.Fprintf(f, "<4>chokepoint: modprobe: %s\n", oneLine(err))

@@ -12,18 +12,17 @@ import (
 	"syscall"
 )
 
-var errUnknown = errors.New("no such module") // no module has the name or the alias
+var errUnknown = errors.New("no such module") // no module or alias has the name
 
-// modules loads kernel modules with their dependencies. Root is the directory with the lists of depmod(8) and
-// the modules; load passes one file to the kernel.
+// modules loads kernel modules and their dependencies.
 type modules struct {
-	root   string // /lib/modules/RELEASE
+	root   string // /lib/modules/RELEASE, with the lists of depmod(8)
 	load   func(file string) error
-	files  map[string][]string // by normal name: its file, and its dependencies
-	loaded map[string]bool     // files that need not be loaded again
+	files  map[string][]string // normalised name → its file, then the files of its dependencies
+	loaded map[string]bool     // files already loaded
 }
 
-// openModules reads the list of modules. If it is missing there are none.
+// openModules reads modules.dep. If the file is missing, there are no modules.
 func openModules(root string, load func(file string) error) (*modules, error) {
 	m := &modules{root: root, load: load, loaded: map[string]bool{}}
 	text, err := readList(filepath.Join(root, "modules.dep"))
@@ -43,8 +42,8 @@ func readList(file string) (string, error) {
 	return string(b), nil
 }
 
-// parseDependencies parses modules.dep into the files of its lines "file: dependency …", by name, below the
-// list's directory. It skips malformed lines, and lines with files outside the directory.
+// parseDependencies parses modules.dep, whose lines have the form "file: dependency …", into a map from
+// module names to files. It skips malformed lines, and lines with files outside the directory.
 func parseDependencies(text string) map[string][]string {
 	all := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -63,7 +62,7 @@ func parseDependencies(text string) map[string][]string {
 	return all
 }
 
-// moduleName returns the normal name of a module's file: the part before ".ko".
+// moduleName returns the normalised name of a module file: the part before ".ko".
 func moduleName(file string) string {
 	name, _, ok := strings.Cut(path.Base(file), ".ko")
 	if !ok {
@@ -72,11 +71,12 @@ func moduleName(file string) string {
 	return normal(name)
 }
 
-// parseAliases returns the modules in modules.alias ("alias PATTERN MODULE") for a normal name, each once.
+// parseAliases returns the modules for a normalised name in modules.alias, whose lines have the form "alias
+// PATTERN MODULE". It lists each module once.
 func parseAliases(text, name string) []string {
 	var found []string
 	for line := range strings.Lines(text) {
-		// The list is long and the kernel waits: no allocation for a line that begins otherwise.
+		// Avoid allocations for lines that cannot match: the list is long, and the kernel waits.
 		rest, ok := strings.CutPrefix(line, "alias ")
 		if !ok || !mayMatch(rest, name) {
 			continue
@@ -90,7 +90,7 @@ func parseAliases(text, name string) []string {
 	return found
 }
 
-// mayMatch compares the literal prefix of a pattern.
+// mayMatch compares the literal prefix of a pattern. It returns false if the pattern cannot match.
 func mayMatch(pattern, name string) bool {
 	for i := range len(name) {
 		if i == len(pattern) {
@@ -104,7 +104,7 @@ func mayMatch(pattern, name string) bool {
 			if name[i] != '_' {
 				return false
 			}
-		case '/', 0: // these are equal for matches
+		case '/', 0: // matches treats these as equal
 			if name[i] != '/' && name[i] != 0 {
 				return false
 			}
@@ -117,12 +117,12 @@ func mayMatch(pattern, name string) bool {
 	return true
 }
 
-// builtIn reports whether modules.builtin lists a module of that name: one built into the kernel.
+// builtIn reports whether modules.builtin lists a module, which is then part of the kernel.
 func builtIn(text, name string) bool {
 	return slices.ContainsFunc(strings.Fields(text), func(f string) bool { return moduleName(f) == name })
 }
 
-// wantAll loads all names and reports each that cannot be loaded.
+// wantAll loads modules by name. It tries all of them and joins the errors.
 func (m *modules) wantAll(names []string) error {
 	var failed []error
 	for _, name := range names {
@@ -131,9 +131,9 @@ func (m *modules) wantAll(names []string) error {
 	return errors.Join(failed...)
 }
 
-// want loads what a name refers to: the module itself, or else all modules that have it as an alias, one of
-// which must load. Several drivers offer one algorithm, and the first may be for another CPU. Modules built
-// into the kernel need no loading.
+// want loads a module, or, if there is none of that name, all modules with that alias. It fails only if all
+// of them fail, because several drivers may implement an algorithm, some of them for another CPU. Modules
+// built into the kernel need no loading.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
 	if files, ok := m.files[name]; ok {
@@ -150,7 +150,7 @@ func (m *modules) want(asked string) error {
 	for _, module := range parseAliases(aliases, name) {
 		files, ok := m.files[module]
 		if !ok {
-			continue // not in this image
+			continue // not in the image
 		}
 
 		if err := m.one(files); err != nil {
@@ -177,7 +177,7 @@ func (m *modules) want(asked string) error {
 	return fmt.Errorf("load %s: %w", asked, errUnknown)
 }
 
-// one loads a module after its dependencies, which follow it in the list, the deepest last.
+// one loads the last file in files first and the first one, the module itself, last.
 func (m *modules) one(files []string) error {
 	for _, file := range slices.Backward(files) {
 		if m.loaded[file] {
@@ -193,8 +193,8 @@ func (m *modules) one(files []string) error {
 	return nil
 }
 
-// parseRequest parses the arguments of modprobe that load something; the kernel's are "-q -- ALIAS". quiet
-// means that an unknown name is not reported. Module parameters are not supported.
+// parseRequest parses modprobe's arguments for loading modules. The kernel passes "-q -- ALIAS". With quiet,
+// unknown names are not reported. Module parameters are not supported.
 func parseRequest(args []string) (names []string, quiet bool, err error) {
 	flags := true
 	for _, a := range args {
@@ -220,8 +220,8 @@ func parseRequest(args []string) (names []string, quiet bool, err error) {
 	return names, quiet, nil
 }
 
-// normal converts a module's name or an alias for comparison: "-" and "_" are the same, except in a pattern's
-// brackets, where "-" is a range (as in kmod).
+// normal normalises a module name or alias: it replaces "-" by "_", except within a pattern's brackets, where
+// "-" denotes a range, as in kmod.
 func normal(text string) string {
 	b := []byte(text)
 	inside := false
@@ -239,12 +239,12 @@ func normal(text string) string {
 	return string(b)
 }
 
-// asPath converts a pattern of fnmatch(3) for path.Match, where "/" is special and "!" does not negate.
+// asPath converts a pattern from fnmatch(3) to path.Match, where "/" is special and "!" does not negate.
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
-// matches reports whether a shell pattern covers the whole of a text. A malformed pattern, such as one with
-// an open bracket, covers nothing: the kernel's build produces none. Invalid UTF-8 bytes are treated alike,
-// as are a slash and NUL.
+// matches reports whether a shell pattern matches all of text. A malformed pattern, such as one with an open
+// bracket, matches nothing; kernel builds do not produce any. Invalid UTF-8 bytes are equal to each other,
+// and so are "/" and NUL.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
