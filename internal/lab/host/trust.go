@@ -36,7 +36,7 @@ func OpenTrusted(file string) (*os.File, error) {
 		return nil, err
 	}
 
-	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: a pipe would wait for a writer
+	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait for a pipe's writer
 	if err != nil {
 		return nil, err
 	}
