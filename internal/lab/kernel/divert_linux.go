@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// divertTable is our own routing table, and the priority of the rule that consults this table before the main
-// one.
+// divertTable is the number of our routing table, and the priority of the rule that looks up this table
+// before the main one.
 const divertTable = 1018
 
-// Divert redirects the routes through neighbours on one device, and packets to further addresses, to a
-// point-to-point device while that exists. The routes themselves stay unchanged.
+// Divert redirects the packets of a device's routes via a gateway, and packets to the addresses in besides,
+// to a point-to-point device as long as that exists. It does not change the device's own routes.
 func Divert(from, to string, besides ...netip.Addr) (err error) {
 	defer func() {
 		if err != nil {
@@ -66,7 +66,7 @@ func divertRule(family int) *netlink.Rule {
 	return r
 }
 
-// EndDivert undoes Divert; the routes of a device that is gone vanished with it.
+// EndDivert undoes Divert. The routes in our table vanish with the point-to-point device.
 func EndDivert() error {
 	var err error
 	for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -84,12 +84,12 @@ func EndDivert() error {
 	return explain(err, "end the diverting of routes")
 }
 
-// DefaultDevices lists the devices of default routes in any table, for IPv4 and IPv6.
+// DefaultDevices returns the devices of IPv4 and IPv6 default routes in all tables.
 func DefaultDevices() ([]string, error) {
 	return defaultDevices(func(netlink.Route) bool { return true })
 }
 
-// AdvertisedDevices lists the devices of IPv6 default routes that a router advertised.
+// AdvertisedDevices returns the devices of IPv6 default routes learned from router advertisements.
 func AdvertisedDevices() ([]string, error) {
 	return defaultDevices(func(r netlink.Route) bool { return r.Protocol == unix.RTPROT_RA })
 }
@@ -118,7 +118,7 @@ func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
 	return out, explain(err, "find the default routes")
 }
 
-// Neighbourly lists the routes through a neighbour on a device.
+// Neighbourly returns a device's IPv4 routes that have a gateway.
 func Neighbourly(dev string) (out []Via, err error) {
 	routes, err := routesOf(dev, unix.AF_INET)
 	for _, r := range routes {
@@ -129,7 +129,7 @@ func Neighbourly(dev string) (out []Via, err error) {
 	return out, explain(err, "list routes of %s", dev)
 }
 
-// ProbePPPoE asks whether the kernel supports PPPoE, which may load its module.
+// ProbePPPoE returns an error if the kernel does not support PPPoE. The kernel may load its module.
 func ProbePPPoE() error {
 	const pppox, pppoe = 24, 0 // linux/if_pppox.h: AF_PPPOX, PX_PROTO_OE
 	fd, err := unix.Socket(pppox, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, pppoe)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inOrder runs steps until one fails.
+// inOrder runs steps until one fails, and returns its error.
 func inOrder(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -17,7 +17,7 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// explain adds the operation, and turns the kernel's errors for a missing feature into ErrUnsupported.
+// explain adds the operation to an error, and marks errors for a missing kernel feature as ErrUnsupported.
 func explain(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -33,15 +33,15 @@ func explain(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// lacks returns an error meaning that the kernel conclusively lacks something.
+// lacks returns an ErrUnsupported with a reason.
 func lacks(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrUnsupported}, args...)...)
 }
 
-// explained is explain for a deferred call.
+// explained is explain for use in a defer statement.
 func explained(err *error, format string, args ...any) { *err = explain(*err, format, args...) }
 
-// bare removes the path, which repeats the device.
+// bare removes the path from an fs.PathError, for errors that already contain the device.
 func bare(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counters reads a device's counters.
+// Counters returns a device's counters.
 func Counters(dev string) (LinkCounters, error) {
 	l, err := find(dev)
 	if err == nil && l.Attrs().Statistics == nil {
@@ -29,15 +29,16 @@ func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{s.RxBytes, s.RxPackets, s.RxDropped, s.TxBytes, s.TxPackets, s.TxDropped}, nil
 }
 
-// NICStats reads the drivers' own counters. Package ethtool asks for the names at every reading, into a
-// buffer of a megabyte; a sampler asks for them once.
+// NICStats reads drivers' own counters. Unlike package ethtool, it reads the names only once, not at every
+// reading into a buffer of 1 MB.
 type NICStats struct {
 	fd    int
-	names map[string][]string // the devices read so far
+	names map[string][]string // by device
 	reply nicStats
 }
 
-// maxStats bounds a driver's counters. The kernel writes all of them, however small the buffer is.
+// maxStats is the maximum number of a driver's counters. The kernel writes all of them, even if the buffer is
+// too small.
 const maxStats = 1 << 15
 
 const (
@@ -45,7 +46,7 @@ const (
 	statNameLen = 32 // ETH_GSTRING_LEN
 )
 
-// nicStats is struct ethtool_stats, nicNames is struct ethtool_gstrings (linux/ethtool.h).
+// nicStats is struct ethtool_stats and nicNames is struct ethtool_gstrings (linux/ethtool.h).
 type nicStats struct {
 	command, count uint32
 	values         [maxStats]uint64
@@ -56,7 +57,7 @@ type nicNames struct {
 	names               [maxStats][statNameLen]byte
 }
 
-// OpenNICStats opens a reader for the devices of the thread's network namespace.
+// OpenNICStats opens a reader for devices in the thread's network namespace.
 func OpenNICStats() (*NICStats, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -65,7 +66,8 @@ func OpenNICStats() (*NICStats, error) {
 	return &NICStats{fd: fd, names: map[string][]string{}}, nil
 }
 
-// Read returns the driver's names and values, valid until the next call. Names may repeat.
+// Read returns the names and values of the driver's counters. They are valid until the next call. Names may
+// repeat.
 func (n *NICStats) Read(dev string) (names []string, values []uint64, err error) {
 	names, known := n.names[dev]
 	if !known {
@@ -122,7 +124,8 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 		_    [16]byte
 	}{data: what}
 	copy(request.name[:unix.IFNAMSIZ-1], dev)
-	// Raw, as it returns at once: informing Go's scheduler costs more on a small machine than the reading.
+	// RawSyscall: the call does not block, and informing Go's scheduler takes longer than the call on a small
+	// machine.
 	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(n.fd), unix.SIOCETHTOOL,
 		uintptr(unsafe.Pointer(&request)))
 	if e != 0 {
@@ -132,7 +135,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 	return nil
 }
 
-// absence translates "no such device" to its meaning in this context.
+// absence returns ErrAbsent for ENODEV.
 func absence(err error) error {
 	if errors.Is(err, unix.ENODEV) {
 		return ErrAbsent
@@ -143,7 +146,8 @@ func absence(err error) error {
 // Close closes the socket.
 func (n *NICStats) Close() error { return unix.Close(n.fd) }
 
-// PauseFrames reads a device's negotiated pause frames; virtual devices return ErrUnsupported.
+// PauseFrames returns a device's negotiated use of pause frames. It returns ErrUnsupported for virtual
+// devices.
 func PauseFrames(dev string) (Pause, error) {
 	p, err := askEthtool(dev, (*ethtool.Ethtool).GetPause)
 	return Pause{p.Autoneg != 0, p.RxPause != 0, p.TxPause != 0}, explain(err, "read pause frames of %s", dev)
@@ -160,9 +164,9 @@ func askEthtool[T any](dev string, ask func(e *ethtool.Ethtool, dev string) (T, 
 	return got, absence(err)
 }
 
-// growStack makes the goroutine's stack larger than package ethtool needs. It hands the kernel addresses of
-// variables on its stack as plain numbers; where the stack had to grow in between, they were no longer
-// there, and a feature's name was unknown now and then.
+// growStack makes the goroutine's stack large enough for package ethtool, which passes addresses of stack
+// variables to the kernel as integers. If the stack grew and moved in between, the kernel would use the old
+// addresses; some feature names were then unknown.
 //
 //go:noinline
 func growStack() byte {
@@ -171,8 +175,8 @@ func growStack() byte {
 	return room[len(room)-1]
 }
 
-// rxQueues returns the number of a device's receive queues in use. A driver that does not report it uses all
-// that it has.
+// rxQueues returns the number of a device's receive queues in use. If the driver does not report it, all
+// queues are in use.
 func rxQueues(a *netlink.LinkAttrs) int {
 	c, err := askEthtool(a.Name, (*ethtool.Ethtool).GetChannels)
 	n := int(c.RxCount + c.CombinedCount)
@@ -183,14 +187,15 @@ func rxQueues(a *netlink.LinkAttrs) int {
 	return a.NumRxQueues
 }
 
-// Features reads a device's offloads, by the kernel's names, such as tx-tcp-segmentation and rx-gro.
+// Features returns a device's offloads by the kernel's names, such as tx-tcp-segmentation and rx-gro, and
+// whether each is on.
 func Features(dev string) (map[string]bool, error) {
 	f, err := askEthtool(dev, (*ethtool.Ethtool).Features)
 	return f, explain(err, "read offloads of %s", dev)
 }
 
-// FixedFeatures returns the offloads that cannot be changed on this device. An offload that a tap does not
-// have now counts as fixed, see UDPSegmentation.
+// FixedFeatures returns the offloads that cannot be changed on a device. On a tap, UDPSegmentation counts as
+// fixed while it is off.
 func FixedFeatures(dev string) (map[string]bool, error) {
 	f, err := askEthtool(dev, (*ethtool.Ethtool).FeaturesWithState)
 	driver := ""
@@ -220,8 +225,8 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	return fixed, nil
 }
 
-// SetFeatures sets offloads by the kernel's names and reads them back: the kernel may accept a change without
-// making it.
+// SetFeatures sets offloads by the kernel's names. It reads them back, because the kernel may accept a change
+// without making it.
 func SetFeatures(dev string, want map[string]bool) error {
 	known, err := Features(dev)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 const rulesChain = "forward"
 
-// FirewallRules holds our firewall.
+// FirewallRules is the table of our firewall.
 var FirewallRules = Table[Firewall]{"firewall", filter.firewall, equal[Firewall], filter.addFirewall}
 
 func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
@@ -61,8 +61,8 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	return got, filterError(err)
 }
 
-// Empty chains that no packet passes; their presence means that the first rule is the stateful one, and that
-// the last one logs.
+// Names of empty chains without a hook, used as markers: the first rule in rulesChain is the stateful one,
+// and the last one logs.
 const statefulMark, logMark = "stateful", "log"
 
 const sourcesSet = "sources"
@@ -103,7 +103,7 @@ func (f filter) addFirewall(table string, hooked bool, want Firewall) error {
 	return nil
 }
 
-// addList adds "ip saddr ADDRESS drop", n times.
+// addList adds n rules of the form "ip saddr ADDRESS drop".
 func (f filter) addList(c *nftables.Chain, n int) error {
 	family := c.Table.Family
 	drop := &expr.Verdict{Kind: expr.VerdictDrop}
@@ -119,7 +119,8 @@ func (f filter) addList(c *nftables.Chain, n int) error {
 	return nil
 }
 
-// addLookup adds "ip saddr @sources drop", or "ip saddr vmap @sources" with drop as every verdict.
+// addLookup adds the rule "ip saddr @sources drop", or "ip saddr vmap @sources" with drop as the verdict of
+// all n elements.
 func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
 	t := c.Table
 	s := &nftables.Set{Table: t, Name: sourcesSet, KeyType: nftables.TypeIPAddr}
@@ -165,7 +166,7 @@ func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
 	return nil
 }
 
-// knownConnection returns "ct state established,related accept".
+// knownConnection returns the rule "ct state established,related accept".
 func knownConnection() []expr.Any {
 	known := expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
 	return []expr.Any{
@@ -198,7 +199,7 @@ func strangeSource(family nftables.TableFamily, i int) []byte {
 
 const flowtableName = "fast"
 
-// Flowtables holds our flow table.
+// Flowtables is the table of our flow table.
 var Flowtables = Table[Flowtable]{"flowtable", filter.flowtable, sameFlowtable, filter.addFlowtable}
 
 func sameFlowtable(a, b Flowtable) bool {
@@ -230,8 +231,8 @@ func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
 		list[0].Flags&nftables.FlowtableFlagsHWOffload != 0}, nil
 }
 
-// addFlowtable makes table, flow table and rule for both IP versions in one transaction, or nothing. A trial
-// run asks devices only if hardware offload is wanted.
+// addFlowtable adds the table, flow table and rule for both IP versions in one transaction. For a probe, it
+// names devices only if hardware offload is requested.
 func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	if !hooked && !want.Hardware {
 		want.Devices = nil
@@ -257,8 +258,8 @@ func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	return f.add()
 }
 
-// Silence reports whether our rules drop the machine's ICMP errors for packets that are undeliverable or too
-// big.
+// Silence is the table that drops the ICMP errors sent by this machine for packets that are undeliverable or
+// too big.
 var Silence = Table[bool]{"silence", filter.silent, equal[bool], filter.addSilence}
 
 func (f filter) silent(family nftables.TableFamily) (bool, error) {

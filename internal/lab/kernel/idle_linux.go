@@ -18,10 +18,11 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// idleName is the prefix of each idle tunnel's device name.
+// idleName is the prefix of idle tunnels' device names.
 const idleName = "cpidle"
 
-// IdleTunnels counts our idle WireGuard tunnels. Each must be a device that is up and has its peer.
+// IdleTunnels returns the number of our idle WireGuard tunnels. It returns an error unless each device is up
+// and has one peer.
 func IdleTunnels() (_ int, err error) {
 	defer explained(&err, "read idle tunnels")
 	names, err := idleDevices()
@@ -59,7 +60,7 @@ func idleDevices() ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, idleName) }), err
 }
 
-// SetIdleTunnels replaces our idle tunnels by n, and counts them back.
+// SetIdleTunnels replaces our idle tunnels with n new ones and verifies their number.
 func SetIdleTunnels(n int) error {
 	err := replaced(n, equal, removeIdleTunnels, func() error { return times(n, addIdleTunnel) }, IdleTunnels)
 	return explain(err, "set %d idle tunnels", n)
@@ -74,8 +75,8 @@ func times(n int, do func(i int) error) error {
 	return nil
 }
 
-// removeIdleTunnels deletes the whole group of devices at once: one by one, each deletion would wait until no
-// core can be using the device.
+// removeIdleTunnels deletes the whole device group in one request. If devices are deleted one by one, the
+// kernel waits for an RCU grace period for each.
 func removeIdleTunnels() error {
 	names, err := idleDevices()
 	if err != nil || len(names) == 0 {
@@ -89,9 +90,9 @@ func removeIdleTunnels() error {
 	return err
 }
 
-// addIdleTunnel makes one tunnel to a network of 240.0.0.0/4 (RFC 1112 §4, reserved) and one of 2001:db8::/32
-// (RFC 3849, documentation), with routes, through a nonexistent peer at 192.0.2.0/24 (RFC 5737,
-// documentation). It has no keepalive, so that it never sends.
+// addIdleTunnel creates a tunnel with routes to a network in 240.0.0.0/4 (reserved, RFC 1112 §4) and one in
+// 2001:db8::/32 (documentation, RFC 3849). Its peer does not exist (192.0.2.0/24, documentation, RFC 5737).
+// Without keepalive, it never sends a packet.
 func addIdleTunnel(i int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
@@ -112,7 +113,7 @@ func addIdleTunnel(i int) error {
 	defer w.Private.Clear()
 	defer w.Preshared.Clear()
 	for _, key := range []*Key{&w.Private, &w.Peer, &w.Preshared} {
-		rand.Read(key[:]) // never fails since Go 1.24
+		rand.Read(key[:]) // never returns an error since Go 1.24
 	}
 
 	return inOrder(func() error { return ConfigureWireGuard(dev, w) }, func() error { return Up(dev) },
@@ -120,11 +121,11 @@ func addIdleTunnel(i int) error {
 		func() error { return AddRoute(w.Allowed[1], netip.Addr{}, dev) })
 }
 
-// idleMark is the reqid that distinguishes our idle policies from all others, and the group of our idle
-// tunnels' devices.
+// idleMark is the reqid of our idle policies, and the device group of our idle tunnels.
 const idleMark = 0x63_70_69 // "cpi"
 
-// IdlePolicies counts our loaded IPsec policies, per direction and version of IP; all counts must be equal.
+// IdlePolicies returns the number of our idle IPsec policies per direction and IP version. It returns an
+// error if the numbers differ.
 func IdlePolicies() (int, error) {
 	list, err := idlePolicies()
 	if err != nil {
@@ -168,8 +169,8 @@ func idlePolicies() ([]netlink.XfrmPolicy, error) {
 	return ours, nil
 }
 
-// SetIdlePolicies replaces our idle policies by n per direction and version of IP, and counts them back. They
-// belong to n tunnels between networks that no packet comes from or goes to; there are no security
+// SetIdlePolicies replaces our idle policies with n per direction and IP version, and verifies their number.
+// They are the policies of n tunnels between networks that no packet belongs to, without security
 // associations.
 func SetIdlePolicies(n int) error {
 	err := replaced(n, equal, removeIdlePolicies, func() error { return times(n, addIdlePolicies) },
@@ -192,9 +193,9 @@ func removeIdlePolicies() error {
 	return nil
 }
 
-// addIdlePolicies makes the policies of one tunnel: between networks of 240.0.0.0/4 (RFC 1112 §4, reserved),
-// and of 2001:db8::/32 (RFC 3849, documentation). None may end in zeros from its fifth byte on: the library
-// reads that as IPv4.
+// addIdlePolicies adds the policies of one tunnel, between networks in 240.0.0.0/4 (reserved, RFC 1112 §4)
+// and in 2001:db8::/32 (documentation, RFC 3849). The bytes of an IPv6 network after the fourth must not all
+// be zero: the library would take it for IPv4.
 func addIdlePolicies(i int) error {
 	v4 := func(first uint32) *net.IPNet {
 		ip := binary.BigEndian.AppendUint32(nil, first+uint32(i)<<8)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links lists the devices of the namespace in the order of their creation.
+// Links returns the devices of the namespace in order of creation.
 func Links() ([]Link, error) {
 	list, err := dump(netlink.LinkList)
 	if err != nil {
@@ -40,7 +40,7 @@ func Links() ([]Link, error) {
 
 		switch link.Kind {
 		case "device":
-			link.Kind = "" // the kernel has no name for it
+			link.Kind = "" // a physical device
 		case "tuntap":
 			link.Kind = "tun"
 		}
@@ -51,7 +51,7 @@ func Links() ([]Link, error) {
 	return out, nil
 }
 
-// Messages of linux/netfilter/nf_tables.h.
+// Message types of linux/netfilter/nf_tables.h.
 const (
 	nftGetChain     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
 	nftGetRule      = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE
@@ -59,15 +59,15 @@ const (
 	nftGetFlowtable = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETFLOWTABLE
 )
 
-// DumpFilter reads the packet filter of the namespace: the chains, rules and flow tables of all tables, each
-// a struct nfgenmsg and the attributes of linux/netfilter/nf_tables.h.
+// DumpFilter reads the chains, rules and flow tables of all nftables tables in the namespace. Each message
+// consists of a struct nfgenmsg and the attributes of linux/netfilter/nf_tables.h.
 func DumpFilter() (d FilterDump, err error) {
 	for _, part := range []struct {
 		question int
 		to       *[][]byte
 	}{{nftGetChain, &d.Chains}, {nftGetRule, &d.Rules}, {nftGetFlowtable, &d.Flowtables}} {
 		*part.to, err = dumpFilter(part.question, unix.AF_UNSPEC)
-		if err != nil && part.question == nftGetFlowtable { // kernels before 4.16
+		if err != nil && part.question == nftGetFlowtable { // not supported before Linux 4.16
 			err = nil
 		}
 
@@ -90,15 +90,15 @@ func dumpFilter(question int, family uint8, attributes ...*nl.RtAttr) ([][]byte,
 	})
 }
 
-// DumpSet reads the elements of a set of the packet filter. The family is that of its table (NFPROTO_*).
+// DumpSet reads the elements of an nftables set. family is the family of its table (NFPROTO_*).
 func DumpSet(family uint8, table, set string) ([][]byte, error) {
 	messages, err := dumpFilter(nftGetElements, family, nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE,
 		nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
 	return messages, explain(filterError(err), "read set %s of table %s", set, table)
 }
 
-// LegacyEntries counts the entries of a table of iptables-legacy beyond the policies of its chains. The ends
-// of user-defined chains count as entries.
+// LegacyEntries returns the number of entries in a table of iptables-legacy, except the policies of its
+// chains. The ends of user-defined chains count as entries.
 func LegacyEntries(ipv6 bool, table string) (int, error) {
 	family := unix.AF_INET
 	level := unix.SOL_IP
@@ -127,7 +127,7 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 		return 0, fmt.Errorf("read iptables table %s: %w", table, no)
 	}
 
-	policies := 1 // the entry at the end of the table
+	policies := 1 // the end of the table is an entry, too
 	for hook := range 5 {
 		policies += int(info.hooks >> hook & 1)
 	}
@@ -135,8 +135,8 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 	return max(0, int(info.entries)-policies), nil
 }
 
-// ReplayWindows lists the replay window of each IPsec association in packets, 0 if it has none. It reads
-// nothing else from the messages, which contain keys.
+// ReplayWindows returns the replay window of each IPsec association in packets, 0 if disabled. The messages
+// contain keys; it overwrites them after use.
 func ReplayWindows() ([]int, error) {
 	messages, err := dump(func() ([][]byte, error) {
 		return nl.NewNetlinkRequest(nl.XFRM_MSG_GETSA, unix.NLM_F_DUMP).Execute(unix.NETLINK_XFRM,

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Functions for a device.
+// Functions that access a device.
 var (
 	Up, DeleteLink, SpreadQueues, ClearShaper    = act, act, act, act
 	MTU, TxQueueLen, VLAN, TxQueues              = read[int], read[int], read[int], read[int]
@@ -26,7 +26,7 @@ func act(string) error                       { return ErrUnsupported }
 func read[T any](string) (none T, err error) { return none, ErrUnsupported }
 func set[T any](string, T) error             { return ErrUnsupported }
 
-// Functions for the machine.
+// Functions that access the machine.
 var (
 	IdlePolicies, IdleTunnels       = count, count
 	SetIdlePolicies, SetIdleTunnels = setCount, setCount

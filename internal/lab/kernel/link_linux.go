@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddVeth makes a virtual link whose ends are in the given namespaces from the start: they never appear in a
-// third namespace. queues is the number of transmit and receive queues of each end; below 1 means 1.
+// AddVeth creates a virtual link with each end in its namespace from the start, so that the ends never appear
+// in another one. queues is the number of transmit queues and of receive queues per end; values below 1 mean
+// 1.
 func AddVeth(a, b VethEnd, queues int) error {
 	reportDetails()
-	// Refer to our own namespace by this thread: it need not be the process's main one, and /proc may be
-	// missing.
+	// Refer to our namespace by this thread's ID: the namespace need not be that of the process's main
+	// thread, and /proc may be missing.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	queues = max(queues, 1)
@@ -42,28 +43,28 @@ func namespace(pid int) netlink.NsPid {
 	return netlink.NsPid(pid)
 }
 
-// Up sets a device up.
+// Up brings a device up.
 func Up(dev string) error { return withLink(dev, "set up", netlink.LinkSetUp) }
 
 // Down takes a device down.
 func Down(dev string) error { return withLink(dev, "set down", netlink.LinkSetDown) }
 
-// IsUp reports whether a device was set up, whether or not it has a carrier.
+// IsUp reports whether a device is administratively up. It may have no carrier.
 func IsUp(dev string) (bool, error) {
 	return attribute(dev, "state", func(a *netlink.LinkAttrs) bool { return a.Flags&net.FlagUp != 0 })
 }
 
-// LoopbackUp sets the loopback device up.
+// LoopbackUp brings the loopback device up.
 func LoopbackUp() error { return Up("lo") }
 
-// DeleteLink deletes a device. It is not an error if the device is already gone.
+// DeleteLink deletes a device. It is not an error if the device does not exist.
 func DeleteLink(dev string) error {
 	err := withLink(dev, "delete", netlink.LinkDel)
 	return ignore(ignore(err, ErrAbsent), unix.ENODEV)
 }
 
-// SetMTU sets the largest packet of a device, in bytes of layer 3, and of the tagged device that SetVLAN made
-// on it: the kernel narrows that with its port, but does not widen it again.
+// SetMTU sets a device's MTU in bytes, and that of a tagged device created on it by SetVLAN: the kernel
+// lowers the latter's MTU with the former, but does not raise it.
 func SetMTU(dev string, mtu int) error {
 	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
 		if err := netlink.LinkSetMTU(l, mtu); err != nil {
@@ -79,12 +80,12 @@ func SetMTU(dev string, mtu int) error {
 	})
 }
 
-// MTU returns the largest packet of a device, in bytes of layer 3.
+// MTU returns a device's MTU in bytes.
 func MTU(dev string) (int, error) {
 	return attribute(dev, "mtu", func(a *netlink.LinkAttrs) int { return a.MTU })
 }
 
-// attribute reads an attribute of a device.
+// attribute returns an attribute of a device.
 func attribute[T any](dev, what string, of func(*netlink.LinkAttrs) T) (value T, err error) {
 	l, err := find(dev)
 	if err != nil {
@@ -93,24 +94,24 @@ func attribute[T any](dev, what string, of func(*netlink.LinkAttrs) T) (value T,
 	return of(l.Attrs()), nil
 }
 
-// SetTxQueueLen sets the default length of queueing disciplines, in packets.
+// SetTxQueueLen sets a device's transmit queue length in packets, the default limit of queueing disciplines.
 func SetTxQueueLen(dev string, packets int) error {
 	return withLink(dev, fmt.Sprintf("set txqueuelen %d of", packets), func(l netlink.Link) error {
 		return netlink.LinkSetTxQLen(l, packets)
 	})
 }
 
-// TxQueueLen reads the length that SetTxQueueLen sets.
+// TxQueueLen returns a device's transmit queue length in packets.
 func TxQueueLen(dev string) (int, error) {
 	return attribute(dev, "txqueuelen", func(a *netlink.LinkAttrs) int { return a.TxQLen })
 }
 
-// TxQueues counts a device's transmit queues.
+// TxQueues returns the number of a device's transmit queues.
 func TxQueues(dev string) (int, error) {
 	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }
 
-// Identity returns a device's index and kind, such as "veth"; a kind without a name is "device".
+// Identity returns a device's index and kind, such as "veth", or "device" for a physical device.
 func Identity(dev string) (index int, kind string, err error) {
 	l, err := find(dev)
 	if err != nil {
@@ -128,7 +129,7 @@ func Exists(dev string) (bool, error) {
 	return err == nil, explain(err, "look for device %s", dev)
 }
 
-// Devices lists the names of all devices in the order of their creation.
+// Devices returns the names of all devices in order of creation.
 func Devices() ([]string, error) {
 	links, err := dump(netlink.LinkList)
 	var names []string
@@ -147,8 +148,8 @@ func withLink(dev, verb string, do func(netlink.Link) error) error {
 	return explain(err, "%s %s", verb, dev)
 }
 
-// DeviceOf returns the name of the device with a hardware address. Devices on top of another share its
-// address; the first one created counts.
+// DeviceOf returns the name of the device with a hardware address. Stacked devices share the address of the
+// one below, so it returns the first one created.
 func DeviceOf(mac net.HardwareAddr) (string, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -170,8 +171,8 @@ func DeviceOf(mac net.HardwareAddr) (string, error) {
 	return first.Name, nil
 }
 
-// Rename renames a device. Most kernels refuse that while it is up, so it goes down briefly, which drops its
-// IPv6 addresses and its routes.
+// Rename renames a device. Most kernels refuse this while the device is up, so Rename takes it down briefly,
+// and it loses its IPv6 addresses and routes.
 func Rename(dev, name string) error {
 	return withLink(dev, "rename to "+name, func(l netlink.Link) error {
 		named := func() error { return netlink.LinkSetName(l, name) }
@@ -183,9 +184,9 @@ func Rename(dev, name string) error {
 	})
 }
 
-// SpreadQueues assigns each transmit queue of a multi-queue virtual link its own CPUs, in turn, as drivers of
-// NICs do (XPS, Documentation/networking/scaling.rst). Otherwise a hash of the flow chooses, and CPUs contend
-// for one queue. It needs the /sys of the namespace, and root.
+// SpreadQueues assigns CPUs to the transmit queues of a veth with several queues, as drivers of NICs do (XPS,
+// Documentation/networking/scaling.rst). Otherwise the kernel chooses a queue by a hash of the flow, and CPUs
+// contend for its lock. It requires root and the namespace's own /sys.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {
@@ -203,7 +204,7 @@ func SpreadQueues(dev string) error {
 
 	queues := l.Attrs().NumTxQueues
 	for q := range queues {
-		words := make([]uint32, (cores+31)/32) // the kernel writes the highest first
+		words := make([]uint32, (cores+31)/32) // the kernel expects the most significant word first
 		for c := q; c < cores; c += queues {
 			words[len(words)-1-c/32] |= 1 << (c % 32)
 		}
@@ -211,7 +212,7 @@ func SpreadQueues(dev string) error {
 		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
 		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
 		err := os.WriteFile(file, []byte(mask), 0o600)
-		if errors.Is(err, fs.ErrNotExist) { // no /sys of the namespace
+		if errors.Is(err, fs.ErrNotExist) { // /sys of another namespace
 			err = fs.ErrPermission
 		}
 
@@ -223,8 +224,8 @@ func SpreadQueues(dev string) error {
 	return nil
 }
 
-// AddTap makes a layer-2 device whose other end is the returned file, for a virtual machine. It lives as long
-// as the file is open somewhere. Each packet in the file has the virtio header (IFF_VNET_HDR).
+// AddTap creates a tap for a virtual machine and returns the file of its other end. The tap exists as long as
+// a process has the file open. Packets in the file start with a virtio header (IFF_VNET_HDR).
 func AddTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -245,18 +246,19 @@ func AddTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
-// MoveLink moves a device to the network namespace of a process. It keeps its name and loses its addresses.
+// MoveLink moves a device to the network namespace of a process. The device keeps its name and loses its
+// addresses.
 func MoveLink(dev string, pid int) error {
 	return withLink(dev, fmt.Sprintf("move to the namespace of %d", pid), func(l netlink.Link) error {
 		return netlink.LinkSetNsPid(l, pid)
 	})
 }
 
-// AddBridge joins devices in layer 2 and sets all of them up.
+// AddBridge creates a bridge with the given ports, and brings all of them up.
 func AddBridge(name string, ports ...string) error {
 	at := netlink.NewLinkAttrs()
 	at.Name = name
-	bridge := &netlink.Bridge{LinkAttrs: at} // receives its index
+	bridge := &netlink.Bridge{LinkAttrs: at} // LinkAdd sets the index
 	err := netlink.LinkAdd(bridge)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = lacks("the kernel has no bridges")

@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// reportDetails makes the library request the kernel's own error messages. It is a switch of the library, set
-// once and never changed.
+// reportDetails enables the kernel's extended error messages. This is a global variable of the library, set
+// once.
 var reportDetails = sync.OnceFunc(func() { nl.EnableErrorMessageReporting = true })
 
-// dumps bounds how often a listing is repeated when the kernel reports a change meanwhile (NLM_F_DUMP_INTR,
-// EINTR).
+// dumps is the maximum number of attempts at a dump. The kernel interrupts a dump if objects change meanwhile
+// (NLM_F_DUMP_INTR, EINTR).
 const dumps = 5
 
 func dump[T any](list func() (T, error)) (T, error) {
@@ -32,7 +32,7 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
-// pick returns the listed item that meant selects; the zero value if there is none.
+// pick returns the first listed item for which meant returns true, or the zero value.
 func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err error) {
 	all, err := dump(list)
 	i := slices.IndexFunc(all, meant)
@@ -53,9 +53,10 @@ func find(dev string) (netlink.Link, error) {
 	return l, err
 }
 
-// replaced removes our previous state, adds the wanted one, and reads it back: the new state is complete, or
-// absent. If nothing is wanted, whatever is read back belongs to another process, and stays: the agent of a
-// killed controller may still restore a setting while the next one sets it anew.
+// replaced removes our previous state, adds the wanted one and reads it back. If that fails, it removes the
+// state, so the result is complete or empty. If want is empty, it leaves whatever it reads back: that belongs
+// to another process, such as the agent of a killed controller, which may still be restoring a setting while
+// the next one sets it.
 func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
 	err := inOrder(remove, add, func() error {
 		got, err := read()

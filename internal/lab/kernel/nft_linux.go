@@ -9,25 +9,25 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// batch bounds the rules of one transaction: with the default socket buffers, which an unprivileged
-// process cannot raise, a few hundred already end in ENOBUFS.
+// batch is the maximum number of rules per transaction. With default socket buffers, which an unprivileged
+// process cannot enlarge, a few hundred rules fail with ENOBUFS.
 const batch = 100
 
 func families() []nftables.TableFamily {
 	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 }
 
-// Table is one of our tables of the packet filter, identical for both versions of IP. The zero value of T
-// means no table.
+// Table is one of our nftables tables, with the same rules for IPv4 and IPv6. The zero value of T means no
+// table.
 type Table[T any] struct {
 	name string
 	read func(f filter, family nftables.TableFamily) (T, error)
 	same func(a, b T) bool
-	// add makes the tables of that name, whose chains see packets only if hooked.
+	// add adds the tables. Unless hooked, no packet passes their chains.
 	add func(f filter, table string, hooked bool, want T) error
 }
 
-// Read reads the present state. Anything that Set does not produce is an error.
+// Read returns the present state. It returns an error for a table that Set did not create.
 func (t Table[T]) Read() (v4 T, err error) {
 	var none, v6 T
 	f, err := openFilter()
@@ -50,7 +50,7 @@ func (t Table[T]) Read() (v4 T, err error) {
 	return v4, nil
 }
 
-// Set replaces the present state and reads it back: afterwards the state is complete, or absent.
+// Set replaces the present state and verifies it. After an error, there is no table.
 func (t Table[T]) Set(want T) error {
 	var nothing T
 	return explain(onFilter(func(f filter) error {
@@ -63,14 +63,14 @@ func (t Table[T]) Set(want T) error {
 	}), "set %s", t.name)
 }
 
-// Probe creates such a table, which no packet passes, and deletes it again, to test the kernel.
+// Probe adds such a table without hooks and deletes it again, to test the kernel.
 func (t Table[T]) Probe(like T) error {
 	return explain(probeFilter(func(f filter, table string) error {
 		return t.add(f, table, false, like)
 	}), "probe %s", t.name)
 }
 
-// filter makes transactions of the packet filter.
+// filter accesses nftables.
 type filter struct{ conn *nftables.Conn }
 
 func openFilter() (filter, error) {
@@ -78,7 +78,7 @@ func openFilter() (filter, error) {
 	return filter{c}, filterError(err)
 }
 
-// onFilter opens the packet filter for some steps.
+// onFilter opens nftables and calls steps.
 func onFilter(steps func(f filter) error) error {
 	f, err := openFilter()
 	if err != nil {
@@ -87,7 +87,7 @@ func onFilter(steps func(f filter) error) error {
 	return steps(f)
 }
 
-// probeFilter adds a table that no packet sees, and deletes it again, to test the kernel.
+// probeFilter adds a table that no packet passes and deletes it again, to test the kernel.
 func probeFilter(add func(f filter, table string) error) error {
 	return onFilter(func(f filter) error {
 		return inOrder(func() error { return add(f, "probe") }, func() error { return f.remove("probe") })
@@ -96,8 +96,7 @@ func probeFilter(add func(f filter, table string) error) error {
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
-// add is like flush, for additions: for them "no such file" means that the kernel lacks a kind of chain or of
-// expression.
+// add commits additions. For these, ENOENT means that the kernel lacks a kind of chain or expression.
 func (f filter) add() error {
 	err := f.flush()
 	if errors.Is(err, syscall.ENOENT) {
@@ -106,17 +105,17 @@ func (f filter) add() error {
 	return err
 }
 
-// newTable begins one of our tables.
+// newTable adds one of our tables to the transaction.
 func (f filter) newTable(name string, family nftables.TableFamily) *nftables.Table {
 	return f.conn.AddTable(&nftables.Table{Name: TablePrefix + name, Family: family})
 }
 
-// newChain begins a chain of a table. Without a hook, no packet passes it.
+// newChain adds a chain without a hook, which no packet passes, to the transaction.
 func (f filter) newChain(t *nftables.Table, name string) *nftables.Chain {
 	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t})
 }
 
-// filterChain returns a chain for our rules, which sees the packets at a hook if hooked.
+// filterChain adds a filter chain. Packets pass it only if hooked.
 func (f filter) filterChain(t *nftables.Table, name string, at *nftables.ChainHook,
 	hooked bool) *nftables.Chain {
 	if !hooked {
@@ -135,17 +134,17 @@ func (f filter) newRule(c *nftables.Chain, e ...expr.Any) {
 	f.conn.AddRule(&nftables.Rule{Table: c.Table, Chain: c, Exprs: e})
 }
 
-// equals compares the loaded value.
+// equals returns an expression that compares register 1 with data.
 func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 
-// table returns one of our tables, nil if it does not exist.
+// table returns one of our tables, or nil if it does not exist.
 func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
 	t, err := pick(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) },
 		func(t *nftables.Table) bool { return t.Name == TablePrefix+name && t.Family == family })
 	return t, filterError(err)
 }
 
-// remove deletes our table of that name in both IP versions.
+// remove deletes our table of that name for both IP versions.
 func (f filter) remove(name string) error {
 	for _, family := range families() {
 		t, err := f.table(name, family)
@@ -165,7 +164,7 @@ func (f filter) remove(name string) error {
 	return nil
 }
 
-// rules counts the rules of one chain; -1 if there is no such chain.
+// rules returns the number of rules in a chain, or -1 if the chain does not exist.
 func (f filter) rules(t *nftables.Table, chain string) (int, error) {
 	list, err := dump(func() ([]*nftables.Rule, error) {
 		return f.conn.GetRules(t, &nftables.Chain{Name: chain, Table: t})
@@ -176,14 +175,14 @@ func (f filter) rules(t *nftables.Table, chain string) (int, error) {
 	return len(list), filterError(err)
 }
 
-// hasChain reports whether one of our tables has a chain of that name.
+// hasChain reports whether a table has a chain of that name.
 func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
 	c, err := pick(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) },
 		func(c *nftables.Chain) bool { return c.Table.Name == t.Name && c.Name == chain })
 	return c != nil, filterError(err)
 }
 
-// filterError recognises kernels that lack such a packet filter.
+// filterError marks errors of kernels without nftables as ErrUnsupported.
 func filterError(err error) error {
 	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) ||
 		errors.Is(err, syscall.EINVAL) {

@@ -6,26 +6,27 @@ import (
 	"syscall"
 )
 
-// Qdisc is a queueing discipline, or a class, from a dump: struct tcmsg and the attributes of
-// linux/rtnetlink.h and gen_stats.h. Kind, Options and App refer to the datagram that it was read from.
+// Qdisc is a queueing discipline or class from a dump: struct tcmsg and the attributes of linux/rtnetlink.h
+// and gen_stats.h. Kind, Options and App are slices of the datagram that was parsed.
 type Qdisc struct {
 	Index          int32
 	Handle, Parent uint32
 	Kind, Options  []byte
-	App            []byte // the kind's own counters (TCA_STATS_APP)
-	Stab           bool   // it has a size table
+	App            []byte // kind-specific counters (TCA_STATS_APP)
+	Stab           bool   // has a size table
 	QdiscCounters
 }
 
-// QdiscCounters count since the discipline was made, except Backlog and Queue: bytes and packets waiting now.
+// QdiscCounters are counters since the creation of the queueing discipline. Backlog and Queue are gauges:
+// bytes and packets currently queued.
 type QdiscCounters struct{ Bytes, Packets, Drops, Overlimits, Requeues, Backlog, Queue uint64 }
 
-// ErrNetlink means an answer of the kernel that violates linux/netlink.h.
+// ErrNetlink reports a message from the kernel that violates linux/netlink.h.
 var ErrNetlink = errors.New("malformed netlink answer")
 
 var errShort = errors.New("shorter than the kernel's own structure")
 
-// Sizes of the header of a message, and of rtnetlink's header before attributes.
+// Header sizes of a netlink message and of rtnetlink before its attributes, in bytes.
 const (
 	NetlinkHeader   = 16
 	TrafficHeader   = 20
@@ -34,9 +35,9 @@ const (
 	nlmsgDone       = 3
 )
 
-// EachMessage calls do with each message of one datagram of a dump; done reports that the dump has ended. A
-// refusal is a syscall.Errno. It uses native byte order, as netlink does. EachMessage, EachAttribute and
-// ReadQdisc do not allocate: they run ten times a second.
+// EachMessage calls do for each message in a datagram of a dump. done reports whether the dump has ended. If
+// the kernel refuses the request, err is a syscall.Errno. EachMessage, EachAttribute and ReadQdisc do not
+// allocate, because they run ten times a second.
 func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < NetlinkHeader {
@@ -69,7 +70,8 @@ func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, 
 	return false, nil
 }
 
-// EachAttribute walks netlink attributes until do returns false, or they are malformed.
+// EachAttribute calls do for each netlink attribute in b until do returns false. It returns false in that
+// case, and for malformed attributes.
 func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 	const flags = 0xc000 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
 	for len(b) >= attributeHeader {
@@ -84,7 +86,7 @@ func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 	return true
 }
 
-// ReadQdisc parses the body of an RTM_NEWQDISC or RTM_NEWTCLASS.
+// ReadQdisc parses the body of an RTM_NEWQDISC or RTM_NEWTCLASS message.
 func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 	const kind, options, stats2, stab = 1, 2, 7, 8 // TCA_*
 	const basic, queue, app, packets64 = 1, 3, 4, 8
@@ -110,7 +112,7 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 		}
 		return true
 	})
-	// 64-bit packet counts, from kernel 5.5 on, follow the 32-bit ones.
+	// 64-bit packet counts (Linux 5.5 and later) follow the 32-bit ones.
 	ok = ok && EachAttribute(stats, func(at uint16, v []byte) bool {
 		switch {
 		case at == basic && len(v) >= 12: // struct gnet_stats_basic

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// QueueAt reads the queue that want would replace, such that setting it again restores the device: the root,
-// or that of want's class. If it could not be restored, the error matches ErrUnsupported, unless setting want
-// leaves it unchanged.
+// QueueAt returns the queue that want would replace, the root or that of want's class. Setting it again
+// restores the device. If the queue could not be restored, the error is ErrUnsupported, unless setting want
+// would not change it.
 func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
 	qdiscs, err := Qdiscs(dev)
@@ -52,7 +52,7 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	return now, cmp.Or(unread, err)
 }
 
-// Disciplines reads the queues and classes of a device, and its filters that act on the packets they match.
+// Disciplines returns a device's queues, classes, and filters with an effect on the packets that they match.
 func Disciplines(dev string) (all []Discipline, filters []TrafficFilter, err error) {
 	qdiscs, err := Qdiscs(dev)
 	classes, err2 := readClasses(dev)
@@ -74,7 +74,7 @@ func describeAll(qdiscs, classes []Qdisc) (all []Discipline) {
 	return all
 }
 
-// atParent returns the queue of a class, or with 0 the root.
+// atParent returns the queue of a class, or the root queue for parent 0.
 func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	if parent == 0 {
 		parent = qdisc.HandleRoot
@@ -88,9 +88,9 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	return list[i], true
 }
 
-// SetRootQueue replaces a device's root queueing discipline, or the queue of want's class; packets waiting in
-// the old one are lost. A queue of the same kind is changed in place if the kind allows it. If want is the
-// kernel's default, the default itself is restored. An error leaves the device with its default.
+// SetRootQueue replaces a device's root queueing discipline, or the queue of want's class. Packets in the old
+// queue are lost. If possible, a queue of the same kind is changed in place. If want is the kernel's default,
+// SetRootQueue deletes the root queue instead. After an error, the device has its default queue.
 func SetRootQueue(dev string, want qdisc.Queue) error {
 	list, err := Qdiscs(dev)
 	if err != nil {
@@ -126,7 +126,7 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	}
 
 	err = addQdisc(unix.NLM_F_EXCL, dev, root, qdisc.HandleRoot, want.Kind, options)
-	if errors.Is(err, unix.EEXIST) { // the default, which cannot be deleted, only replaced
+	if errors.Is(err, unix.EEXIST) { // the default queue cannot be deleted, only replaced
 		err = addQdisc(unix.NLM_F_REPLACE, dev, root, qdisc.HandleRoot, want.Kind, options)
 	}
 
@@ -142,7 +142,7 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	return explain(err, "set queue %s of %s", want.Kind, dev)
 }
 
-// changeQueue changes the parameters of a queue; parameters that are not in want stay.
+// changeQueue changes a queue's parameters in place. Parameters missing from want keep their values.
 func changeQueue(dev string, now Qdisc, want qdisc.Queue) error {
 	options, err := encodeQueue(want)
 	if err != nil {
@@ -171,7 +171,7 @@ func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) error {
 	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
-// OnProbeLink tries something on a temporary virtual link, so that nothing in use is touched.
+// OnProbeLink calls try with a temporary veth, to test the kernel without affecting devices in use.
 func OnProbeLink(try func(dev string) error) error {
 	a := fmt.Sprintf("cpa%d", os.Getpid())
 	b := fmt.Sprintf("cpb%d", os.Getpid())
@@ -199,7 +199,7 @@ func sameQueue(want, got qdisc.Queue) bool {
 func clearRoot(dev string) error {
 	list, err := Qdiscs(dev)
 	q, _ := atParent(list, 0)
-	if err != nil || q.Handle == 0 { // 0: the default, which cannot be deleted
+	if err != nil || q.Handle == 0 { // 0 is the default queue, which cannot be deleted
 		return err
 	}
 
@@ -243,31 +243,30 @@ func tc(command, flags int, dev string, handle, parent uint32, kind string, opti
 	return err
 }
 
-// Qdiscs reads the queueing disciplines of a device with their counters.
+// Qdiscs returns the queueing disciplines of a device, with counters.
 func Qdiscs(dev string) ([]Qdisc, error) {
 	list, err := dumpQdiscs(dev, unix.RTM_GETQDISC, unix.RTM_NEWQDISC)
 	return list, explain(err, "read queues of %s", dev)
 }
 
-// readClasses reads the classes of a device's queueing disciplines.
+// readClasses returns the classes of a device's queueing disciplines.
 func readClasses(dev string) ([]Qdisc, error) {
 	list, err := dumpQdiscs(dev, unix.RTM_GETTCLASS, unix.RTM_NEWTCLASS)
 	return list, explain(err, "read classes of %s", dev)
 }
 
-// filtersAt returns the number of filters of a queueing discipline.
+// filtersAt returns the number of filters attached to a queueing discipline.
 func filtersAt(dev string, handle uint32) (int, error) {
 	messages, err := dumpFilters(dev, handle)
 	return len(messages), err
 }
 
-// trafficFilters reads the filters that act on packets: those of a device's queues, and those of clsact for
-// incoming and outgoing packets.
+// trafficFilters returns the filters of a device's queueing disciplines, and those of ingress and clsact.
 func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error) {
 	var parents []uint32
 	for _, q := range qdiscs {
 		switch {
-		case q.Parent == qdisc.HandleIngress: // of ingress and clsact, which have their own parents
+		case q.Parent == qdisc.HandleIngress: // the filters of ingress and clsact have their own parents
 			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
 		case q.Handle != 0:
 			parents = append(parents, q.Handle)
@@ -312,14 +311,14 @@ func dumpFilters(dev string, parent uint32) ([][]byte, error) {
 		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
 		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
 	})
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // no class accepts filters there
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // it does not support filters
 		err = nil
 	}
 
 	return messages, err
 }
 
-// dumpQdiscs asks for queueing disciplines or classes.
+// dumpQdiscs returns queueing disciplines or classes, depending on the message types.
 func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	l, err := find(dev)
 	if err != nil {
@@ -343,7 +342,7 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 			return nil, ErrNetlink
 		}
 
-		if q.Index == index { // not every kernel filters by device
+		if q.Index == index { // some kernels return those of all devices
 			list = append(list, q)
 		}
 	}
@@ -351,11 +350,11 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	return list, nil
 }
 
-// A shaper is an htb with one class, whose queue is fq_codel.
+// A shaper is an htb with one class whose queue is fq_codel.
 const leafHandle = 10 << 16
 
-// Shaper reads the rate in bits per second and the burst in bytes of the shaper in a device's root queue, if
-// SetShaper made it; 0 if another queue is there.
+// Shaper returns the rate in bit/s and the burst in bytes of a device's shaper made by SetShaper, or 0 if the
+// root queue is another one.
 func Shaper(dev string) (rate, burst uint64, err error) {
 	defer explained(&err, "read shaper of %s", dev)
 	list, err := Qdiscs(dev)
@@ -391,8 +390,8 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 	return v["rate"], v["burst"], err
 }
 
-// SetShaper replaces a device's root queue by a shaper; packets waiting there are lost. The rate is in bits
-// per second, the burst in bytes. An error leaves the device with its default.
+// SetShaper replaces a device's root queue with a shaper, given the rate in bit/s and the burst in bytes.
+// Packets in the old queue are lost. After an error, the device has its default queue.
 func SetShaper(dev string, rate, burst uint64) error {
 	want := qdisc.Queue{Kind: "htb", Values: map[string]uint64{"rate": rate, "burst": burst}}
 	if err := SetRootQueue(dev, want); err != nil {
@@ -407,7 +406,7 @@ func SetShaper(dev string, rate, burst uint64) error {
 	return explain(err, "set shaper of %s", dev)
 }
 
-// ClearShaper replaces a shaper by the device's default queue.
+// ClearShaper replaces a shaper with the device's default queue. It does nothing without a shaper.
 func ClearShaper(dev string) error {
 	rate, _, err := Shaper(dev)
 	if err == nil && rate > 0 {
@@ -416,8 +415,7 @@ func ClearShaper(dev string) error {
 	return explain(err, "delete shaper of %s", dev)
 }
 
-// Policer reads the rate in bits per second above which a device drops incoming packets; 0 without our
-// policer.
+// Policer returns the rate in bit/s above which a device drops incoming packets, or 0 without a policer.
 func Policer(dev string) (rate uint64, err error) {
 	defer explained(&err, "read policer of %s", dev)
 	l, err := find(dev)
@@ -447,8 +445,9 @@ func Policer(dev string) (rate uint64, err error) {
 	return 0, nil
 }
 
-// SetPolicer drops incoming packets of a device above the rate, in bits per second, once a burst of bytes is
-// used up. Rate 0 removes the policer. A device with filters of another owner is left alone.
+// SetPolicer makes a device drop incoming packets above a rate in bit/s, allowing a burst in bytes. Rate 0
+// removes the policer. If the device has an ingress queueing discipline of another owner, SetPolicer returns
+// an error.
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := Policer(dev)
 	if err == nil && now > 0 {
@@ -476,7 +475,7 @@ func addPolicer(dev string, rate, burst uint64) error {
 
 	p := netlink.NewPoliceAction()
 	p.Rate, p.Burst = narrow(rate/8), narrow(burst)
-	p.Mtu = 64 << 10 // of merged segments (GRO)
+	p.Mtu = 64 << 10 // for packets merged by GRO
 	p.ExceedAction = netlink.TC_POLICE_SHOT
 	err = netlink.FilterAdd(&netlink.MatchAll{
 		Actions: []netlink.Action{p},

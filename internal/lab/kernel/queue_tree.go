@@ -11,31 +11,30 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Discipline is a queueing discipline or class as found, with the rates that it enforces, in bits per second;
-// 0 = none.
+// Discipline is a queueing discipline or class in a dump. Rates are in bit/s; 0 = none.
 type Discipline struct {
 	Class                           bool
 	Kind                            string
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Queue                           qdisc.Queue // to set it again; without a kind if that is impossible
-	Why                             string      // parameters that could not be restored
+	Queue                           qdisc.Queue // for restoring it; without Kind if impossible
+	Why                             string      // why it could not be restored
 }
 
-// TrafficFilter is a filter with its effect on the packets that it matches.
+// TrafficFilter is a filter and what it does with packets that match.
 type TrafficFilter struct {
 	Parent       uint32
 	Kind, Action string
-	To           string // device, or class
-	Rate         uint64 // bits per second, for a policer
+	To           string // target device or class
+	Rate         uint64 // rate of a policer in bit/s
 }
 
-// InPlace reports whether a queue of this kind can be changed in place: unnamed parameters stay, as do the
-// handle, what lies below it, and the waiting packets.
+// InPlace reports whether a queue of this kind can be changed in place: unnamed parameters, the handle, child
+// queues and queued packets stay.
 func InPlace(kind string) bool { return slices.Contains([]string{"tbf", "cake", "fq"}, kind) }
 
-// Describe decodes a queueing discipline or class of a dump.
+// Describe decodes a queueing discipline or class from a dump.
 func Describe(q Qdisc, class bool) Discipline {
 	d := Discipline{Class: class, Kind: string(q.Kind), Handle: q.Handle, Parent: q.Parent}
 	if class {
@@ -59,7 +58,7 @@ func Describe(q Qdisc, class bool) Discipline {
 		switch rate := found[fqMaxRate]; {
 		case d.Kind == "fq" && len(rate) >= 4 && word(rate, 0) != unlimited:
 			d.FlowRate = 8 * word(rate, 0)
-		case d.Kind == "tbf": // even with a peak rate, which has no level
+		case d.Kind == "tbf": // even with a peak rate, which decodeQueue does not support
 			d.Rate = rateIn(found[1], found[4], 0)
 		}
 	}
@@ -69,7 +68,7 @@ func Describe(q Qdisc, class bool) Discipline {
 
 const unlimited = 0xffffffff
 
-// describeClass decodes the rates of a class of htb or hfsc.
+// describeClass decodes the rates of an htb or hfsc class.
 func (d *Discipline) describeClass(options []byte) {
 	found, err := attributes(options)
 	if err != nil {
@@ -83,7 +82,7 @@ func (d *Discipline) describeClass(options []byte) {
 		if len(found[1]) >= 28 {
 			d.Burst = ticksToBytes(uint32(word(found[1], 6)), d.Rate/8)
 		}
-	case "hfsc": // 1 RSC, 2 FSC, 3 USC, each struct tc_service_curve: m1, d, m2 in bytes per second
+	case "hfsc": // 1 RSC, 2 FSC, 3 USC, each a struct tc_service_curve: m1, d, m2 in bytes per second
 		curve := func(at uint16) uint64 {
 			c := found[at]
 			if len(c) >= 12 {
@@ -92,14 +91,14 @@ func (d *Discipline) describeClass(options []byte) {
 			return 0
 		}
 		d.Rate, d.Ceil = max(curve(1), curve(2)), curve(3)
-	case "drr", "ets", "qfq": // enforce no rate
+	case "drr", "ets", "qfq": // these enforce no rate
 	default:
 		d.Why = fmt.Sprintf("classes of queue kind %s are not read", d.Kind)
 	}
 }
 
-// rateIn returns the rate, in bits per second, of the struct tc_ratespec after that number of words, or of
-// the wide attribute that overrides it.
+// rateIn returns the rate, in bit/s, of the struct tc_ratespec that starts at the given word of params, or of
+// the 64-bit attribute, which overrides it.
 func rateIn(params, wide []byte, words int) uint64 {
 	switch {
 	case len(wide) >= 8:
@@ -110,11 +109,11 @@ func rateIn(params, wide []byte, words int) uint64 {
 	return 0
 }
 
-// Attributes of linux/pkt_sched.h without a parameter of ours.
+// Attributes of linux/pkt_sched.h for which package qdisc has no parameter.
 const fqMaxRate = 7
 
-// ordinary lists the values of such attributes in a queue whose owner has not set them; an attribute without
-// values appears only if the owner has set it.
+// ordinary lists the default values of attributes that package qdisc does not support, by kind and attribute.
+// Attributes with nil appear only if the owner has set them.
 func ordinary() map[string]map[uint16][]uint64 {
 	return map[string]map[uint16][]uint64{
 		"fq": {fqMaxRate: {unlimited}, 8: {10}, 9: {40_000}, 10: {1023}, 13: {10_000}, 14: {10_000_000},
@@ -126,7 +125,7 @@ func ordinary() map[string]map[uint16][]uint64 {
 	}
 }
 
-// unrestorable returns an error for options of a queue that our parameters cannot restore.
+// unrestorable returns an error if q has options that package qdisc cannot restore.
 func unrestorable(q Qdisc) error {
 	kind := string(q.Kind)
 	if q.Stab {
@@ -170,9 +169,9 @@ func unrestorable(q Qdisc) error {
 	return nil
 }
 
-// Standing returns the queue that want would replace, such that setting it again restores the device: the
-// root, or that of want's class. all are the device's queues and classes, and filtered reports whether one of
-// them has filters. The error lists what could not be restored, unless setting want leaves it unchanged.
+// Standing returns the queue that want would replace, the root or that of want's class, for restoring it. all
+// are the device's queues and classes. filtered reports whether a queue has filters. The error names what
+// could not be restored, unless setting want would not change it.
 func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Queue) (qdisc.Queue, error) {
 	parent := cmp.Or(want.Parent, uint32(qdisc.HandleRoot))
 	i := slices.IndexFunc(all, func(d Discipline) bool { return !d.Class && d.Parent == parent })
@@ -180,7 +179,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 		return d.Class && d.Handle == parent && slices.Contains([]string{"htb", "hfsc"}, d.Kind)
 	})
 	switch {
-	case i < 0 && want.Parent == 0: // a device that is down may show none: it will get the default
+	case i < 0 && want.Parent == 0: // a device that is down may have none; it will get the default
 		return qdisc.Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
 	case i < 0 && withLeaf:
 		return qdisc.Queue{Kind: qdisc.DefaultLeaf, Parent: parent}, nil
@@ -198,7 +197,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 
 	for _, o := range all {
 		below := d.Handle != 0 && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16
-		// The limit of a tbf is that of the FIFO below it, which has its own only if the owner put it there.
+		// The limit of a tbf is that of its child FIFO, which has a handle only if the owner replaced it.
 		if below && !o.Class && (!inPlace || strings.HasSuffix(o.Kind, "fifo")) {
 			why = "the " + o.Kind + " below it"
 		}
@@ -219,7 +218,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 	return q, nil
 }
 
-// ownHTB reports whether a queue is the single-class htb that SetRootQueue makes.
+// ownHTB reports whether a queue is the htb with a single class that SetRootQueue creates.
 func ownHTB(q Qdisc, classes []Qdisc) bool {
 	if string(q.Kind) != "htb" || q.Handle != rootHandle || len(classes) != 1 {
 		return false
@@ -231,18 +230,18 @@ func ownHTB(q Qdisc, classes []Qdisc) bool {
 		word(found[2], 1) == 10 && word(found[2], 2) == htbDefault
 }
 
-const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
+const rootHandle = 1 << 16 // 1:, for kinds with classes, which refer to it
 
-// attributesOf returns the attributes of linux/pkt_cls.h in which a kind of filter keeps its actions, its
-// class, and the policer of old-style filters (0 = none).
+// attributesOf returns the attribute numbers in linux/pkt_cls.h for a filter kind's actions, class, and
+// old-style policer (0 = none).
 func attributesOf(kind string) (actions, class, policer uint16, ok bool) {
 	at, ok := map[string][3]uint16{"u32": {7, 1, 6}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1, 2},
 		"basic": {3, 1, 4}, "bpf": {1, 3, 2}}[kind]
 	return at[0], at[1], at[2], ok
 }
 
-// readFilter parses the body of an RTM_NEWTFILTER, and the index of the device to which it sends packets. ok
-// is false for a mere part of another filter, such as a hash table of u32.
+// readFilter parses the body of an RTM_NEWTFILTER message. index is the device that the filter sends packets
+// to, 0 if none. ok is false for messages that only describe a part of a filter, such as a hash table of u32.
 func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 	const kindAt, optionsAt = 1, 2
 	if len(b) < TrafficHeader {
@@ -285,12 +284,13 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 
 const policerParams = 1 // TCA_POLICE_TBF
 
-// police decodes a struct tc_police: index, action, limit, burst, mtu, then a struct tc_ratespec.
+// police decodes a policer's options. The struct tc_police starts with index, action, limit, burst and mtu,
+// followed by a struct tc_ratespec.
 func (f *TrafficFilter) police(options map[uint16][]byte) {
 	f.Action, f.Rate = "police", rateIn(options[policerParams], options[8], 5)
 }
 
-// readAction parses one action of a filter, and the index of the device to which it sends packets.
+// readAction parses an action of a filter. index is the device that the action sends packets to, 0 if none.
 func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	const kindAt, optionsAt, paramsAt = 1, 2, 2
 	const redirect, drop = 1, 2 // TCA_EGRESS_REDIR, TC_ACT_SHOT
@@ -305,7 +305,7 @@ func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	}
 
 	switch kind, params := string(bytes.TrimRight(found[kindAt], "\x00")), options[paramsAt]; {
-	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five common words, action, target
+	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five common words, action, device index
 		f.Action = "mirror"
 		what := word(params, 5)
 		if what == redirect || what == 3 {

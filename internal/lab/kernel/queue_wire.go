@@ -8,10 +8,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// tick is the unit of buffer sizes encoded as time: 64 ns, PSCHED_SHIFT of net/pkt_sched.h.
+// tick is the unit of times that encode buffer sizes, in ns (PSCHED_SHIFT in net/pkt_sched.h).
 const tick = 64
 
-// ethernet is TC_LINKLAYER_ETHERNET, with which the kernel needs no rate table.
+// ethernet is TC_LINKLAYER_ETHERNET, for which the kernel needs no rate table.
 const ethernet = 1
 
 func appendAttribute(b []byte, kind uint16, value []byte) []byte {
@@ -54,7 +54,7 @@ func rateSpec(b []byte, bytesPerSecond uint64) []byte {
 	return words(append(b, 0, ethernet, 0, 0, 0, 0, 0, 0), narrow(bytesPerSecond))
 }
 
-// ticks returns how long a number of bytes takes at a rate.
+// ticks returns the transmission time of a number of bytes, in ticks.
 func ticks(bytes, bytesPerSecond uint64) uint32 {
 	if bytesPerSecond == 0 {
 		return 0
@@ -66,8 +66,8 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 	return uint64(math.Ceil(float64(t) * tick * float64(bytesPerSecond) / 1e9))
 }
 
-// encodeTBF encodes struct tc_tbf_qopt, without a peak rate, and the attributes beside it: 1 PARMS, 4 RATE64,
-// 6 BURST in bytes, which avoids the detour through ticks.
+// encodeTBF encodes struct tc_tbf_qopt without a peak rate, and the attributes 1 PARMS, 4 RATE64 and 6 BURST.
+// BURST is in bytes, which avoids rounding to ticks.
 func encodeTBF(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	p := words(rateSpec(nil, rate), 0, 0, 0, narrow(v["limit"]), ticks(v["burst"], rate), 0)
@@ -98,8 +98,8 @@ func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	return map[string]uint64{"rate": rate * 8, "burst": burst, "limit": word(p, 6)}, nil
 }
 
-// rated returns a structure of at least that size that begins with a rate, and the rate in bytes per second,
-// which a wide attribute may override.
+// rated returns attribute 1, a struct of at least the given size that starts with a rate, and the rate in
+// bytes per second. The 64-bit attribute wide overrides the rate.
 func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) {
 	found, err := attributes(b)
 	if err != nil {
@@ -118,22 +118,21 @@ func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) 
 	return p, word(p, 2), nil
 }
 
-// htbDefault is the one class of our htb.
+// htbDefault is the minor number of our htb's only class.
 const htbDefault = 1
 
-// encodeHTB encodes struct tc_htb_glob in attribute 2: version 3, quantum = rate / 10, and the class for
-// packets that no filter claims.
+// encodeHTB encodes struct tc_htb_glob in attribute 2: version 3, rate2quantum 10, and the default class.
 func encodeHTB([]qdisc.Parameter, map[string]uint64) []byte {
 	return appendAttribute(nil, 2, words(nil, 3, 10, htbDefault, 0, 0))
 }
 
-// encodeHTBClass encodes struct tc_htb_opt in attribute 1, and 6 RATE64 and 7 CEIL64. The ceiling equals the
-// rate: there is no class to borrow from.
+// encodeHTBClass encodes struct tc_htb_opt in attribute 1, and attributes 6 RATE64 and 7 CEIL64. The ceiling
+// equals the rate, because there is no class to borrow from.
 func encodeHTBClass(v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	buffer := ticks(v["burst"], rate)
-	// The quantum matters only between classes. It is set so that the kernel does not warn that it is too
-	// large for the rate.
+	// The quantum only matters between classes. This value avoids the kernel's warning that it is too large
+	// for the rate.
 	b := appendAttribute(nil, 1, words(rateSpec(rateSpec(nil, rate), rate), buffer, buffer, 60_000, 0, 0))
 	if rate > math.MaxUint32 {
 		b = appendWide(appendWide(b, 6, rate), 7, rate)
@@ -150,13 +149,13 @@ func decodeHTBClass(b []byte) (map[string]uint64, error) {
 	return map[string]uint64{"rate": rate * 8, "burst": ticksToBytes(uint32(word(p, 6)), rate)}, nil
 }
 
-// encodeSFQ encodes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows; zero
-// leaves one to the kernel.
+// encodeSFQ encodes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows. Zero
+// means the kernel's default.
 func encodeSFQ(all []qdisc.Parameter, v map[string]uint64) []byte {
 	return words(encodeWords(all, v), 0, 0)
 }
 
-// probability converts a share of one million to the kernel's form.
+// probability converts parts per million to the kernel's 32-bit fraction.
 func probability(perMillion uint64) uint32 {
 	return uint32(math.Round(min(float64(perMillion)/1e6, 1) * math.MaxUint32))
 }
@@ -166,8 +165,9 @@ func perMillion(probability uint64) uint64 {
 }
 
 // encodeNetem encodes struct tc_netem_qopt (latency, limit, loss, gap, duplicate, jitter), followed by
-// attributes: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), 10 LATENCY64 and 11
-// JITTER64 in ns, which override the ticks of the struct. With a gap of 1 every packet may overtake.
+// attributes: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), and 10 LATENCY64 and 11
+// JITTER64 in ns, which override the struct's values in ticks. With a gap of 1, every packet may be
+// reordered.
 func encodeNetem(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	gap := uint32(min(v["reorder"], 1))
 	b := words(nil, narrow(v["delay"]*1000/tick), narrow(v["limit"]), probability(v["loss"]), gap,

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vcpu is the thread of a guest's vCPU on this machine.
+// vcpu is a thread of QEMU that runs a guest's vCPU.
 type vcpu struct {
 	guest    string
 	number   int
 	pid, tid int
 }
 
-// vcpus finds the vCPUs of the lab's guests whose files are in dir.
+// vcpus returns the vCPUs of the lab's guests, given the directory of the lab's files.
 func vcpus(dir string) ([]vcpu, error) {
 	guests, err := Guests(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
-// GuestCPUTime reads the CPU time used so far by the busiest vCPU of a lab's guests.
+// GuestCPUTime returns the CPU time used so far by the busiest vCPU of a lab's guests.
 func GuestCPUTime(dir string) (time.Duration, error) {
 	list, err := vcpus(dir)
 	var most time.Duration
@@ -62,8 +62,8 @@ func GuestCPUTime(dir string) (time.Duration, error) {
 	return most, explain(err, "read CPU time of the guests")
 }
 
-// Guests finds the processes of QEMU that have a file below dir open, such as the console of a guest in the
-// lab with this directory, and the name of each one's guest. Their command lines contain no file of the lab.
+// Guests returns the QEMU processes of a lab with the names of their guests. It recognises them by an open
+// file below dir, such as the guest's console, because their command lines need not contain such a file.
 func Guests(dir string) (map[int]string, error) {
 	names, err := filepath.Glob("/proc/[1-9]*/comm")
 	if err != nil {
@@ -101,7 +101,8 @@ func Guests(dir string) (map[int]string, error) {
 	return out, nil
 }
 
-// someVCPUs finds the vCPUs of a lab, and the cgroups that can limit them.
+// someVCPUs returns a lab's vCPUs and the cgroup hierarchy that can limit them. It returns ErrUnsupported if
+// there are none.
 func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 	if h, err = openHierarchy(dir); err == nil {
 		list, err = vcpus(dir)
@@ -113,10 +114,10 @@ func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 	return h, list, err
 }
 
-// hierarchy finds the machine's cgroups that limit vCPUs.
+// hierarchy is the mounted cgroup hierarchy that limits CPU time.
 type hierarchy struct {
 	cgroupMount
-	lab string // prefix of our cgroups of a lab
+	lab string // name prefix of our cgroups for a lab
 }
 
 func openHierarchy(dir string) (hierarchy, error) {
@@ -129,7 +130,7 @@ func openHierarchy(dir string) (hierarchy, error) {
 	return hierarchy{m, "chokepoint-" + filepath.Base(dir) + "."}, err
 }
 
-// of returns the directory of a task's cgroup; /proc/PID/task/TID is a task.
+// of returns the directory of the cgroup of thread tid in process pid.
 func (h hierarchy) of(pid, tid int) (string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/cgroup", pid, tid))
 	if err != nil {
@@ -149,14 +150,14 @@ func (h hierarchy) of(pid, tid int) (string, error) {
 	return h.at(path)
 }
 
-// ours reports whether SetCPUQuota made a cgroup's directory for this lab: one for each guest with one for
-// each vCPU below it.
+// ours reports whether SetCPUQuota created the cgroup in dir for this lab. It creates a cgroup for each
+// guest, with one below it for each vCPU.
 func (h hierarchy) ours(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), h.lab)
 }
 
-// CPUQuota reads the quota of the vCPUs of a lab's guests; 0 if there are none, or nothing that can limit
-// them. dir is the directory of the lab's files.
+// CPUQuota returns the quota of the vCPUs of a lab's guests, given the directory of the lab's files. It
+// returns 0 if there are no guests, or no cgroup can limit them.
 func CPUQuota(dir string) (_ Quota, err error) {
 	defer func() {
 		if errors.Is(err, ErrUnsupported) {
@@ -213,14 +214,14 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 			return 0, err
 		}
 
-		times[i] = uint64(max(n, 0)) // -1 means no limit
+		times[i] = uint64(max(n, 0)) // -1 = no limit
 	}
 
 	return quotaOf(times[0], times[1]), nil
 }
 
-// ThrottleFile returns the file that counts how long a thread's quota held it back, "throttled_time" in
-// nanoseconds or "throttled_usec"; "" if there is none.
+// ThrottleFile returns the cpu.stat file of a thread's cgroup, or "" if there is none. It counts the time for
+// which the quota throttled the thread, as "throttled_time" in ns or "throttled_usec" in µs.
 func ThrottleFile(pid, tid int) string {
 	h, err := openHierarchy("")
 	if err != nil {
@@ -235,8 +236,8 @@ func ThrottleFile(pid, tid int) string {
 	return filepath.Join(dir, "cpu.stat")
 }
 
-// SetCPUQuota puts each vCPU of a lab's guests into a cgroup of its own with a quota; 0 moves them back to
-// where QEMU was started, and removes the cgroups, including those of guests that have ended.
+// SetCPUQuota moves each vCPU of a lab's guests to a cgroup of its own with a quota. Quota 0 moves them back
+// to the cgroup that QEMU was started in and removes our cgroups, including those of guests that have ended.
 func SetCPUQuota(dir string, q Quota) error {
 	h, err := openHierarchy(dir)
 	if errors.Is(err, ErrUnsupported) && q == 0 {
@@ -256,7 +257,7 @@ func SetCPUQuota(dir string, q Quota) error {
 	return explain(err, "set CPU quota of the guests")
 }
 
-// ProbeCPUQuota makes a cgroup for a quota and removes it again.
+// ProbeCPUQuota creates a cgroup with a quota and removes it again, to test whether that is possible.
 func ProbeCPUQuota(dir string) error {
 	h, list, err := someVCPUs(dir)
 	if err != nil {
@@ -293,9 +294,10 @@ func ProbeCPUQuota(dir string) error {
 	return explain(err, "limit vCPUs")
 }
 
-// above returns the cgroup below which those of a guest are made. In version 1 that is where QEMU was
-// started. In version 2 a cgroup with processes cannot delegate controllers, so it is the nearest ancestor
-// that delegates, or the root, which always can; began reports that the root has just begun to delegate.
+// above returns the cgroup in which a guest's cgroup is created. In version 1, it is the one that QEMU was
+// started in. In version 2, a cgroup with processes cannot delegate controllers, so it is the nearest
+// ancestor that delegates cpu, or else the root, which can always delegate. began reports whether above
+// enabled the controller in the root.
 func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {
@@ -326,11 +328,11 @@ func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	return dir, true, nil
 }
 
-// begun is the suffix of the first cgroup to be limited below its parent, so that the parent's controller is
-// restored with it.
+// begun is the name suffix of a guest's cgroup if SetCPUQuota enabled the parent's controller, so that
+// removing the cgroup disables it again.
 const begun = ".first"
 
-// stop disables the controller below a cgroup. The kernel refuses while somebody else uses it there.
+// stop disables the controller below a cgroup. The kernel refuses this while others use it.
 func (h hierarchy) stop(dir string) { put(dir, "cgroup.subtree_control", "-cpu") }
 
 func put(dir, file, text string) error {
@@ -343,7 +345,7 @@ func (h hierarchy) limit(dir string, q Quota) error {
 		return err
 	}
 
-	groups := map[int]string{} // chosen for each QEMU before it is moved
+	groups := map[int]string{} // by PID of QEMU, determined before the process is moved
 	for _, p := range list {
 		if groups[p.pid] != "" {
 			continue
@@ -369,8 +371,8 @@ func (h hierarchy) limit(dir string, q Quota) error {
 	return nil
 }
 
-// limitOne moves a vCPU to a cgroup of its own. In version 1 a thread can be moved like a process; in version
-// 2 QEMU moves to the guest's cgroup, too, whose children are threaded.
+// limitOne moves a vCPU to a cgroup of its own. In version 1, threads can be moved like processes. In version
+// 2, the whole QEMU process moves to the guest's cgroup, whose children are threaded.
 func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
 	if err := os.MkdirAll(own, 0o755); err != nil {
@@ -406,7 +408,7 @@ func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	return nil
 }
 
-// release moves the guests in our cgroups back, and removes the cgroups.
+// release moves guests out of our cgroups and removes the cgroups.
 func (h hierarchy) release(dir string) error {
 	list, err := vcpus(dir)
 	if err != nil {
@@ -416,7 +418,7 @@ func (h hierarchy) release(dir string) error {
 	for _, p := range list {
 		now, err := h.of(p.pid, p.tid)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // has ended
+			continue // has exited
 		}
 
 		if err != nil {
@@ -435,7 +437,7 @@ func (h hierarchy) release(dir string) error {
 	var left error
 	err = filepath.WalkDir(h.point, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil // vanished meanwhile
+			return nil // disappeared meanwhile
 		}
 
 		if strings.HasPrefix(d.Name(), h.lab) {
@@ -450,8 +452,8 @@ func (h hierarchy) release(dir string) error {
 	return errors.Join(err, left)
 }
 
-// putBack moves a vCPU, in version 2 with all of its QEMU, back to where that was started: where QEMU's
-// parent still is.
+// putBack moves a vCPU (in version 2, the whole QEMU process) back to the cgroup that QEMU was started in. In
+// version 2, that is the cgroup of QEMU's parent.
 func (h hierarchy) putBack(p vcpu, now string) error {
 	if !h.unified {
 		return put(filepath.Dir(filepath.Dir(now)), "tasks", strconv.Itoa(p.tid))
@@ -477,10 +479,10 @@ func (h hierarchy) putBack(p vcpu, now string) error {
 	return put(was, "cgroup.procs", strconv.Itoa(p.pid))
 }
 
-// groupTime bounds how long a killed thread takes to leave.
+// groupTime is the time for a killed thread to leave its cgroup.
 const groupTime = 3 * time.Second
 
-// removeGroup removes a cgroup and those below it, once they are empty.
+// removeGroup removes a cgroup and its children once they are empty.
 func removeGroup(dir string) error {
 	below, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -511,8 +513,8 @@ func removeGroup(dir string) error {
 	}
 }
 
-// Bounds on the kernel's bandwidth control (sched(7)): a quota of less than a millisecond is refused. A
-// period of ten milliseconds keeps a guest's pauses short when its quota is used up.
+// Limits of the kernel's CPU bandwidth control (sched(7)). It refuses quotas below 1 ms. A period of 10 ms
+// keeps the pauses short when a guest has used up its quota.
 const (
 	minQuota    = 1_000  // µs
 	quotaPeriod = 10_000 // µs
@@ -527,7 +529,7 @@ func (q Quota) times() (quota, period uint64) {
 	return minQuota, uint64(math.Round(minQuota * 1e4 / float64(q)))
 }
 
-// quotaOf returns the quota for such times.
+// quotaOf returns the Quota for a quota and period in µs.
 func quotaOf(quota, period uint64) Quota {
 	if period == 0 {
 		return 0
@@ -535,7 +537,7 @@ func quotaOf(quota, period uint64) Quota {
 	return Quota(math.Round(float64(quota) * 1e4 / float64(period)))
 }
 
-// parseMax parses cpu.max: a quota or "max", and the period.
+// parseMax parses cpu.max: a quota or "max", then the period, both in µs.
 func parseMax(text string) (Quota, error) {
 	f := strings.Fields(text)
 	if len(f) == 2 && f[0] == "max" {
@@ -555,8 +557,8 @@ func parseMax(text string) (Quota, error) {
 	return quotaOf(quota, period), nil
 }
 
-// vcpuOf returns the number of the vCPU whose thread has this name. QEMU calls them "CPU 0/TCG" and "CPU
-// 0/KVM", or "ALL CPUs/TCG" if one thread runs all.
+// vcpuOf returns the vCPU's number, given the name of a QEMU thread: "CPU 0/TCG" or "CPU 0/KVM", or "ALL
+// CPUs/TCG" if one thread runs all vCPUs.
 func vcpuOf(comm string) (int, bool) {
 	if strings.HasPrefix(comm, "ALL CPUs/") {
 		return 0, true
@@ -568,7 +570,7 @@ func vcpuOf(comm string) (int, bool) {
 	return int(n), ok && named && err == nil
 }
 
-// guestOf returns the guest of a QEMU with this command line (words that end in NUL).
+// guestOf returns the guest's name, given a QEMU command line whose words end in NUL.
 func guestOf(line string) (guest string, ok bool) {
 	words := strings.Split(line, "\x00")
 	i := slices.Index(words, "-name")
@@ -579,8 +581,8 @@ func guestOf(line string) (guest string, ok bool) {
 	return guest, guest != "" && !strings.ContainsAny(guest, "/ ") && guest[0] != '.'
 }
 
-// cgroupPath finds, in the text of /proc/PID/cgroup, the process's place in the hierarchy of a controller; ""
-// is the unified one.
+// cgroupPath returns the cgroup in the text of /proc/PID/cgroup for a controller's hierarchy; "" means the
+// unified hierarchy.
 func cgroupPath(text, controller string) (string, error) {
 	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -592,14 +594,14 @@ func cgroupPath(text, controller string) (string, error) {
 	return "", lacks("the process is in no cgroup of %q", controller)
 }
 
-// cgroupMount describes a mounted hierarchy: root is the cgroup that point shows.
+// cgroupMount describes a mounted hierarchy. root is the cgroup that is visible at the mount point.
 type cgroupMount struct {
 	unified     bool
 	root, point string
 }
 
-// cpuMount finds, in the text of /proc/self/mountinfo, the hierarchy with the controller cpu: one of version
-// 1, or else the unified one.
+// cpuMount finds the hierarchy that limits CPU time in the text of /proc/self/mountinfo: the cpu controller
+// of version 1, or else the unified hierarchy.
 func cpuMount(mountinfo string) (cgroupMount, error) {
 	var found cgroupMount
 	for line := range strings.Lines(mountinfo) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddAddress gives a device an address; an IPv6 address is usable at once, without duplicate address
-// detection. It is not an error if the device already has it.
+// AddAddress adds an address to a device. An IPv6 address is usable at once, without duplicate address
+// detection. It is not an error if the device already has the address.
 func AddAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "add address "+p.String()+" to", func(l netlink.Link) error {
 		a := &netlink.Addr{IPNet: ipNet(p)}
@@ -22,14 +22,14 @@ func AddAddress(dev string, p netip.Prefix) error {
 	})
 }
 
-// DelAddress removes an address from a device. It is not an error if it is already gone.
+// DelAddress removes an address from a device. It is not an error if the device does not have it.
 func DelAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "delete address "+p.String()+" of", func(l netlink.Link) error {
 		return ignore(netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(p)}), unix.EADDRNOTAVAIL)
 	})
 }
 
-// Addresses lists a device's addresses except link-local ones.
+// Addresses returns a device's addresses, except link-local ones.
 func Addresses(dev string) ([]netip.Prefix, error) {
 	l, err := find(dev)
 	var list []netlink.Addr
@@ -48,8 +48,8 @@ func Addresses(dev string) ([]netip.Prefix, error) {
 	return out, explain(err, "list addresses of %s", dev)
 }
 
-// AddRoute adds a route to dst through via, a neighbour on dev. An invalid via means that dst is on the link
-// itself; with an empty dev the kernel chooses the device on which via is. It replaces an existing route.
+// AddRoute adds or replaces a route to dst via a gateway on dev. If via is invalid, dst is on the link. If
+// dev is "", the kernel chooses the device by the gateway.
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -58,8 +58,8 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "add route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
-// AddRouteFrom adds a route to dst, directly on the link of dev, for packets of at most mtu bytes; by default
-// this node sends them from src. DelRoute deletes it.
+// AddRouteFrom adds or replaces a route to dst on the link of dev, with the MTU in bytes and, if valid, the
+// preferred source address. DelRoute deletes it.
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	r, err := route(dst, netip.Addr{}, dev)
 	if err == nil {
@@ -73,7 +73,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return explain(err, "add route to %s from %s dev %s", dst, orLink(src), dev)
 }
 
-// DelRoute deletes what AddRoute added. It is not an error if the route or its device is gone.
+// DelRoute deletes a route added by AddRoute. It is not an error if the route or its device does not exist.
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -84,7 +84,7 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
-// routesOf lists the routes through a device.
+// routesOf returns the routes of a device.
 func routesOf(dev string, family int) ([]netlink.Route, error) {
 	l, err := find(dev)
 	if err != nil {
@@ -93,7 +93,7 @@ func routesOf(dev string, family int) ([]netlink.Route, error) {
 	return dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, family) })
 }
 
-// ForgetPathMTUs6 drops the learnt path MTUs of IPv6 (RFC 8201), as ip -6 route flush cache does.
+// ForgetPathMTUs6 drops learnt IPv6 path MTUs (RFC 8201), like "ip -6 route flush cache".
 func ForgetPathMTUs6() error {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET6}})
@@ -129,7 +129,7 @@ func WayTo(to netip.Addr) (Way, error) {
 	return w, nil
 }
 
-// routeTo returns the route that packets to an address take, and its device.
+// routeTo returns the route to an address and its device.
 func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 	reportDetails()
 	routes, err := netlink.RouteGet(to.AsSlice())
@@ -145,8 +145,8 @@ func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 	return routes[0], l, explain(err, "look up route to %s", to)
 }
 
-// NextHop looks up the first neighbour on the path to an address. Its layer-2 address is known only while the
-// kernel remembers it, after packets were exchanged.
+// NextHop looks up the first neighbour on the path to an address. Its hardware address is known only if the
+// kernel has resolved it recently.
 func NextHop(to netip.Addr) (Hop, error) {
 	r, l, err := routeTo(to)
 	if err != nil {
@@ -214,7 +214,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// prefixOf converts back; anything that is not a network becomes an invalid prefix.
+// prefixOf converts a net.IPNet. The result is invalid if n is not a network.
 func prefixOf(n *net.IPNet) netip.Prefix {
 	ip, _ := netip.AddrFromSlice(n.IP)
 	bits, _ := n.Mask.Size()

@@ -8,9 +8,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Shared describes what else uses a device's link, "" if nothing does: a bridge or bond to which it belongs,
-// the ports of a bridge, or the default route, if that leaves by the device or one stacked on it. A service
-// on a shared link reaches others.
+// Shared describes who else uses a device's link, or returns "": the bridge or bond that the device belongs
+// to, the ports of a bridge, or the default route, if it uses the device or one stacked on it. A service on a
+// shared link would reach others.
 func Shared(dev string) (by string, err error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -26,11 +26,11 @@ func Shared(dev string) (by string, err error) {
 		return "", err
 	}
 
-	pppoe, _ := os.ReadFile("/proc/net/pppoe") // absent if there is no session
+	pppoe, _ := os.ReadFile("/proc/net/pppoe") // does not exist without sessions
 	return sharedBy(links, leads, string(pppoe), dev), nil
 }
 
-// overOneLink lists the kinds of device whose frames leave unchanged by the one below.
+// overOneLink lists the kinds of stacked devices that send frames unchanged by the device below.
 var overOneLink = [...]string{"macvlan", "macvtap", "ipvlan", "ipvtap"}
 
 func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
@@ -79,7 +79,7 @@ func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
 	return ""
 }
 
-// portsOf lists the names of a device's ports.
+// portsOf returns the names of the ports of a bridge or bond.
 func portsOf(links []netlink.Link, master int) (names []string) {
 	for _, l := range links {
 		if l.Attrs().MasterIndex == master {
@@ -89,7 +89,7 @@ func portsOf(links []netlink.Link, master int) (names []string) {
 	return names
 }
 
-// leadsOver describes whether the default route leaves by a device, or one stacked on it.
+// leadsOver describes how the default route uses a device, or one stacked on it, or returns "".
 func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink.Link,
 	seen map[int]bool) string {
 	a := below.Attrs()
@@ -101,8 +101,8 @@ func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink
 	for _, l := range links {
 		up := l.Attrs()
 		session := l.Type() == "ppp" && slices.Contains(strings.Fields(pppoe), a.Name)
-		// The other end of a veth pair is also its parent; if it is in another namespace, the index is one of
-		// that namespace.
+		// The parent of a veth is its peer. If the peer is in another namespace, the index belongs to that
+		// namespace.
 		above := up.ParentIndex == a.Index && up.NetNsID < 0 && l.Type() != "veth"
 		if seen[up.Index] || !above && !session && up.Index != a.MasterIndex {
 			continue

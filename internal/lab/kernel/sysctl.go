@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ReadSysctl reads a kernel setting; white space between its values becomes single spaces.
+// ReadSysctl returns a kernel setting, with white space between its values replaced by single spaces.
 func ReadSysctl(name string) (string, error) {
 	path, err := SysctlPath(name)
 	if err != nil {
@@ -24,7 +24,7 @@ func ReadSysctl(name string) (string, error) {
 	return strings.Join(strings.Fields(string(b)), " "), nil
 }
 
-// WriteSysctl writes a kernel setting. It does not read it back.
+// WriteSysctl writes a kernel setting without reading it back.
 func WriteSysctl(name, value string) error {
 	return onSysctl(name, func(f *os.File) error {
 		_, err := f.WriteString(value)
@@ -32,8 +32,8 @@ func WriteSysctl(name, value string) error {
 	})
 }
 
-// SysctlWritable returns an error unless this process may write an existing kernel setting: some belong to
-// the whole machine and are read-only in a namespace.
+// SysctlWritable returns an error if this process cannot write a kernel setting. Settings of the whole
+// machine are read-only in a namespace.
 func SysctlWritable(name string) error { return onSysctl(name, func(*os.File) error { return nil }) }
 
 func onSysctl(name string, do func(*os.File) error) error {
@@ -60,10 +60,10 @@ func sysctlError(verb, name string, err error) error {
 	return fmt.Errorf("%s kernel setting %s: %w", verb, name, bare(err))
 }
 
-// Reassembly returns the share of the memory for fragments, 0…1, that a network namespace uses for incomplete
-// packets; that of IPv4 or IPv6, whichever is larger, and 0 if the kernel does not report it. Above 1 it
-// accepts no new packet until others are complete or have timed out (net/ipv4/inet_fragment.c,
-// inet_frag_create; after 30 s, for IPv6 60).
+// Reassembly returns the share of the memory for IP fragments that incomplete packets use, 0…1, for IPv4 or
+// IPv6, whichever is larger. It returns 0 if the kernel does not report it. Above 1, the kernel accepts no
+// new fragmented packet until others are complete or have timed out, after 30 s for IPv4 and 60 s for IPv6
+// (net/ipv4/inet_fragment.c, inet_frag_create).
 func Reassembly() (used float64) {
 	for file, limit := range map[string]string{"sockstat": "net.ipv4.ipfrag_high_thresh",
 		"sockstat6": "net.ipv6.ip6frag_high_thresh"} {

@@ -13,35 +13,36 @@ import (
 	"strings"
 )
 
-// Words represents kernel files that contain one word each: of a device or, if dev is "", of the machine.
+// Words represents files in /sys or /proc that contain one word each, for a device or, if dev is "", the
+// machine.
 type Words struct {
 	what  string
 	files func(dev string) ([]string, error)
 }
 
-// RPS holds, for each receive queue of a device, the mask of the CPUs to which receive packet steering
-// distributes its packets, as the kernel writes it: hexadecimal words of 32 bits with commas, "0" for off. It
-// needs the /sys of the namespace.
+// RPS contains, for each receive queue of a device, the mask of CPUs for receive packet steering, in the
+// kernel's format: 32-bit words in hexadecimal separated by commas, "0" = off. It requires the namespace's
+// own /sys.
 var RPS = Words{"packet steering", rpsFiles}
 
-// IRQAffinity holds, for each interrupt of a device in numerical order, the CPUs that may serve it, as the
-// kernel writes them: "0-1,3". For a device without interrupts, such as a veth, it returns ErrUnsupported.
+// IRQAffinity contains, for each interrupt of a device in numerical order, the list of CPUs that may serve
+// it, such as "0-1,3". It returns ErrUnsupported for devices without interrupts, such as a veth.
 var IRQAffinity = Words{"interrupt affinity", affinityFiles}
 
-// Governors holds the clock governor of each domain of CPUs that share a clock
-// (Documentation/admin-guide/pm/cpufreq.rst). If the kernel does not set the machine's clock, it returns
-// ErrUnsupported.
+// Governors contains the frequency governor of each frequency domain
+// (Documentation/admin-guide/pm/cpufreq.rst). It returns ErrUnsupported if the kernel does not control the
+// frequency.
 var Governors = Words{"clock governor", func(string) ([]string, error) {
 	return clockFiles(cpuDir, "scaling_governor")
 }}
 
-// Read reads the words.
+// Read returns the words of all files.
 func (w Words) Read(dev string) ([]string, error) {
 	words, err := readEach(w.files(dev))
 	return words, explain(err, "read %s of %s", w.what, cmp.Or(dev, "the machine"))
 }
 
-// Set writes the words; a single one goes to all files.
+// Set writes the words to the files. A single word is written to all files.
 func (w Words) Set(dev string, words []string) error {
 	files, err := w.files(dev)
 	return explain(writeEach(files, words, err), "set %s of %s", w.what, cmp.Or(dev, "the machine"))
@@ -76,7 +77,7 @@ func deviceDir(dev string) (string, error) {
 	return dir, nil
 }
 
-// readEach reads a word of each file, unless finding them was an error.
+// readEach returns the words in files, or err.
 func readEach(files []string, err error) ([]string, error) {
 	if err != nil {
 		return nil, bare(err)
@@ -95,7 +96,7 @@ func readEach(files []string, err error) ([]string, error) {
 	return words, nil
 }
 
-// writeEach writes a word into each file; a single one goes to all.
+// writeEach writes one word to each file, or a single one to all files, or returns err.
 func writeEach(files, words []string, err error) error {
 	if len(words) == 1 {
 		words = slices.Repeat(words, len(files))
@@ -118,7 +119,8 @@ func writeEach(files, words []string, err error) error {
 	return nil
 }
 
-// affinityFiles lists the files of a device's interrupts. A virtio device uses those of its PCI device.
+// affinityFiles returns the affinity files of a device's interrupts. The interrupts of a virtio device belong
+// to its PCI device.
 func affinityFiles(dev string) ([]string, error) {
 	dir, err := deviceDir(dev)
 	if err != nil {
@@ -149,7 +151,7 @@ func affinityFiles(dev string) ([]string, error) {
 		var files []string
 		for _, n := range numbers {
 			file := fmt.Sprintf("/proc/irq/%d/smp_affinity_list", n)
-			if _, err := os.Stat(file); err == nil { // an interrupt without a driver has none
+			if _, err := os.Stat(file); err == nil { // an unused interrupt has no file
 				files = append(files, file)
 			}
 		}
@@ -162,8 +164,8 @@ func affinityFiles(dev string) ([]string, error) {
 	return nil, lacks("it has no interrupts")
 }
 
-// Attribute reads a setting of a device in /sys, such as "threaded". It needs the /sys of the namespace. For
-// a setting that this kernel lacks, it returns ErrUnsupported.
+// Attribute returns a device's attribute in /sys, such as "threaded". It requires the namespace's own /sys.
+// It returns ErrUnsupported if the kernel lacks the attribute.
 func Attribute(dev, name string) (string, error) {
 	dir, err := deviceDir(dev)
 	var b []byte
@@ -174,7 +176,7 @@ func Attribute(dev, name string) (string, error) {
 	return strings.TrimSpace(string(b)), explain(lacking(err, name), "read %s of %s", name, dev)
 }
 
-// SetAttribute sets what Attribute reads.
+// SetAttribute sets a device's attribute in /sys.
 func SetAttribute(dev, name, value string) error {
 	dir, err := deviceDir(dev)
 	if err == nil {
@@ -192,7 +194,7 @@ func lacking(err error, name string) error {
 
 const cpuDir = "/sys/devices/system/cpu"
 
-// OnlineCPUs counts the online CPUs of the machine, and all CPUs.
+// OnlineCPUs returns the number of the machine's online CPUs and of all its CPUs.
 func OnlineCPUs() (online, has int, err error) {
 	for what, into := range map[string]*int{"online": &online, "present": &has} {
 		b, err := os.ReadFile(filepath.Join(cpuDir, what))
@@ -210,7 +212,7 @@ func OnlineCPUs() (online, has int, err error) {
 	return online, has, nil
 }
 
-// SetOnlineCPUs takes all CPUs of the machine except the first n offline, and brings those n online.
+// SetOnlineCPUs brings the machine's first n CPUs online and takes the others offline.
 func SetOnlineCPUs(n int) error {
 	_, has, err := OnlineCPUs()
 	if err != nil {
@@ -230,7 +232,7 @@ func SetOnlineCPUs(n int) error {
 
 		now, err := os.ReadFile(file)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && want == "1": // a CPU that cannot be taken offline
+		case errors.Is(err, fs.ErrNotExist) && want == "1": // this CPU cannot be taken offline
 			continue
 		case err == nil && strings.TrimSpace(string(now)) == want:
 			continue
@@ -246,7 +248,7 @@ func SetOnlineCPUs(n int) error {
 	return nil
 }
 
-// GovernorsOffered lists the governors that every domain can have.
+// GovernorsOffered returns the governors available in all frequency domains.
 func GovernorsOffered() ([]string, error) {
 	lists, err := readEach(clockFiles(cpuDir, "scaling_available_governors"))
 	if err != nil {
@@ -263,7 +265,7 @@ func GovernorsOffered() ([]string, error) {
 	return offered, nil
 }
 
-// clockFiles lists the files of a name, one for each clock domain.
+// clockFiles returns the file of that name in each frequency domain.
 func clockFiles(dir, name string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "cpufreq/policy*", name))
 	if err == nil && len(files) == 0 {
@@ -274,7 +276,7 @@ func clockFiles(dir, name string) ([]string, error) {
 	return files, err
 }
 
-// byNumber sorts paths that differ in a number: rx-2 before rx-10.
+// byNumber sorts paths that differ only in a number, rx-2 before rx-10.
 func byNumber(files []string) {
 	slices.SortFunc(files, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 }

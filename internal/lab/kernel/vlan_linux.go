@@ -12,7 +12,7 @@ import (
 // VLANDevice returns the name of the device for a tag on a port.
 func VLANDevice(dev string, id int) string { return fmt.Sprintf("%s.%d", dev, id) }
 
-// VLAN returns the tag (IEEE 802.1Q) that SetVLAN put on a port; 0 = none.
+// VLAN returns the IEEE 802.1Q tag that SetVLAN has set on a port, 0 if none.
 func VLAN(dev string) (int, error) {
 	tag, err := vlanOn(dev)
 	if err != nil || tag == nil {
@@ -21,8 +21,8 @@ func VLAN(dev string) (int, error) {
 	return tag.VlanId, nil
 }
 
-// SetVLAN makes a tagged device on a port and moves the port's addresses and routes to it; 0 moves them
-// back and deletes it.
+// SetVLAN creates a tagged device on a port and moves the port's addresses and routes to it. Tag 0 moves them
+// back and deletes the device.
 func SetVLAN(dev string, id int) error {
 	tag, err := vlanOn(dev)
 	if err == nil && tag != nil && tag.VlanId == id {
@@ -76,7 +76,7 @@ func vlanOn(dev string) (*netlink.Vlan, error) {
 	return tag, err
 }
 
-// moveAddresses moves addresses and manually set routes; the kernel recreates those that follow from
+// moveAddresses moves addresses and configured routes. The kernel recreates routes that follow from
 // addresses.
 func moveAddresses(from, to string) error {
 	addresses, err := Addresses(from)

@@ -6,16 +6,16 @@ import (
 	"net/netip"
 )
 
-// RouteDevice returns the device by which packets to an address leave.
+// RouteDevice returns the device of the route to an address.
 func RouteDevice(to netip.Addr) (string, error) {
 	w, err := WayTo(to)
 	return w.Device, err
 }
 
-// wayBySocket looks up the route to an address by a connected socket that sends nothing: it yields the source
-// address and its device, but not the neighbour.
+// wayBySocket looks up the route to an address with a connected UDP socket, which sends nothing. It finds the
+// source address and the device, but not the gateway.
 func wayBySocket(to netip.Addr) (w Way, err error) {
-	const discard = 9 // an arbitrary port, as one is required
+	const discard = 9 // any port; one is required
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
 	if err != nil {
 		return w, fmt.Errorf("find the way to %s: %w", to, err)
@@ -30,7 +30,7 @@ func wayBySocket(to netip.Addr) (w Way, err error) {
 	for _, i := range all {
 		addresses, err := i.Addrs()
 		if err != nil {
-			continue // it is gone
+			continue // disappeared
 		}
 
 		for _, a := range addresses {

@@ -12,7 +12,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// AddWireGuard makes a kernel WireGuard device.
+// AddWireGuard creates a kernel WireGuard device. MTU 0 means the kernel's default.
 func AddWireGuard(dev string, mtu int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
@@ -20,7 +20,7 @@ func AddWireGuard(dev string, mtu int) error {
 	return explain(netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: at}), "add wireguard device %s", dev)
 }
 
-// ProbeWireGuard makes a device and deletes it again.
+// ProbeWireGuard creates a device and deletes it again, to test the kernel.
 func ProbeWireGuard() error {
 	dev := fmt.Sprintf("cpwg%d", os.Getpid())
 	if err := AddWireGuard(dev, 0); err != nil {
@@ -59,7 +59,7 @@ func ConfigureWireGuard(dev string, w WireGuard) error {
 	return explain(err, "configure wireguard device %s", dev)
 }
 
-// ReadWireGuard reads the counters of a kernel device, summed over its peers.
+// ReadWireGuard returns a kernel device's counters, summed over its peers, and the latest handshake.
 func ReadWireGuard(dev string) (WireGuardStats, error) {
 	r, err := OpenWireGuard()
 	if err != nil {
@@ -83,10 +83,10 @@ func ReadWireGuard(dev string) (WireGuardStats, error) {
 	return s, err
 }
 
-// WireGuardReader repeatedly reads the kernel's devices of a network namespace.
+// WireGuardReader reads counters of kernel WireGuard devices repeatedly.
 type WireGuardReader struct{ c *wgctrl.Client }
 
-// OpenWireGuard opens a reader.
+// OpenWireGuard opens a reader for the current network namespace.
 func OpenWireGuard() (*WireGuardReader, error) {
 	c, err := wgctrl.New()
 	if err != nil {
@@ -98,13 +98,13 @@ func OpenWireGuard() (*WireGuardReader, error) {
 // Close closes the reader.
 func (r *WireGuardReader) Close() error { return r.c.Close() }
 
-// Peers lists the peers of some of the kernel's devices, by device.
+// Peers returns the peers of the given devices. It skips devices that do not exist.
 func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 	var out []WireGuardPeer
 	for _, name := range devices {
 		d, err := r.c.Device(name)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // vanished meanwhile
+			continue // deleted meanwhile
 		}
 
 		if err != nil {
@@ -117,7 +117,7 @@ func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 			clear(p.PresharedKey[:])
 			peer := WireGuardPeer{Device: name, Index: i}
 			peer.Sent, peer.Received = uint64(max(p.TransmitBytes, 0)), uint64(max(p.ReceiveBytes, 0))
-			// For "never" the library returns the epoch, not the zero time.
+			// The library returns the Unix epoch for "never".
 			if p.LastHandshakeTime.After(time.Unix(0, 0)) {
 				peer.Handshake = p.LastHandshakeTime
 			}

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replayWindow bounds, in packets, by how much a packet may be overtaken (RFC 4303 §3.4.3 requires at least
-// 32; its default is 64).
+// replayWindow is the size of the replay window in packets. RFC 4303 §3.4.3 requires at least 32 and
+// recommends 64.
 const replayWindow = 64
 
-// AddXfrm makes an XFRM interface: the device of a route-based tunnel, whose packets take the policies with
+// AddXfrm creates an XFRM interface, the device of a route-based tunnel. Its packets use the policies with
 // the same ID.
 func AddXfrm(dev string, id uint32, mtu int) error {
 	reportDetails()
@@ -27,10 +27,10 @@ func AddXfrm(dev string, id uint32, mtu int) error {
 	return explain(netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: at, Ifid: id}), "add xfrm interface %s", dev)
 }
 
-// ProbeESP makes two associations and their policies for the outer version of IP, with a device if the tunnel
-// is to be routed, and deletes everything again. No packet uses them.
+// ProbeESP adds the associations and policies of a tunnel, with a device if routed, and deletes them again,
+// to test the kernel. No packet uses them.
 func ProbeESP(c ESPCipher, outer6, routed bool) error {
-	// Addresses reserved for documentation: RFC 5737, RFC 3849.
+	// addresses for documentation: RFC 5737, RFC 3849
 	local := netip.MustParseAddr("192.0.2.1")
 	remote := netip.MustParseAddr("192.0.2.2")
 	if outer6 {
@@ -38,7 +38,7 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	}
 
 	id := 1<<30 | uint32(os.Getpid())
-	// AES accepts any key, and HMAC refuses only short ones.
+	// An all-zero key is valid: AES accepts any key, and HMAC rejects only short ones.
 	key := make(ESPKey, c.KeySize())
 	e := ESP{
 		ID:     id,
@@ -70,7 +70,7 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	return err
 }
 
-// AddESP sets up one end completely, or not at all.
+// AddESP sets up one end. After an error, nothing remains.
 func AddESP(e ESP) error {
 	reportDetails()
 	steps := e.steps()
@@ -83,7 +83,7 @@ func AddESP(e ESP) error {
 	return nil
 }
 
-// RemoveESP undoes AddESP. It is not an error if something is already gone.
+// RemoveESP undoes AddESP. It is not an error if a part does not exist.
 func RemoveESP(e ESP) error { return undo(e.steps()) }
 
 type espStep struct{ add, del func() error }
@@ -109,7 +109,7 @@ func undo(steps []espStep) (err error) {
 	return err
 }
 
-// ReadESP reads the counters of one end.
+// ReadESP returns the counters of one end.
 func ReadESP(e ESP) (ESPStats, error) {
 	out, err := e.read(e.Remote, e.Out)
 	var in netlink.XfrmStateStats
@@ -131,8 +131,8 @@ func ReadESP(e ESP) (ESPStats, error) {
 	}, nil
 }
 
-// associate adds one direction. The library cannot express that an association carries both versions of IP
-// (XFRM_STATE_AF_UNSPEC).
+// associate adds the association for one direction. It builds the message itself, because the library does
+// not support associations for both IP versions (XFRM_STATE_AF_UNSPEC).
 func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	if len(a.Key) != e.Cipher.KeySize() || e.ID == 0 {
 		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI,
@@ -160,7 +160,7 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 		req.AddData(algorithm)
 	}
 
-	// struct xfrm_replay_state_esn; the window holds the sequence numbers of RFC 4304.
+	// struct xfrm_replay_state_esn, with extended sequence numbers (RFC 4304)
 	const words = replayWindow / 32
 	esn := make([]byte, 24+4*words)
 	binary.NativeEndian.PutUint32(esn, words)
@@ -172,14 +172,14 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	}
 
 	_, err := req.Execute(unix.NETLINK_XFRM, 0)
-	if errors.Is(err, unix.ENOENT) { // for a missing algorithm
+	if errors.Is(err, unix.ENOENT) { // the kernel lacks an algorithm
 		err = fmt.Errorf("%w (%w)", ErrUnsupported, err)
 	}
 
 	return explain(err, "add association %#x from %s to %s", a.SPI, from, to)
 }
 
-// algorithms returns the cipher's attributes, by the kernel's names.
+// algorithms returns the netlink attributes for the cipher and its keys.
 func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	const icv = 128 // bits
 	if c == ESPAESCBC256SHA256 {
@@ -205,7 +205,7 @@ func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_AEAD, aead.Serialize())}
 }
 
-// state identifies an association for the library. It neither keeps nor prints the key.
+// state returns the identification of an association for the library, without its key.
 func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
 	return &netlink.XfrmState{
 		Dst:   to.AsSlice(),
@@ -233,9 +233,8 @@ func (e ESP) read(to netip.Addr, a ESPAssociation) (netlink.XfrmStateStats, erro
 	return s.Statistics, nil
 }
 
-// policies direct packets of both versions through the associations: packets to the other end, packets from
-// there for this node, and packets from there that this node forwards. With a device they cover everything
-// that the device sends and receives.
+// policies returns the policies for packets to the other end, from there to this node, and from there
+// forwarded by this node. With a device, they match all its packets.
 func (e ESP) policies() []*netlink.XfrmPolicy {
 	behind := e.Behind
 	if len(behind) == 0 {
@@ -260,8 +259,7 @@ func (e ESP) policies() []*netlink.XfrmPolicy {
 	return out
 }
 
-// tunnelPolicies direct packets between two networks through the tunnel between two addresses, for each
-// direction.
+// tunnelPolicies returns the policies, one per direction, for a tunnel between the networks here and there.
 func tunnelPolicies(here, there *net.IPNet, local, remote net.IP, id uint32) (out []*netlink.XfrmPolicy) {
 	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {
 		if dir == netlink.XFRM_DIR_IN {
