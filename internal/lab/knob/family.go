@@ -21,8 +21,8 @@ type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
 	Ports []string `json:"ports,omitempty"`
-	// WAN is the port on the far side. Inside and Outside are the addresses of the clients on each side, for
-	// port forwards.
+	// WAN is the router's port on the far side, and Outside its addresses. Inside are the near end's
+	// addresses, to which a port forward leads.
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`

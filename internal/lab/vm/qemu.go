@@ -28,9 +28,10 @@ type Guest struct {
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
 	Model    string `json:"model,omitempty"`     // CPU model; "" = see CPUModel
 	KVM      bool   `json:"kvm,omitempty"`
-	// kernel's mitigations= parameter: "auto", "off"; "" = auto with KVM, off under emulation
+	// Mitigations is the kernel's mitigations= parameter, "auto" or "off"; "" = auto with KVM, off under
+	// emulation.
 	Mitigations string `json:"mitigations,omitempty"`
-	// user's image to boot instead of Image, whose Arch still applies
+	// Disk is the user's image to boot instead of Image, whose Arch still applies.
 	Disk *Disk `json:"disk,omitempty"`
 }
 
