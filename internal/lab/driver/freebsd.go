@@ -17,14 +17,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FreeBSD drives FreeBSD from 14 on, and thus OPNsense, by ifconfig, sysctl, pfctl and netstat. It sets only
-// the running system, which a reboot restores (on OPNsense also applying the configuration); it touches no
-// configuration file.
+// FreeBSD supports FreeBSD 14 and later, including OPNsense, by ifconfig, sysctl, pfctl and netstat. It
+// changes only the running system, never a configuration file, so a reboot undoes its changes, as does
+// applying the configuration on OPNsense.
 type FreeBSD struct {
-	Sysctls knob.Permission // to set kernel settings
+	Sysctls knob.Permission // kernel settings that may be changed
 }
 
-// oldestFreeBSD is the oldest release whose commands are supported.
+// oldestFreeBSD is the oldest supported major release.
 const oldestFreeBSD = 14
 
 // Name implements Driver.
@@ -51,13 +51,13 @@ func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// told returns the beginning of a router's output, in printable form.
+// told returns the beginning of a router's output, on one line and without unprintable characters.
 func told(text string) string {
 	const most = 200
 	return strings.Join(strings.Fields(check.Plain(text[:min(len(text), most)])), " ")
 }
 
-// bsdFacts are commands that print facts.
+// bsdFacts lists facts and the commands that print them.
 var bsdFacts = []struct{ name, command string }{
 	{"distribution", "command -v opnsense-version >/dev/null && echo opnsense || echo freebsd"},
 	{"distribution_version", "opnsense-version 2>/dev/null || freebsd-version -u"},
@@ -116,8 +116,8 @@ sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ 
 	}
 }
 
-// bsdByHand lists the owner's commands for settings that the driver leaves alone: FreeBSD makes them at boot,
-// or from its configuration.
+// bsdByHand lists the owner's commands for knobs that the driver does not support, because they take effect
+// at boot or belong to the configuration.
 var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
 		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
@@ -166,7 +166,7 @@ func (x FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return settings{x.settingOf, bsdDevices}.apply(ctx, h, s)
 }
 
-// bsdDevices returns a port's device, or the Ethernet devices that are up and not stacked on others.
+// bsdDevices returns the port, or all Ethernet devices that are up and not stacked on others.
 func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error) {
 	if port != "" {
 		return []string{port}, nil
@@ -182,7 +182,7 @@ func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error)
 	return nil, errors.New("no Ethernet device is up")
 }
 
-// bsdSysctl reads and sets a kernel setting.
+// bsdSysctl returns the setting for a sysctl.
 func bsdSysctl(name string) setting {
 	return scripted(false, "sysctl -n -- "+host.Quote(name), func(text string) (string, error) {
 		value := strings.Join(strings.Fields(text), " ")
@@ -212,8 +212,8 @@ func parseBSDForwarding(text string) (string, error) {
 	return string(knob.Forwarding(words[0] != "0", words[1] != "0")), nil
 }
 
-// bsdFeatures lists capabilities of devices (ifconfig(8)) and their words, by Linux's names; checksums first,
-// which segmentation requires.
+// bsdFeatures lists offloads by Linux's names, with FreeBSD's capabilities and ifconfig(8) arguments.
+// Checksums come first, because segmentation requires them.
 var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-checksum", "RXCSUM", "rxcsum"}, {"rx-checksum-ipv6", "RXCSUM_IPV6", "rxcsum6"},
 	{"tx-checksum-ipv4", "TXCSUM", "txcsum"}, {"tx-checksum-ipv6", "TXCSUM_IPV6", "txcsum6"},
@@ -221,7 +221,8 @@ var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-lro", "LRO", "lro"},
 }
 
-// parseCapabilities parses ifconfig -m into the features that a device has, and whether each is on.
+// parseCapabilities parses the output of ifconfig -m and returns the device's features, and whether each is
+// on.
 func parseCapabilities(text string) map[string]bool {
 	of := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -257,7 +258,7 @@ func readBSDFeatures(ctx context.Context, h host.Host, dev string) (map[string]b
 	return parseCapabilities(out), err
 }
 
-// readBSDOffload reads every feature, so that all are restored: drivers change some together.
+// readBSDOffload returns the state of all features, because drivers change some of them together.
 func readBSDOffload(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	has, err := readBSDFeatures(ctx, h, dev)
 	if err != nil || len(has) == 0 {
@@ -313,17 +314,18 @@ func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map
 	return linkCounters(h, devices, parseNetstat(out))
 }
 
-// netstatDevices prints the devices' counters. Its JSON would have two values of one name, for Idrop and Drop
-// (FreeBSD's usr.bin/netstat/if.c, intpr).
+// netstatDevices prints the devices' counters as text. In JSON, Idrop and Drop would have the same key
+// (usr.bin/netstat/if.c, intpr).
 const netstatDevices = "netstat -ibdnW"
 
-// bsdColumns maps the columns of netstat -i to their names in probe netdev.
+// bsdColumns maps the columns of netstat -i to columns of probe netdev.
 var bsdColumns = map[string]string{"Ibytes": "rx_bytes", "Ipkts": "rx_packets", "Ierrs": "rx_errors",
 	"Idrop": "rx_dropped", "Obytes": "tx_bytes", "Opkts": "tx_packets", "Oerrs": "tx_errors",
 	"Drop": "tx_dropped", "Coll": "tx_collisions"}
 
-// parseNetstat reads each device's own row of netstat -i, whose network is "<Link#N>". It finds the columns
-// of the heading by their position from the right, since an address may be missing. "-" means no value.
+// parseNetstat returns the counters of each device in the output of netstat -i, from its row with network
+// "<Link#N>". It counts columns from the right, because the address may be missing. It skips "-", which means
+// no value.
 func parseNetstat(text string) map[string]map[string]uint64 {
 	out := map[string]map[string]uint64{}
 	var heading []string
@@ -338,7 +340,7 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 			continue
 		}
 
-		name := strings.TrimSuffix(words[0], "*") // a device that is down
+		name := strings.TrimSuffix(words[0], "*") // "*" marks a device that is down
 		if !deviceLike(name) {
 			continue
 		}
@@ -357,7 +359,7 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 	return out
 }
 
-// deviceLike reports whether a text may be a device's name; IFNAMSIZ is 16.
+// deviceLike reports whether a name is plausible for a device. IFNAMSIZ is 16.
 func deviceLike(name string) bool {
 	return name != "" && len(name) < 16 && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -365,18 +367,18 @@ func deviceLike(name string) bool {
 	})
 }
 
-// bsdWays prints the routes to its arguments, each after a line with the address, and all addresses.
+// bsdWays prints the route to each of its arguments, preceded by a line with the address, then all addresses.
 const bsdWays = `for a in "$@"; do echo "to $a"; f=-inet; case $a in *:*) f=-inet6;; esac
 route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
 
-// Ways implements Routing. route(8) does not report the source address of packets.
+// Ways implements Routing. Source is missing, because route(8) does not print it.
 func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
 	return askWays(ctx, h, bsdWays, to)
 }
 
-// bsdAddress reads an address that may have a scope, "fe80::1%igc0", or a length, "192.0.2.2/24".
+// bsdAddress parses an address with an optional zone, "fe80::1%igc0", or prefix length, "192.0.2.2/24".
 func bsdAddress(text string) netip.Addr {
 	text, _, _ = strings.Cut(text, "/")
-	a, _ := netip.ParseAddr(text) // anything else yields an invalid address
+	a, _ := netip.ParseAddr(text) // invalid if text is not an address
 	return a.WithZone("")
 }

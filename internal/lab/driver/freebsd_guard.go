@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdLookForOthers refuses a router on which this user runs a guard other than those of $own.
+// bsdLookForOthers fails if this user runs a guard other than those in $own.
 const bsdLookForOthers = `for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
 case " $own " in *" $g "*) continue;; esac
 [ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
@@ -18,11 +18,11 @@ case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
 rm -rf "$g"; done
 `
 
-// bsdGuardScript starts a guard and prints its directory. The guard counts its own sleeps of two seconds,
-// which changing the clock does not shorten (sleep(1) waits on the system's uptime): kern.boottime moves with
-// the clock (time(9)), and there is no /proc. If the router starves it, it fires later. The directory may
-// outlive a reboot, which has undone everything: it counts only while its process lives. The guard runs the
-// script undo beside it, which is either complete or absent.
+// bsdGuardScript starts a guard and prints its directory. The guard measures time by counting its sleeps of 2
+// s (sleep(1) uses the uptime clock). It cannot compute the time since boot: kern.boottime changes when the
+// clock is set (time(9)), and there is no /proc. If it gets no CPU time, it fires later. The directory may
+// outlive a reboot, which has undone all settings, so it counts only while the guard's process runs. The
+// guard runs the script "undo" in its directory, which is replaced atomically.
 const bsdGuardScript = `umask 077; own=
 ` + bsdLookForOthers + `for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done
@@ -40,7 +40,7 @@ end
 sh "$d/guard" "$d" "$1" </dev/null >/dev/null 2>&1 &
 echo $! >"$d/pid"; echo "chokepoint-guard $d"`
 
-// bsdTouchScript fails if the guard is no longer there.
+// bsdTouchScript touches a guard. It fails if the guard does not run.
 const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 1; : >"$1/touched"`
 
 // Free implements Guarded.

@@ -15,21 +15,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// bsdPowerd prints the command line of powerd(8), which adjusts the clock to the load.
+// bsdPowerd prints the command line of powerd(8), which adjusts the CPU frequency to the load.
 const bsdPowerd = `for p in $(pgrep -x powerd); do ps -o args= -p "$p"; done`
 
-// The states of a clock are powerd's command line, its highest or lowest level with nothing to change it, or
-// another fixed level in MHz. powerd with -v stays in the foreground, and -P names a file that it writes.
+// States of the governor: powerd's command line; "performance" or "powersave", for the highest or lowest
+// level without powerd; or another fixed level in MHz. Excluded are powerd's -v, which keeps it in the
+// foreground, and -P, which makes it write a file.
 var (
 	powerdState = regexp.MustCompile(`^powerd( -([abn] ?(max|maximum|min|minimum|adp|adaptive|hadp|` +
 		`hiadaptive)|[imMpr] ?[0-9]{1,6}|s ?(sysctl|devd|apm)|N))*$`)
 	fixedState = regexp.MustCompile(`^fixed [0-9]{1,6}$`)
 )
 
-// sameLevel is the difference in MHz below which cpufreq(4) treats two clocks as one (CPUFREQ_CMP).
+// sameLevel is the difference in MHz below which cpufreq(4) treats two frequencies as equal (CPUFREQ_CMP).
 const sameLevel = 25
 
-// parseBSDLevels parses the MHz, highest first, of "2200/45000 1600/28000", MHz and mW (cpufreq(4)).
+// parseBSDLevels parses frequency levels such as "2200/45000 1600/28000", in MHz and mW (cpufreq(4)). It
+// returns the MHz, highest first.
 func parseBSDLevels(text string) (levels []int) {
 	for _, level := range strings.Fields(text) {
 		mhz, _, _ := strings.Cut(level, "/")
@@ -42,7 +44,8 @@ func parseBSDLevels(text string) (levels []int) {
 	return levels
 }
 
-// readBSDLevels reads the available levels, the current one, and powerd's command lines.
+// readBSDLevels returns the frequency levels, followed by lines with the current level and powerd's command
+// lines.
 func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []string, err error) {
 	out, err := shell(ctx, h, `sysctl -n dev.cpu.0.freq_levels && sysctl -n dev.cpu.0.freq && `+bsdPowerd)
 	if err != nil {
@@ -73,7 +76,8 @@ func readBSDGovernor(ctx context.Context, h host.Host, _, _ string) (string, err
 	return bsdGovernor(levels, told)
 }
 
-// bsdGovernor returns the state for the current level and, after it in lines, powerd's command lines.
+// bsdGovernor returns the state, given the levels and lines with the current level and powerd's command
+// lines.
 func bsdGovernor(levels []int, lines []string) (string, error) {
 	words := strings.Fields(strings.Join(lines[1:], " ; "))
 	if len(words) > 0 {
@@ -99,8 +103,9 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 	return fmt.Sprintf("fixed %d", mhz), nil
 }
 
-// bsdClockScript ends powerd, which then sets the clock once more. It then sets the clock to $1 MHz, or
-// starts powerd with $2…, at normal priority: a guard has a higher one.
+// bsdClockScript stops powerd and waits until it has exited, because it sets the frequency once more on exit.
+// It then sets the frequency to $1 MHz or, if that is empty, starts powerd with the other arguments at normal
+// priority, because a guard has a higher one.
 const bsdClockScript = `for p in $(pgrep -x powerd); do kill "$p"; n=0
 while kill -0 "$p" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; done
 mhz=$1; shift; [ -z "$mhz" ] || exec sysctl "dev.cpu.0.freq=$mhz"
@@ -113,7 +118,7 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	case powerdState.MatchString(value):
 		return change(ctx, h, bsdClockScript, append([]string{""}, words[1:]...)...)
 	case fixedState.MatchString(value):
-		mhz, _ = strconv.Atoi(words[1]) // the current level
+		mhz, _ = strconv.Atoi(words[1]) // matched by fixedState
 	case value == "performance" || value == "powersave":
 		levels, _, err := readBSDLevels(ctx, h)
 		if err != nil {
@@ -137,15 +142,16 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	return err
 }
 
-// pfLimits holds pf's limit of states, and where their timeouts start and finish shrinking (pf.conf(5),
-// adaptive).
+// pfLimits is pf's limit of states and the number of states where adaptive timeouts start and end
+// (pf.conf(5)).
 type pfLimits struct{ states, start, end int }
 
-// usual reports whether the timeouts are those that pfctl sets with a limit: scaling from 60 % of it on, to
-// 120 % (pfctl_load_options).
+// usual reports whether the adaptive timeouts are those that pfctl derives from the limit: 60 % and 120 % of
+// it (pfctl_load_options).
 func (l pfLimits) usual() bool { return l.start == l.states/10*6 && l.end == l.states/10*12 }
 
-// parsePFLimits reads "states hard limit N" of pfctl -sm, and "adaptive.start N states" of pfctl -st.
+// parsePFLimits parses "states hard limit N" in the output of pfctl -sm, and "adaptive.start N states" in
+// that of pfctl -st.
 func parsePFLimits(text string) (l pfLimits, err error) {
 	l.states = -1
 	for line := range strings.Lines(text) {
@@ -187,7 +193,8 @@ func readPFStates(ctx context.Context, h host.Host, _, _ string) (string, error)
 	return strconv.Itoa(l.states), err
 }
 
-// applyPFStates adds this one option to pf's options, and leaves timeouts that somebody has chosen unchanged.
+// applyPFStates sets the limit of states. Setting a limit also resets the adaptive timeouts, so it sets them
+// again if the owner has changed them.
 func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil {
@@ -207,7 +214,7 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	return lacking(changeBy(ctx, h, options, `pfctl -q -m -O -f -`))
 }
 
-// pfAnchor holds our rules, if the main rule set has a place for it.
+// pfAnchor is the anchor for our rules. The main rule set must refer to it.
 const pfAnchor = "cp/rules"
 
 const readAnchor = `rules=$(pfctl -sr) || exit 1
@@ -215,8 +222,8 @@ case $rules in *'anchor "cp/*"'*) ;; *) echo 'the rule set of pf has no anchor "
 'in /etc/pf.conf, and pfctl -f /etc/pf.conf; the rule set that OPNsense makes takes none' >&2; exit 69;; esac
 pfctl -a ` + pfAnchor + ` -sr 2>/dev/null; true`
 
-// parsePFRules parses our rules from pfctl's output for the anchor, in the words of knob.Firewall: packets of
-// known states pass before any rule of pf.
+// parsePFRules returns the state of knob.Firewall for pfctl's list of rules in our anchor. The state includes
+// "stateful", because pf passes packets of known states before it evaluates rules.
 func parsePFRules(text string) (string, error) {
 	v4 := strings.Count("\n"+text, "\nblock drop quick inet from ")
 	v6 := strings.Count("\n"+text, "\nblock drop quick inet6 from ")
@@ -237,14 +244,14 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	}
 
 	script := `pfctl -q -a ` + pfAnchor + ` -F rules`
-	if input != "" { // not optimized: pfctl would turn the list into a table
+	if input != "" { // without optimization, which would turn the list into a table
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
 
 	return lacking(changeBy(ctx, h, input, script))
 }
 
-// pfRules returns the anchor's content for a state, "" for none. No packet has its addresses.
+// pfRules returns the rules for a state, "" for none. They match addresses that no packet has.
 func pfRules(value string) (string, error) {
 	f, err := knob.ParseFirewall(value)
 	switch {
@@ -267,11 +274,11 @@ func pfRules(value string) (string, error) {
 	return rules, nil
 }
 
-// bsdIdle finds our idle policies in the output of setkey -DP (FreeBSD's lib/libipsec/pfkey_dump.c): they
-// connect the networks of kernel.SetIdlePolicies, each is the end of its own tunnel, and their request id is
-// our number. With an argument it prints how each is deleted. Otherwise it prints how many policies there are
-// (by the sequence number of the first), how many were printed, and how many have selectors of ours but are
-// not ours; then ours, out and in, of IPv4 and of IPv6.
+// bsdIdle defines a shell function that finds our idle policies in the output of setkey -DP
+// (lib/libipsec/pfkey_dump.c). They connect the networks of kernel.SetIdlePolicies, their tunnel endpoints
+// are the networks' addresses, and their request ID is $mark. With an argument, the function prints commands
+// that delete them. Otherwise it prints: the number of all policies (from the first one's sequence number);
+// of policies printed; of policies of others with our selectors; and of ours, out and in, for IPv4 and IPv6.
 const bsdIdle = `mark=16110
 idle() { setkey -DP 2>&1 | awk -v list="$1" -v mark=$mark '
 function far(a) { return sub(/^240\./, "248.", a) || sub(/^2001:db8:0:/, "2001:db8:8000:", a) ? a : "" }
@@ -291,8 +298,8 @@ END { if (bad) print bad
 else if (!list) print all+0, seen+0, clash+0, n["out", 0]+0, n["in", 0]+0, n["out", 1]+0, n["in", 1]+0 }'; }
 `
 
-// bsdSetIdle deletes our policies and no other, as many at a time as setkey prints, and adds $2 new ones.
-// setkey reports failures only in its output, so they are found by counting the policies.
+// bsdSetIdle deletes our policies, repeatedly because setkey may not print all of them at once, and adds $2
+// new ones. setkey reports failures only in its output, so they are detected by counting.
 const bsdSetIdle = bsdIdle + `i=0; while [ $i -lt 99 ]; do i=$((i+1)); old=$(idle list)
 case $old in spddelete*) printf '%s\n' "$old" | setkey -c >/dev/null;; *) break;; esac; done
 awk -v n="$2" -v mark=$mark 'function add(a, b, size) {

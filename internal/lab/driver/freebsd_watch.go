@@ -14,16 +14,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdClock prints the time of day, and the boot time on that clock. Their difference is the time since boot,
-// whatever the clock is set to, since the kernel sets both (time(9)). date(1) of FreeBSD 14.0 has a
-// resolution of whole seconds; a file's time has vfs.timestamp_precision.
+// bsdClock prints the time of day and the boot time. Their difference is the time since boot, even if the
+// clock is set, because that changes both (time(9)). The time of day is a file's modification time, whose
+// resolution is vfs.timestamp_precision: date(1) in FreeBSD 14.0 only prints seconds.
 const bsdClock = ownPath + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
 `
 
-// bsdSampler takes one sample: the clock, the process's CPU time (times), and the outputs of commands after
-// their names. Temperatures come with every fifth, as their sensors are slow. So does a clock that the
-// processor chooses, recognised by its single level: the kernel measures it for a millisecond with interrupts
-// off (cpu_est_clockrate). If a driver sets the clock, the kernel knows it.
+// bsdSampler defines a shell function that takes a sample: the clock, the process's CPU time (times), and the
+// outputs of commands, each preceded by its name. Temperatures are read only in every fifth sample, because
+// their sensors are slow. So is the frequency if the processor controls it, recognised by a single level: the
+// kernel then measures it for 1 ms with interrupts disabled (cpu_est_clockrate). If a driver sets the
+// frequency, reading it is cheap.
 const bsdSampler = bsdClock + `case $(sysctl -n dev.cpu.0.freq_levels 2>/dev/null) in
 *' '*) freq="dev.cpu.0.freq dev.cpu.0.freq_levels";; *) freq=;; esac
 sample() { clock
@@ -36,8 +37,8 @@ echo "==> pf <=="; pfctl -si; pfctl -sm
 echo "==> threads <=="; ps -H -o tdname= -o time= -p 0 | grep tqg_; } 2>/dev/null
 `
 
-// bsdPlace makes a directory in memory with an unpredictable name, on a file system of its own where
-// possible, as FreeBSD need not have one in memory. Otherwise it stays on disk.
+// bsdPlace creates a private directory. If possible, it mounts a tmpfs there, because FreeBSD may have no
+// directory in memory. Otherwise the directory is on disk.
 const bsdPlace = `umask 077; leave() { umount -f "$d" 2>/dev/null; rm -rf "$d"; }
 for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-watch-XXXXXXXXXX" 2>/dev/null) && break; d=; done
@@ -72,13 +73,14 @@ func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64,
 		return 0, 0, err
 	}
 
-	// See vfs_timestamp(9).
+	// vfs_timestamp(9)
 	step = map[string]int64{"0": 1e9, "1": 10e6}[strings.TrimSpace(lines[2])]
 	up, err = parseBSDClock(strings.TrimPrefix(lines[0], "@ "), lines[1])
 	return up, max(step, 1e3), err
 }
 
-// parseBSDClock reads "1785657600.123456789" and "{ sec = 1785650000, usec = 654321 } Sun …".
+// parseBSDClock returns the time since boot in ns, given a time such as "1785657600.123456789" and
+// kern.boottime such as "{ sec = 1785650000, usec = 654321 } Sun …".
 func parseBSDClock(now, boot string) (up int64, err error) {
 	words := strings.Fields(boot)
 	if len(words) < 7 || words[1] != "sec" || words[4] != "usec" {
@@ -96,7 +98,7 @@ func parseBSDClock(now, boot string) (up int64, err error) {
 	return at - since, err
 }
 
-// bsdSeconds parses decimal seconds into nanoseconds.
+// bsdSeconds parses decimal seconds. It returns nanoseconds.
 func bsdSeconds(text string) (int64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	s, err := strconv.ParseUint(whole, 10, 33)
@@ -108,8 +110,8 @@ func bsdSeconds(text string) (int64, error) {
 	return int64(s)*1e9 + int64(ns), nil
 }
 
-// parseBSDSamples parses what sample wrote repeatedly. It omits a sample whose writer was interrupted, and
-// one during which the clock was set: its boot time differs from the one before.
+// parseBSDSamples parses the output of several samples. It skips incomplete samples, and samples taken after
+// the clock was set, whose boot time differs from the previous one.
 func parseBSDSamples(text string) (out []snapshot) {
 	before := ""
 	for part := range strings.SplitSeq("\n"+text, "\n@") {
@@ -126,7 +128,7 @@ func parseBSDSamples(text string) (out []snapshot) {
 		}
 
 		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
-		if lines[2] == "-" { // of the process that hands over the samples
+		if lines[2] == "-" { // taken by the process that fetches samples
 			s.cpu = -1
 		}
 
@@ -141,7 +143,7 @@ func parseBSDSamples(text string) (out []snapshot) {
 	return out
 }
 
-// parseTimes adds up a line of the shell's times, "0m1.23s 0m0.45s".
+// parseTimes returns the sum of the times in a line of the shell's times command, "0m1.23s 0m0.45s", in ns.
 func parseTimes(line string) (sum int64) {
 	for _, word := range strings.Fields(line) {
 		minutes, rest, _ := strings.Cut(word, "m")
@@ -158,11 +160,11 @@ func parseTimes(line string) (sum int64) {
 type bsdSample struct {
 	sysctl  map[string]string
 	text    func(name string) string
-	threads map[string]int64 // CPU time of kernel threads by name, in ns
+	threads map[string]int64 // CPU time of kernel threads in ns, by name
 }
 
-// FreeBSD's sources. Its cores have no softirqs: the thread that serves the queues of a core counts as such;
-// otherwise its work would look like that of any other part of the kernel.
+// bsdSources are the probes that FreeBSD supports. FreeBSD has no softirqs; the time of the thread that
+// serves a core's network queues counts as softirq time, to distinguish it from other work of the kernel.
 var bsdSources = []source{
 	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
 		"if_io_tqg_N, and system_ns that of the rest", "sysctl has no kern.cp_times", readCPTimes},
@@ -181,7 +183,7 @@ var bsdSources = []source{
 		readWGThreads},
 }
 
-// bsdSeries turns samples into the series of the probes.
+// bsdSeries converts samples to the series of the probes.
 func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	all := make([]taken, len(samples))
 	for i, s := range samples {
@@ -198,7 +200,7 @@ func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.No
 	return d, nil
 }
 
-// parseSysctl reads lines "name: value".
+// parseSysctl parses lines of the form "name: value".
 func parseSysctl(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -209,7 +211,8 @@ func parseSysctl(text string) map[string]string {
 	return out
 }
 
-// parseThreads reads lines "if_io_tqg_0  12:34.56" of minutes and seconds, as ps(1) prints a CPU time.
+// parseThreads parses lines of the form "if_io_tqg_0  12:34.56", a thread's name and its CPU time in minutes
+// and seconds as printed by ps(1). It returns the CPU time in ns.
 func parseThreads(text string) map[string]int64 {
 	out := map[string]int64{}
 	for line := range strings.Lines(text) {
@@ -228,11 +231,11 @@ func parseThreads(text string) map[string]int64 {
 	return out
 }
 
-// maxCores bounds the cores that a router may report.
+// maxCores is the maximum number of cores of a router.
 const maxCores = 1024
 
-// readCPTimes reads five counters of statistics ticks for each core: user, nice, sys, intr and idle
-// (sys/sys/resource.h). A core that never existed has only zeros.
+// readCPTimes parses kern.cp_times, five counters of statistics clock ticks per core: user, nice, sys, intr
+// and idle (sys/sys/resource.h). Cores with only zeros do not exist.
 func readCPTimes(s bsdSample) values {
 	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
 	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)
@@ -242,7 +245,7 @@ func readCPTimes(s bsdSample) values {
 	}
 
 	out := values{}
-	all := true // cores that have such a thread
+	all := true // whether all cores have an if_io_tqg thread
 	for i := 0; i < len(words); i += 5 {
 		core := map[string]float64{}
 		there := false
@@ -280,8 +283,9 @@ func readCPTimes(s bsdSample) values {
 	return out
 }
 
-// readNetisr adds up the protocols of each core's workstream: "WSID CPU Name Len WMark Disp'd HDisp'd QDrops
-// Queued Handled", without the first two if they repeat the line above.
+// readNetisr sums up the protocols of each core's workstream in the output of netstat -Q. Columns are "WSID
+// CPU Name Len WMark Disp'd HDisp'd QDrops Queued Handled"; the first two are missing if they repeat the line
+// above.
 func readNetisr(s bsdSample) values {
 	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
 	out := values{}
@@ -313,7 +317,7 @@ func readNetisr(s bsdSample) values {
 	return out
 }
 
-// maxDevices bounds how many are recorded.
+// maxDevices is the maximum number of devices recorded.
 const maxDevices = 256
 
 func readBSDDevices(s bsdSample) values {
@@ -332,8 +336,8 @@ func readBSDDevices(s bsdSample) values {
 	return out
 }
 
-// readPFInfo parses pfctl -si and -sm; "memory" counts packets for which there was no room for a state
-// (pf(4), PFRES_MEMORY).
+// readPFInfo parses the output of pfctl -si and -sm. "memory" counts packets dropped because there was no
+// memory for a state (pf(4), PFRES_MEMORY).
 func readPFInfo(s bsdSample) values {
 	out := values{}
 	for line := range strings.Lines(s.text("pf")) {
@@ -372,14 +376,15 @@ func readBSDFreq(s bsdSample) values {
 	return out
 }
 
-// bsdSensor returns a sensor's short name for "dev.cpu.0", "hw.acpi.thermal.tz0",
+// bsdSensor returns a short name for a sensor such as "dev.cpu.0", "hw.acpi.thermal.tz0" or
 // "dev.amdtemp.0.core0.sensor0".
 func bsdSensor(sysctl string) string {
 	return strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", "hw.acpi.", "", "amdtemp", "amd",
 		"sensor", "s", ".", "").Replace(sysctl)
 }
 
-// readBSDThermal reads "dev.cpu.0.temperature: 45.0C" and "hw.acpi.thermal.tz0.temperature: 27.9C".
+// readBSDThermal parses temperatures such as "dev.cpu.0.temperature: 45.0C" and
+// "hw.acpi.thermal.tz0.temperature: 27.9C".
 func readBSDThermal(s bsdSample) values {
 	out := values{}
 	for name, value := range s.sysctl {

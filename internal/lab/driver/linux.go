@@ -19,11 +19,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Linux drives a Linux system by its POSIX shell: /proc and /sys by cat, queues by tc, firewall and address
-// translation by nft, offloads by ethtool. A feature whose program is missing counts as missing. Devices
-// under test are its Ethernet devices that are not stacked on others; the one named "wan" faces the far side.
+// Linux supports Linux through its POSIX shell. It uses cat for files in /proc and /sys, tc for queues, nft
+// for the firewall and address translation, and ethtool for offloads. If a program is missing, so is the
+// feature. Devices under test are Ethernet devices that are not stacked on others. The device named "wan"
+// leads to the far side.
 type Linux struct {
-	Sysctls knob.Permission // to set kernel settings
+	Sysctls knob.Permission // kernel settings that may be changed
 }
 
 // Name implements Driver.
@@ -42,7 +43,7 @@ func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// printSystem prints the system's release files, and the kernel's release.
+// printSystem prints the system's release files and the kernel's release and machine.
 const printSystem = `for f in /etc/os-release /etc/openwrt_release; do
 [ ! -r $f ] || head -n 100 $f; echo; done; echo "KERNEL=$(uname -r)"; echo "MACHINE=$(uname -m)"`
 
@@ -72,33 +73,33 @@ func parseSystem(text string) map[string]string {
 	return facts
 }
 
-// unavailable is a script's exit code for a feature that the system lacks (EX_UNAVAILABLE); the shell's is
-// 127.
+// unavailable is the exit code of our scripts for a feature that the system lacks (EX_UNAVAILABLE). The shell
+// uses 127 for a missing command.
 const unavailable = 69
 
-// lacks returns an error meaning that the router conclusively lacks something.
+// lacks returns a host.ErrUnsupported with a reason.
 func lacks(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{host.ErrUnsupported}, args...)...)
 }
 
-// answerTime bounds the answer to one question: a saturated router answers late.
+// answerTime is the time limit for a command. A saturated router answers late.
 const answerTime = 2 * time.Minute
 
-// inTime returns a context for one question to a router.
+// inTime returns a context with the time limit for a command.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("%w: no answer within %s",
 		host.ErrUnreachable, answerTime))
 }
 
-// ownPath lets a shell find administrators' commands for users whose PATH lacks them.
+// ownPath extends PATH by the directories of administration commands, which may be missing for other users.
 const ownPath = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
 
-// shell runs a script with arguments $1… on the router and returns its output.
+// shell runs a script with arguments $1… on the router and returns its standard output.
 func shell(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
 	return feed(ctx, h, "", script, args...)
 }
 
-// feed is shell for a script with an input.
+// feed is shell with standard input.
 func feed(ctx context.Context, h host.Host, input, script string, args ...string) (string, error) {
 	c := host.Command{Path: "sh", Args: append([]string{"-c", ownPath + script, "sh"}, args...)}
 	if input != "" {
@@ -116,16 +117,16 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 	return string(out), err
 }
 
-// setting reads and applies one knob in its canonical states: of a device, or of the node (dev "").
+// setting reads and applies the states of a knob for a device, or for the node (dev "").
 type setting struct {
 	ofDevice bool
-	// read reads the state that a value would replace, or with "" the whole setting.
+	// read returns the state that want would replace, or the whole setting if want is "".
 	read  func(ctx context.Context, h host.Host, dev, want string) (string, error)
 	apply func(ctx context.Context, h host.Host, dev, value string) error
 }
 
-// scripted returns a setting made by scripts, which get a device as $1, "" for a setting of the node: read
-// prints what parse understands, and apply gets the value as $2.
+// scripted returns a setting implemented by scripts. $1 is the device, "" for the node. The script read
+// prints text for parse. In the script apply, $2 is the value.
 func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
 	return setting{
 		ofDevice: ofDevice,
@@ -149,7 +150,8 @@ func linuxSettings() map[string]setting {
 	inSysfs := func(name string) setting {
 		return inFile(true, func(dev string) string { return "/sys/class/net/" + dev + "/" + name })
 	}
-	// By netlink, since sysfs requires privileges on the machine even in a network namespace.
+	// Set the length with ip(8), because sysfs requires privileges on the machine, even in a network
+	// namespace.
 	queueLength := inSysfs("tx_queue_len")
 	queueLength.apply = scripted(true, "", nil, `ip link set dev "$1" qlen "$2"`).apply
 	nat := scripted(false, listTable+"list ip "+natTable, parseNAT, "")
@@ -170,7 +172,7 @@ func linuxSettings() map[string]setting {
 	}
 }
 
-// threads sets threaded NAPI of a device, for the devices that the script devices prints.
+// threads returns the setting for threaded NAPI of the devices that the shell function devices prints.
 func threads(devices string) setting {
 	return scripted(true, devices+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) || exit 69
 case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
@@ -179,7 +181,7 @@ case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
 for d in $(devices); do echo $v | cat >"/sys/class/net/$d/threaded" || exit 1; done`)
 }
 
-// eachDomain runs commands for each clock domain, in numerical order.
+// eachDomain is the start of a shell loop over all frequency domains, in numerical order.
 const eachDomain = `n=0; i=0; while [ $i -lt 1024 ]; do
 f=/sys/devices/system/cpu/cpufreq/policy$i/scaling_governor; i=$((i+1)); [ -e $f ] || continue; n=$((n+1))
 `
@@ -194,7 +196,7 @@ func parseGovernors(text string) (string, error) {
 	return string(state), err
 }
 
-// inFile returns a setting that is held in a file of the kernel.
+// inFile returns a setting stored in a file of the kernel.
 func inFile(ofDevice bool, path func(dev string) string) setting {
 	return setting{
 		ofDevice: ofDevice,
@@ -207,7 +209,7 @@ func inFile(ofDevice bool, path func(dev string) string) setting {
 	}
 }
 
-// sysctlOf returns a kernel setting, whose states contain its name before the value.
+// sysctlOf returns the setting for a sysctl. Its states consist of the name, "=" and the value.
 func sysctlOf(name string, value setting) setting {
 	return setting{
 		read: func(ctx context.Context, h host.Host, _, _ string) (string, error) {
@@ -220,7 +222,7 @@ func sysctlOf(name string, value setting) setting {
 	}
 }
 
-// settingOf returns a knob's setting.
+// settingOf returns the setting for a knob.
 func (x Linux) settingOf(name string) (setting, error) {
 	if l, ok := linuxSettings()[name]; ok {
 		return l, nil
@@ -255,15 +257,15 @@ func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 	return settings{x.settingOf, devicesOf}.apply(ctx, h, s)
 }
 
-// settings reads and applies the settings of a system. of finds one by its knob; devices lists those that a
-// setting of a port, or of all ports, applies to.
+// settings reads and applies the settings of a system. of returns the setting for a knob. devices returns the
+// device of a port, or all devices if port is "".
 type settings struct {
 	of      func(knob string) (setting, error)
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
 }
 
-// find returns a setting by its knob, the devices to which it applies ("" or a port for a node's setting),
-// and each one's part of the value.
+// find returns the setting for a knob, its devices (for a setting of the node, only the port, which may be
+// ""), and the value for each device.
 func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l setting, devices []string,
 	each map[string]knob.State, err error) {
 	l, err = x.of(s.Knob)
@@ -314,7 +316,7 @@ func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) erro
 	return nil
 }
 
-// devicesOf lists the devices to which a setting of a port, or of all, applies, sorted.
+// devicesOf returns the port, or all Ethernet devices that are up and not stacked on others.
 func devicesOf(ctx context.Context, h host.Host, port string) ([]string, error) {
 	if port != "" {
 		return []string{port}, nil
@@ -342,7 +344,7 @@ const (
 	conntrackMax = "/proc/sys/net/netfilter/nf_conntrack_max"
 )
 
-// readWord reads a file of the kernel that holds one line.
+// readWord reads a kernel file with one line.
 func readWord(ctx context.Context, h host.Host, path string) (string, error) {
 	b, err := h.ReadFile(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -367,7 +369,7 @@ func readForwarding(ctx context.Context, h host.Host, _, _ string) (string, erro
 
 	v6, err := readWord(ctx, h, forwardIPv6)
 	if errors.Is(err, host.ErrUnsupported) {
-		v6, err = "0", nil // a kernel without IPv6
+		v6, err = "0", nil // kernel without IPv6
 	}
 
 	return string(knob.Forwarding(v4 != "0", v6 != "0")), err
@@ -387,7 +389,7 @@ func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
 	return err
 }
 
-// summaries maps ethtool's names of features to the kernel's where they differ.
+// summaries maps names in ethtool's output to the kernel's names where they differ.
 var summaries = map[string]string{"generic-receive-offload": "rx-gro", "large-receive-offload": "rx-lro",
 	"generic-segmentation-offload": "tx-generic-segmentation"}
 
@@ -398,8 +400,8 @@ func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[st
 	return has, fixed, err
 }
 
-// parseFeatures parses the output of ethtool -k: "name: on", optionally followed by "[fixed]" or "[requested
-// on]".
+// parseFeatures parses the output of ethtool -k: lines of the form "name: on", optionally followed by
+// "[fixed]" or "[requested on]".
 func parseFeatures(text string) (has, fixed map[string]bool) {
 	has = map[string]bool{}
 	fixed = map[string]bool{}
@@ -452,8 +454,9 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, args...)
 }
 
-// featuresToChange lists the features of a device that differ from what is wanted. If commands are only
-// written down, it lists all that can change, since the device's states may differ when they run.
+// featuresToChange returns the features that differ from the wanted ones. If commands are only recorded (see
+// written), it returns all features that can change, because their state may be another one when the commands
+// run.
 func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []string, err error) {
 	_, later := h.(*written)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -485,7 +488,7 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	return linkCounters(h, devices, all)
 }
 
-// linkCounters selects devices' counters, by the names of probe netdev.
+// linkCounters selects the counters of devices, named as in probe netdev.
 func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
 	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}

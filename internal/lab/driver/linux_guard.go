@@ -15,12 +15,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// lookForOthers refuses a router on which another controller has set something, or is about to. It looks for
-// the directory of a guard at work, or the abstract socket of an agent, see package agent; in this network
-// namespace, if the router is one. $d is our own directory, which is made first: of two who do so at once at
-// most one continues. $own lists more of ours. Those of another user are ignored, as anybody can make one. A
-// directory whose process was killed, or ended with a reboot that the directory outlived, is removed: nobody
-// else would.
+// lookForOthers fails if another controller has changed settings or is about to. It looks for the directory
+// of a running guard, and for the abstract socket of an agent (see package agent), in the router's network
+// namespace only. $d is our own guard's directory, created before the search, so that of two controllers that
+// start together at most one continues. $own lists our other guards. Directories and sockets of other users
+// are ignored, because any user can create them. Directories whose process is gone, killed or ended by a
+// reboot, are removed here, because nobody else does.
 const lookForOthers = `
 refuse() { [ -z "$d" ] || rm -rf "$d"; echo "another controller has set something here: its $1" >&2; exit 75; }
 n=$(readlink /proc/self/ns/net)
@@ -37,9 +37,9 @@ p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socke
 refuse "agent is process $p"; done
 `
 
-// guardScript starts a guard and prints its directory. It counts the seconds since boot, which changing the
-// clock does not affect; the settings belong to the running kernel, so that a reboot undoes them as well. It
-// runs the script beside it, which is either complete or absent.
+// guardScript starts a guard and prints its directory. The guard measures time since boot, so setting the
+// clock does not affect it. A reboot stops the guard but also undoes the settings, which belong to the
+// running kernel. The guard runs the script "undo" in its directory, which is replaced atomically.
 const guardScript = `umask 077; own=
 read up rest </proc/uptime
 for t in /run /tmp /dev/shm /var/tmp; do
@@ -53,11 +53,11 @@ read up rest </proc/uptime; read at <"$d/touched"
 rm -rf "$d"; done ) </dev/null >/dev/null 2>&1 &
 echo $! 1<>"$d/pid"; echo "chokepoint-guard $d"`
 
-// armScript replaces the guard's script with its input.
+// armScript atomically replaces a guard's undo script with its input.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
-// touchScript fails if the guard is no longer there. On a full disk it overwrites the previous time, whose
-// text is not longer than that of the new one.
+// touchScript touches a guard. It fails if the guard does not run. If the disk is full, it overwrites the
+// previous time in place, which works because the text does not get shorter.
 const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
 read up rest </proc/uptime
 { echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"; } 2>/dev/null ||
@@ -70,7 +70,7 @@ func (Linux) Free(ctx context.Context, h host.Host, own ...string) error {
 	return free(ctx, h, "d="+lookForOthers, own)
 }
 
-// free runs the part of a guard's script that looks for others.
+// free runs a script that looks for other controllers.
 func free(ctx context.Context, h host.Host, script string, own []string) error {
 	if _, err := shell(ctx, h, "own=$*; "+script, own...); err != nil {
 		return hinted(fmt.Errorf("look for other controllers on %s: %w", h.Name(), err))
@@ -78,10 +78,10 @@ func free(ctx context.Context, h host.Host, script string, own []string) error {
 	return nil
 }
 
-// inUse is a script's exit code for a router that another controller has (EX_TEMPFAIL).
+// inUse is the exit code of scripts if another controller uses the router (EX_TEMPFAIL).
 const inUse = 75
 
-// hinted adds advice if another controller has the router.
+// hinted adds a hint to the error of a script that exited with inUse.
 func hinted(err error) error {
 	code, _ := host.ExitCode(err)
 	if code != inUse {
@@ -99,7 +99,7 @@ func (x Linux) Guard(ctx context.Context, h host.Host, name string, undo []recor
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// guard starts a driver's guard by a script, or rearms the guard of that name.
+// guard starts a driver's guard with the script start, or rearms the guard of the given name.
 func guard(ctx context.Context, h host.Host, d interface {
 	Driver
 	Guarded
@@ -150,7 +150,7 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 	return nil
 }
 
-// undoing returns the script that applies settings, the last first. It continues after errors.
+// undoing returns a script that applies settings in reverse order. It continues after errors.
 func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
 	for _, s := range slices.Backward(undo) {
@@ -161,21 +161,21 @@ func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) 
 	return w.text.String(), nil
 }
 
-// written is a host on which nothing changes: commands that would change something are written down, as a
-// shell script or, for RouterOS, as statements of its console.
+// written is a host that records commands that would change the router instead of running them, as a shell
+// script or, for RouterOS, as console statements.
 type written struct {
 	host.Host
 	text       strings.Builder
 	statements []string
 }
 
-// WriteFile writes down a write to a file of the kernel.
+// WriteFile records a write to a file.
 func (w *written) WriteFile(_ context.Context, path string, data []byte) error {
 	w.add(string(data), `cat >"$1"`, path)
 	return nil
 }
 
-// add writes down a command with its input.
+// add records a command and its standard input.
 func (w *written) add(input, script string, args ...string) {
 	fmt.Fprintf(&w.text, "printf %%s %s | sh -c %s sh", host.Quote(input),
 		host.Quote(ownPath+script))
@@ -186,13 +186,12 @@ func (w *written) add(input, script string, args ...string) {
 	w.text.WriteString("\n")
 }
 
-// change returns shell code for commands that change the router. On a host that writes changes down it does
-// so.
+// change runs a script that changes the router, or records it if h is a *written.
 func change(ctx context.Context, h host.Host, script string, args ...string) error {
 	return changeBy(ctx, h, "", script, args...)
 }
 
-// changeBy is change for a script with an input.
+// changeBy is change with standard input.
 func changeBy(ctx context.Context, h host.Host, input, script string, args ...string) error {
 	if w, ok := h.(*written); ok {
 		w.add(input, script, args...)

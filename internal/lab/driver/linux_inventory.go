@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// maxRuleset bounds the bytes read of the packet filter's text.
+// maxRuleset is the maximum size of the nft ruleset's text, in bytes.
 const maxRuleset = 1 << 20
 
-// printInventory prints parts, each after its name, or "missing" with the reason for a part that cannot be
-// read. ip(8) prints IPsec's associations with their keys, so only the windows leave the router.
+// printInventory prints parts, each preceded by its name. If a part cannot be read, it prints "missing" and
+// the reason. "ip xfrm state" prints keys, so only the replay windows are passed on.
 var printInventory = `part() { echo "part $1"; }
 missing() { echo "missing $*"; }
 file() { part "$1"; shift; cat "$@" 2>&1 || missing "$1 cannot be read"; }
@@ -120,7 +120,7 @@ func parseInventory(text string) *record.Inventory {
 				v.Filter.LegacyEntries = map[string]int{}
 			}
 
-			n, _ := strconv.Atoi(f[3]) // 0 if it is not a number
+			n, _ := strconv.Atoi(f[3]) // 0 if invalid
 			v.Filter.LegacyEntries[strings.TrimPrefix(f[1]+" "+f[2], "ip ")] = max(0, n)
 		}
 	}
@@ -140,7 +140,7 @@ func parseInventory(text string) *record.Inventory {
 	return v
 }
 
-// parseLinks reads the lines "link NAME|KIND|MASTER|LOWER|MTU|SPEED|INDEX".
+// parseLinks parses lines of the form "link NAME|KIND|MASTER|LOWER|MTU|SPEED|INDEX".
 func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "link ")
@@ -164,7 +164,7 @@ func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 	return out
 }
 
-// parseWindows reads a line "state N" for each association and "window N" for its larger window, if any.
+// parseWindows parses one line "state N" per association, and "window N" for its larger window, if any.
 func parseWindows(text string) *record.XFRMStates {
 	x := &record.XFRMStates{}
 	for line := range strings.Lines(text) {

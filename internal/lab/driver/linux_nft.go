@@ -12,20 +12,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// The tables match those of kernel.FirewallRules, SetNAT and MSSClamp, so that either side finds the other's.
+// These tables are those of kernel.FirewallRules, SetNAT and MSSClamp, so an agent and this driver find each
+// other's.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
 	natTable      = kernel.TablePrefix + "nat"
 	mssTable      = kernel.TablePrefix + "mss"
 )
 
-// listTable prints a table, or nothing if it does not exist. Any other failure of nft is a failure.
+// listTable defines a shell function that prints an nft table, or nothing if it does not exist. It fails for
+// other errors of nft.
 const listTable = `command -v nft >/dev/null || { echo "it has no nft" >&2; exit 69; }
 list() { out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && return
 case $out in *"No such file"*) return 0;; esac; printf '%s\n' "$out" >&2; exit 1; }
 `
 
-// ofFamilies reads a state from a table that both IPv4 and IPv6 have.
+// ofFamilies returns a setting for a table that exists for IPv4 and IPv6.
 func ofFamilies(table string, parse func(text string) (string, error),
 	apply func(ctx context.Context, h host.Host, dev, value string) error) setting {
 	script := listTable + "list ip " + table + "; echo ip6; list ip6 " + table
@@ -47,7 +49,7 @@ func ofFamilies(table string, parse func(text string) (string, error),
 	return x
 }
 
-// parseFirewall parses our rules from nft's output for their table, in the words of knob.Firewall.
+// parseFirewall returns the state of knob.Firewall for nft's output for our table.
 func parseFirewall(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		return "off", nil
@@ -82,7 +84,7 @@ func parseFirewall(text string) (string, error) {
 	return string(parsed), err
 }
 
-// replaceTable makes nft replace a table with its input, in one transaction.
+// replaceTable replaces an nft table in one transaction.
 func replaceTable(ctx context.Context, h host.Host, family, table, body string) error {
 	input := fmt.Sprintf("add table %s %s\ndelete table %s %s\n", family, table, family, table)
 	if body != "" {
@@ -93,7 +95,7 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 	f, err := knob.ParseFirewall(value)
-	// Package kernel marks a firewall that logs by a chain of that name, which nft reserves as a word.
+	// Package kernel marks a logging firewall with a chain named "log", which is a reserved word in nft.
 	if err == nil && f.Log {
 		err = lacks("driver linux makes no firewall that logs")
 	}
@@ -109,7 +111,8 @@ func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 
 var families = [...]string{"ip", "ip6"}
 
-// firewallRules returns the table of a firewall, "" for none. No packet has its addresses.
+// firewallRules returns the contents of a firewall's table, "" for none. The rules match addresses that no
+// packet has.
 func firewallRules(f kernel.Firewall, ipv6 bool, kind string) string {
 	if !f.On {
 		return ""
@@ -169,8 +172,7 @@ func parseNAT(text string) (string, error) {
 	return string(kernel.NATOff), nil
 }
 
-// applyNAT translates the addresses of packets that leave by the port, or by the one named wan if there is no
-// port.
+// applyNAT sets address translation for packets that leave by a port, "wan" by default.
 func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	switch kernel.NATMode(value) {
 	case kernel.NATOff:
@@ -183,7 +185,7 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	return lacks("driver linux forwards no ports")
 }
 
-// parseMSSClamp reads what kernel.MSSClamp encodes in the name of a chain.
+// parseMSSClamp returns the state of knob.MSSClamp, which kernel.MSSClamp encodes in a chain's name.
 func parseMSSClamp(text string) (string, error) {
 	_, name, ok := strings.Cut(text, "chain to_")
 	size, _, _ := strings.Cut(name, " ")

@@ -15,13 +15,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// deviceQueues lists the default queues of devices, which take no parameters.
+// deviceQueues lists kinds of default queues, which have no parameters.
 var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 
-// Kinds of queues that can be set again from tc's output; not htb with its classes, nor netem.
+// spokenQueues lists kinds of queues that can be restored from tc's output. It does not include htb, which
+// has classes, and netem.
 var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
 
-// queueOf parses a queue from tc's output.
+// queueOf parses a queue in tc's output.
 func queueOf(kind string, words []string) (qdisc.Queue, error) {
 	if !spoken(kind) {
 		return qdisc.Queue{}, fmt.Errorf("driver linux does not speak of queue %s", kind)
@@ -36,12 +37,12 @@ func queueOf(kind string, words []string) (qdisc.Queue, error) {
 	return all[0], nil
 }
 
-// spoken reports whether tc's output for a kind of queue can be used to set it again.
+// spoken reports whether a kind of queue can be restored from tc's output.
 func spoken(kind string) bool {
 	return slices.Contains(spokenQueues, kind) || slices.Contains(deviceQueues, kind)
 }
 
-// queueWords keeps the known parameters of tc's output, with our units.
+// queueWords returns the parameters in tc's output that package qdisc supports, in its units.
 func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 	for word, value := range pairs(words) {
 		for _, p := range parameters {
@@ -51,7 +52,7 @@ func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 				out = append(out, word)
 			case p.Quantity == qdisc.Flag, p.Quantity == qdisc.Word, word != p.Name, value == "":
 			default:
-				value, _, _ = strings.Cut(value, "/") // its cells, with -d
+				value, _, _ = strings.Cut(value, "/") // cells, printed with -d
 				if p.Quantity == qdisc.Packets || p.Quantity == qdisc.Count {
 					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
 				}
@@ -63,7 +64,7 @@ func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 	return out
 }
 
-// pairs yields each word with the next one, "" after the last.
+// pairs yields each word and its successor, "" for the last.
 func pairs(words []string) iter.Seq2[string, string] {
 	return func(yield func(word, next string) bool) {
 		for i, w := range words {
@@ -94,8 +95,8 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 	return nil
 }
 
-// applyOneQueue sets a device's root queue or that of a class, or restores its default. A queue of the same
-// kind is changed in place if the kind allows it; otherwise it is replaced.
+// applyOneQueue sets the root queue of a device or the queue of a class, or restores the default. A queue of
+// the same kind is changed in place if possible, and otherwise replaced.
 func applyOneQueue(ctx context.Context, h host.Host, dev string, q qdisc.Queue) error {
 	where := "root"
 	parent := ""
@@ -133,8 +134,8 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	return lacking(change(ctx, h, script, args...))
 }
 
-// lacking marks the error as unsupported if the kernel lacks the queueing discipline, pf or the sysctl, or
-// the device lacks what a setting needs, such as queues for mq.
+// lacking marks errors as unsupported if the kernel lacks the queueing discipline, pf or the sysctl, or the
+// device cannot support the setting, such as mq with one queue.
 func lacking(err error) error {
 	const tunable = "; by hand: /boot/loader.conf, and a reboot, if it is a tunable"
 	for words, advice := range map[string]string{"kind is unknown": "", "Operation not supported": "",
@@ -151,7 +152,7 @@ const printQueues = `for d in "$@"; do echo "device $d"; tc -r -d qdisc show dev
 tc -r -d class show dev "$d"; echo filters; tc filter show dev "$d"
 for i in ingress egress; do echo "parent $i"; tc filter show dev "$d" $i 2>/dev/null; done; done`
 
-// parseQueues reads what printQueues prints.
+// parseQueues parses the output of printQueues.
 func parseQueues(text string) (devices []record.NetDevice) {
 	for part := range strings.SplitSeq("\n"+text, "\ndevice ") {
 		dev, rest, ok := strings.Cut(part, "\n")
@@ -165,7 +166,7 @@ func parseQueues(text string) (devices []record.NetDevice) {
 	return devices
 }
 
-// readQueue reads what a value would replace; with "" the root queue, without its handle.
+// readQueue returns the queues that want would replace, or the root queue without its handle if want is "".
 func readQueue(ctx context.Context, h host.Host, dev, want string) (string, error) {
 	out, err := shell(ctx, h, printQueues, dev)
 	if err != nil {
@@ -176,7 +177,7 @@ func readQueue(ctx context.Context, h host.Host, dev, want string) (string, erro
 	return standing(tree, want)
 }
 
-// standing is readQueue on tc's output for a device.
+// standing is readQueue for tc's output.
 func standing(tree, want string) (string, error) {
 	wanted := []qdisc.Queue{{}}
 	if want != "" {
@@ -206,8 +207,8 @@ func standing(tree, want string) (string, error) {
 	return qdisc.Spell(wanted), nil
 }
 
-// parseTree parses the queues and classes in the output of tc -r -d for a device, and its filters after the
-// line "filters".
+// parseTree parses the queues and classes in the output of tc -r -d for a device. Its filters follow the line
+// "filters".
 func parseTree(text string) (all []kernel.Discipline, filters []kernel.TrafficFilter) {
 	queues, rest, _ := strings.Cut("\n"+text, "\nfilters\n")
 	for line := range strings.Lines(queues) {
@@ -219,7 +220,7 @@ func parseTree(text string) (all []kernel.Discipline, filters []kernel.TrafficFi
 	return all, parseFilters(rest)
 }
 
-// parseDiscipline reads "qdisc tbf 8001: root …" or "class htb 1:10 parent 1:1 …".
+// parseDiscipline parses a line such as "qdisc tbf 8001: root …" or "class htb 1:10 parent 1:1 …".
 func parseDiscipline(words []string) kernel.Discipline {
 	d := kernel.Discipline{Class: words[0] == "class", Kind: words[1]}
 	handle, _, _ := strings.Cut(words[2], "[")
@@ -231,7 +232,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			d.Parent = qdisc.HandleIngress
 		default:
 			if strings.HasPrefix(parent, ":") {
-				d.Parent = 1 // a default queue of the kernel, with handle 0
+				d.Parent = 1 // the kernel's default queue of a class has handle 0
 				break
 			}
 
@@ -276,7 +277,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 	return d
 }
 
-// rateOf returns the rate, in bits per second, after a word.
+// rateOf returns the rate after a word, in bit/s.
 func rateOf(words []string, name string) uint64 {
 	for word, next := range pairs(words) {
 		if word == name {
@@ -294,7 +295,7 @@ func rateText(text string) uint64 {
 	return uint64(rate)
 }
 
-// curveOf returns the larger rate of a service curve of hfsc, "ul m1 0bit d 0us m2 10Mbit".
+// curveOf returns the larger rate in an hfsc service curve such as "ul m1 0bit d 0us m2 10Mbit", in bit/s.
 func curveOf(words []string, name string) uint64 {
 	i := slices.Index(words, name)
 	if i < 0 || i+6 >= len(words) || words[i+1] != "m1" || words[i+5] != "m2" {
@@ -303,8 +304,8 @@ func curveOf(words []string, name string) uint64 {
 	return max(rateText(words[i+2]), rateText(words[i+6]))
 }
 
-// parseFilters parses the output of tc filter show for the root and, after the lines "parent ingress" and
-// "parent egress", for clsact.
+// parseFilters parses the output of tc filter show for the root and, after lines "parent ingress" and "parent
+// egress", for clsact.
 func parseFilters(text string) (filters []kernel.TrafficFilter) {
 	parent := uint32(0)
 	var f *kernel.TrafficFilter
@@ -324,7 +325,7 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 			continue
 		}
 
-		preference := "" // the filter's kind follows the preference
+		preference := "" // the word after it is the filter's kind
 		for w, next := range pairs(words) {
 			switch {
 			case w == "parent" && next != "":

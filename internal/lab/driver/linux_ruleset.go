@@ -10,14 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// priorities maps the names that nft(8) prints for priorities of chains; in family bridge they differ.
+// Names of chain priorities in the output of nft(8), for most families and for bridge.
 var (
 	priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50,
 		"srcnat": 100}
 	bridgePriorities = map[string]int{"dstnat": -300, "filter": -200, "out": 100, "srcnat": 300}
 )
 
-// maxRule bounds the length of a rule over several lines, in bytes.
+// maxRule is the maximum length of a rule that spans several lines, in bytes.
 const maxRule = 8 << 10
 
 var (
@@ -27,12 +27,12 @@ var (
 	handleEnd = regexp.MustCompile(` # handle (\d+)$`)
 )
 
-// rulesetReader parses the output of nft -a list ruleset, line by line.
+// rulesetReader parses the output of nft -a list ruleset line by line.
 type rulesetReader struct {
 	probe.Ruleset
 	family, table string
 	chain         string
-	object        bool // inside a named set, map or object
+	object        bool // in a named set, map or other object
 	flowtable     bool
 }
 
@@ -47,7 +47,7 @@ func parseRuleset(text string) (probe.Ruleset, error) {
 			return probe.Ruleset{}, errors.New("nft: " + line)
 		}
 
-		// The elements of a set in a rule may span several lines.
+		// A set in a rule may span several lines.
 		if whole = strings.TrimSpace(whole + " " + line); r.chain != "" && len(whole) < maxRule &&
 			strings.Count(whole, "{") > strings.Count(whole, "}") {
 			continue
@@ -64,7 +64,7 @@ func (r *rulesetReader) line(line string) {
 	var handle int64
 	m := handleEnd.FindStringSubmatch(line)
 	if m != nil {
-		handle, _ = strconv.ParseInt(m[1], 10, 64) // its digits as a number; 0 if they overflow
+		handle, _ = strconv.ParseInt(m[1], 10, 64) // 0 if it overflows
 		line = strings.TrimSuffix(line, m[0])
 	}
 
@@ -101,7 +101,7 @@ func (r *rulesetReader) line(line string) {
 	}
 }
 
-// inObject parses a line of a set, map, named object or flowtable.
+// inObject parses a line within a set, map, other named object or flowtable.
 func (r *rulesetReader) inObject(line string, words []string) {
 	if r.flowtable {
 		t := &r.Flowtables[len(r.Flowtables)-1]
@@ -125,7 +125,7 @@ func (r *rulesetReader) inObject(line string, words []string) {
 	}
 }
 
-// hook reads "type filter hook forward [device "eth0"] priority filter + 1; policy drop;".
+// hook parses a line such as "type filter hook forward [device "eth0"] priority filter + 1; policy drop;".
 func (r *rulesetReader) hook(words []string) {
 	c := record.FilterChain{Family: r.family, Table: r.table, Name: r.chain, Hook: words[3]}
 	names := priorities
@@ -143,7 +143,7 @@ func (r *rulesetReader) hook(words []string) {
 		case "priority":
 			known, ok := names[next]
 			if !ok {
-				known, _ = strconv.Atoi(next) // an unknown name counts as 0
+				known, _ = strconv.Atoi(next) // 0 for an unknown name
 			}
 
 			c.Priority = known
@@ -156,7 +156,7 @@ func (r *rulesetReader) hook(words []string) {
 	r.Chains = append(r.Chains, c)
 }
 
-// rule parses a rule without its handle. It ignores quoted text, such as comments.
+// rule parses a rule, given without its handle. It ignores quoted text, such as comments.
 func (r *rulesetReader) rule(line string, handle int64) {
 	f := probe.FoundRule{FilterRule: record.FilterRule{
 		Family: r.family,
@@ -183,14 +183,14 @@ func (r *rulesetReader) rule(line string, handle int64) {
 	r.Rules = append(r.Rules, f)
 }
 
-// statements holds the words of a rule; those before at have been read.
+// statements are the words of a rule. Words before at have been parsed.
 type statements struct {
 	*probe.FoundRule
 	words []string
 	at    int
 }
 
-// next returns the next word, "" after the last.
+// next returns the next word, "" at the end.
 func (s *statements) next() string {
 	if s.at >= len(s.words) {
 		return ""
@@ -200,7 +200,7 @@ func (s *statements) next() string {
 	return s.words[s.at-1]
 }
 
-// takes skips words if they are the next ones.
+// takes skips the given words if they come next, and reports whether it did.
 func (s *statements) takes(words ...string) bool {
 	if s.at+len(words) > len(s.words) {
 		return false
@@ -224,7 +224,8 @@ func (s *statements) number() uint64 {
 	return n
 }
 
-// amount parses "2 mbytes", or "2 mbytes/second" with the unit after the slash.
+// amount parses an amount such as "2 mbytes" or a rate such as "2 mbytes/second", whose unit of time it
+// returns as per.
 func (s *statements) amount() (v uint64, per string, bytes bool) {
 	number, per, _ := strings.Cut(s.next(), "/")
 	v, err := strconv.ParseUint(number, 10, 32)
@@ -249,7 +250,7 @@ func (s *statements) amount() (v uint64, per string, bytes bool) {
 	return v, per, false
 }
 
-// block skips past the brace that closes the one read last, and returns the words between.
+// block skips to the end of a block whose opening brace was read, and returns the words in it.
 func (s *statements) block() []string {
 	from := s.at
 	depth := 1
@@ -267,7 +268,7 @@ func (s *statements) block() []string {
 	return s.words[from : s.at-1]
 }
 
-// read reads the statements. An unknown word counts as part of a condition.
+// read parses all statements. It treats unknown words as a part of a condition.
 func (s *statements) read() {
 	for s.at < len(s.words) {
 		switch {
@@ -314,7 +315,7 @@ func (s *statements) read() {
 	}
 }
 
-// states reads what follows "ct state".
+// states parses what follows "ct state".
 func (s *statements) states() {
 	switch {
 	case s.takes("vmap", "{"):
@@ -350,12 +351,12 @@ func (s *statements) states() {
 	s.InStates(bits)
 }
 
-// limit reads what follows "limit rate": "over 2 mbytes/second burst 10 kbytes".
+// limit parses what follows "limit rate", such as "over 2 mbytes/second burst 10 kbytes".
 func (s *statements) limit() {
 	over := s.takes("over")
 	rate, per, bytes := s.amount()
 	unit := "packets"
-	burst := uint64(5) // default, which older versions of nft(8) do not print
+	burst := uint64(5) // the default, which older versions of nft(8) do not print
 	if bytes {
 		unit, burst = "bytes", 0
 	}
@@ -368,7 +369,7 @@ func (s *statements) limit() {
 		"week": 604_800}[per], unit, burst, over)
 }
 
-// option reads what follows "tcp option": "maxseg size set rt mtu", or a condition.
+// option parses what follows "tcp option": an action such as "maxseg size set rt mtu", or a condition.
 func (s *statements) option() {
 	name := s.next()
 	s.takes("size")
@@ -398,7 +399,7 @@ func (s *statements) statement(word string) {
 		}
 
 		s.Verdict, s.at = word, len(s.words)
-		number, _, _ = strings.Cut(number, "-") // the first of several
+		number, _, _ = strings.Cut(number, "-") // the first of a range
 		s.Do(record.RuleQueue, "queue num "+number)
 	case "log":
 		s.Do(record.RuleLog, word)
@@ -410,13 +411,13 @@ func (s *statements) statement(word string) {
 		s.Do(record.RuleNoTrack, word)
 	case "dup", "fwd":
 		s.Do(record.RuleCopy, word)
-		s.Conditions++ // the words after it
+		s.Conditions++ // the following words
 	case "masquerade", "snat", "dnat", "redirect", "tproxy", "synproxy":
 		s.Verdict, s.at = word, len(s.words)
 	case "add", "update", "meter":
 		set := s.next()
 		for s.at < len(s.words) && !s.takes("{") {
-			s.next() // the size of a meter
+			s.next() // a meter's size
 		}
 
 		inner := statements{words: s.block(), FoundRule: &probe.FoundRule{}}

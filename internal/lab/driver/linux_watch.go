@@ -22,8 +22,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The sampled files below /proc, and the probes that parse them here afterwards: the series are the same as
-// on a node with an agent.
+// sampledFiles lists the sampled files in /proc, and sampledProbes the probes that parse them on the
+// controller, so that the series equal those of a node with an agent.
 var (
 	sampledFiles = []string{"stat", "softirqs", "meminfo", "net/softnet_stat", "net/dev", "net/snmp",
 		"net/snmp6",
@@ -31,11 +31,10 @@ var (
 	sampledProbes = []string{"cpu", "softirq", "softnet", "netdev", "snmp", "memory", "conntrack"}
 )
 
-// sampler is a single program that keeps running, since starting programs costs a small router most. For each
-// line of its input, which lists files below /proc, it appends a sample to the file to: "@", each existing
-// file after its name, and ".", which marks the sample as complete. It reads whole files by setting the
-// separator RS; mawk reads line by line, since it must be interactive: otherwise it would wait for 4 KiB of
-// input.
+// sampler is an awk program that runs all the time, because starting programs is what takes most CPU time on
+// a small router. For each line of input, a list of files in /proc, it appends a sample to the file "to":
+// "@", then each file after its name, and "." at the end of a complete sample. It reads whole files by
+// changing RS. mawk requires "-W interactive" to read input line by line; otherwise it would wait for 4 KiB.
 var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
 for (i = 1; i <= NF; i++) { f = "/proc/" $i; head = "==> " $i " <==\n"
 while ((getline s <f) > 0) { print head s >>to; head = "" }
@@ -45,14 +44,15 @@ print "." >>to; close(to); RS = "\n" }
 files="` + strings.Join(sampledFiles, " ") + `"
 `
 
-// ownShell continues in the first shell that can wait by itself, by reading from a pipe both of whose
-// ends it holds; BusyBox's shell and bash can, dash cannot. Without such a shell, each sample starts sleep.
+// ownShell continues in the first shell that can pause without starting a program, by "read -t" from a pipe
+// whose ends it holds itself. BusyBox's shell and bash can, dash cannot. Without such a shell, each sample
+// starts sleep.
 const ownShell = `nap="read -t $1 x"
 for s in sh "busybox sh" bash ""; do echo | $s -c "exec <>/proc/self/fd/0; $nap" 2>/dev/null && break; done
 [ -n "$s" ] || { s=sh; nap="sleep $1"; }
 export nap; exec $s -c `
 
-// placeScript makes a directory in memory.
+// placeScript creates a private directory, in memory if possible.
 const placeScript = `command -v awk >/dev/null || { echo "there is no awk" >&2; exit 69; }
 leave() { rm -rf "$d"; }
 for t in /dev/shm /run /tmp /var/tmp; do
@@ -60,10 +60,11 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
 `
 
-// loopScript takes the samples. It keeps them in the directory, in two files of $2 samples, the last 5 to 10
-// minutes at one a second, and ends when the directory vanishes. The session remains: it counts the lines of
-// its input, and removes the directory when its input ends, so that a killed controller leaves nothing. If
-// the connection is lost unnoticed, the loop ends when the count has not changed for $3 samples.
+// loopScript takes samples with pauses and stores them in two files of up to $2 samples each: the last 5 to
+// 10 minutes at one sample per second. It ends when the directory is removed. The session remains, counts
+// lines of its input, and removes the directory when its input ends, so that nothing remains if the
+// controller is killed. If the connection is lost unnoticed, the loop ends when the count has not changed for
+// $3 samples.
 const loopScript = `trap '' HUP PIPE; echo 0 >"$d/kept"
 loop() { n=0; still=0; was=
 while [ -d "$d" ] && [ $still -lt "$3" ]; do
@@ -75,20 +76,20 @@ if [ "$is" = "$was" ]; then still=$((still+1)); else still=0; was=$is; fi
 $nap; done; leave; }
 `
 
-// sessionScript stays until its input ends.
+// sessionScript runs until its input ends.
 const sessionScript = `echo "$d $!"; n=0
 while read -r line && [ -d "$d" ]; do n=$((n+1)); echo $n >"$d/kept"; done; leave`
 
-// watchScript starts the loop, and the sampler, which the loop triggers. Neither outlives the other.
+// watchScript starts the loop and the sampler, which it triggers through a pipe. Each ends with the other.
 const watchScript = `lines="-W interactive"; echo | awk $lines 1 >/dev/null 2>&1 || lines=
 take() { echo "uptime self/stat $me/stat $files"; }
 : | { exec <>/proc/self/fd/0; read me rest </proc/self/stat; loop "$@"; } 2>/dev/null |
 awk $lines "$program" to="$d/samples" >/dev/null 2>&1 &
 `
 
-// fetchScript returns all samples, and a current one at the end without the process's CPU time. The loop may
-// begin a new file between any two commands: each file is given a name that the loop does not use; if one has
-// just become the older file, it is looked for under that name.
+// fetchScript prints all samples, and finally a current one without the process's CPU time. Because the loop
+// may start a new file at any time, the script first renames each file to a name that the loop does not use.
+// If the file has just become the older one, the script renames that.
 const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
 mv -f "$1/older" "$1/first" 2>/dev/null
 mv -f "$1/samples" "$1/last" 2>/dev/null || mv -f "$1/older" "$1/last" 2>/dev/null
@@ -97,7 +98,7 @@ for f in "$1/first" "$1/last"; do [ ! -f "$f" ] || cat "$f"; rm -f "$f"; done; t
 const (
 	beginTime    = 30 * time.Second // a saturated router starts programs slowly
 	keptSamples  = 300
-	maxColumns   = 8 << 10 // of one probe
+	maxColumns   = 8 << 10 // per probe
 	uptimeStepNs = 10e6    // resolution of /proc/uptime
 )
 
@@ -119,9 +120,9 @@ func linuxSampling() sampled {
 	}
 }
 
-// sampled describes sampling by a system's shell: the scripts that start the sampling process, keep it, fetch
-// its samples (from the directory $1) and end it (that, and the process $2), the time since boot with its
-// resolution, and the conversion of the samples.
+// sampled describes sampling by shell scripts. start starts the sampling process. fetch prints its samples,
+// stored in directory $1. finish removes the directory and kills process $2. clock returns the time since
+// boot and its resolution in ns. parse and replay convert the samples.
 type sampled struct {
 	start, fetch, finish string
 	clock                func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
@@ -131,7 +132,7 @@ type sampled struct {
 
 func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
 	w := &shellWatch{sampled: x, host: h}
-	seconds := max(1, int64(every/time.Second)) // POSIX has no fractional sleep
+	seconds := max(1, int64(every/time.Second)) // POSIX sleep has no fractions
 	err := w.begin(ctx, x.start, strconv.FormatInt(seconds, 10), strconv.Itoa(keptSamples),
 		strconv.FormatInt(max(2, int64((Silence-5*time.Second)/time.Second)/seconds), 10))
 	if err == nil {
@@ -147,25 +148,25 @@ func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (W
 	return w, nil
 }
 
-// shellWatch is the controller's side.
+// shellWatch is the controller's side of a sampling process.
 type shellWatch struct {
 	sampled
 	host     host.Host
 	dir, pid string
 
-	session     host.Process    // it stays until its input ends
-	input       [2]*os.File     // a kernel pipe, which accepts writes even without a reader
-	ended, said <-chan struct{} // its outputs have ended
-	once        sync.Once       // ends it
-	why         error           // see end
+	session     host.Process    // runs until its input ends
+	input       [2]*os.File     // an OS pipe: writes do not block even if nobody reads
+	ended, said <-chan struct{} // closed when its outputs have ended
+	once        sync.Once       // for end
+	why         error           // result of end
 
 	mu      sync.Mutex
-	related // to the router's time since boot
+	related // relation of the router's time since boot to our clock
 	samples []snapshot
-	peers   []taken // from peersScript
+	peers   []taken // samples from peersScript
 }
 
-// begin starts the session and reads where it keeps the samples.
+// begin starts the session and waits for the line with its directory and process ID.
 func (w *shellWatch) begin(ctx context.Context, script string, args ...string) error {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -232,7 +233,8 @@ func (w *shellWatch) Keep(context.Context) error {
 	return err
 }
 
-// end gives the session time to end by itself, ends it otherwise, and returns how it ended.
+// end closes the session's input, waits for it to end for at most patience, kills it otherwise, and returns
+// the error of its end.
 func (w *shellWatch) end(patience time.Duration) error {
 	w.once.Do(func() {
 		w.input[1].Close()
@@ -243,7 +245,7 @@ func (w *shellWatch) end(patience time.Duration) error {
 		}
 
 		if patience == 0 {
-			_ = w.session.Kill() // sending it to an ended one has no effect
+			_ = w.session.Kill() // no effect on an ended session
 		}
 
 		<-w.ended
@@ -254,23 +256,23 @@ func (w *shellWatch) end(patience time.Duration) error {
 	return w.why
 }
 
-// snapshot is one unparsed sample: texts by name, on Linux of files below /proc.
+// snapshot is a sample before parsing: texts by name; on Linux, the names are files in /proc.
 type snapshot struct {
-	at    int64 // the router's time since boot
-	cpu   int64 // CPU time of the process and its children, in ns; -1: taken outside the process
+	at    int64 // the router's time since boot in ns
+	cpu   int64 // CPU time of the process and its children in ns; -1: taken by another process
 	files map[string][]byte
 }
 
 func (s snapshot) when() int64 { return s.at }
 
-// peersScript prints, for each of WireGuard's peers, the device, the peer's index, the seconds since the last
-// handshake, and bytes received and sent, from nine fields of wg(8)'s dump. The lines of devices, which
-// contain their private keys, and all other fields stay on the router.
+// peersScript prints, for each WireGuard peer, the device, the peer's index, the seconds since its last
+// handshake, and the bytes received and sent. It takes them from lines with nine fields in the output of "wg
+// show all dump". Lines of devices, which contain private keys, are not printed.
 const peersScript = `PATH=$PATH:/usr/bin:/usr/local/bin; now=$(date +%s)
 wg show all dump 2>/dev/null | awk -F '\t' -v now="$now" 'NF == 9 {
 print $1, n[$1]++, ($6 > 0 ? now - $6 : "-"), $7, $8 }'; true`
 
-// meet relates the router's clock to ours, and then reads WireGuard's peers.
+// meet measures the offset of the router's clock and reads the WireGuard peers.
 func (w *shellWatch) meet(ctx context.Context) error {
 	var err error
 	w.related, err = relate(func() (up, step int64, err error) { return w.clock(ctx, w.host, w.dir) })
@@ -278,14 +280,14 @@ func (w *shellWatch) meet(ctx context.Context) error {
 		return err
 	}
 
-	peers, _ := shell(ctx, w.host, peersScript) // what is missing has no value
+	peers, _ := shell(ctx, w.host, peersScript) // missing values are tolerated
 	w.peers = append(w.peers, taken{host.Monotonic() + w.offset,
 		map[string]values{wireguardProbe: readPeers(peers)}})
 	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
 	return nil
 }
 
-// readPeers parses the output of peersScript into the columns of probe wireguard.
+// readPeers parses the output of peersScript into columns of probe wireguard.
 func readPeers(text string) values {
 	out := values{}
 	for line := range strings.Lines(text) {
@@ -341,7 +343,7 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 
 	clock, offset := before.until(w.related)
 	w.samples = append(w.samples, w.parse(out)...)
-	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody requests older ones
+	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // drop older ones
 	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
 	peers := between(w.peers, taken.when, from+offset, to+offset)
 	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, peers, offset, "")...)
@@ -360,8 +362,7 @@ func (w *shellWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// parseSamples parses what sampler wrote. It leaves out a sample without an end, whose writer was
-// interrupted.
+// parseSamples parses the output of sampler. It skips incomplete samples.
 func parseSamples(text string) []snapshot {
 	var out []snapshot
 	for part := range strings.SplitSeq("\n"+text, "\n@\n") {
@@ -373,7 +374,7 @@ func parseSamples(text string) []snapshot {
 			switch {
 			case name == "uptime":
 				up = content
-			case slices.Contains(sampledFiles, name): // the names become paths here
+			case slices.Contains(sampledFiles, name): // only known names: replay uses them as paths
 				s.files[name] = append(bytes.TrimRight([]byte(content), "\n"), '\n')
 			case strings.HasSuffix(name, "/stat"):
 				s.cpu = max(0, s.cpu) + parseCPUTime(content)
@@ -388,20 +389,22 @@ func parseSamples(text string) []snapshot {
 	return out
 }
 
-// parseCPUTime adds up utime, stime, cutime and cstime of /proc/PID/stat, in ticks of 10 ms (proc(5)).
+// parseCPUTime returns the sum of utime, stime, cutime and cstime in /proc/PID/stat (proc(5)) in ns. It
+// assumes ticks of 10 ms.
 func parseCPUTime(stat string) int64 {
 	_, rest, _ := strings.Cut(stat, ") ")
 	words := strings.Fields(rest)
 	sum := int64(0)
 	for i := 11; i < 15 && i < len(words); i++ {
-		n, _ := strconv.ParseInt(words[i], 10, 64) // 0 if it is not a number
+		n, _ := strconv.ParseInt(words[i], 10, 64) // 0 if invalid
 		sum += n
 	}
 
 	return sum * 10e6
 }
 
-// replay lets the probes read the samples one by one, as if the probes ran on the router.
+// replay writes the samples to a directory one by one and lets the probes read them there, as they would on
+// the router.
 func replay(ctx context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-samples-")
 	if err != nil {
@@ -468,7 +471,7 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 	return d, nil
 }
 
-// take reads a probe once. It drops columns that change at every reading.
+// take reads a sample from a probe. It gives up if the columns change at every reading.
 func take(sampler probe.Sampler) (values, error) {
 	err := probe.ErrColumns
 	for tries := 0; tries < 3 && errors.Is(err, probe.ErrColumns); tries++ {

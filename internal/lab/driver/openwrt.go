@@ -16,16 +16,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OpenWrt drives OpenWrt and derived systems, such as Turris OS. Driver linux handles the running kernel.
-// What OpenWrt's own services would otherwise overwrite is set through them, by uci without a commit: such a
-// change is kept in /tmp/.uci, in memory, where fw4 and the init scripts see it, and a reboot drops it.
+// OpenWrt supports OpenWrt and derived systems, such as Turris OS. Settings of the running kernel are those
+// of driver Linux. Settings that OpenWrt's services would overwrite are made through uci, without commit:
+// such changes are stored in memory (/tmp/.uci), fw4 and the init scripts see them, and a reboot drops them.
 type OpenWrt struct{ Linux }
 
 // Name implements Driver.
 func (OpenWrt) Name() string { return "openwrt" }
 
-// isOpenWrt prints how certain it is that this is OpenWrt. Derived systems keep the release file, whatever
-// their name.
+// isOpenWrt prints "openwrt", "without uci" or "other". Derived systems keep the release file whatever their
+// name is.
 const isOpenWrt = `[ -f /etc/openwrt_release ] || grep -qE '^ID="?(openwrt|turrisos)"?$' /etc/os-release 2>/dev/null ||
 { echo other; exit 0; }
 command -v uci >/dev/null && echo openwrt || echo "without uci"`
@@ -45,7 +45,7 @@ func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// setting returns OpenWrt's own setting, or else that of Linux.
+// setting returns OpenWrt's setting for a knob, or else that of Linux.
 func (x OpenWrt) setting(name string) (setting, error) {
 	switch name {
 	case "queue":
@@ -68,7 +68,7 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	return l, err
 }
 
-// openWrtByHand lists the owner's commands for settings that the driver does not make. Releases from 25.12 on
+// openWrtByHand lists the owner's commands for knobs that the driver does not support. Releases since 25.12
 // install packages with apk, earlier ones with opkg.
 var openWrtByHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
@@ -84,8 +84,8 @@ var openWrtByHand = map[string]string{
 	"flow_export":  "apk add softflowd (opkg install); /etc/init.d/softflowd start",
 }
 
-// adviseByHand adds the owner's commands to the error of a setting that the driver does not make. No package
-// helps if the driver itself does not support a queue, or does not forward ports.
+// adviseByHand adds the owner's commands to an error for an unsupported setting, except for queues and port
+// forwards that the driver would not support with any package.
 func adviseByHand(s record.Setting, err error) error {
 	step := openWrtByHand[s.Knob]
 	kind, _, _ := strings.Cut(s.Value, " ")
@@ -110,7 +110,7 @@ func (x OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (strin
 	return text, adviseByHand(s, err)
 }
 
-// Inventory implements Inventorying. A device that SQM has set up is left to SQM.
+// Inventory implements Inventorying. It marks devices whose queues are managed by SQM.
 func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, error) {
 	q, err := Linux{}.Inventory(ctx, h)
 	if err != nil {
@@ -139,8 +139,8 @@ func (x OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return adviseByHand(s, settings{x.setting, devicesOf}.apply(ctx, h, s))
 }
 
-// nothingStaged fails if somebody's changes await a commit: ours would be mixed with them, and would put them
-// into effect.
+// nothingStaged fails if changes in uci are waiting for a commit. Reloading a service for our changes would
+// put them into effect, too.
 const nothingStaged = `[ -z "$(uci -q changes network; uci -q changes firewall)" ] || {
 echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1; }`
 
@@ -156,7 +156,7 @@ func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []rec
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// printFacts prints the board as ubus describes it and the settings of services, and then runs printSystem.
+// printFacts prints the answer of ubus about the board, settings of services, and the output of printSystem.
 const printFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
 for o in network.@globals[0].packet_steering network.@globals[0].steering_flows \
 firewall.@defaults[0].flow_offloading firewall.@defaults[0].flow_offloading_hw; do
@@ -173,18 +173,18 @@ func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	return parseFacts(out), nil
 }
 
-// Bounds on a router's facts: bytes of each, and their number.
+// Limits on a router's facts: bytes per fact, and number.
 const maxFact, maxFacts = 200, 100
 
-// addFact adds a fact of a router unless it is empty.
+// addFact adds a fact unless it is empty.
 func addFact(facts map[string]string, name, value string) {
 	if value = check.Plain(strings.TrimSpace(value)); len(facts) < maxFacts && value != "" {
 		facts[name] = strings.ToValidUTF8(value[:min(len(value), maxFact)], "")
 	}
 }
 
-// parseFacts parses the output of printFacts: the answer of procd's system board on a line, then
-// "name=value". It leaves out the router's name.
+// parseFacts parses the output of printFacts: a line with the JSON of ubus's system board, then lines of the
+// form "name=value". It omits the router's name.
 func parseFacts(text string) map[string]string {
 	first, rest, _ := strings.Cut(text, "\n")
 	facts := parseSystem(rest)
@@ -202,7 +202,7 @@ func parseFacts(text string) map[string]string {
 		Release               struct{ Version, Revision, Target string }
 	}
 	if json.Unmarshal([]byte(first), &board) != nil {
-		return facts // ubus printed nothing, or nothing valid
+		return facts // ubus printed nothing valid
 	}
 
 	for name, value := range map[string]string{"kernel": board.Kernel, "product": board.Model,

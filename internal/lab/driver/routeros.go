@@ -18,10 +18,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterOS drives MikroTik RouterOS from 7.17 on by its console: each command is one line of its scripting
-// language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting), on a host that passes it on
-// unchanged: ssh.Connection.Commands. Changes there persist at once, even over a reboot: each carries our
-// mark, and its undoing waits on the router (see Guard).
+// RouterOS supports MikroTik RouterOS 7.17 and later through its console. A command is a line in its
+// scripting language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting); the host must pass
+// it on unchanged, as ssh.Connection.Commands does. Changes are persistent at once, so whatever the driver
+// adds carries a mark, and a guard on the router can undo it, even after a reboot.
 type RouterOS struct{}
 
 // Name implements Driver.
@@ -56,7 +56,7 @@ var rosFacts = map[string]map[string]string{
 	"/system/routerboard/settings": {"cpu-frequency": "cpu_frequency_set"},
 }
 
-// Facts implements Describing. It omits what a menu does not contain, as on a virtual router.
+// Facts implements Describing. It omits properties that the router lacks, as a virtual router does.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
 	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
 	var wrong error
@@ -84,7 +84,7 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 
 	for _, i := range list("/queue/interface/print as-value") {
 		name := "device:" + check.Plain(i["interface"])
-		if facts[name+":type"] != "" { // else it does not run
+		if facts[name+":type"] != "" { // otherwise not running
 			addFact(facts, name+":queue", i["queue"])
 		}
 	}
@@ -92,18 +92,19 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 	return facts, wrong
 }
 
-// sinceVersion reports whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values
-// are read by :serialize with json.no-string-conversion, which came with 7.17.
+// sinceVersion reports whether a version such as "7.20.8 (long-term)" or "7.24rc1" is at least 7.17, which
+// introduced json.no-string-conversion for :serialize.
 func sinceVersion(text string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(strings.TrimSpace(text), "%d.%d", &major, &minor)
 	return n == 2 && (major > 7 || major == 7 && minor >= 17)
 }
 
-// consoleDone ends a command's output: the console has no reliable exit code, and stops at an error.
+// consoleDone marks the end of a successful command's output. The console stops at the first error and has no
+// reliable exit code.
 const consoleDone = "chokepoint-done"
 
-// console runs statements and returns their output. The error is the console's message.
+// console runs statements and returns their output. If one fails, the error contains the console's message.
 func console(ctx context.Context, h host.Host, statements ...string) (string, error) {
 	line := strings.Join(slices.Concat(statements, []string{":put " + quoteROS(consoleDone)}), "; ")
 	ctx, cancel := inTime(ctx)
@@ -121,7 +122,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	case errors.Is(err, host.ErrUnreachable):
 		return "", fmt.Errorf("the console does not answer: %w", host.ErrUnreachable)
 	case errors.Is(err, host.ErrUnsupported), errors.Is(err, fs.ErrNotExist),
-		exited && (code == 126 || code == 127): // of a shell
+		exited && (code == 126 || code == 127): // from a shell
 		return "", lacks("it takes no command of RouterOS")
 	case !exited:
 		return "", err
@@ -130,7 +131,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	return "", refused(text)
 }
 
-// refused returns the error for a message of the console in place of an answer.
+// refused returns the error for a message that the console printed instead of an answer.
 func refused(text string) error {
 	said := strings.Join(strings.Fields(check.Plain(text[max(0, len(text)-300):])), " ")
 	err := fmt.Errorf("the console says %q", said)
@@ -153,7 +154,7 @@ func refused(text string) error {
 	return err
 }
 
-// quoteROS quotes a word for the console: in double quotes, where \, " and $ are special.
+// quoteROS quotes a string for the console: in double quotes, where \, " and $ are special.
 func quoteROS(word string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -175,8 +176,8 @@ func quoteROS(word string) string {
 	return b.String()
 }
 
-// find returns the expression for the items of a menu with these values, given in pairs. A flag is compared
-// with a word, as it equals no text.
+// find returns an expression for the items of a menu with the given properties, in pairs of name and value.
+// The values of flags are not quoted, because a flag never equals a string.
 func find(menu string, pairs ...string) string {
 	out := "[" + menu + "/find where"
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -191,24 +192,24 @@ func find(menu string, pairs ...string) string {
 	return out + "]"
 }
 
-// item holds the properties of one entry of a menu: texts by name, flags as "true" and "false".
+// item holds the properties of an entry in a menu. Flags are "true" and "false".
 type item map[string]string
 
 func (i item) yes(name string) bool { return i[name] == "true" || i[name] == "yes" }
 
-// number returns an integer; ok is false if it is absent.
+// number returns an integer property; ok is false if it is missing or invalid.
 func (i item) number(name string) (uint64, bool) {
 	n, err := strconv.ParseUint(strings.TrimSuffix(i[name], "%"), 10, 64)
 	return n, err == nil
 }
 
-// toJSON returns the expression that prints the result of a menu's print, such as "/interface/print stats
-// as-value".
+// toJSON returns a statement that prints the result of a print command, such as "/interface/print stats
+// as-value", as JSON.
 func toJSON(print string) string {
 	return ":put [:serialize to=json options=json.no-string-conversion value=[" + print + "]]"
 }
 
-// items reads the result of a menu's print.
+// items returns the result of a print command.
 func items(ctx context.Context, h host.Host, print string) ([]item, error) {
 	out, err := console(ctx, h, toJSON(print))
 	if err != nil {
@@ -217,7 +218,7 @@ func items(ctx context.Context, h host.Host, print string) ([]item, error) {
 	return parseItems(out)
 }
 
-// first returns the only item, or the settings of a menu without a list.
+// first returns the first item in the result of a print command, for menus with one item or none of a list.
 func first(ctx context.Context, h host.Host, print string) (item, error) {
 	all, err := items(ctx, h, print)
 	if err == nil && len(all) == 0 {
@@ -231,10 +232,10 @@ func first(ctx context.Context, h host.Host, print string) (item, error) {
 	return all[0], nil
 }
 
-// unwrapped removes the line breaks that a terminal would put into a long line.
+// unwrapped removes line breaks that a terminal inserts into long lines.
 var unwrapped = strings.NewReplacer("\r", "", "\n", "")
 
-// parseItems parses the JSON of :serialize: a list of objects, or one object for a menu without a list.
+// parseItems parses the JSON printed by toJSON: a list of objects, or one object for a menu without a list.
 func parseItems(text string) ([]item, error) {
 	text = strings.TrimSpace(unwrapped.Replace(text))
 	if text == "" {
@@ -274,7 +275,7 @@ func parseItems(text string) ([]item, error) {
 	return out, nil
 }
 
-// jsonWord returns a value as text. The console writes some integers as 2048.000000.
+// jsonWord returns a JSON value as text. The console prints some integers as 2048.000000.
 func jsonWord(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -305,7 +306,7 @@ func jsonWord(v any) (string, bool) {
 	return "", false
 }
 
-// parseROSTime reads a duration: "1w2d3h4m5s", "100ms", "00:00:00.100" or "1w2d00:00:05".
+// parseROSTime parses a duration such as "1w2d3h4m5s", "100ms", "00:00:00.100" or "1w2d00:00:05".
 func parseROSTime(text string) (d time.Duration, err error) {
 	rest := text
 	for _, unit := range []struct {
@@ -355,7 +356,7 @@ func rosSettings(s record.Setting) map[string]setting {
 	}
 }
 
-// rosByHand lists the owner's commands for knobs that RouterOS has no equivalent of.
+// rosByHand lists the owner's commands for knobs without an equivalent in RouterOS.
 var rosByHand = map[string]string{
 	"conntrack_max": "RouterOS sets its limit by the size of its memory",
 	"cpus":          "RouterOS steers packets for a port as a whole: /system/resource/irq/rps by hand",
@@ -371,7 +372,7 @@ func (RouterOS) WithoutNAT() string {
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := rosSetting(s).read(ctx, h, s)
-	if err == nil && s.Value != "" { // the caller is going to set it
+	if err == nil && s.Value != "" { // a value means that the caller will set it
 		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
 		}
@@ -394,7 +395,7 @@ func rosSetting(s record.Setting) settings {
 	}, rosDevices}
 }
 
-// changeROS runs statements that change the router. On a host that writes changes down it does so.
+// changeROS runs statements that change the router, or records them if h is a *written.
 func changeROS(ctx context.Context, h host.Host, statements ...string) error {
 	if w, ok := h.(*written); ok {
 		w.statements = append(w.statements, statements...)
@@ -405,7 +406,7 @@ func changeROS(ctx context.Context, h host.Host, statements ...string) error {
 	return err
 }
 
-// rosDevices lists the devices to which a setting of a port, or of all, applies, sorted.
+// rosDevices returns the port, or all running Ethernet interfaces.
 func rosDevices(ctx context.Context, h host.Host, port string) (out []string, err error) {
 	if port != "" {
 		return []string{port}, nil
@@ -424,12 +425,12 @@ func rosDevices(ctx context.Context, h host.Host, port string) (out []string, er
 	return out, err
 }
 
-// counted maps the counters of an interface to their names in probe netdev.
+// counted maps counters of an interface to columns of probe netdev.
 var counted = [...][2]string{{"rx-byte", "rx_bytes"}, {"rx-packet", "rx_packets"}, {"rx-error", "rx_errors"},
 	{"rx-drop", "rx_dropped"}, {"tx-byte", "tx_bytes"}, {"tx-packet", "tx_packets"},
 	{"tx-error", "tx_errors"}, {"tx-drop", "tx_dropped"}}
 
-// interfaceStats prints the counters of all interfaces.
+// interfaceStats returns the command that prints the counters of all interfaces.
 func interfaceStats() string {
 	names := "name,tx-queue-drop,fp-rx-packet"
 	for _, c := range counted {

@@ -16,12 +16,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A guard on RouterOS consists of a script that undoes the settings, and two entries of the scheduler under
-// its name: one checks every few seconds whether somebody has kept in touch, the other runs the script after
-// a reboot, since an entry with an interval is not started then (manual, Scheduler). Keeping in touch means
-// adding an address with a timeout to an address list that no rule uses: such an address is only in memory
-// and gone after a reboot (manual, Address lists), so that it counts by the router's own time and writes
-// nothing to its flash.
+// A guard on RouterOS consists of a script that undoes settings and two scheduler entries. One runs the
+// script if the guard has not been touched; the other runs it after a reboot, because entries with an
+// interval do not run then (manual, Scheduler). Touching a guard adds an address with a timeout to an address
+// list that no rule uses. Such addresses exist only in memory and vanish at a reboot (manual, Address lists),
+// so touching neither depends on the router's clock nor writes to its flash.
 const (
 	guardPrefix = rosMark + "-guard-"
 	guardBoot   = "-boot" // suffix of the second entry's name
@@ -33,14 +32,14 @@ const (
 
 const scheduler, scripts, lists = "/system/scheduler", "/system/script", "/ip/firewall/address-list"
 
-// newGuard makes a guard's name from random characters and the silence in seconds.
+// newGuard returns a name for a guard, which contains random characters and the timeout in seconds.
 func newGuard(silence time.Duration) string {
 	var nonce [6]byte
-	rand.Read(nonce[:]) // never fails
+	rand.Read(nonce[:]) // never returns an error
 	return guardPrefix + hex.EncodeToString(nonce[:]) + "-" + seconds(silence)
 }
 
-// guardSilence parses the silence in a guard's name; ok is false if newGuard did not make the name.
+// guardSilence returns the timeout in a guard's name; ok is false if newGuard did not create the name.
 func guardSilence(name string) (time.Duration, bool) {
 	rest, ok := strings.CutPrefix(name, guardPrefix)
 	nonce, silence, cut := strings.Cut(rest, "-")
@@ -50,20 +49,20 @@ func guardSilence(name string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, ok
 }
 
-// keepAddress adds an address to a list for a limited time, a new one each time, as an entry with a timeout
-// may not be changeable.
+// keepAddress returns a statement that adds a random address with a timeout to a list. It does not extend an
+// existing entry, because entries with a timeout may not be changeable.
 func keepAddress(list string, keep time.Duration) string {
 	var b [3]byte
-	rand.Read(b[:]) // never fails
+	rand.Read(b[:]) // never returns an error
 	return fmt.Sprintf("%s/add list=%s address=240.%d.%d.%d timeout=%s", lists, quoteROS(list), b[0], b[1],
 		b[2], seconds(keep))
 }
 
-// kept returns the condition that an address is still in a list.
+// kept returns an expression for the number of addresses in a list.
 func kept(list string) string { return "[:len " + find(lists, "list", list) + "]" }
 
-// rosUndo undoes settings, the last first, and continues after errors. The guard removes itself only when
-// everything is undone; otherwise it tries again later.
+// rosUndo returns the text of a guard's script, which applies settings in reverse order and continues after
+// errors. It removes the guard if all were applied; otherwise it runs again later.
 func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Setting) (string, error) {
 	entry := find(scheduler, "name", name)
 	lines := []string{":local cpDone true", scheduler + "/set " + entry + " comment=undoing"}
@@ -82,14 +81,15 @@ func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Settin
 	return strings.Join(lines, "\n"), nil
 }
 
-// guardRemoval returns the statements that remove a guard, its triggers first.
+// guardRemoval returns statements that remove a guard, its scheduler entries first.
 func guardRemoval(name string) []string {
 	return []string{scheduler + "/remove " + find(scheduler, "name", name),
 		scheduler + "/remove " + find(scheduler, "name", name+guardBoot),
 		lists + "/remove " + find(lists, "list", name), scripts + "/remove " + find(scripts, "name", name)}
 }
 
-// Guard implements Guarded. The guard is armed once the scheduler has run it and it has received the script.
+// Guard implements Guarded. It returns once the scheduler has run the guard's entry and the router has the
+// complete script.
 func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
 	isNew := name == ""
@@ -147,7 +147,7 @@ func (RouterOS) Free(ctx context.Context, h host.Host, own ...string) error {
 	return nil
 }
 
-// otherGuards refuses a router on which a guard other than our own is armed.
+// otherGuards returns an error if the router has an armed guard that is not in own.
 func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	armed, err := items(ctx, h, scheduler+"/print as-value")
 	if err != nil {
@@ -165,7 +165,7 @@ func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	return nil
 }
 
-// removeUnarmed removes what is left of a guard that was never armed.
+// removeUnarmed removes scripts of guards that were never armed.
 func removeUnarmed(ctx context.Context, h host.Host) error {
 	left, err := items(ctx, h, scripts+"/print as-value")
 	var remove []string
@@ -186,7 +186,7 @@ func removeUnarmed(ctx context.Context, h host.Host) error {
 func startGuard(ctx context.Context, h host.Host, name, script string, silence time.Duration) error {
 	run := scripts + "/run " + quoteROS(name)
 	look := ":if (" + kept(name) + " = 0) do={" + run + "}"
-	// At boot, its devices may appear late. The script's own repetition waits for that, too.
+	// Interfaces may appear late after boot. The script's own retries cover that, too.
 	boot := ":for cpTry from=1 to=12 do={:delay 5s; :if ([:len " + find(scripts, "name", name) + "] > 0) " +
 		"do={" + run + "}}"
 	entry := scheduler + "/add policy=" + guardPolicy + " name="
@@ -199,8 +199,8 @@ func startGuard(ctx context.Context, h host.Host, name, script string, silence t
 	return err
 }
 
-// verifyGuard waits until the scheduler has run the guard's entry, and compares the router's script with
-// ours.
+// verifyGuard compares the script on the router with ours, and waits until the scheduler has run the guard's
+// entry.
 func verifyGuard(ctx context.Context, h host.Host, name, script string) error {
 	held, err := first(ctx, h, scripts+"/print detail as-value where name="+quoteROS(name))
 	if err != nil {

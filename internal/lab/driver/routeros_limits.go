@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Restrictions implements Restricted by device-mode, which only a button or a power cycle can change (manual,
-// Device-mode).
+// Restrictions implements Restricted with the device-mode, which can only be changed with a button press or
+// power cycle (manual, Device-mode).
 func (RouterOS) Restrictions(facts map[string]string) string {
 	text := fmt.Sprintf("device-mode %s, cpu-frequency %s", cmp.Or(facts["device_mode"], "not told"),
 		cmp.Or(facts["cpu_frequency_set"], "not told"))
@@ -41,7 +41,8 @@ func allowROS(features string) string {
 		"button, or cut its power; it then reboots"
 }
 
-// mayGuard fails if no guard can be left on the router. If the router does not reveal it, trying will.
+// mayGuard returns an error if the router's device-mode forbids a guard. If the device-mode is unknown, it
+// returns nil.
 func mayGuard(ctx context.Context, h host.Host) error {
 	mode, _ := first(ctx, h, "/system/device-mode/print as-value")
 	if !mode.yes("flagged") && (mode["scheduler"] == "" || mode.yes("scheduler")) {
@@ -52,8 +53,9 @@ func mayGuard(ctx context.Context, h host.Host) error {
 	return lacks("%s", RouterOS{}.Restrictions(facts))
 }
 
-// clockByHand explains why the driver does not set the clock, and which commands do. It is a setting of the
-// boot loader (manual, RouterBOARD), so that no guard could undo it in time.
+// clockByHand returns an error with the commands by which the owner can set the CPU frequency. The driver
+// does not set it: it is a setting of the boot loader (manual, RouterBOARD), so a guard could not undo it in
+// time.
 func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	facts, err := RouterOS{}.Facts(ctx, h)
 	now := facts["cpu_frequency_set"]

@@ -13,11 +13,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// maxRoutes bounds the active routes that are fetched; a router with the full routing table of the Internet
-// has more.
+// maxRoutes is the maximum number of active routes to fetch. A router with a full Internet routing table has
+// more.
 const maxRoutes = 10_000
 
-// Ways implements Routing by the active routes of table main.
+// Ways implements Routing with the active routes in table main.
 func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr,
 	err error) {
 	var routes []item
@@ -58,8 +58,8 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 	return items(ctx, h, menu+"/print detail as-value where active")
 }
 
-// parseROSWays finds the longest prefix for each address and, among those, the least distance. A route's
-// immediate gateway is "198.51.100.1%ether1", or "ether1" on a connected network.
+// parseROSWays finds, for each address, the route with the longest prefix and then the smallest distance. A
+// route's immediate gateway is "198.51.100.1%ether1", or "ether1" for a connected network.
 func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 	ways := make([]kernel.Way, len(to))
 	for at, a := range to {
@@ -71,7 +71,7 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 				continue
 			}
 
-			text, _, _ := strings.Cut(r["dst-address"], "%") // for link-local networks
+			text, _, _ := strings.Cut(r["dst-address"], "%") // zone of a link-local network
 			p, err := netip.ParsePrefix(text)
 			distance, _ := r.number("distance")
 			if err != nil || !p.Contains(a.Unmap()) || p.Bits() < best ||
@@ -84,7 +84,7 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 			ways[at] = parseGateway(r["immediate-gw"])
 			source, _, _ := strings.Cut(r["local-address"], "%")
 			if ways[at].Source, err = netip.ParseAddr(source); err != nil {
-				ways[at].Source, _ = netip.ParseAddr(r["pref-src"]) // usually absent
+				ways[at].Source, _ = netip.ParseAddr(r["pref-src"]) // usually missing
 			}
 		}
 	}
@@ -92,15 +92,15 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 }
 
 func parseGateway(text string) (w kernel.Way) {
-	text, _, _ = strings.Cut(text, ",") // the first of several equal ones
-	text, _, _ = strings.Cut(text, "@") // its VRF
+	text, _, _ = strings.Cut(text, ",") // the first of several equal gateways
+	text, _, _ = strings.Cut(text, "@") // VRF
 	via, device, named := strings.Cut(text, "%")
 	if !named {
 		via, device = "", text
 	}
 
 	w.Device = check.Plain(device)
-	w.Via, _ = netip.ParseAddr(via) // invalid on a connected network
+	w.Via, _ = netip.ParseAddr(via) // invalid for a connected network
 	if a, err := netip.ParseAddr(w.Device); err == nil {
 		return kernel.Way{Via: a}
 	}
@@ -108,7 +108,7 @@ func parseGateway(text string) (w kernel.Way) {
 	return w
 }
 
-// parseOwn returns the addresses of the router that others can reach.
+// parseOwn returns the router's addresses that other machines can reach.
 func parseOwn(addresses []item) (own []netip.Addr) {
 	for _, i := range addresses {
 		p, err := netip.ParsePrefix(i["address"])

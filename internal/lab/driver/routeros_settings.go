@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// rosMark begins the comments of what we add to the router, and the names of our queue types.
+// rosMark is the prefix of comments and names of everything that we add to the router.
 const rosMark = "chokepoint"
 
 func readROSMTU(ctx context.Context, h host.Host, dev, _ string) (string, error) {
@@ -26,7 +26,7 @@ func readROSMTU(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	}
 
 	n, known := i.number("mtu")
-	if !known || n == 0 { // 0: the console prints "auto"
+	if !known || n == 0 { // 0 if the console prints "auto"
 		return "", lacks("the MTU of %s follows its ports (auto); set a number by hand, which then "+
 			"can be put back", dev)
 	}
@@ -66,15 +66,15 @@ func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error
 	return changeROS(ctx, h, "/ip/settings/set ip-forward="+word[v4], "/ipv6/settings/set forward="+word[v6])
 }
 
-// rosQueue holds RouterOS's names of a queue and its parameters; it lacks those without a name. The
-// parameters of a type are prefixed with its kind: fq-codel-limit.
+// rosQueue maps a queue and its parameters to RouterOS's names. Parameters without a name are not supported.
+// RouterOS prefixes the parameters of a queue type with its kind, as in fq-codel-limit.
 type rosQueue struct {
 	kind       string
 	parameters map[string]string
 }
 
-// rosQueues lists RouterOS's queues by the names of tc(8). A port without a software queue leaves queueing to
-// its device's ring, and mq-pfifo is one queue for each of these rings.
+// rosQueues returns RouterOS's queues, by the names of tc(8). A port without a software queue uses the ring
+// of its device, and mq-pfifo is a queue for each ring.
 func rosQueues() map[string]rosQueue {
 	same := func(names ...string) map[string]string {
 		out := map[string]string{}
@@ -94,10 +94,10 @@ func rosQueues() map[string]rosQueue {
 		"cake": {"cake", cake}}
 }
 
-// noQueue is the queue of devices that can have none.
+// noQueue is the queue type of devices without a software queue.
 const noQueue = "no-queue"
 
-// queueOfType reads a queue type.
+// queueOfType returns the queue of a queue type.
 func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	if name == noQueue {
 		return qdisc.Queue{Kind: "noqueue"}, nil
@@ -141,8 +141,8 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	return none, lacks("driver routeros does not speak of queue %s", t["kind"])
 }
 
-// queueWord converts a parameter with RouterOS's text of its value to the words of tc(8), or to nothing for
-// the kernel's default.
+// queueWord converts a parameter's value from RouterOS to the syntax of tc(8). It returns nothing for the
+// kernel's default.
 func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	switch {
 	case p.Name == "ack-filter" && text == "aggressive":
@@ -231,7 +231,7 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 	return out, nil
 }
 
-// rosQueueOf reads the type of a device's queue, its type before we set one, and all types.
+// rosQueueOf returns the queue type of a device, the type it had before we set one, and all types.
 func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original string, types []item,
 	err error) {
 	i, err := first(ctx, h, "/queue/interface/print as-value where interface="+quoteROS(dev))
@@ -244,8 +244,8 @@ func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original str
 	return now, original, types, err
 }
 
-// ownQueue returns the prefix for the name of the queue type that we make for a device. The name of the
-// previous type follows, so that it can be found by other controllers and after a reboot.
+// ownQueue returns the name prefix of the queue type that we add for a device. The name of the original type
+// follows, so that another controller can find it, even after a reboot.
 func ownQueue(dev string) string { return rosMark + ":" + dev + ":" }
 
 func readROSQueue(ctx context.Context, h host.Host, dev, _ string) (string, error) {
@@ -285,17 +285,17 @@ func applyROSQueue(ctx context.Context, h host.Host, dev, value string) error {
 		"} else={/queue/type/set "+own+" "+arguments+"}", set+name)
 }
 
-// rosFamilies are the two versions of IP, whose menus are alike. No packet has the addresses, as in
-// kernel.FirewallRules.
+// rosFamilies lists the menus of IPv4 and IPv6, which have the same structure, and expressions for addresses
+// that no packet has, as in kernel.FirewallRules.
 var rosFamilies = [...]struct{ menu, address string }{
 	{"/ip/firewall", `("240.0." . ($cpRule / 256) . "." . ($cpRule % 256))`},
 	{"/ipv6/firewall", `("2001:db8:0:0:" . ($cpRule / 1000) . ":" . ($cpRule % 1000) . "::")`},
 }
 
-// rosChain is the filter's chain with our rules; others' chains are left alone.
+// rosChain is the filter chain for our rules. Chains of others are not changed.
 const rosChain = rosMark
 
-// Comments of our rules, and the name of our list.
+// Comments of our rules, and the name of our address list.
 const (
 	jumpMark, ruleMark  = rosMark + " firewall jump", rosMark + " firewall rule"
 	setMark, statedMark = rosMark + " firewall set", rosMark + " firewall stateful"
@@ -305,7 +305,7 @@ const (
 	fastMark, offMark   = rosMark + " fasttrack", rosMark + " off:"
 )
 
-// firewallMarks lists the comments in the order of parseROSFirewall's counts.
+// firewallMarks lists comments in the order of the counts in parseROSFirewall.
 var firewallMarks = [...]string{jumpMark, ruleMark, setMark, statedMark, logMark}
 
 func readROSFirewall(ctx context.Context, h host.Host, _, _ string) (string, error) {
@@ -326,8 +326,8 @@ func readROSFirewall(ctx context.Context, h host.Host, _, _ string) (string, err
 	return parseROSFirewall(out)
 }
 
-// parseROSFirewall parses six counts for each version of IP: jumps, rules, sets, exceptions for known
-// connections, logging rules, and addresses in the set.
+// parseROSFirewall parses six counts per IP version: jump rules, drop rules, set rules, rules for known
+// connections, logging rules, and addresses in the list.
 func parseROSFirewall(text string) (string, error) {
 	words := strings.Fields(text)
 	if len(words) != 12 {
@@ -420,7 +420,8 @@ func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// onTop adds a rule before all others of its chain, except rules that RouterOS makes itself.
+// onTop returns a statement that inserts a rule before all others in its chain, except dynamic rules, which
+// RouterOS adds itself.
 func onTop(menu, chain, rule string) string {
 	add := menu + "/add chain=" + chain + " " + rule
 	return ":do {:local cpTop " + find(menu, "chain", chain, "dynamic", "no") +
@@ -466,12 +467,13 @@ func applyROSNAT(ctx context.Context, h host.Host, port, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// fastTracking finds rules that make connections skip filter, tracking and simple queues.
+// fastTracking returns an expression for FastTrack rules, which make connections bypass the filter,
+// connection tracking and simple queues.
 func fastTracking(menu, disabled string) string {
 	return find(menu, "action", "fasttrack-connection", "disabled", disabled, "dynamic", "no")
 }
 
-// readFastTrack reads FastTrack as the equivalent of a flow table.
+// readFastTrack returns whether FastTrack is on, the equivalent of a flow table.
 func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	out, err := console(ctx, h, ":put [:len "+fastTracking("/ip/firewall/filter", "no")+"]")
 	if err != nil {
@@ -482,8 +484,8 @@ func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error
 	return onOff(n > 0), err
 }
 
-// applyFastTrack disables the router's own rules and marks them, so that they are found when they must be
-// enabled again; if there are none, one is added. Connections already tracked stay so until they end.
+// applyFastTrack turns FastTrack on or off. For off, it disables the router's rules and marks them; for on,
+// it enables marked rules, or adds a rule if there is none. It does not change existing connections.
 func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	if _, err := knob.Flowtable().Parse(value); err != nil {
 		return err
@@ -517,7 +519,7 @@ func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// seconds formats a duration for the console.
+// seconds formats a duration for the console, rounded down to seconds but at least 1 s.
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, int64(d/time.Second)), 10) + "s"
 }

@@ -16,10 +16,11 @@ import (
 )
 
 // An end of a tunnel is a WireGuard interface with a peer, addresses and routes (manual, WireGuard), all with
-// the same comment. Each print lists the properties that it wants, because it would otherwise print keys.
+// the same comment. All print commands use a proplist, because they would otherwise print keys.
 const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/peers"
 
-// endName names a tunnel's device on the router, and endMark is the comment of all that belongs to it.
+// endName returns the name of a tunnel's interface on the router. endMark returns the comment of everything
+// that belongs to it.
 func endName(device string) string { return rosMark + "-" + device }
 func endMark(device string) string { return rosMark + " tunnel " + device }
 
@@ -41,8 +42,7 @@ func readROSEnd(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	return string(e.State()), err
 }
 
-// parseROSEnd parses the router's items of an end: interface, peer, and addresses and routes of each version
-// of IP.
+// parseROSEnd parses the items of an end: interface, peer, then addresses and routes for each IP version.
 func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	if len(all[0]) == 0 {
 		return nil, nil
@@ -77,7 +77,8 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	return e, err
 }
 
-// applyROSEnd removes what depends on the interface, and makes it anew; the interface stays, with its key.
+// applyROSEnd removes the end's routes, addresses and peer and adds new ones. It keeps an existing interface,
+// and with it the key.
 func applyROSEnd(ctx context.Context, h host.Host, dev, value string) error {
 	e, err := knob.ParseEnd(value)
 	if err != nil {
@@ -132,7 +133,7 @@ func (RouterOS) TunnelKey(ctx context.Context, h host.Host, device string) (stri
 	return i["public-key"], err
 }
 
-// TunnelMoved implements Tunneling. A peer from which nothing was received has made no handshake.
+// TunnelMoved implements Tunneling. If nothing was received from the peer, there was no handshake.
 func (RouterOS) TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters,
 	handshake int64, err error) {
 	all, err := RouterOS{}.Counters(ctx, h, []string{endName(device)})

@@ -16,50 +16,50 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterOS runs no process of ours, and appending to stored data would cost more with each sample. So a loop
-// of the console in one session prints a sample each second, which is buffered here until it is fetched. The
-// loop runs as long as an address is in a list of its name (see keepAddress): so after a killed controller
-// nothing remains for long.
+// RouterOS cannot run a process of ours, and appending to stored data would take more time with each sample.
+// So a console loop in a session prints a sample at every interval, and the controller buffers the output
+// until it is fetched. The loop runs as long as a list contains an address (see keepAddress), so it ends soon
+// after the controller was killed.
 const (
 	watchPrefix = rosMark + "-watch-"
-	watchKept   = 2 * time.Minute // longer than Silence: a saturated router accepts commands late
+	watchKept   = 2 * time.Minute // more than Silence, because a saturated router executes commands late
 	sampleMark  = "chokepoint-sample "
 	partMark    = "chokepoint-part"
-	maxSample   = 1 << 20         // bytes of one
-	maxLine     = 4 << 20         // bytes of a line
-	maxSamples  = 2 * keptSamples // those are kept for the next Collect
-	clockDrift  = 1e9             // by how much a router's clock may deviate between two readings, in ns
+	maxSample   = 1 << 20         // size of a sample in bytes
+	maxLine     = 4 << 20         // size of a line in bytes
+	maxSamples  = 2 * keptSamples // samples kept for the next Collect
+	clockDrift  = 1e9             // maximum deviation of the router's clock between two readings, in ns
 )
 
-// rosSample lists the menus that a sample prints after the time, in this order.
+// rosSample returns the commands whose output forms a sample, in this order.
 func rosSample() [4]string {
 	return [...]string{"/system/resource/print as-value", "/system/resource/cpu/print as-value",
 		"/ip/firewall/connection/tracking/print as-value", interfaceStats() + " where running"}
 }
 
-// costProbe names the series that explains why there is no record.Cost. WireGuard's peers are read only at
-// both ends of a trial, since a router may have thousands.
+// costProbe is the series that explains why there is no record.Cost. The series of wireguardProbe is read
+// only before and after a trial, because a router may have thousands of peers.
 const costProbe, wireguardProbe = "driver routeros", "wireguard"
 
-// readClock prints the router's clock, in nanoseconds.
+// readClock is an expression for the router's clock in ns.
 const readClock = `[:tonsec [:timestamp]]`
 
-// rosWatch is the controller's side: it buffers the loop's output until it is fetched.
+// rosWatch is the controller's side of a watch. It buffers the loop's output.
 type rosWatch struct {
 	host host.Host
-	list string // addresses in it keep the loop going
+	list string // address list that keeps the loop running
 
 	loop        host.Process
 	said, ended <-chan struct{}
 	once        sync.Once
-	why, killed error // see over
+	why, killed error // set by over
 
 	mu      sync.Mutex
-	related // to the router's clock
+	related // relation of the router's clock to ours
 	samples []taken
-	peers   []taken            // WireGuard's, read only at both ends of a trial
-	busy    map[string]float64 // how long each core has worked so far, by column
-	trouble error              // from the last sample that could not be read
+	peers   []taken            // WireGuard peers, read only before and after a trial
+	busy    map[string]float64 // busy time of each core since the first sample in ns, by column
+	trouble error              // error of the last sample, if it could not be parsed
 }
 
 // Watch implements Sampling.
@@ -90,7 +90,7 @@ func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 	return w, nil
 }
 
-// meet relates the router's clock to ours, keeps the loop going, and then reads WireGuard's peers.
+// meet measures the offset of the router's clock, keeps the loop running, and reads the WireGuard peers.
 func (w *rosWatch) meet(ctx context.Context) error {
 	now, err := relate(func() (at, step int64, err error) {
 		out, err := console(ctx, w.host, ":put "+readClock, keepAddress(w.list, watchKept))
@@ -104,7 +104,7 @@ func (w *rosWatch) meet(ctx context.Context) error {
 	}
 
 	at := now.offset + host.Monotonic()
-	peers, _ := items(ctx, w.host, peersPrint) // what is missing has no value
+	peers, _ := items(ctx, w.host, peersPrint) // missing values are tolerated
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.related = now
@@ -119,7 +119,7 @@ func (w *rosWatch) Keep(ctx context.Context) error {
 		return fmt.Errorf("keep %s sampled: %w", w.host.Name(), err)
 	}
 
-	// A command that fails now may succeed the next time.
+	// An error is ignored: the next attempt may succeed.
 	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
 }
@@ -134,7 +134,7 @@ func (w *rosWatch) running() error {
 	}
 }
 
-// over ends the loop, and returns how it ended.
+// over ends the loop and returns its error.
 func (w *rosWatch) over() error {
 	w.once.Do(func() {
 		w.killed = w.loop.Kill()
@@ -145,7 +145,7 @@ func (w *rosWatch) over() error {
 	return w.why
 }
 
-// add records a sample, or the reason why there is none.
+// add appends a sample, or records the error for it.
 func (w *rosWatch) add(s taken, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,7 +163,7 @@ func (w *rosWatch) add(s taken, err error) {
 		w.busy = map[string]float64{}
 	}
 
-	// Turns shares of the time since the previous sample into the CPU time used since the first.
+	// Convert percentages since the previous sample to busy time since the first sample.
 	for name, percent := range s.probes["cpu"] {
 		w.busy[name] += percent / 100 * float64(since)
 		s.probes["cpu"][name] = w.busy[name]
@@ -173,7 +173,7 @@ func (w *rosWatch) add(s taken, err error) {
 	w.samples = w.samples[max(0, len(w.samples)-maxSamples):]
 }
 
-// await waits for a sample later than a time on the router's clock.
+// await waits for a sample taken at or after a time on the router's clock.
 func (w *rosWatch) await(ctx context.Context, at int64) error {
 	const patience = 30 * time.Second // a saturated router answers late
 	for begun := host.Monotonic(); ; {
@@ -244,7 +244,7 @@ func (w *rosWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// rosLines returns a function that takes the lines of the loop and passes each sample to add.
+// rosLines returns a function for the loop's output lines that passes complete samples to add.
 func rosLines(add func(taken, error)) func(line string) {
 	var partial strings.Builder
 	return func(line string) {
@@ -264,10 +264,10 @@ func rosLines(add func(taken, error)) func(line string) {
 	}
 }
 
-// peersPrint prints the counters of WireGuard's peers, without their keys.
+// peersPrint prints the counters of WireGuard peers without their keys.
 const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface,rx,tx,last-handshake"
 
-// rosPeers returns the peers' counters in the columns of probe wireguard.
+// rosPeers returns the peers' counters in columns of probe wireguard.
 func rosPeers(peers []item) values {
 	out := values{}
 	n := map[string]int{}
@@ -284,7 +284,7 @@ func rosPeers(peers []item) values {
 	return out
 }
 
-// parseROSSample parses the loop's output for one sample.
+// parseROSSample parses the output of one sample.
 func parseROSSample(text string) (s taken, err error) {
 	parts := strings.Split(text, partMark+"\n")
 	first, ours := strings.CutPrefix(strings.TrimSpace(parts[0]), sampleMark)
@@ -309,7 +309,7 @@ func parseROSSample(text string) (s taken, err error) {
 	return s, nil
 }
 
-// take reads a part of a sample.
+// take adds an item from the given part of a sample.
 func (s taken) take(part int, i item) {
 	put := func(probe, column, name string, scale float64) { s.probes[probe].put(column, i[name], scale) }
 	switch part {
@@ -356,7 +356,7 @@ func (s taken) take(part int, i item) {
 	}
 }
 
-// rosSources are the probes whose series RouterOS has.
+// rosSources are the probes that RouterOS supports.
 var rosSources = []source{
 	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; " +
 		"unclassified_ns is work of an unreported kind", notReported, nil},
@@ -367,13 +367,13 @@ var rosSources = []source{
 	ofPeers,
 }
 
-// ofPeers describes the series of WireGuard's peers, on every system.
+// ofPeers is the series of WireGuard peers, on all systems.
 var ofPeers = source{wireguardProbe, "of the peer, read before the first trial and after each",
 	"no peer is reported", nil}
 
 const notReported = "the router does not report it"
 
-// rosTables converts samples to the series that the probes record, or gives the reason why there are none.
+// rosTables converts samples to the series of the probes. why is the reason if there are none.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
 	counter := func(name, unit string) record.Metric {
 		return record.Metric{Name: name, Unit: unit, Counter: true}

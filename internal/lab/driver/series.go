@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// related relates a router's clock to ours: its time is our CLOCK_MONOTONIC + offset, ± bound.
+// related is the offset of a router's clock: its time is our CLOCK_MONOTONIC + offset, ± bound, in ns.
 type related struct{ offset, bound int64 }
 
 // relate reads a router's clock, whose resolution is step, between two readings of ours.
@@ -31,7 +31,7 @@ func relate(read func() (at, step int64, err error)) (related, error) {
 	return related{at + step/2 - (before + half), half + max(step/2, 1)}, nil
 }
 
-// until returns the clock's relation for samples taken between two readings, and the offset to apply.
+// until returns the clock relation for samples taken between r and later, and the mean offset.
 func (r related) until(later related) (c record.Clock, offset int64) {
 	c = record.Clock{
 		OffsetBefore: r.offset,
@@ -42,7 +42,7 @@ func (r related) until(later related) (c record.Clock, offset int64) {
 	return c, c.OffsetBefore + (c.OffsetAfter-c.OffsetBefore)/2
 }
 
-// between keeps the samples of from…to and the nearest outside on either side.
+// between returns the samples from from to to, and the nearest sample outside on each side.
 func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	first := 0
 	last := len(all)
@@ -60,10 +60,10 @@ func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	return all[min(first, last):last]
 }
 
-// values holds one sample's values of a probe's columns.
+// values are one sample's values of a probe, by column.
 type values map[string]float64
 
-// put adds a number; other text adds nothing.
+// put adds a scaled number. It ignores text that is not a number.
 func (x values) put(column, text string, scale float64) {
 	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err == nil && n >= 0 && !math.IsInf(n, 0) {
@@ -71,22 +71,22 @@ func (x values) put(column, text string, scale float64) {
 	}
 }
 
-// taken is one sample, with the values of each probe.
+// taken is a sample with the values of each probe.
 type taken struct {
-	at     int64 // the router's clock
+	at     int64 // the router's clock in ns
 	probes map[string]values
 }
 
 func (s taken) when() int64 { return s.at }
 
-// source describes a probe whose series a system has: what the columns mean there, why there may be none,
-// and, for FreeBSD, how a sample is read.
+// source describes a probe that a system supports: the meaning of its columns there, the reason if there are
+// no values, and, for FreeBSD, the function that parses a sample.
 type source struct {
 	probe, doc, absent string
 	read               func(s bsdSample) values
 }
 
-// seriesOf returns the series of sources: those of probes, and those specific to this system.
+// seriesOf returns the series of sources. further are metrics specific to the system.
 func seriesOf(sources []source, samples []taken, offset int64, why string,
 	further ...record.Metric) (out []record.Samples) {
 	for _, p := range probe.All(probe.Root{}) {
@@ -112,7 +112,7 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 	return out
 }
 
-// series turns samples into a probe's series, or gives the reason why there is none.
+// series returns a probe's series. why is the reason if there are no samples.
 func series(p probe.Probe, samples []taken, offset int64, why string) record.Samples {
 	out := record.Samples{Probe: p.Name, Scope: p.Scope}
 	if out.Table = tableOf(p.Name, samples, offset); out.Table != nil {
@@ -123,8 +123,8 @@ func series(p probe.Probe, samples []taken, offset int64, why string) record.Sam
 	return out
 }
 
-// tableOf leaves a value out where a sample lacks a column; it returns nil if no sample has any. The router
-// determines how many columns there are; columns beyond the limit are dropped.
+// tableOf returns a table of a probe's samples, with NaN for missing values, or nil if there are none. It
+// drops columns beyond maxColumns, because the router determines their number.
 func tableOf(probe string, samples []taken, offset int64) *record.Table {
 	columns := map[string]bool{}
 	for _, s := range samples {
@@ -161,7 +161,7 @@ func tableOf(probe string, samples []taken, offset int64) *record.Table {
 	return t
 }
 
-// costOf computes the CPU time of the sampling process between its first and its last sample.
+// costOf returns the CPU time of the sampling process between its first and last sample.
 func costOf(name string, samples []snapshot) []record.Cost {
 	own := slices.DeleteFunc(slices.Clone(samples), func(s snapshot) bool { return s.cpu < 0 })
 	n := len(own)
