@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// site is a setting at a node, applied through the node's agent or driver.
+// site is a setting on a node, made by the node's agent or driver.
 type site struct {
 	l    *Lab
 	n    *Node
@@ -25,15 +25,15 @@ type site struct {
 	want knob.State
 }
 
-// turn asks the node's agent to check a state, or to set it permanently.
+// turn sends a knob request to the node's agent, to check a state or set it permanently.
 func (x site) turn(ctx context.Context, t agent.KnobRequest) (held agent.KnobReply, err error) {
 	t.Place = x.p
 	err = x.n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, x.k.Name()), t, &held)
 	return held, err
 }
 
-// check asks the node whether it can make the setting. Whether a driver accepts the value is only known when
-// it is applied.
+// check reports whether the node can make the setting. Whether a driver accepts the value shows only when it
+// is applied.
 func (x site) check(ctx context.Context) check.Answer {
 	if !x.n.HasDriver() {
 		got, err := x.turn(ctx, agent.KnobRequest{Want: x.want, Check: true})
@@ -62,8 +62,8 @@ func (x site) check(ctx context.Context) check.Answer {
 	return check.OK()
 }
 
-// on splits the setting into what the driver is asked to apply: on a real machine, which also has other
-// devices, one setting per device under test.
+// on returns the settings to pass to the driver. A real machine also has devices that are not under test, so
+// the result names each device under test.
 func (x site) on(value string) (out []record.Setting, err error) {
 	s := x.s
 	s.Port = x.p.Port
@@ -85,8 +85,7 @@ func (x site) on(value string) (out []record.Setting, err error) {
 	return out, err
 }
 
-// each asks the driver for the state that a value would replace. If the driver cannot read it, the error may
-// suggest another source.
+// each returns the state that a value would replace, read by the driver.
 func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	list, err := x.on(value)
 	if err != nil {
@@ -106,8 +105,8 @@ func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	return knob.OfAll(each), nil
 }
 
-// now reads the state that another would replace. An agent's session that ends before the go-ahead changes
-// nothing.
+// now returns the state that want would replace. The agent's session ends before the go-ahead and therefore
+// changes nothing.
 func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	if x.n.HasDriver() {
 		return x.each(ctx, string(want))
@@ -125,7 +124,7 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	return held.State, err
 }
 
-// put applies a value through the node's current connection: it may have been renewed.
+// put applies a value through the node's current connection, which may differ from x.n after a Reconnect.
 func (x site) put(ctx context.Context, value knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {
@@ -148,7 +147,7 @@ func (x site) put(ctx context.Context, value knob.State) error {
 	return err
 }
 
-// keep makes the setting permanently, and reads it back.
+// keep makes the setting permanently and reads it back.
 func (x site) keep(ctx context.Context) (err error) {
 	var held agent.KnobReply
 	if !x.n.HasDriver() {
@@ -164,8 +163,8 @@ func (x site) keep(ctx context.Context) (err error) {
 	return err
 }
 
-// back restores the previous state, unless it is still in force: what could not be changed may not be
-// writable at all.
+// back restores the previous state. It writes nothing if that state is in effect: a setting that could not be
+// changed may not be writable at all.
 func (x site) back(ctx context.Context, before knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {
@@ -180,8 +179,8 @@ func (x site) back(ctx context.Context, before knob.State) error {
 	return x.put(ctx, before)
 }
 
-// applyByDriver applies a setting by the node's driver: read, guard, journal, apply, read back. It undoes
-// whatever a failed attempt may have changed.
+// applyByDriver makes a setting through the node's driver: read, guard, journal, apply, read back. If an
+// attempt fails, it undoes whatever that may have changed.
 func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	before, err := x.now(ctx, x.want)
 	if err != nil {
@@ -213,14 +212,15 @@ func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	return x.l.failed(ctx, t, err)
 }
 
-// guarded returns the driver that leaves a guard on a real machine, in case the connection is lost.
+// guarded returns the node's driver if it can install a guard and the node is a real machine, whose
+// connection may be lost.
 func (x site) guarded() (driver.Guarded, bool) {
 	by, ok := x.n.Driver.(driver.Guarded)
 	return by, ok && x.n.Facts.OwnMachine()
 }
 
-// startGuard leaves a guard with nothing to undo on the node, and journals it, so that restore can dismiss
-// it. A guard in an unexpected state is dismissed, since nobody would keep in touch with it.
+// startGuard installs a guard with nothing to undo, and journals it so that restore can dismiss it. If that
+// fails, it dismisses the guard, because nobody would touch it.
 func (x site) startGuard(ctx context.Context) error {
 	by, ok := x.guarded()
 	if !ok || x.n.guard.name != "" {
@@ -259,7 +259,7 @@ func (x site) startGuard(ctx context.Context) error {
 	return errors.Join(err, left)
 }
 
-// arm makes the node's guard undo what is set there and what next will set.
+// arm makes the node's guard undo all settings of the node, including next.
 func (x site) arm(ctx context.Context, next *applied) error {
 	by, ok := x.guarded()
 	if !ok {
@@ -277,7 +277,7 @@ func (x site) arm(ctx context.Context, next *applied) error {
 	return err
 }
 
-// dismiss ends the node's guard, if it has one, and removes what earlier guards left.
+// dismiss removes the node's guard and what remains of earlier ones.
 func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok {
@@ -302,7 +302,7 @@ func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	return err
 }
 
-// guardGone returns an error if the node's guard is no longer there.
+// guardGone returns an error if the node's guard no longer exists.
 func (n *Node) guardGone(ctx context.Context) error {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok || n.guard.name == "" {

@@ -14,20 +14,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's
-// driver, which last as long as the tunnel and are journalled and guarded like all others.
+// agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings made by the node's
+// driver, which last as long as the tunnel and are journalled and guarded like others.
 type agentlessEnd struct {
 	l      *Lab
 	n      *Node
 	by     driver.Tunneling
 	device string
 	state  knob.End
-	agent  host.Agent // see hold
-	stop   func()     // stops its work for the tunnel, once nobody waits for that
+	agent  host.Agent // set by hold
+	stop   func()     // cancels its context, once nobody waits for the end
 }
 
-// agentlessEnd returns the end that a node's driver makes for a kind of tunnel in a slot, or nil if it makes
-// none.
+// agentlessEnd returns the end that a node's driver can set up for a kind of tunnel, or nil if it cannot.
 func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 	by, ok := n.Driver.(driver.Tunneling)
 	if !ok || !n.HasDriver() || kind != tunnel.WireGuard().Name() && kind != tunnel.WireGuardKernel().Name() {
@@ -42,7 +41,7 @@ func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 	}
 }
 
-// hold serves the end to the tunnel's other end, until release.
+// hold returns an agent that serves the end until release.
 func (e *agentlessEnd) hold(ctx context.Context) host.Agent {
 	ctx, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	e.agent = tunnel.Agentless(ctx, tunnel.Router{
@@ -57,7 +56,7 @@ func (e *agentlessEnd) hold(ctx context.Context) host.Agent {
 	return e.agent
 }
 
-// release undoes the settings of the end; a nil end has none.
+// release undoes the end's settings. It does nothing for a nil end.
 func (e *agentlessEnd) release(ctx context.Context) error {
 	if e == nil {
 		return nil
@@ -71,8 +70,7 @@ func (e *agentlessEnd) release(ctx context.Context) error {
 	return errors.Join(err, e.l.undo(ctx, ours))
 }
 
-// byHand returns the commands with which the owner sets up an end on a node, in a slot; "" if no driver knows
-// any.
+// byHand returns the commands by which the owner can set up an end on a node, or "" if the driver knows none.
 func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	end := slices.Index(l.Topology.Tunnel[:], n.Name)
 	if by, ok := n.Driver.(driver.ByHand); ok {
@@ -91,7 +89,7 @@ func (e *agentlessEnd) setting(value knob.State) site {
 	}, k, knob.Place{Node: e.n.Name, Port: e.device}, value}
 }
 
-// set makes the settings of the end in its present state.
+// set applies the end's present state.
 func (e *agentlessEnd) set(ctx context.Context) error {
 	t, err := e.setting(e.state.State()).applyByDriver(ctx)
 	if t != nil {

@@ -11,21 +11,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// cage confines QEMU, and a guest that has broken into it: it receives descriptors instead of opening files,
-// filters its own system calls, and has the rights of a user who owns nothing.
+// cage confines QEMU, in case a guest breaks out: QEMU gets file descriptors instead of paths, filters its
+// own system calls, and runs as a user who owns no files.
 type cage struct {
-	words   []string // from its command line
+	words   []string // options for QEMU
 	files   []*os.File
 	console string
 	as      *host.User
-	root    string // why QEMU keeps root's rights, or ""
+	root    string // why QEMU runs as root, or ""
 }
 
-// cagedUser is a UID that no distribution assigns and that is in neither the range for dynamic users nor the
-// one for containers: see systemd's table of UIDs and GIDs.
+// cagedUser is a UID that no distribution assigns, outside the ranges of systemd's dynamic users and of
+// containers (see systemd's table of UIDs and GIDs).
 const cagedUser = 65533
 
-// newCage opens the guest's files, which become QEMU's descriptors from next on.
+// newCage opens the guest's files. They become QEMU's descriptors from next on, and g is changed to refer to
+// these.
 func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	c := &cage{}
 	c.as, c.root = userFor(g.KVM)
@@ -36,7 +37,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		}
 
 		c.files = append(c.files, f)
-		if c.as != nil { // reopening it through its descriptor needs rights; only we can enter its directory
+		if c.as != nil { // reopening needs permission; the directory is private
 			if err := f.Chmod(mode); err != nil {
 				return "", err
 			}
@@ -45,7 +46,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		return fmt.Sprintf("/proc/self/fd/%d", next+len(c.files)-1), nil
 	}
 	var err error
-	if g.Disk == nil { // both are in the cache
+	if g.Disk == nil { // these files are in the cache
 		if g.Kernel, err = give(g.Kernel, os.O_RDONLY, 0o644); err == nil {
 			g.Initrd, err = give(g.Initrd, os.O_RDONLY, 0o644)
 		}
@@ -60,7 +61,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		return nil, err
 	}
 
-	// A QEMU built without the filter does not know the option.
+	// QEMU without seccomp support rejects the option.
 	sandbox := []string{"-sandbox", vm.Sandbox}
 	if _, err := host.Run(context.Background(), host.Local(), host.Command{
 		Path: g.Program(),
@@ -72,8 +73,9 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	return c, nil
 }
 
-// userFor returns the user whose rights QEMU gets. nil means our own; root then explains why we have those of
-// root. An ordinary user has no rights to drop, and no other user is mapped in its user namespace.
+// userFor returns the user to run QEMU as, or nil for our own. In the latter case, root explains why QEMU
+// runs as root, or is "". An ordinary user has no privileges to drop, and its user namespace maps no other
+// user.
 func userFor(kvm bool) (u *host.User, root string) {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {
@@ -92,8 +94,8 @@ func userFor(kvm bool) (u *host.User, root string) {
 	return userOfKVM(device.Mode, device.Gid)
 }
 
-// userOfKVM returns a user who owns nothing and may use a /dev/kvm of this mode and group. QEMU never gets
-// the group root, which can read much of the machine.
+// userOfKVM returns a user that owns no files and can access /dev/kvm with the given mode and group. It never
+// uses group root, which can read many files.
 func userOfKVM(mode, group uint32) (u *host.User, root string) {
 	u = &host.User{ID: cagedUser}
 	switch {

@@ -21,13 +21,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// A user's disk image may boot a whole distribution.
+// Time limits for booting a user's image, which may contain a whole distribution.
 const (
 	diskBootTime = 4 * time.Minute
 	diskKVMTime  = time.Minute
 )
 
-// bootTimes bounds a guest's boot with and without KVM.
+// bootTimes returns the time limits for booting a guest with and without KVM.
 func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	switch {
 	case g == nil:
@@ -38,32 +38,33 @@ func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	return kvmTime, bootTime
 }
 
-// refusedLogin means that a guest has booted but refuses the login or the agent. Booting it again would
-// change nothing.
+// refusedLogin is the error if a guest has booted but refuses the login or the agent. It would do so again
+// after another boot.
 type refusedLogin struct{ error }
 
 func (r *refusedLogin) Unwrap() error { return r.error }
 
 func errLogin(text, hint string) error { return &refusedLogin{check.WithHint(errors.New(text), hint)} }
 
-// startScript copies the agent from its disk into the guest, starts it on its port and returns.
+// startScript copies the agent from its disk into the guest and starts it on the virtio port.
 //
 //go:embed foreign.sh
 var startScript string
 
-// foreign is a guest that gets an agent only after a login.
+// foreign is a guest booted from a user's image, where an agent can be started only after a login.
 type foreign struct {
 	login    vm.Login
-	dir      string // the lab's directory
+	dir      string // lab's directory
 	files    []*os.File
 	terminal *os.File // our end of the serial console, or nil
 }
 
-// enterForeign prepares what QEMU needs for a disk: the agent's program and, for a login by serial console,
-// the console's other end. They become descriptors, numbered from next on.
+// enterForeign opens what QEMU needs for a user's image: the image, the agent's disk, and, for a serial
+// login, the other end of the console. They become descriptors from next on.
 func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	f := &foreign{login: d.Login, dir: dir}
-	// QEMU's forwarding to ssh listens in this namespace, where no other process runs.
+	// QEMU's port forward to ssh listens on this namespace's loopback device. No other process runs in the
+	// namespace.
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		err = unix.SetNonblock(ends[0], true) // for deadlines
+		err = unix.SetNonblock(ends[0], true) // required for deadlines
 	}
 
 	if err != nil {
@@ -102,7 +103,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	return f, nil
 }
 
-// started closes our copies of the descriptors that QEMU now has.
+// started closes our copies of descriptors that QEMU has inherited.
 func (f *foreign) started() {
 	if f == nil {
 		return
@@ -115,7 +116,7 @@ func (f *foreign) started() {
 	f.files = nil
 }
 
-// leave closes everything.
+// leave closes all files.
 func (f *foreign) leave() {
 	if f == nil {
 		return
@@ -127,7 +128,7 @@ func (f *foreign) leave() {
 	}
 }
 
-// connect logs in, starts the agent and connects to it over QEMU's line.
+// connect logs in, starts the agent and connects to it through QEMU.
 func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -136,7 +137,7 @@ func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, e
 	go func() {
 		var err error
 		if far, err = host.ConnectLine(ctx, child); err != nil {
-			cancel(err) // also if QEMU has ended: then no login can succeed
+			cancel(err) // if QEMU has exited, no login can succeed
 		}
 
 		ended <- err
@@ -177,7 +178,8 @@ func (f *foreign) start(ctx context.Context) error {
 	return nil
 }
 
-// startBySerial leaves the shell running and keeps reading the console, because QEMU blocks without a reader.
+// startBySerial starts the agent through the serial console. It keeps reading the console afterwards, because
+// QEMU blocks if nobody reads.
 func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	password, err := f.password()
 	if err != nil {
@@ -194,7 +196,7 @@ func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	}
 
 	f.terminal.SetReadDeadline(time.Time{})
-	go func() { // until QEMU ends
+	go func() { // until QEMU exits
 		io.Copy(io.Discard, f.terminal)
 		f.terminal.Close()
 	}()
@@ -216,7 +218,7 @@ func (f *foreign) password() (string, error) {
 	return text, err
 }
 
-// A booting guest refuses connections for a while.
+// sshAgain is the interval between login attempts. A booting guest refuses connections for a while.
 const sshAgain = 500 * time.Millisecond
 
 func (f *foreign) startBySSH(ctx context.Context, shell string) error {
@@ -240,7 +242,7 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 		case strings.Contains(err.Error(), "Permission denied"):
 			return errLogin(strings.TrimSpace(err.Error()),
 				"--image-key FILE names a private key, --image-password FILE a file that holds a password")
-		case !known || code != 255: // 255 is ssh's own exit code
+		case !known || code != 255: // 255 means that ssh itself failed
 			return errLogin(strings.TrimSpace(err.Error()), "the guide lists what an image needs")
 		}
 
@@ -252,8 +254,8 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 	}
 }
 
-// ssh runs the user's ssh program without any of the user's settings: each guest is new, and its address
-// leads to no other machine.
+// ssh returns the ssh command. It ignores the user's configuration and known hosts, because every guest is
+// new and its address cannot lead to another machine.
 func (f *foreign) ssh(command string) (host.Command, error) {
 	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
 		"GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5",
@@ -262,7 +264,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 		Path: "ssh",
 		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User},
 	}
-	// The guest need not be trusted, so it sees only the one named key of the user's.
+	// The guest is not trusted: offer it only the given key.
 	options = append(options, "IdentitiesOnly=yes", "IdentityAgent=none")
 	if f.login.Key != "" {
 		c.Args = append(c.Args, "-i", f.login.Key)
@@ -274,7 +276,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	if f.login.Password == "" {
 		options = append(options, "BatchMode=yes")
 	} else {
-		// ssh runs a program to get the password. This one reads the user's file.
+		// ssh gets the password from a program, which reads the user's file.
 		ask := filepath.Join(f.dir, "askpass")
 		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+host.Quote(f.login.Password)+"\n"),
 			0o700); err != nil {
@@ -293,8 +295,8 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	return c, nil
 }
 
-// describeForeign removes the agent's file, which keeps running without it, and reads which system the guest
-// runs.
+// describeForeign removes the file of the running agent, and returns the guest's distribution and kernel
+// release.
 func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {
 	const script = `rm -f "$(readlink /proc/$PPID/exe)"; uname -r; . /etc/os-release 2>/dev/null; echo "$PRETTY_NAME"`
 	out, err := host.Run(ctx, agent.NewHost("the guest", far), host.Command{

@@ -23,24 +23,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Roles in which this program starts itself again for a local lab. The holder is the first process of the
-// lab's PID, mount and network namespaces and owns everything in it: when it ends, for whatever reason, the
-// kernel kills every process inside and the links vanish with their namespaces. One anchor per node holds
-// that node's namespaces and starts an agent for each connection to the node's socket.
+// Roles in which this program starts itself for a local lab. The holder is the first process in the lab's
+// PID, mount and network namespaces. When it exits, for whatever reason, the kernel kills all processes
+// inside and removes the links. Each node has an anchor, which keeps the node's namespaces and starts an
+// agent for each connection to the node's socket.
 const (
 	HolderRole = "lab-holder"
 	AnchorRole = "lab-anchor"
 )
 
-// holderAnswer is the single line that the holder writes to its standard output.
+// holderAnswer is the line that the holder writes to standard output when it is ready or has failed.
 type holderAnswer struct {
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
-	// Refused: the kernel refused namespaces, or made them without privileges.
+	// Refused is set if the kernel refused namespaces or mounts in them.
 	Refused bool `json:"refused,omitempty"`
 }
 
-// answer reports the outcome of building, and returns it.
+// answer writes the outcome of building and returns err.
 func answer(to io.Writer, err error) error {
 	var a holderAnswer
 	if err != nil {
@@ -50,7 +50,8 @@ func answer(to io.Writer, err error) error {
 	return errors.Join(err, json.NewEncoder(to).Encode(a))
 }
 
-// HolderMain runs the holder. It returns when its controller hangs up; a detached holder waits to be killed.
+// HolderMain runs the holder. It returns when the controller closes the connection; the holder of a detached
+// lab waits to be killed.
 func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	in := bufio.NewReader(stdin)
 	var o Local
@@ -58,11 +59,11 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("read lab request: %w", err)
 	}
 
-	// A guest may take minutes to boot: leave as soon as nobody waits for it.
+	// A guest may take minutes to boot: exit as soon as the controller is gone.
 	hungUp := make(chan error, 1)
 	held := make(chan error, 1)
 	go func() {
-		_, err := in.Peek(1) // also returns when the controller sends more
+		_, err := in.Peek(1) // also returns if the controller sends more
 		hungUp <- err
 	}()
 	var anchors []*host.Child
@@ -73,23 +74,23 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	}()
 	select {
 	case <-hungUp:
-		return nil // the kernel kills every process in our PID namespace
+		return nil // the kernel then kills all processes in our PID namespace
 	case err := <-held:
 		if err = answer(stdout, err); err != nil {
 			return err
 		}
 	}
-	// Their pipes must stay open as long as the holder lives: an anchor leaves when its input ends, and a
-	// garbage-collected file is closed.
+	// Keep the anchors' pipes open: an anchor exits when its input ends, and a garbage-collected file is
+	// closed.
 	defer runtime.KeepAlive(anchors)
-	// The controller of a lab that stays sends another message once it has recorded this process: an
-	// unrecorded lab must not stay.
+	// The controller of a detached lab sends a second message after it has journalled this process, because a
+	// lab that is not journalled must not stay up.
 	for err := <-hungUp; err == nil && o.Detached; {
-		time.Sleep(time.Hour) // until killed by lab down
+		time.Sleep(time.Hour) // until killed by "lab down"
 	}
 
-	io.Copy(io.Discard, in) // until the controller hangs up or dies
-	return nil              // the kernel kills the remaining processes in our PID namespace
+	io.Copy(io.Discard, in) // until the controller closes the connection or dies
+	return nil              // the kernel then kills the remaining processes
 }
 
 func readLine(r *bufio.Reader, v any) error {
@@ -100,10 +101,9 @@ func readLine(r *bufio.Reader, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// hold builds the lab: private mounts, anchors, links into their namespaces, then each node's addresses and
-// routes.
+// hold builds the lab: private mounts, anchors, links between them, and each node's addresses and routes.
 func (o Local) hold() ([]*host.Child, error) {
-	dir, err := os.Open(o.dir()) // before the mounts change
+	dir, err := os.Open(o.dir()) // opened before the mounts change
 	if err != nil {
 		return nil, fmt.Errorf("open lab directory: %w", err)
 	}
@@ -135,7 +135,7 @@ func (o Local) hold() ([]*host.Child, error) {
 		}
 	}
 
-	asked := make([]any, len(plan)) // all guests boot at the same time
+	asked := make([]any, len(plan)) // requests to all nodes, sent first so that guests boot in parallel
 	guests := 0
 	for i, l := range plan {
 		asked[i] = l
@@ -166,12 +166,12 @@ func (o Local) hold() ([]*host.Child, error) {
 	return anchors, nil
 }
 
-// cabling joins the nodes of a lab in the holder's namespace: two namespaces by a veth pair, a namespace
-// and a machine by a tap, two machines by two taps in a bridge.
+// cabling creates the links of a lab in the holder's namespace: a veth between two namespaces, a tap between
+// a namespace and a machine, and two taps with a bridge between two machines.
 type cabling struct {
-	pids    map[string]int // of the namespaces; a node without a PID is a machine
+	pids    map[string]int // PIDs of namespace nodes; a node without a PID is a machine
 	queues  int
-	taps    map[record.TopoPort]*os.File // the machines' ports
+	taps    map[record.TopoPort]*os.File // ports of machines
 	bridges int
 }
 
@@ -203,7 +203,7 @@ func (c *cabling) join(link record.TopoLink) error {
 	return kernel.AddBridge(name, name+"a", name+"b")
 }
 
-// tap makes a machine's port. Its other end is a device in the namespace of pid, or in our own.
+// tap creates a machine's port. Its other end is a device in the namespace of pid, or in our own if pid is 0.
 func (c *cabling) tap(machine record.TopoPort, dev string, pid int) (err error) {
 	if c.taps[machine], err = kernel.AddTap(dev); err != nil || pid == 0 {
 		return err
@@ -220,14 +220,14 @@ func (c *cabling) of(l agent.Layout) []*os.File {
 	return files
 }
 
-// close closes the taps, which the machines have by now.
+// close closes the taps, which the machines have inherited.
 func (c *cabling) close() {
 	for _, f := range c.taps {
 		f.Close()
 	}
 }
 
-// mountOwn gives this mount namespace a /proc that shows its PID namespace.
+// mountOwn mounts a /proc for this PID namespace.
 func mountOwn() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -242,8 +242,8 @@ func mountOwn() error {
 	return nil
 }
 
-// startAnchor makes the node's socket and the process that serves it. The socket's address goes through the
-// open directory, because a path may exceed the 108 bytes that unix(7) allows.
+// startAnchor creates a node's socket and starts the process that serves it. The socket's path goes through
+// the directory's descriptor, because it could otherwise exceed 108 bytes (unix(7)).
 func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child, error) {
 	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -270,7 +270,7 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 	return anchor, nil
 }
 
-// settled waits until a process reports that it has set up what it was asked for.
+// settled waits until a process reports that its node is set up.
 func settled(p *host.Child) error {
 	var a holderAnswer
 	if err := json.NewDecoder(p).Decode(&a); errors.Is(err, io.EOF) {
@@ -291,8 +291,8 @@ func settled(p *host.Child) error {
 	return err
 }
 
-// AnchorMain runs a node's first process: it sets the node up and then starts an agent, with agentArgs, for
-// each connection.
+// AnchorMain runs a node's first process. It sets up the node and starts an agent, with agentArgs, for each
+// connection.
 func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
 	var l agent.Layout
 	return carry(node, stdin, stdout, &l, func() error {
@@ -303,8 +303,9 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 	}, func(_ context.Context, c *net.UnixConn) error { return startAgent(c, agentArgs) })
 }
 
-// carry runs a process that carries a node: it reads a description into what, sets that up, reports that it
-// is ready, and serves the node's socket, descriptor 3, until the holder hangs up.
+// carry runs the first process of a node. It reads a description into what, calls stand to set up the node,
+// reports the outcome, and calls attend for each connection to the node's socket, descriptor 3, until the
+// holder closes standard input.
 func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func() error,
 	attend func(context.Context, *net.UnixConn) error) error {
 	listener := os.NewFile(3, "listener")
@@ -328,14 +329,14 @@ func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func(
 	defer cancel()
 	context.AfterFunc(ctx, func() { ln.Close() })
 	go func() {
-		io.Copy(io.Discard, in) // the holder hung up
+		io.Copy(io.Discard, in) // until the holder closes it
 		cancel()
 	}()
 	return serveNode(ctx, ln.(*net.UnixListener), attend)
 }
 
-// serveNode lives as long as its listener: a connection that cannot be served is closed and reported on
-// standard error, since the node, and what other agents have set in it, would end with this process.
+// serveNode accepts connections until ln is closed. It reports errors to standard error and continues,
+// because the node, and everything that agents have set in it, would end with this process.
 func serveNode(ctx context.Context, ln *net.UnixListener,
 	attend func(context.Context, *net.UnixConn) error) error {
 	for {
@@ -355,10 +356,11 @@ func serveNode(ctx context.Context, ln *net.UnixListener,
 	}
 }
 
-// breath prevents a persistent error, such as too many open files, from using up a core.
+// breath is a pause after an error, so that a persistent one, such as too many open files, does not use up a
+// core.
 const breath = 10 * time.Millisecond
 
-// startAgent starts an agent that takes over the connection.
+// startAgent starts an agent that serves the connection.
 func startAgent(c *net.UnixConn, args []string) error {
 	f, err := c.File()
 	c.Close()
@@ -366,19 +368,19 @@ func startAgent(c *net.UnixConn, args []string) error {
 		return fmt.Errorf("accept: %w", err)
 	}
 	defer f.Close()
-	// Non-blocking mode is a property of the open file and would affect the agent, whose runtime detects and
-	// chooses the mode of its standard input.
+	// Do not set c to non-blocking mode: that is a property of the open file, which the agent shares, and the
+	// agent's runtime chooses the mode itself.
 	agent, err := host.Spawn{Args: args, Conn: f}.Start()
 	if err != nil {
 		return err
 	}
 
-	go agent.Wait() // reaps it when it leaves
+	go agent.Wait() // reaps it
 	return nil
 }
 
-// mountNode gives this mount namespace a /sys that shows its network namespace: a /sys shows that of the
-// process that mounted it.
+// mountNode mounts a /sys for this network namespace. A /sys shows the network namespace of the process that
+// mounted it.
 func mountNode() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -392,7 +394,7 @@ func mountNode() error {
 	return nil
 }
 
-// socketOf returns the path of a node's socket below an open lab directory.
+// socketOf returns the path of a node's socket, through the descriptor of the lab's directory.
 func socketOf(dir *os.File, node string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(node)+".sock")
 }

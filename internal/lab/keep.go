@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Keep makes settings that outlive the session: they are not journalled, and nothing undoes them. They are
-// read back. An error lists the settings made before it, which stay.
+// Keep makes settings permanently and reads them back. They are not journalled, and nothing undoes them. If
+// one fails, the error lists the settings made before it, which stay.
 func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
 	for i, s := range settings {
 		n, err := l.Node(ctx, s.Node)

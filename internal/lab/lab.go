@@ -1,5 +1,5 @@
-// Package lab brings up live testbeds and undoes them: nodes by role joined by links, an agent or a router's
-// own command line on each, tunnels and settings that are put back. It measures nothing.
+// Package lab brings up testbeds and takes them down: nodes connected by links, an agent or driver for each,
+// and tunnels and settings, which are undone. It measures nothing.
 package lab
 
 import (
@@ -17,67 +17,67 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Parts holds the controller sides of the registry, from which labs are made.
+// Parts lists the knobs and kinds of tunnels in the registry.
 type Parts struct {
 	Knobs   []knob.Knob
 	Tunnels []tunnel.Tunnel
 }
 
-// Lab is a testbed that is up. One campaign uses it at a time; its methods are not safe for concurrent use,
-// except Node.
+// Lab is a testbed that is up. Only one campaign may use it at a time. Only the method Node is safe for
+// concurrent use.
 type Lab struct {
 	ID       string
-	Kind     string // as in record.Run.Lab; ask a node, not the lab, what a node can do
+	Kind     string // as in record.Run.Lab; ask a Node, not the lab, what it can do
 	Topology record.Topology
-	Note     string // what this kind of lab cannot do here, as a sentence
-	Holder   int    // process whose descendants make up the lab, 0 if they are our own
+	Note     string // sentence about what this lab cannot do
+	Holder   int    // root process of the lab's process tree; 0 = this process
 
 	parts   Parts
 	plan    addressPlan
-	journal *journal.Journal // nil: no change outlives this process
+	journal *journal.Journal // nil = changes are not journalled
 
 	mu    sync.Mutex
 	nodes map[string]*Node
 
-	settings []*applied // in the order applied
+	settings []*applied // in order of application
 	tunnels  map[string]*laid
-	wanted   []string // keys of the tunnels last wanted; none for the plain path
-	left     error    // what remains of tunnels that were given up
-	clock    int      // dates the tunnels' last use
-	dead     bool     // see PathDead
+	wanted   []string // keys of the tunnels requested last; empty for the plain path
+	left     error    // errors from tunnels that were given up
+	clock    int      // counts calls of Path, for tunnels' last use
+	dead     bool     // set by PathDead
 
 	supply
 }
 
-// supply holds what a kind of lab provides; all but dial are optional.
+// supply is what a kind of lab provides. All fields but dial are optional.
 type supply struct {
 	dial    func(ctx context.Context, node string) (*Node, error)
-	down    func(ctx context.Context) error // ends what Up began
-	network *network                        // nil: the lab's own, with the addresses of the plan
-	carried bool                            // carried by a machine, the node HostNode
-	dir     string                          // its directory on this machine, "" if none
-	owned   bool                            // down also removes every change
-	// regularly runs a function at intervals, until it fails or the lab goes down.
+	down    func(ctx context.Context) error // undoes what Up did
+	network *network                        // nil = a network of the lab's own, with the plan's addresses
+	carried bool                            // the lab runs on a machine that is the node HostNode
+	dir     string                          // the lab's directory on this machine; "" = none
+	owned   bool                            // down also undoes all settings in the lab
+	// regularly calls a function at intervals until it fails or the lab is taken down.
 	regularly func(func(context.Context) error)
-	// lead makes the nodes route a tunnel's slot separately from the plain path until the returned function
-	// is called, if the network is not the lab's own. nil: routing needs no help, or there can be no tunnel.
-	// It passes its routes to agentless, an end without an agent, or nil.
+	// lead adds routes so that data of a tunnel's slot takes the tunnel, if the network is not the lab's own.
+	// The returned function removes them. Routes of a router without an agent are added to agentless. nil =
+	// no routes are needed, or tunnels are impossible.
 	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
-	// again finds the path between the ends, and the devices that face it, anew; nil: they are known.
+	// again discovers the path between the ends and its devices again; nil = not needed.
 	again func(ctx context.Context) error
-	// leave ends what must be ended while the nodes can still be reached; nil: nothing.
+	// leave is called while nodes are still reachable.
 	leave func(ctx context.Context) error
-	// devices maps node and port to the device's name, where devices have names of their own.
+	// devices maps node and port to a device name, for nodes whose devices are not named like ports.
 	devices map[string]map[string]string
 
-	// contact is the address of the data if that is merely the one at which the far end is reached and the
-	// far end has others.
+	// contact is the destination address of data if it was chosen only because ssh reaches the far end there,
+	// although the far end has other addresses.
 	contact netip.Addr
-	// management names the devices by which the nodes themselves are reached, where known.
+	// management maps nodes to the devices by which they are reached, if known.
 	management map[string]string
 
-	// For nodes that are guests: how much longer than others they may take to return, facts about the machine
-	// below them, what to report if one hangs, and how to keep the output of their consoles.
+	// For labs with guests: the additional time for a guest to return, facts about the host, the end of a
+	// node's console output, and a function that saves the consoles.
 	patience time.Duration
 	facts    func(ctx context.Context) map[string]string
 	words    func(node string) string
@@ -97,8 +97,8 @@ func newLab(id, kind string, t record.Topology, parts Parts, j *journal.Journal)
 	}
 }
 
-// MachineFacts returns the facts of the machine under a lab's guests, without which their numbers cannot be
-// compared with others'; none without guests.
+// MachineFacts returns facts about the machine that hosts the lab's guests, needed to compare their results
+// with those on other machines. It returns nil without guests.
 func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	if l.facts == nil {
 		return nil
@@ -106,14 +106,14 @@ func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	return l.facts(ctx)
 }
 
-// A trial may take this much longer than its configured times, even if emulated guests on a busy machine are
-// slow. A hanging guest is noticed long before.
+// Additional time that a trial may take beyond its configured times, enough for slow emulated guests on a
+// busy machine. Guests that hang are detected long before.
 const (
 	UsualSlack = 20 * time.Second
 	guestSlack = 60 * time.Second
 )
 
-// Slack bounds how much longer than its configured times a trial may take.
+// Slack returns how much longer than its configured times a trial may take.
 func (l *Lab) Slack() time.Duration {
 	if l.patience > 0 {
 		return guestSlack
@@ -121,7 +121,7 @@ func (l *Lab) Slack() time.Duration {
 	return UsualSlack
 }
 
-// Node returns a node by name, connecting to its agent at first use.
+// Node returns the node of that name. It connects to the node on first use.
 func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,8 @@ func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// Nodes lists the lab's nodes, near to far, then the machine that carries them, if any.
+// Nodes returns the names of all nodes, near to far, followed by HostNode if the lab runs on a machine that
+// is a node.
 func (l *Lab) Nodes() []string {
 	var names []string
 	for _, n := range l.Topology.Nodes {
@@ -152,8 +153,9 @@ func (l *Lab) Nodes() []string {
 	return names
 }
 
-// Close puts everything back: settings, tunnels, connections, and the lab itself if we own it. It continues
-// after errors and joins them under ErrDirty; a change left in a lab that no longer exists is not an error.
+// Close undoes settings, takes down tunnels, closes connections, and takes down the lab if we own it. It
+// continues after errors and returns them joined as ErrDirty. Settings in a lab that no longer exists do not
+// count.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {
@@ -174,7 +176,7 @@ func (l *Lab) Close(ctx context.Context) error {
 
 	l.mu.Lock()
 	for name, n := range l.nodes {
-		if len(l.settings) == 0 { // otherwise it has something to undo
+		if len(l.settings) == 0 { // otherwise the guard still has settings to undo
 			err = errors.Join(err, n.dismiss(ctx, l.journal))
 		}
 
@@ -199,12 +201,11 @@ func (l *Lab) Close(ctx context.Context) error {
 	return nil
 }
 
-// ErrDirty means that something could not be put back. The error's text lists what is left; `lab restore`
+// ErrDirty reports that something could not be undone. The error's text lists what remains; "lab restore"
 // tries again.
 var ErrDirty = errors.New("left dirty")
 
-// dirtied names the operation that left something, and marks err as ErrDirty once, however deeply it is
-// wrapped.
+// dirtied adds the operation to err and marks it as ErrDirty, unless it is marked already.
 func dirtied(operation string, err error) error {
 	if errors.Is(err, ErrDirty) {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -212,16 +213,17 @@ func dirtied(operation string, err error) error {
 	return fmt.Errorf("%s: %w: %w", operation, ErrDirty, err)
 }
 
-// NoTopology means that the available labs lack a topology, or cannot build it with such routers.
+// NoTopology is the error if the available labs do not have a topology, or cannot build it with the requested
+// routers.
 type NoTopology struct{ Topology, Reason string }
 
 const noGuests = "its routers are not booted for the run, and so in no other way: lab vm boots them"
 
 func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }
 
-// Assemble makes a lab of existing nodes: it brings nothing up and takes nothing down, but puts settings and
-// tunnels back at Close. Every node of the topology must be there, with an agent or with a driver and a host;
-// the node HostNode is optional. If j is nil, nothing is journalled for restore.
+// Assemble returns a lab of existing nodes. Close undoes settings and tunnels but does not take down the
+// nodes. All nodes of the topology are required, with an agent or a driver and host; HostNode is optional. If
+// j is nil, changes are not journalled.
 func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journal.Journal) (*Lab, error) {
 	l := newLab(id, "assembled", t, parts, j)
 	l.carried = true
@@ -246,8 +248,8 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 	return l, nil
 }
 
-// Ends returns the two nodes between which a tunnel of a kind would be laid in a slot (1 to Slots-1), with
-// their addresses.
+// Ends returns the two ends that a tunnel of the given kind would have in a slot (1 to Slots-1), with their
+// addresses.
 func (l *Lab) Ends(ctx context.Context, kind string, slot int) (near, far tunnel.End, err error) {
 	x, err := l.planTunnel(ctx, TunnelSpec{Kind: kind}, slot)
 	return x.ends[0], x.ends[1], err

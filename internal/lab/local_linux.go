@@ -28,24 +28,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// upTime bounds how long a local lab takes to come up; it takes 20 ms.
+// upTime is the time limit for bringing up a local lab without guests, which takes about 20 ms.
 const upTime = 10 * time.Second
 
-// Local describes a local lab to make, of namespaces of this machine. The lab's holder receives it.
+// Local describes a local lab, made of namespaces or guests on this machine. It is passed to the lab's
+// holder.
 type Local struct {
 	ID       string           `json:"id"`
 	Topology record.Topology  `json:"topology"`
-	Dir      string           `json:"dir,omitempty"`    // the runtime directory of all labs
-	Journal  *journal.Journal `json:"-"`                // nil only for a detached lab
+	Dir      string           `json:"dir,omitempty"`    // runtime directory of all labs
+	Journal  *journal.Journal `json:"-"`                // may be nil only for a detached lab
 	Detached bool             `json:"detached"`         // stays up until Down
-	Guest    *vm.Guest        `json:"guest,omitempty"`  // what the routers are; nil = namespaces
-	Driver   string           `json:"driver,omitempty"` // sets and watches the routers; "" = agents
-	Queues   int              `json:"queues,omitempty"` // to send and to receive, per veth; 0 = 1
-	State    string           `json:"state,omitempty"`  // the state directory of who made it
+	Guest    *vm.Guest        `json:"guest,omitempty"`  // makes the routers guests; nil = namespaces
+	Driver   string           `json:"driver,omitempty"` // driver for the routers; "" = agents
+	Queues   int              `json:"queues,omitempty"` // transmit and receive queues per veth; 0 = 1
+	State    string           `json:"state,omitempty"`  // state directory of the lab's creator
 	Parts    Parts            `json:"-"`
 }
 
-// Info describes a local lab in a file of its directory, without the directory itself.
+// Info describes a running local lab. It is stored in the lab's directory, without Dir.
 type Info struct {
 	Local
 	Pid     int       `json:"pid"`
@@ -55,10 +56,10 @@ type Info struct {
 
 const infoFile = "lab.json"
 
-// dir is the lab's directory, below the runtime directory of all labs.
+// dir returns the lab's directory.
 func (o Local) dir() string { return filepath.Join(o.Dir, o.ID) }
 
-// Up brings up the lab. On error it leaves nothing behind.
+// Up brings up the lab. After an error, nothing remains.
 func (o Local) Up(ctx context.Context) (*Lab, error) {
 	if _, ok := driver.Named(o.Driver); o.Driver != "" && !ok {
 		return nil, fmt.Errorf("make lab with driver %q: %w: it is not known", o.Driver, host.ErrUnsupported)
@@ -83,7 +84,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	}
 
 	if err == nil && o.Detached {
-		_, err = child.Write([]byte("\n")) // now it may stay up
+		_, err = child.Write([]byte("\n")) // allows it to stay up
 	}
 
 	if err != nil {
@@ -99,7 +100,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 
 	l := o.lab()
 	if o.Detached {
-		held.Close() // its file shows that the lab is up
+		held.Close() // the existence of infoFile now protects it from sweeping
 		return l, nil
 	}
 
@@ -114,9 +115,8 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir makes dir in above and protects it from sweeping as long as the file is open. Another process that
-// has just taken down the last lab may meanwhile remove the empty directory above, and a restore may sweep
-// dir before it is locked.
+// makeDir creates dir in above and locks it against sweeping until the returned file is closed. It retries,
+// because another process may remove above when it is empty, and a restore may sweep dir before it is locked.
 func makeDir(above, dir string) (held *os.File, err error) {
 	for end := time.Now().Add(time.Second); ; {
 		if err = os.MkdirAll(above, 0o700); err == nil {
@@ -133,7 +133,7 @@ func makeDir(above, dir string) (held *os.File, err error) {
 	}
 }
 
-// holdDir locks a directory; with unix.LOCK_NB it fails if somebody else holds the lock.
+// holdDir locks a directory. With unix.LOCK_NB, it fails if another process has the lock.
 func holdDir(dir string, how int) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -161,13 +161,13 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// agentlessNote describes what a router without an agent lacks.
+// agentlessNote returns a note about routers without an agent.
 func agentlessNote(who, by string) string {
 	return who + " driven by driver " + by +
 		": settings and counters are those that it knows, sampled once a second"
 }
 
-// lab returns the lab, which is up.
+// lab returns the Lab for a running local lab.
 func (o Local) lab() *Lab {
 	l := newLab(o.ID, KindOf(o.Guest), o.Topology, o.Parts, o.Journal)
 	l.carried, l.dir, l.dial = true, o.dir(), o.dial
@@ -194,7 +194,7 @@ func (o Local) lab() *Lab {
 	return l
 }
 
-// dial connects to a node: it starts an agent there, or reaches the host that takes the driver's commands.
+// dial connects to a node: it starts an agent there, or, with a driver, a host for the driver's commands.
 func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	n = &Node{Name: node, Facts: record.NodeFacts{CPUs: record.CPUsShared, Clock: record.ClockSame}}
 	if node == HostNode {
@@ -232,7 +232,8 @@ func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// startHolder starts the lab's first process and waits, no longer than patience, until everything is up.
+// startHolder starts the lab's holder and waits until everything is up, for at most patience plus the time
+// for booting guests.
 func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.Child, error) {
 	path := filepath.Join(o.dir(), "holder.log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -261,7 +262,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	defer cancel()
 	wanted := context.AfterFunc(within, func() { child.Kill() })
 	err = begin(child, o)
-	inTime := wanted() // otherwise it is being killed, whatever it answered
+	inTime := wanted() // if false, the child is being killed
 	if err == nil && inTime {
 		return child, nil
 	}
@@ -279,7 +280,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	b, _ := os.ReadFile(path)
 	if len(b) > 0 {
 		last := lastSaid(string(b))
-		// A process also logs its answer, after its name.
+		// Processes also log their answer, after their name.
 		_, text, _ := strings.Cut(last, ": ")
 		if text == "" || !strings.Contains(err.Error(), text) {
 			err = fmt.Errorf("%w (%s)", err, last)
@@ -293,8 +294,8 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	return nil, err
 }
 
-// lastSaid returns the end of a log; after a crash of the program, the cause instead of the registers below
-// the stacks of its threads.
+// lastSaid returns the last line of a log. After a crash, it returns the cause, because the last lines are
+// register contents.
 func lastSaid(log string) (last string) {
 	for line := range strings.Lines(check.Plain(log)) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -308,7 +309,7 @@ func lastSaid(log string) (last string) {
 	return last
 }
 
-// saying quotes the consoles of a lab's guests, which show how far each one got.
+// saying quotes the consoles of the lab's guests, to show how far each got.
 func (o Local) saying() (said string) {
 	if o.Guest == nil {
 		return ""
@@ -320,7 +321,7 @@ func (o Local) saying() (said string) {
 	return said
 }
 
-// begin asks a holder to build a lab, and waits until everything is up.
+// begin asks a holder to build a lab, and waits for its answer.
 func begin(child *host.Child, o Local) error {
 	err := json.NewEncoder(child).Encode(o)
 	if err == nil {
@@ -334,13 +335,13 @@ func begin(child *host.Child, o Local) error {
 	return nil
 }
 
-// refused is an error of making namespaces or mounts in them, as opposed to an error in what is built there
-// afterwards.
+// refused marks errors of creating namespaces or mounts in them, as opposed to errors of what is built
+// inside.
 type refused struct{ error }
 
 func (r *refused) Unwrap() error { return r.error }
 
-// noNamespaces adds what to do when the kernel refuses namespaces.
+// noNamespaces adds a hint for kernels that refuse namespaces.
 func noNamespaces(err error) error {
 	if os.Geteuid() == 0 || check.HintOf(err) != "" {
 		return err
@@ -358,8 +359,8 @@ func writeJSON(path string, v any) error {
 	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 
-// Attach connects to a detached lab: with a journal for a campaign, and only one may have the lab at a time;
-// without one for looking into it.
+// Attach connects to a detached lab. With a journal, it reserves the lab for one campaign; without, it only
+// looks into the lab.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	i, err := Standing(dir, id)
 	if err != nil {
@@ -382,7 +383,7 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	return l, nil
 }
 
-// Standing returns the lab of that name that is up.
+// Standing returns the running lab of that name, or an error if there is none.
 func Standing(dir, id string) (*Info, error) {
 	i, err := living(dir, id)
 	if err == nil && i == nil {
@@ -392,7 +393,7 @@ func Standing(dir, id string) (*Info, error) {
 	return i, err
 }
 
-// Describe records in run the lab to which it attaches.
+// Describe records the lab in run, for a run that attaches to it.
 func (i *Info) Describe(run *record.Run) {
 	run.Attached, run.Lab, run.Driver, run.Queues = i.ID, KindOf(i.Guest), i.Driver, 0
 	run.GuestSize = nil
@@ -411,10 +412,10 @@ func (i *Info) Describe(run *record.Run) {
 	}
 }
 
-// errHeld means that a campaign has the lab.
+// errHeld reports that another run is using the lab.
 var errHeld = errors.New("another run is using it")
 
-// lockLab reserves a lab for one campaign, for as long as the file is open.
+// lockLab reserves a lab for one campaign until the returned file is closed.
 func lockLab(dir, id string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -430,7 +431,7 @@ func lockLab(dir, id string) (*os.File, error) {
 	return f, nil
 }
 
-// List reads the labs below a runtime directory, living or not.
+// List returns the labs in a runtime directory, whether running or not.
 func List(dir string) ([]Info, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", infoFile))
 	if err != nil {
@@ -441,7 +442,7 @@ func List(dir string) ([]Info, error) {
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
-			continue // taken down meanwhile
+			continue // taken down in the meantime
 		}
 
 		var i Info
@@ -454,7 +455,7 @@ func List(dir string) ([]Info, error) {
 	return out, nil
 }
 
-// living returns the lab with that name, or nil if none is up.
+// living returns the running lab of that name, or nil if there is none.
 func living(dir, id string) (*Info, error) {
 	labs, err := List(dir)
 	for _, i := range labs {
@@ -465,13 +466,13 @@ func living(dir, id string) (*Info, error) {
 	return nil, err
 }
 
-// Alive reports whether the lab's holder is still the same process.
+// Alive reports whether the lab's holder is running.
 func (i Info) Alive() bool {
 	return i.Pid > 0 && i.Born != 0 && bornAt(i.Pid) == i.Born && isHolder(i.Pid)
 }
 
-// isHolder reports whether a process is a lab's holder and belongs to this user: a file may contain any
-// number. A process that is ending has no command line.
+// isHolder reports whether a process is a lab's holder and belongs to this user. It checks because the PID
+// comes from a file. A process that is exiting has no command line.
 func isHolder(pid int) bool {
 	words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	facts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -481,14 +482,13 @@ func isHolder(pid int) bool {
 		(len(words) == 0 || strings.HasSuffix(string(words), "\x00"+HolderRole+"\x00"))
 }
 
-// Down ends a lab by killing its holder, and thereby everything inside.
+// Down takes down a lab by killing its holder, which kills everything inside.
 func Down(dir string, i Info) error {
 	if !journal.ValidID(i.ID) {
 		return fmt.Errorf("take down lab %q: no lab has such a name", i.ID)
 	}
 
-	// The kernel may reuse the number of a process that has ended, but a descriptor keeps referring to the
-	// same process.
+	// Use a pidfd: unlike a PID, it always refers to the same process.
 	if fd, err := unix.PidfdOpen(i.Pid, 0); err == nil {
 		defer unix.Close(fd)
 		if i.Alive() {
@@ -498,13 +498,13 @@ func Down(dir string, i Info) error {
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}
-	} else if i.Alive() { // Linux before 5.3
+	} else if i.Alive() { // before Linux 5.3
 		if err := unix.Kill(i.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}
 	}
 
-	// A zombie is enough: its namespaces end with it.
+	// A zombie's namespaces are gone, so do not wait for it to be reaped.
 	for deadline := time.Now().Add(5 * time.Second); i.Alive(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("take down lab %s: its holder %d did not die: %w", i.ID, i.Pid, ErrDirty)
@@ -518,8 +518,9 @@ func Down(dir string, i Info) error {
 	return nil
 }
 
-// bornAt returns a process's start time in clock ticks since boot, which identifies it together with its
-// number (proc(5), stat field 22); 0 if there is no such process or it is a zombie.
+// bornAt returns the start time of a process in clock ticks since boot (field 22 in /proc/PID/stat, proc(5)),
+// which identifies a process together with its PID. It returns 0 if the process does not exist or is a
+// zombie.
 func bornAt(pid int) uint64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -536,23 +537,23 @@ func bornAt(pid int) uint64 {
 	return t
 }
 
-// Locals provides local labs by topology and size of the guests; it makes each at first use and owns them
-// all. Attached, if set, is the only lab that it provides, and must not be taken down.
+// Locals provides local labs by topology and guest size. It creates labs on first use and takes them down in
+// Close. If Attached is set, it is the only lab provided, and is not taken down.
 type Locals struct {
-	Owner    string // prefix of the labs' ids: the run
+	Owner    string // prefix of lab names; identifies the run
 	Dir      string
 	Journal  *journal.Journal
 	Parts    Parts
-	Guest    *vm.Guest // what the routers are; nil = namespaces
-	Driver   string    // driver that sets and watches the routers; "" = agents
-	Queues   int       // transmit and receive queues of each virtual link; 0 = 1
+	Guest    *vm.Guest // makes the routers guests; nil = namespaces
+	Driver   string    // driver for the routers; "" = agents
+	Queues   int       // transmit and receive queues per veth; 0 = 1
 	Attached *Lab
-	Keep     string // directory for the consoles of guests, "" = nowhere
+	Keep     string // directory to save consoles of guests in; "" = do not save
 
 	labs map[string]*Lab
 }
 
-// For returns the lab of a topology whose guests have this size, if it differs from the common one.
+// For returns the lab with the given topology. A non-zero size overrides the guests' default size.
 func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize) (*Lab, error) {
 	guest := o.Guest
 	key := topology
@@ -616,7 +617,7 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 	return l, nil
 }
 
-// Close restores every lab and ends those that were made here.
+// Close closes all labs, which takes down those that For has created.
 func (o *Locals) Close(ctx context.Context) error {
 	var err error
 	for _, key := range slices.Sorted(maps.Keys(o.labs)) {

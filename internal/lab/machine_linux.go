@@ -22,19 +22,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// MachineRole is the role of the process that carries a node by running a virtual machine, as an anchor
-// carries one that is a namespace. It starts QEMU, whose standard input and output are the line to the
-// guest's agent, and lets any number of controllers share that agent. Its argument is the node's name.
+// MachineRole is the role of the process that runs a node's virtual machine, as the anchor does for a
+// namespace. It starts QEMU, whose standard input and output are connected to the guest's agent, and shares
+// that agent among any number of controllers. Its argument is the node's name.
 const MachineRole = "lab-machine"
 
-// Bounds on a guest's boot. It takes 3 to 8 seconds under emulation, and less than two with KVM, where that
-// works; on a busy machine it takes minutes.
+// Time limits for booting a guest. Booting takes 3 to 8 s under emulation, less than 2 s with KVM, and
+// minutes on a busy machine.
 const (
 	bootTime = 150 * time.Second
 	kvmTime  = 10 * time.Second
 )
 
-// machineRequest is the first line on the process's standard input.
+// machineRequest is the first line on standard input.
 type machineRequest struct {
 	Guest   vm.Guest     `json:"guest"`
 	Number  int          `json:"number"` // index among the lab's guests
@@ -42,44 +42,44 @@ type machineRequest struct {
 	Layout  agent.Layout `json:"layout"`
 }
 
-// MachineMain runs that process. Descriptor 3 is the node's socket; those from 4 on are the taps of the
-// guest's ports in the layout's order.
+// MachineMain runs the machine process. Descriptor 3 is the node's socket; the following ones are the taps of
+// the guest's ports in the layout's order.
 func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 	m := machine{node: node}
 	defer m.kill()
 	return carry(node, stdin, stdout, &m.q, m.begin, func(ctx context.Context, c *net.UnixConn) error {
-		go m.attend(ctx, c) // until that controller hangs up
+		go m.attend(ctx, c) // until that controller disconnects
 		return nil
 	})
 }
 
-// machine is a node that is a guest. When the guest ends, its taps stay: the next connection finds a fresh
-// guest on them.
+// machine is a node whose guest this process runs. The taps outlive the guest: if it has ended, the next
+// connection boots a new one on them.
 type machine struct {
 	node string
 	q    machineRequest
 	taps []*os.File
 	macs []net.HardwareAddr
 
-	mu    sync.Mutex // held while a guest boots
-	guest *running   // nil if none could be booted
-	why   string     // KVM is not tried again, see bootedAs
+	mu    sync.Mutex // held during boot
+	guest *running   // nil if booting failed
+	why   string     // reason not to try KVM again, see bootedAs.Why
 }
 
-// running is a guest that has booted; it may have ended since.
+// running is a guest that has booted. It may have ended since.
 type running struct {
 	child *host.Child
 	far   host.Agent
-	words func() string // the last lines of its console, at the first call
-	as    bootedAs      // without the reason against KVM
-	hung  atomic.Bool   // ended because it hung
-	ended chan struct{} // closed when QEMU has ended
+	words func() string // end of its console output at the first call
+	as    bootedAs      // without Why
+	hung  atomic.Bool   // killed because it hung
+	ended chan struct{} // closed when QEMU has exited
 }
 
 // begin boots the first guest.
 func (m *machine) begin() error {
 	m.q.Layout.Names = map[string]string{}
-	m.q.Layout.Interrupts = "0" // one processor, the same at each boot
+	m.q.Layout.Interrupts = "0" // a single CPU, the same after every boot
 	for i, port := range m.q.Layout.Ports {
 		m.taps = append(m.taps, os.NewFile(uintptr(4+i), "tap"))
 		unix.CloseOnExec(4 + i)
@@ -90,8 +90,8 @@ func (m *machine) begin() error {
 	return m.boot()
 }
 
-// attend serves a controller by the running guest, or by a fresh one if that has ended or does not answer.
-// Requests to a guest that ends are refused with the last output of its console.
+// attend serves a controller with the running guest, or a new one if that has ended or does not answer. If
+// the guest ends, requests fail with the end of its console output.
 func (m *machine) attend(ctx context.Context, c net.Conn) {
 	g, err := m.living(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 	})
 }
 
-// epitaph returns the error about a guest that has ended.
+// epitaph returns the error for a guest that has ended.
 func (m *machine) epitaph(g *running) error {
 	how := "has ended"
 	if g.hung.Load() {
@@ -127,7 +127,7 @@ func (m *machine) epitaph(g *running) error {
 	return fmt.Errorf("guest %s %s: %w; its console%s", m.node, how, host.ErrUnreachable, g.words())
 }
 
-// living returns the running guest, booting one if necessary.
+// living returns the running guest. It boots one if necessary.
 func (m *machine) living(ctx context.Context) (*running, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,17 +143,17 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	return m.guest, nil
 }
 
-// A guest that has not answered within wakeTime × wakeTries counts as hung. It is asked every wakeEvery, and
-// at each new connection; repeatedly, because a serial line may lose a question, and an emulated guest on a
-// busy machine may be slow.
+// A guest hangs if it does not answer wakeTries requests within wakeTime each. It is checked every wakeEvery,
+// and for each new connection. One unanswered request is not enough: a serial line may lose it, and an
+// emulated guest on a busy machine may be slow.
 const (
 	wakeEvery = 5 * time.Second
 	wakeTime  = 5 * time.Second
 	wakeTries = 2
 )
 
-// guard ends a guest that hangs, so that whoever waits for it is notified, and bounds the size of its
-// console's file.
+// guard kills the guest if it hangs, so that waiting controllers get an error, and limits the size of its
+// console file.
 func (m *machine) guard(g *running) {
 	for {
 		select {
@@ -162,8 +162,7 @@ func (m *machine) guard(g *running) {
 		case <-time.After(wakeEvery):
 		}
 
-		// If the file cannot be cut, the end of the guest is reported anyway, and quoting it reads a bounded
-		// part.
+		// Ignore errors: readers of the file limit its size, too.
 		_ = errors.Join(cutConsole(m.q.Console), cutConsole(m.q.Console+".qemu"))
 		if look(context.Background(), g.far) == errHangs {
 			g.words()
@@ -173,10 +172,10 @@ func (m *machine) guard(g *running) {
 	}
 }
 
-// errHangs means that a guest runs but does not answer.
+// errHangs reports that a guest runs but does not answer.
 var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
 
-// look asks whether a guest answers. It returns errHangs if the guest does not, and ErrUnreachable if it has
+// look checks whether a guest answers. It returns errHangs if it does not, and ErrUnreachable if it has
 // ended.
 func look(ctx context.Context, far host.Agent) error {
 	for range wakeTries {
@@ -190,19 +189,19 @@ func look(ctx context.Context, far host.Agent) error {
 	return errHangs
 }
 
-// kill ends the guest, if there is one.
+// kill ends the guest, if any.
 func (m *machine) kill() {
 	if m.guest == nil {
 		return
 	}
 
-	m.guest.words() // before the next guest writes there
+	m.guest.words() // before the next guest writes to the console
 	m.guest.child.Kill()
-	m.guest.far.Close() // waits for QEMU's end
+	m.guest.far.Close() // waits until QEMU has exited
 	m.guest = nil
 }
 
-// boot boots a guest on the taps and arranges it as the layout says.
+// boot boots a guest on the taps and sets it up according to the layout.
 func (m *machine) boot() error {
 	may := vm.CheckKVM(m.q.Guest.Image.Arch)
 	if m.why != "" {
@@ -223,14 +222,14 @@ func (m *machine) boot() error {
 	}
 
 	go func() {
-		g.child.Wait() // reaps it when it ends
+		g.child.Wait() // reaps it
 		close(g.ended)
 	}()
 	go m.guard(g)
 	return nil
 }
 
-// bootBest boots with KVM where possible, else by emulation.
+// bootBest boots with KVM if may is yes, and under emulation otherwise or if that fails.
 func bootBest(may check.Answer, kvm, emulated time.Duration,
 	start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
 	var as bootedAs
@@ -251,7 +250,7 @@ func bootBest(may check.Answer, kvm, emulated time.Duration,
 	return g, as, err
 }
 
-// start boots a guest, whose agent must be ready in time.
+// start boots a guest and waits until its agent is ready, for at most within.
 func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) {
 	if err := markConsole(m.q.Console); err != nil {
 		return nil, err
@@ -334,8 +333,8 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	return r, nil
 }
 
-// meet waits for the guest's agent, or installs one in a foreign guest, and makes it arrange the guest as the
-// layout says.
+// meet waits for the guest's agent, after starting one in a foreign guest, and sets up the guest according to
+// the layout.
 func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (err error) {
 	if inside == nil {
 		r.far, err = host.ConnectLine(ctx, r.child)
@@ -349,8 +348,8 @@ func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (er
 	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as.Arranged)
 }
 
-// coreFor chooses a core for the n-th guest of a lab, counted from 1, starting with the last core: the first
-// serves most of a machine's interrupts.
+// coreFor returns a core for the n-th guest of a lab, counted from 1. It begins with the last core, because
+// the first serves most interrupts.
 func coreFor(n int) (int, error) {
 	var ours unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &ours); err != nil {

@@ -13,12 +13,12 @@ import (
 // Management returns the device by which a node is reached, or "" if it is unknown or there is none.
 func (l *Lab) Management(node string) string { return l.management[node] }
 
-// Contact returns the far end's address if data goes there only because the far end is reached there. It is
-// not valid if the address was named, found otherwise, or the only one.
+// Contact returns the far end's address if data goes there only because ssh reaches the far end there.
+// Otherwise it returns the zero Addr: the address was given, discovered in another way, or is the only one.
 func (l *Lab) Contact() netip.Addr { return l.contact }
 
-// OnManagement returns the device by which a node is reached, if a setting affects it, a device below it, or
-// the firewall; else "".
+// OnManagement returns the device by which a node is reached if a setting affects that device, one below it,
+// or the firewall, and "" otherwise.
 func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil || n.given(s) {
@@ -36,7 +36,7 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 		devices = []string{x.p.Port}
 	}
 
-	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") } // a VLAN on it
+	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") } // a VLAN on dev
 	if knob.OfPorts(x.k) && slices.ContainsFunc(devices, above) || x.k.Name() == firewall {
 		return by
 	}
@@ -44,5 +44,5 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	return ""
 }
 
-// firewall is a knob of the whole node, and therefore of its management device.
+// firewall is the name of a knob that affects a whole node, and thus its management device.
 const firewall = "firewall"

@@ -9,23 +9,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// network holds a lab's ends where the network between them is not the lab's own: others use it too,
-// addresses and ports are discovered instead of chosen, and the path must be explored.
+// network describes a network between a lab's ends that is not the lab's own: it has other users, addresses
+// and ports are discovered, and the path is unknown.
 type network struct {
-	ends map[int][2]Meeting // the near and the far node's addresses, by version of IP
-	// outer holds the addresses at which the two ends of a tunnel reach each other.
+	ends map[int][2]Meeting // addresses of the near and far node, by IP version
+	// outer contains the underlay addresses of a tunnel's two ends, by IP version.
 	outer    map[int][2]netip.Addr
-	why      map[int]string // why there is no path over another version
-	farOpens int            // the version over which the far node may open connections to the near one
-	mutual   bool           // the run may use either version
+	why      map[int]string // why there is no path, by IP version
+	farOpens int            // IP version over which the far node may open connections
+	mutual   bool           // both ends may open connections, over both IP versions
 	ports    DataPorts
-	tag      func(name string) string // what distinguishes the packets of that name from others'
+	tag      func(name string) string // derives the text that distinguishes our packets from others
 	lost     error                    // why a lost node could not be reached again
-	// reachable checks whether a third-party program is there; nil: the far node has an agent
+	// reachable checks whether a third-party server responds; nil = the far node has an agent.
 	reachable func(ctx context.Context) error
 }
 
-// newNetwork looks for the ends over both versions of IP.
+// newNetwork calls find for both IP versions.
 func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]Meeting, error)) *network {
 	n := &network{
 		ends:  map[int][2]Meeting{},
@@ -44,20 +44,20 @@ func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]
 	return n
 }
 
-// Meeting holds the addresses of one end of a path.
+// Meeting contains the addresses of one end of a path.
 type Meeting struct {
-	Addr   netip.Addr // its own
-	Target netip.Addr // where the other end finds it
+	Addr   netip.Addr // address on the machine itself
+	Target netip.Addr // address used by the other end
 }
 
-// DataPorts are the listening ports of either machine.
+// DataPorts are listening ports, the same on both machines.
 type DataPorts struct{ Load, Echo, Check int }
 
 // OwnNetwork reports whether the network between the ends is the lab's own.
 func (l *Lab) OwnNetwork() bool { return l.network == nil }
 
-// End returns the addresses of the near (0) or far (1) node on the path of a slot, or why there is no path
-// over that version of IP.
+// End returns the addresses of the near (0) or far (1) node for a slot. It returns an error if there is no
+// path with that IP version.
 func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	if l.network == nil {
 		a := l.Address(slot, end, ip)
@@ -77,7 +77,7 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	return ends[end], nil
 }
 
-// outer returns the address at which the other end of a tunnel reaches this one.
+// outer returns the underlay address of a tunnel's near (0) or far (1) end.
 func (l *Lab) outer(end, ip int) (netip.Addr, error) {
 	if l.network == nil {
 		return l.plan.outer(end, ip), nil
@@ -97,12 +97,11 @@ func (l *Lab) FarMayOpen(ip int) bool {
 	return l.network == nil || l.network.mutual || l.network.farOpens == ip
 }
 
-// Mutual reports whether either end may open connections over both versions of IP, because both run our
-// agents.
+// Mutual reports whether both ends may open connections with both IP versions, because both run our agents.
 func (l *Lab) Mutual() bool { return l.network == nil || l.network.mutual }
 
-// Lost returns why the last Reconnect could not reach the far node, or another machine whose connection was
-// lost; nil if all nodes are there or belong to the lab itself.
+// Lost returns why the last Reconnect could not reach a machine whose connection was lost. It returns nil if
+// all nodes were reached or are the lab's own.
 func (l *Lab) Lost() error {
 	if l.network == nil {
 		return nil
@@ -110,8 +109,8 @@ func (l *Lab) Lost() error {
 	return l.network.lost
 }
 
-// Translated lists the ends whose addresses are translated on the path, over a version of IP: "near", "far",
-// "near far" or "none"; "" if that is unknown.
+// Translated lists the ends whose addresses are translated on the path, for an IP version: "near", "far",
+// "near far", "none", or "" if unknown.
 func (l *Lab) Translated(ip int) string {
 	if l.network == nil {
 		return ""
@@ -121,7 +120,7 @@ func (l *Lab) Translated(ip int) string {
 	ends := l.network.ends[ip]
 	near := ends[0]
 	far := ends[1]
-	// Each end knows its translated address only for the version of the control connection.
+	// The ends learn translated addresses only from the control connection, so only for its IP version.
 	told := l.network.farOpens == ip
 	if near.Addr != near.Target || !told && near.Addr.IsPrivate() && public(far.Target) {
 		out = append(out, "near")
@@ -138,10 +137,10 @@ func (l *Lab) Translated(ip int) string {
 	return strings.Join(out, " ")
 }
 
-// public reports whether a private address reaches this one only through translation (RFC 1918, RFC 4193).
+// public reports whether a is reachable from private addresses only by translation (RFC 1918, RFC 4193).
 func public(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
 
-// DataPorts returns the ports that are open to the data; ok is false for a lab that owns its network.
+// DataPorts returns the ports for data; ok is false for a network of the lab's own.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	if l.network == nil {
 		return DataPorts{}, false
@@ -149,8 +148,8 @@ func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	return l.network.ports, true
 }
 
-// Tag returns the text that distinguishes the packets of a trial from others. Where others may send packets
-// too, only those who have the run's key can compute it, and it must not be shown.
+// Tag returns the text that distinguishes the packets of a trial from others. On a shared network it is a
+// secret that requires the run's key to compute.
 func (l *Lab) Tag(name string) string {
 	if l.network == nil {
 		return name
@@ -158,11 +157,11 @@ func (l *Lab) Tag(name string) string {
 	return l.network.tag(name)
 }
 
-// Address returns the near (0) or far (1) node's address on the path of a slot.
+// Address returns the near (0) or far (1) node's address for a slot.
 func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
 
-// ForwardAddress returns the address at which the far side reaches the near node through a port forward: the
-// address of the near side's router that faces the far side.
+// ForwardAddress returns the address at which the far node reaches the near one through a port forward: that
+// of the first router's WAN port.
 func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
 		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
@@ -176,7 +175,7 @@ func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	return family(l.plan.link(i, e), ip), nil
 }
 
-// Addresses lists each node's addresses on the plain path, IPv4 first.
+// Addresses returns each node's addresses on the plain path, IPv4 first.
 func (l *Lab) Addresses() map[string][]netip.Addr {
 	out := map[string][]netip.Addr{}
 	for i, link := range l.Topology.Links {
@@ -189,7 +188,7 @@ func (l *Lab) Addresses() map[string][]netip.Addr {
 	return out
 }
 
-// Neighbor returns the device at the other end of a node's first link, with its node.
+// Neighbor returns the port at the other end of a node's first link.
 func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
 	i, e, ok := l.plan.linkOf(node, "")
 	if !ok {

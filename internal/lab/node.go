@@ -14,56 +14,56 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// HostNode stands for the machine which carries the lab.
+// HostNode is the name of the machine that hosts the lab.
 const HostNode = record.HostNode
 
-// Node is one machine of a lab, as its kind of lab provides it. It describes what the machine is and can do,
-// so that the kind of lab need not be known. It is set and watched by an agent, by a driver, or by nothing.
+// Node is a machine of a lab. It describes the machine's properties and abilities, so that callers do not
+// depend on the kind of lab. It is controlled by an agent, by a driver, or not at all.
 type Node struct {
 	Name  string
-	Facts record.NodeFacts // Describe completes it
+	Facts record.NodeFacts // incomplete, see Describe
 
-	Agent  host.Agent    // see HasAgent
-	Driver driver.Driver // see HasDriver
+	Agent  host.Agent    // may be nil, see HasAgent
+	Driver driver.Driver // may be nil, see HasDriver
 	Host   host.Host     // executes the driver's commands
-	Reader host.Host     // executes read-only commands, see Reads; nil: Host does
-	line   host.Agent    // connection behind Host, which Close ends; nil if none
-	// Unagented explains why a driver is used, where an agent was tried first.
+	Reader host.Host     // executes read-only commands, see Reads; nil = Host does
+	line   host.Agent    // connection that Host uses, closed with the node; may be nil
+	// Unagented explains why a driver is used although an agent was tried first.
 	Unagented string
-	// Rights describes the rights of the agent or driver: RightsOfRoot, or others; "" = unknown.
+	// Rights describes the rights of the agent or driver, such as RightsOfRoot; "" = unknown.
 	Rights string
-	// Sysctls permits kernel settings there.
+	// Sysctls lists the kernel settings that may be changed.
 	Sysctls knob.Permission
-	guard   guard   // left there by its driver
-	past    []guard // guards found missing
+	guard   guard   // the driver's guard
+	past    []guard // guards that no longer exist but may have left something
 
-	boot    string           // of its kernel, where known
-	Version string           // version of the agent's chokepoint, if it differs from ours
-	Serves  string           // third-party engine that terminates traffic there, "" if none
-	Trace   bool             // tracepoints may be switched: only the lab uses its kernel, which supports it
-	Given   []record.Setting // settings that hold by default, without node and port
+	boot    string           // kernel's boot ID, if known
+	Version string           // the agent's version, if it differs from ours
+	Serves  string           // third-party engine that serves traffic there, or ""
+	Trace   bool             // tracepoints may be used: the kernel is the lab's own and supports them
+	Given   []record.Setting // settings in effect by default, without Node and Port
 }
 
-// guard describes a guard that a driver left on a node; without a name there is none.
+// guard is a guard that a driver has installed. The zero value means none.
 type guard struct {
 	name string
-	seq  int // journal entry
+	seq  int // number of its journal entry
 }
 
-// Rights of a node.
+// Rights on a node.
 const (
 	RightsOfRoot = "as root"
 	RightsBySudo = "as root by sudo"
 	NoRights     = "not as root: nothing is set there"
 )
 
-// HasAgent reports whether the node is set and watched by an agent.
+// HasAgent reports whether the node has an agent.
 func (n *Node) HasAgent() bool { return n.Agent != nil }
 
-// HasDriver reports whether the node is set and watched by a driver.
+// HasDriver reports whether the node is controlled by a driver.
 func (n *Node) HasDriver() bool { return n.Driver != nil && n.Host != nil }
 
-// Reads returns the host for those commands of the driver that change nothing.
+// Reads returns the host for read-only commands of the driver.
 func (n *Node) Reads() host.Host {
 	if n.Reader != nil {
 		return n.Reader
@@ -71,7 +71,7 @@ func (n *Node) Reads() host.Host {
 	return n.Host
 }
 
-// AgentFor returns the node's agent, or an error that names the purpose for which one is needed.
+// AgentFor returns the node's agent. If there is none, the error names the purpose.
 func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	if n.Agent == nil {
 		return nil, fmt.Errorf("node %s has no agent to %s", n.Name, purpose)
@@ -79,7 +79,7 @@ func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	return n.Agent, nil
 }
 
-// Command runs a program on the node by agent.VerbExec: the session's messages are agent.ExecOutput.
+// Command runs a program on the node. The session uses the messages of agent.VerbExec.
 func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error) {
 	c := n.connection()
 	if c == nil {
@@ -88,8 +88,8 @@ func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error
 	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 }
 
-// Describe returns the node's facts, with its name and what sets and watches it, or the reason why nothing
-// does.
+// Describe returns the node's facts, completed by its name and its agent or driver, or the reason why it has
+// neither.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts
 	f.Name = n.Name
@@ -105,8 +105,7 @@ func (n *Node) Describe() record.NodeFacts {
 	return f
 }
 
-// Boot identifies the current boot of the node's kernel, unlike any other kernel or later boot; "" if
-// unknown.
+// Boot returns an identifier of the current boot of the node's kernel, or "" if unknown.
 func (n *Node) Boot(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -115,7 +114,7 @@ func (n *Node) Boot(ctx context.Context) string {
 		return n.boot
 	case c != nil:
 		var f agent.Faced
-		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f) // a peer, or another version: unknown
+		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f) // fails on a peer, or another version
 		boot, _, _ := strings.Cut(f.Machine, " ")
 		return boot
 	case n.HasDriver() && n.Driver.Name() == driver.Linux{}.Name():
@@ -126,7 +125,7 @@ func (n *Node) Boot(ctx context.Context) string {
 	return ""
 }
 
-// given reports whether a setting holds there by default.
+// given reports whether a setting is in effect on the node by default.
 func (n *Node) given(s record.Setting) bool {
 	return slices.Contains(n.Given, record.Setting{Knob: s.Knob, Value: s.Value})
 }
@@ -137,7 +136,7 @@ func (n *Node) Counts() bool {
 	return n.HasAgent() || n.HasDriver() && ok
 }
 
-// Counters reads the counters of a node's ports, and of other devices.
+// Counters returns the counters of a node's ports or other devices.
 func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	out map[string]kernel.LinkCounters, err error) {
 	n, err := l.Node(ctx, node)
@@ -174,8 +173,8 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	return out, nil
 }
 
-// NamePorts renames devices in a node's data to the names of the ports, also devices below them, if the
-// node's devices have names of their own.
+// NamePorts replaces device names by port names in a node's data, also in names of devices stacked on ports.
+// It does nothing if devices are named like ports.
 func (l *Lab) NamePorts(node string, data record.NodeData) {
 	if len(l.devices[node]) == 0 {
 		return
@@ -197,11 +196,11 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 	}
 }
 
-// belongs reports whether rest, the text after a device's name, ends that name instead of continuing another
-// device's.
+// belongs reports whether rest, the text after a device's name, starts something else instead of continuing
+// the name.
 func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
-// connection returns the agent through which the node is reached; nil if no connection can be lost.
+// connection returns the agent connection of the node, or nil if it has none.
 func (n *Node) connection() host.Agent {
 	if n.Agent != nil {
 		return n.Agent

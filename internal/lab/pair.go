@@ -21,9 +21,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Pair describes a lab of two machines with whatever lies between them: this one is the near node; the one on
-// which chokepoint peer waits is the far node. The topology's router stands for the path between, which is
-// not under our control. Nothing is changed on either machine.
+// Pair describes a lab of two machines: this one, the near node, and the one running "chokepoint peer", the
+// far node. The topology's router stands for the unknown path between them. Nothing is changed on either
+// machine.
 type Pair struct {
 	ID      string
 	Address string // "host:port" of the peer
@@ -31,31 +31,31 @@ type Pair struct {
 	Parts   Parts
 }
 
-// ThirdParty describes a lab of this machine and a third party's, which runs iperf3 -s and nothing of ours.
+// ThirdParty describes a lab of this machine and one that runs "iperf3 -s" and nothing of ours.
 type ThirdParty struct {
 	ID      string
 	Address string // "host:port" of the server
 	Parts   Parts
 }
 
-// VerbAbout is the verb to which a peer answers with About.
+// VerbAbout asks a peer for its About.
 const VerbAbout = "pair/about"
 
-// VerbCeilings is the verb to which a peer answers with what it can do alone for the given kinds of traffic,
-// as a list of record.Ceiling.
+// VerbCeilings asks a peer what it achieves alone with given kinds of traffic. The answer is a
+// []record.Ceiling.
 const VerbCeilings = "pair/ceilings"
 
-// About describes a peer and the connection, as the peer sees it.
+// About describes a peer and its view of the connection.
 type About struct {
-	Local     netip.Addr   `json:"local"`  // address at which it was reached
-	Remote    netip.Addr   `json:"remote"` // address of the controller
+	Local     netip.Addr   `json:"local"`  // the peer's own address in the connection
+	Remote    netip.Addr   `json:"remote"` // the controller's address in the connection
 	Addresses []netip.Addr `json:"addresses"`
-	Ports     [2]int       `json:"ports"` // first and last of its data ports
+	Ports     [2]int       `json:"ports"` // first and last data port
 	Version   string       `json:"version"`
-	Boot      string       `json:"boot,omitempty"` // boot of its kernel
+	Boot      string       `json:"boot,omitempty"` // boot ID of its kernel
 }
 
-// MinDataPorts is the number of data ports that a peer must have.
+// MinDataPorts is the minimum number of a peer's data ports.
 const MinDataPorts = 3
 
 const (
@@ -64,8 +64,8 @@ const (
 		"import adds"
 )
 
-// untouched returns a node of such a lab: a real machine, left as it is. Packets on a real wire are real
-// packets.
+// untouched returns a node for a real machine that is not changed. Its offload setting is "wire", because
+// packets on a real wire are not merged.
 func untouched(name, clock string) *Node {
 	return &Node{
 		Name:  name,
@@ -74,7 +74,7 @@ func untouched(name, clock string) *Node {
 	}
 }
 
-// newPair returns such a lab; far connects to its far node.
+// newPair returns the lab for a Pair or ThirdParty. far connects to the far node.
 func newPair(id string, parts Parts, note string, far func(context.Context, *Lab, *Node) error) (*Lab,
 	error) {
 	t, err := TopologyNamed("forward")
@@ -102,7 +102,7 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 	return l, nil
 }
 
-// Up connects to the peer. On error nothing is left.
+// Up connects to the peer. After an error, nothing remains.
 func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	stop := func() {}
 	l, err := newPair(o.ID, o.Parts, "two machines and what lies between them, which is not changed; "+
@@ -110,7 +110,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 		func(ctx context.Context, l *Lab, far *Node) (err error) {
 			stop()
 			n, leave, err := o.meet(ctx, far)
-			if stop = leave; err == nil { // otherwise the known ones are kept
+			if stop = leave; err == nil { // otherwise keep the previous network
 				l.network = n
 			}
 
@@ -125,7 +125,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	return l, err
 }
 
-// meet connects to the peer, also after the connection was lost. stop ends the keepalive exchange.
+// meet connects to the peer, initially and after a lost connection. stop ends the keepalive.
 func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err error) {
 	stop = func() {}
 	v, err := pair.Dial(ctx, o.Address, o.Code)
@@ -145,14 +145,14 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 	first := p.about.Ports[0]
 	n := newNetwork(DataPorts{first, first + 1, first + 2}, p.tag,
 		func(ip int) ([2]Meeting, error) { return p.endsOf(ctx, o.Address, ip) })
-	n.farOpens = versionOf(v.Remote.Addr()) // a peer connects to the address its controller came from
+	n.farOpens = versionOf(v.Remote.Addr()) // the peer connects to the controller's source address
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var exchange sync.WaitGroup
 	exchange.Go(func() { host.KeepAlive(alive, far.Agent, pair.Silence/4) })
 	return n, func() { cancel(); exchange.Wait() }, nil
 }
 
-// Up finds the third party's addresses. It contacts nobody yet.
+// Up looks up the server's addresses. It does not connect yet.
 func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	name, text, err := net.SplitHostPort(o.Address)
 	if err != nil {
@@ -192,7 +192,7 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	return l, err
 }
 
-// ownAgent starts an agent of this machine, which may set the permitted kernel settings.
+// ownAgent starts an agent on this machine with a permission for kernel settings.
 func ownAgent(sysctls knob.Permission) (host.Agent, error) {
 	child, err := host.Spawn{Args: agent.Arguments(agent.Role, sysctls)}.Start()
 	if err != nil {
@@ -201,37 +201,37 @@ func ownAgent(sysctls knob.Permission) (host.Agent, error) {
 	return host.Connect(child), nil
 }
 
-// peering holds the connection to a peer.
+// peering is a connection to a peer.
 type peering struct {
 	visit *pair.Visit
 	about About
 }
 
-// tag can be computed only by those who have the run's key.
+// tag returns a text that requires the run's key to compute.
 func (p *peering) tag(name string) string {
 	text := ""
-	_ = p.visit.Data.Use(func(key []byte) error { // never fails by itself
+	_ = p.visit.Data.Use(func(key []byte) error { // the function never fails
 		text = tagBy(key, name)
 		return nil
 	})
 	return text
 }
 
-// tagBy returns a text that only those who have the key can compute.
+// tagBy returns a text that requires the key to compute.
 func tagBy(key []byte, name string) string {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(name))
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// Peers provides the one lab of two machines that Up makes.
+// Peers provides the lab of two machines that Up creates.
 type Peers struct {
 	Up func(ctx context.Context) (*Lab, error)
 
 	lab *Lab
 }
 
-// For returns the lab, connecting to the peer at first use.
+// For returns the lab. It connects to the peer on first use.
 func (o *Peers) For(ctx context.Context, topology string, size record.GuestSize) (_ *Lab, err error) {
 	if size != (record.GuestSize{}) {
 		return nil, &NoTopology{topology, noGuests}
@@ -248,7 +248,7 @@ func (o *Peers) For(ctx context.Context, topology string, size record.GuestSize)
 	return o.lab, err
 }
 
-// Close ends the connection to the peer.
+// Close closes the lab.
 func (o *Peers) Close(ctx context.Context) error {
 	if o.lab == nil {
 		return nil
@@ -266,13 +266,14 @@ func versionOf(a netip.Addr) int {
 	return 6
 }
 
-// usable reports whether data can be sent to an address: a link-local one lacks its link.
+// usable reports whether data can be sent to an address. Link-local addresses are excluded because they
+// require a zone.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
 }
 
-// endsOf finds the addresses of both machines for a version of IP. For that of the connection they are known;
-// for the other it looks for the peer by its name, or by the addresses that it reports.
+// endsOf returns the addresses of both machines for an IP version. For the version of the control connection
+// they are known. For the other it resolves the peer's name or tries addresses that the peer reports.
 func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
 	at := p.visit.Remote.Addr()
 	if versionOf(at) == ip {
@@ -300,7 +301,7 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	}
 
 	far := Meeting{Addr: target, Target: target}
-	if !slices.Contains(p.about.Addresses, target) { // behind address translation
+	if !slices.Contains(p.about.Addresses, target) { // translated: the peer's own address is unknown
 		far.Addr = netip.IPv4Unspecified()
 		if ip == 6 {
 			far.Addr = netip.IPv6Unspecified()
@@ -310,7 +311,7 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	return [2]Meeting{{Addr: near, Target: near}, far}, nil
 }
 
-// sourceTo returns the address from which this machine would send to a target.
+// sourceTo returns the source address of this machine for packets to target.
 func sourceTo(target netip.Addr) (netip.Addr, error) {
 	w, err := kernel.WayTo(target)
 	if err != nil || !w.Source.IsValid() {
@@ -319,7 +320,7 @@ func sourceTo(target netip.Addr) (netip.Addr, error) {
 	return w.Source, nil
 }
 
-// endsTowards finds the ends of the path to a machine by its name or address.
+// endsTowards returns the ends of the path to a machine, given its name or address.
 func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err error) {
 	found := addressesOf(ctx, name, ip)
 	if len(found) == 0 {
@@ -330,8 +331,7 @@ func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: found[0], Target: found[0]}}, err
 }
 
-// addressesOf lists the addresses of a name, for a version of IP, to which data can be sent. An address
-// resolves to itself.
+// addressesOf returns the usable addresses of a name for an IP version. An address resolves to itself.
 func addressesOf(ctx context.Context, name string, ip int) (out []netip.Addr) {
 	found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // an error means none
 	for _, a := range found {
@@ -342,7 +342,7 @@ func addressesOf(ctx context.Context, name string, ip int) (out []netip.Addr) {
 	return out
 }
 
-// candidates lists the peer's possible addresses over a version of IP, the likeliest first.
+// candidates returns the peer's possible addresses for an IP version, the likeliest first.
 func (p *peering) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -363,12 +363,13 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 	return out, nil
 }
 
-// elsewhere holds addresses that are not in use anywhere (RFC 5737, RFC 3849).
+// elsewhere contains addresses reserved for documentation (RFC 5737, RFC 3849), whose route is the default
+// route.
 var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
 
-// OwnAddresses lists the addresses by which others may reach this machine, first those used towards the
-// Internet, last those of the loopback device.
+// OwnAddresses returns this machine's addresses: first the source addresses towards the Internet, last those
+// of the loopback device.
 func OwnAddresses() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -15,51 +15,51 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// laid is a tunnel in its slot, up.
+// laid is a tunnel that is up in a slot.
 type laid struct {
 	tunnel.Path
 	slot   int
 	used   int
 	burden bool // must be down while other paths are measured
 	follow []Followed
-	leave  func(context.Context) error // undoes what lead set
+	leave  func(context.Context) error // removes the end without an agent, and the routes of supply.lead
 }
 
-// Path is a path between the near and the far node: the plain one (slot 0), one through a tunnel, or one
-// through several tunnels side by side.
+// Path is a path between the near and far node: the plain one (slot 0), through a tunnel, or through several
+// tunnels in parallel.
 type Path struct {
 	Slot     int
-	Tunnel   tunnel.Path // nil on the plain path
-	Resolved string      // the tunnel's implementation: "none", "wireguard-userspace", …
-	Beside   []Subpath   // the other tunnels, if there are several
-	Settings []Followed  // of nodes, as applied to the tunnels' devices
+	Tunnel   tunnel.Path // nil for the plain path
+	Resolved string      // implementation of the tunnel: "none", "wireguard-userspace", …
+	Beside   []Subpath   // further tunnels in parallel
+	Settings []Followed  // settings applied to the tunnels' devices
 }
 
-// Subpath is one of the parallel paths that make up a Path.
+// Subpath is one of the parallel paths of a Path.
 type Subpath struct {
 	Slot   int
-	Tunnel tunnel.Path // nil on the plain path
+	Tunnel tunnel.Path // nil for the plain path
 }
 
-// Subpaths returns all subpaths, the path's own first.
+// Subpaths returns all parallel paths.
 func (p Path) Subpaths() []Subpath { return append([]Subpath{{p.Slot, p.Tunnel}}, p.Beside...) }
 
-// TunnelSpec identifies a tunnel among those that are up.
+// TunnelSpec describes the tunnels of a path.
 type TunnelSpec struct {
-	Kind  string // a tunnel's name, or "none"
-	MTU   int    // inner; 0 = the kind's default
-	Outer int    // version of IP outside; 0 = 4
-	Count int    // tunnels side by side; 0 = 1
-	Queue int    // packets that each end's device queues for its process; 0 = the kind's default
+	Kind  string // name of the kind, or "none"
+	MTU   int    // inner MTU in bytes; 0 = the kind's default
+	Outer int    // outer IP version; 0 = 4
+	Count int    // number of parallel tunnels; 0 = 1
+	Queue int    // queue length of each end's TUN device in packets; 0 = the kind's default
 }
 
-// key identifies the index-th of the tunnels side by side.
+// key identifies one of the parallel tunnels.
 func (s TunnelSpec) key(index int) string {
 	return fmt.Sprintf("%s mtu %d over IPv%d, queue %d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), s.Queue,
 		index)
 }
 
-// CheckTunnel asks whether the lab can lay such a tunnel.
+// CheckTunnel reports whether the lab can set up such a tunnel.
 func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
@@ -69,7 +69,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	defer x.agentless.release(ctx) // nothing is made
+	defer x.agentless.release(ctx) // releases only its agent: nothing was set up
 	a := x.kind.Check(ctx, x.ends[0], x.ends[1])
 	if x.agentless != nil && a.State == check.No {
 		a.Reason += l.byHand(x.agentless.n, s.Kind, 1)
@@ -78,8 +78,8 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	return a
 }
 
-// Path returns the path that a row needs, laying its tunnels unless they are up. Tunnels that burden other
-// paths are taken down when another path is needed.
+// Path returns the path that a row needs. It sets up tunnels unless they are up. It takes down tunnels that
+// slow down other paths if they are not part of this one.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	l.wanted = nil
 	follow := l.following()
@@ -126,7 +126,7 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	return p, nil
 }
 
-// stand returns the tunnel of a key, laying it unless it is up.
+// stand returns the tunnel of a key. It sets up the tunnel unless it is up.
 func (l *Lab) stand(ctx context.Context, key string, s TunnelSpec, follow []record.Setting) (*laid, error) {
 	t := l.tunnels[key]
 	if t == nil {
@@ -163,7 +163,7 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	}
 
 	leave := func(ctx context.Context) error { return errors.Join(x.agentless.release(ctx), unlead(ctx)) }
-	if x.agentless != nil { // an answer may take long
+	if x.agentless != nil { // an answer may take long: stop it if ctx ends
 		defer context.AfterFunc(ctx, x.agentless.stop)()
 	}
 
@@ -193,11 +193,11 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
 func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
-// kept bounds the number of tunnels that stay up for later rows: an end may be a whole process.
+// kept is the number of tunnels that stay up for later rows. It is limited because an end may be a process.
 const kept = 4
 
-// freeSlot finds a slot. It takes down the least recently used tunnel if there are more than are wanted now
-// or kept.
+// freeSlot returns a free slot. If kept tunnels are up, it takes down the least recently used one that is not
+// wanted now.
 func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 	used := map[int]bool{}
 	oldest := ""
@@ -232,7 +232,7 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
-// plannedTunnel is a tunnel to lay in a slot. An end without an agent must be released.
+// plannedTunnel is a tunnel to be set up in a slot. If agentless is not nil, it must be released.
 type plannedTunnel struct {
 	kind      tunnel.Tunnel
 	ends      [2]tunnel.End
@@ -291,9 +291,9 @@ func (l *Lab) planTunnel(ctx context.Context, s TunnelSpec, slot int) (x planned
 	return x, nil
 }
 
-// AwaitReassembly waits until earlier traffic no longer fills the nodes' memory for fragments. A load whose
-// fragments a router drops, such as tunnel packets larger than the link's MTU, fills it with packets that
-// never become whole; until they time out, no fragmented packet arrives.
+// AwaitReassembly waits until fragments of earlier traffic no longer fill the nodes' reassembly memory. If a
+// router drops some fragments, for example of tunnel packets that exceed the link's MTU, the memory fills
+// with incomplete packets, and until they time out, all fragmented packets are lost.
 func (l *Lab) AwaitReassembly(ctx context.Context) error {
 	end := time.Now().Add(fragmentTime)
 	for _, node := range l.Topology.Nodes {
@@ -302,7 +302,7 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 			return err
 		}
 
-		if n.Facts.OwnMachine() { // others use its memory as well
+		if n.Facts.OwnMachine() { // its reassembly memory is shared with others
 			continue
 		}
 
@@ -323,11 +323,11 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 }
 
 const (
-	fragmentTime  = 65 * time.Second // longer than the kernel keeps any: 60 s for IPv6
-	fragmentsLeft = 0.1              // share of that memory that may still be used
+	fragmentTime  = 65 * time.Second // more than the kernel's timeout, 60 s for IPv6
+	fragmentsLeft = 0.1              // share of the reassembly memory that may remain in use
 )
 
-// Ports lists the ports of a node, at which the lab's links end.
+// Ports returns the names of a node's ports.
 func (l *Lab) Ports(node string) (ports []string) {
 	for _, p := range l.Topology.Ports(node) {
 		ports = append(ports, p.Port)

@@ -16,12 +16,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// remotes holds the labs of real machines whose owner no longer exists.
+// remotes provides labs of real machines, to undo settings of an owner that no longer runs.
 type remotes struct {
 	dir    string
 	agents Program
 	of     *journal.Stale
-	labs   map[string]*Lab // reached again
+	labs   map[string]*Lab // labs connected to, by name
 }
 
 // machines returns the machines of a lab, or nil if it had none.
@@ -36,8 +36,9 @@ func (o *remotes) machines(id string) *record.Machines {
 
 func (o *remotes) have(id string) bool { return o.machines(id) != nil }
 
-// putBack makes a machine hold again what it held before. Its own agent or guard has done so when it lost the
-// connection, unless it was killed. The text reports what was put back, even beside an error.
+// putBack restores the previous state of a setting on a real machine. Usually the machine's agent or guard
+// has done so when it lost the connection, unless it was killed. The text describes what was restored, even
+// if there is an error, too.
 func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
 	at := fmt.Sprintf(" on %s (%s)", e.Node, o.machine(e).At)
 	what := "put back " + e.Knob + at
@@ -71,7 +72,7 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	text := ""
 	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
-	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent asks before it sets anything
+	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent checks this itself
 		err = b.n.free(ctx, o.guards(e)...)
 	}
 
@@ -91,11 +92,11 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	return text, err
 }
 
-// restoreTime bounds how long a machine takes to put back one setting, including the connection: meanwhile
-// others wait for the lock of all restoring.
+// restoreTime is the time limit for restoring one setting, including the connection. Other restores wait for
+// the lock meanwhile.
 const restoreTime = 3 * time.Minute
 
-// guards lists the guards that the owner left where a setting was made.
+// guards returns the owner's guards on the node of a setting.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {
@@ -105,8 +106,7 @@ func (o *remotes) guards(of journal.Entry) (names []string) {
 	return names
 }
 
-// dismiss ends the guard that an owner's driver left on a machine, once the driver's settings are put back:
-// it would undo what others set from now on.
+// dismiss removes a guard after its settings were restored. Otherwise it would later undo settings of others.
 func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
 	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
@@ -123,7 +123,7 @@ func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
 	return nil
 }
 
-// node reaches the machine of an entry again, through the agent or driver that made the setting.
+// node connects to the node of an entry, through the agent or driver that made the setting.
 func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
 	if !o.have(e.Lab) {
 		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
@@ -152,8 +152,8 @@ func (o *remotes) machine(e journal.Entry) record.Machine {
 	return r.machine(e.Node)
 }
 
-// lab reaches the machines of a lab again, each at first use, the router through the agent or driver that set
-// it. Nothing is journalled: restoring puts back what the journal already lists.
+// lab returns a Lab that connects to the machines of a lab on first use. The router uses the driver that made
+// the settings. There is no journal, because only changes that are already journalled are undone.
 func (o *remotes) lab(id string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil
@@ -171,8 +171,8 @@ func (o *remotes) lab(id string) (*Lab, error) {
 		machines.Router.Driver = o.of.Entries[i].Driver
 	}
 
-	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
-	machines.AcceptNew = false                            // the permission when the run began
+	machines.Server.ISP, machines.Server.ISPPort = "", "" // no provider is needed
+	machines.AcceptNew = false                            // it applied only when the run began
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err
@@ -193,28 +193,28 @@ func (o *remotes) close(ctx context.Context) (err error) {
 	return err
 }
 
-// errOthers means that a setting has neither the owner's value nor the previous one: somebody has changed it
-// since, so it was left alone.
+// errOthers reports that a setting has neither the previous state nor the owner's: somebody has changed it
+// since, so it was not restored.
 var errOthers = errors.New("somebody has changed it since, and it was left as it is")
 
-// leftover is a setting that an owner, now gone, left on a real machine, which is reached again.
+// leftover is a setting on a real machine left by an owner that no longer runs.
 type leftover struct {
 	site
 	e journal.Entry
-	// earlier holds the owner's previous changes of the same knob there.
+	// earlier lists the owner's previous changes of the same knob on that node.
 	earlier []journal.Entry
 }
 
-// What a device may turn out to have.
+// Results of comparing a device's state.
 const (
-	stateBefore = iota // the state before this change or earlier ones
-	stateSet           // the state after the change
+	stateBefore = iota // from before this change or an earlier one of the owner
+	stateSet           // from after this change
 	stateOther         // neither
-	states             // number of states
+	states             // number of results
 )
 
-// putBack compares, per device, what a machine holds with the states before and after the owner's change. It
-// touches only what is still as the owner made it.
+// putBack compares each device's state with the states before and after the owner's change. It restores only
+// devices that still have the latter.
 func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	now, err := b.now(ctx, b.want)
 	if err != nil {
@@ -275,13 +275,13 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	}
 
 	if err != nil && changed != nil {
-		return text, fmt.Errorf("%w\n%v", err, changed) // not errOthers: there is more to put back
+		return text, fmt.Errorf("%w\n%v", err, changed) // not errOthers: more remains to be restored
 	}
 
 	return text, cmp.Or(err, changed)
 }
 
-// says returns a state with the name of its knob. For a knob of a family, the state already contains it.
+// says returns a state with the knob's name. For a family, the state already contains it.
 func (b leftover) says(state string) string {
 	if strings.HasSuffix(b.k.Name(), ":") {
 		return b.k.Name() + check.Plain(state)
@@ -289,7 +289,7 @@ func (b leftover) says(state string) string {
 	return b.k.Name() + "=" + check.Plain(state)
 }
 
-// compare finds which of these states a device has.
+// compare returns which state a device has.
 func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	ours, err := b.each(b.e.After)
 	switch {
@@ -305,7 +305,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 		return stateSet, nil
 	}
 
-	for _, e := range b.earlier { // it was undone, and so were those: each confirms it
+	for _, e := range b.earlier { // a state from earlier changes: this change was undone, and so were those
 		for _, state := range []string{e.Before, e.After} {
 			each, err := b.each(state)
 			if err != nil {
@@ -321,7 +321,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	return stateOther, nil
 }
 
-// devices lists the devices of the setting; a setting of the whole node has one without a name.
+// devices returns the devices of the setting, or "" for a setting of the node.
 func (b leftover) devices() []string {
 	switch {
 	case !knob.OfPorts(b.k):
@@ -341,7 +341,7 @@ func (b leftover) each(s string) (map[string]knob.State, error) {
 	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
 }
 
-// differs reports a difference, and how to put the setting back by hand.
+// differs returns an error that describes a difference and how to restore the setting by hand.
 func (b leftover) differs(dev string, held, before knob.State) error {
 	ours, err := b.each(b.e.After)
 	if err != nil {
@@ -359,13 +359,12 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 		b.byHand(dev, string(before)))
 }
 
-// byHand returns what restores a state on the machine: a command if Linux has one for it, otherwise a
-// description.
+// byHand returns how to restore a state on the machine: a command if Linux has one, otherwise a description.
 func (b leftover) byHand(dev, value string) string {
 	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
 		"txqueuelen": "ip link set dev %s txqueuelen %s",
 		"queue":      "tc qdisc replace dev %s root %s"}[b.k.Name()]
-	if !ok || b.e.Driver != "" && b.e.Driver != "linux" || strings.Contains(value, " ") { // with our units
+	if !ok || b.e.Driver != "" && b.e.Driver != "linux" || strings.Contains(value, " ") { // in our syntax
 		return "set it to " + check.Plain(value)
 	}
 	return fmt.Sprintf(command, host.ShellWord(check.Plain(dev)), host.ShellWord(check.Plain(value)))

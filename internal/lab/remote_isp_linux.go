@@ -14,12 +14,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// provided is the server's service as the router's provider, in a process of its own, which undoes the
-// service when its agent is gone.
+// provided is the server's service as the router's provider. It runs in a child process, which undoes it when
+// the agent is gone.
 type provided struct {
 	session host.Session
 	ended   chan struct{}
-	why     error // set once it has ended
+	why     error // set before ended is closed
 }
 
 func (r *remote) provide(ctx context.Context, n *Node) error {
@@ -50,7 +50,7 @@ func (r *remote) provide(ctx context.Context, n *Node) error {
 	return nil
 }
 
-// endProviding waits until the server has undone what it did as a provider.
+// endProviding waits until the server has undone its service.
 func (r *remote) endProviding(ctx context.Context) error {
 	p := r.provided
 	if p == nil {
@@ -68,11 +68,11 @@ func (r *remote) endProviding(ctx context.Context) error {
 	return errors.Join(err, p.session.Close())
 }
 
-// routerTime bounds how long a router takes to bring up its WAN: it may have to boot, and asks only from time
-// to time.
+// routerTime is the time limit for a router to bring up its WAN. It may have to boot, and asks the provider
+// only at intervals.
 const routerTime = 90 * time.Second
 
-// awaitRouter waits until packets of the client return from the server, the router's provider.
+// awaitRouter waits until packets from the client pass the router and return from the server, its provider.
 func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	p := r.provided
 	if p == nil {
@@ -103,7 +103,7 @@ func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	}
 }
 
-// returns checks whether a packet of the client returns from an address of the server.
+// returns checks whether a packet from the client returns from an address of the server.
 func (r *remote) returns(ctx context.Context, l *Lab, at netip.Addr) error {
 	const size, tries = 100, 3
 	var ends [2]host.Agent

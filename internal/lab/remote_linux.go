@@ -25,14 +25,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Remote describes a lab of real machines, each reached over ssh or this one itself: a client and a server
-// with a router between them or, if none is named, with an unknown path between. Agents are installed there
-// and leave nothing behind; the settings are made on machines that outlive the lab.
+// Remote describes a lab of real machines, reached over ssh or this machine itself: a client and a server,
+// with a router between them or an unknown path. Agents are installed on the machines and removed without a
+// trace.
 type Remote struct {
 	ID       string
 	Machines record.Machines
-	Dir      string           // the runtime directory of all labs
-	Journal  *journal.Journal // nil: no change outlives this process
+	Dir      string           // runtime directory of all labs
+	Journal  *journal.Journal // nil = changes are not journalled
 	Parts    Parts
 	Program  Program
 }
@@ -42,18 +42,18 @@ const remotePort = 20100
 
 const remoteNote = "real machines, reached over ssh; what is set on them is put back"
 
-// remote is such a lab, up.
+// remote is the state of a running Remote.
 type remote struct {
 	Remote
 	regularly func(func(context.Context) error)
 	held      *os.File
-	config    string          // copy of the ssh configuration
-	sysctls   knob.Permission // of all machines
-	key       [32]byte        // of the data
+	config    string          // path of the copied ssh configuration
+	sysctls   knob.Permission // permission for all machines
+	key       [32]byte        // key for tags of data packets
 	conns     map[string]io.Closer
-	stop      func() // ends the regular work
+	stop      func() // ends the functions run regularly
 	keepers   sync.WaitGroup
-	provided  *provided // nil: the router gets its WAN from elsewhere
+	provided  *provided // nil = the server is not the router's provider
 }
 
 // machine returns the machine of a node.
@@ -66,8 +66,8 @@ func (o *Remote) firstPort() int { return cmp.Or(o.Machines.Port, remotePort) }
 
 func (o *Remote) dir() string { return filepath.Join(o.Dir, o.ID) }
 
-// Up reaches the machines and finds the path between them; with a router alone, its ports. On error nothing
-// is left.
+// Up connects to the machines and discovers the path between them, or, if only a router is given, its ports.
+// After an error, nothing remains.
 func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	l, r, err := o.begin()
 	if err != nil {
@@ -77,7 +77,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	seq := 0
 	l.down = func(ctx context.Context) error {
 		err := r.down(ctx)
-		if seq > 0 && len(l.settings) == 0 && err == nil { // otherwise restore must find the machines
+		if seq > 0 && len(l.settings) == 0 && err == nil { // otherwise restore needs the machines' locations
 			err = o.Journal.Done(seq)
 		}
 		return err
@@ -87,7 +87,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	// Journalled before anything changes there.
+	// Journalled before anything is changed on them.
 	seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindMachines, Lab: o.ID, Machines: &o.Machines})
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	return l, nil
 }
 
-// free fails if another controller has set something on one of the lab's machines.
+// free returns an error if another controller has changed settings on one of the lab's machines.
 func (l *Lab) free(ctx context.Context) error {
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
@@ -131,7 +131,8 @@ func (l *Lab) free(ctx context.Context) error {
 	return nil
 }
 
-// free fails if another controller has set something on the node. Guards with the names own are ours.
+// free returns an error if another controller has changed settings on the node. own are the names of our
+// guards.
 func (n *Node) free(ctx context.Context, own ...string) error {
 	by, ok := n.Driver.(driver.Guarded)
 	switch {
@@ -143,7 +144,7 @@ func (n *Node) free(ctx context.Context, own ...string) error {
 	return nil
 }
 
-// Reach connects to the router alone, to examine it. On error nothing is left.
+// Reach connects to the router only, to examine it. After an error, nothing remains.
 func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	l, _, err := o.begin()
 	if err != nil {
@@ -162,7 +163,7 @@ func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// begin makes the lab before any of its machines is reached.
+// begin returns a lab that is not yet connected to any machine.
 func (o Remote) begin() (*Lab, *remote, error) {
 	t, err := TopologyNamed("forward")
 	if err != nil {
@@ -184,7 +185,7 @@ func (o Remote) begin() (*Lab, *remote, error) {
 		return nil, nil, errors.Join(err, os.RemoveAll(o.dir()), r.held.Close())
 	}
 
-	rand.Read(r.key[:]) // never fails
+	rand.Read(r.key[:]) // never returns an error
 	alive, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	l := newLab(o.ID, record.LabSSH, t, o.Parts, o.Journal)
@@ -199,8 +200,8 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	return l, r, nil
 }
 
-// dial installs an agent on a node's machine, or starts one on this machine. The server's may act as the
-// router's provider.
+// dial connects to the machine of a node, see meet. On the server, it also starts the service as the router's
+// provider, if requested.
 func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 	if n, err = r.meet(ctx, node); err == nil && node == "server" && r.Machines.Server.ISP != "" {
 		if err = r.provide(ctx, n); err != nil {
@@ -231,7 +232,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	}
 
 	old := r.conns[node]
-	if old != nil { // the machine is gone, or its agent is
+	if old != nil { // the connection or the agent was lost
 		old.Close()
 		delete(r.conns, node)
 	}
@@ -261,7 +262,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	by, agentless := driver.Named(m.Driver)
 	if !agentless {
 		n.Agent, err = r.agent(ctx, node, c)
-		// A router without room for an agent, or of another kind, is driven by its own commands.
+		// Use a driver for a router where an agent cannot run.
 		if agentless = node == "router" && errors.Is(err, host.ErrUnsupported); agentless {
 			n.Unagented = err.Error()
 			err = nil
@@ -291,7 +292,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// suited returns the named driver, or the first that can drive the machine if named is nil.
+// suited returns the named driver, or, if named is nil, the first one that supports the machine.
 func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Driver, error) {
 	candidates := driver.All()
 	if named != nil {
@@ -335,7 +336,7 @@ func (r *remote) agent(ctx context.Context, node string, c *ssh.Connection) (hos
 	return c.StartAgent(ctx, program, agent.Arguments(agent.MachineRole, r.sysctls)...)
 }
 
-// down ends the connections, and with them the agents.
+// down closes all connections, which ends the agents.
 func (r *remote) down(context.Context) error {
 	r.stop()
 	r.keepers.Wait()
@@ -347,12 +348,12 @@ func (r *remote) down(context.Context) error {
 	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
 }
 
-// tag can be computed only by those who have the run's key.
+// tag returns a text that requires the run's key to compute.
 func (r *remote) tag(name string) string {
 	return tagBy(r.key[:], name)
 }
 
-// survey finds the ends of the path and the devices that face it.
+// survey discovers the ends of the path and the devices on it.
 func (r *remote) survey(ctx context.Context, l *Lab) error {
 	first := r.firstPort()
 	x := &surveyed{
@@ -430,18 +431,18 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 	return nil
 }
 
-// surveyed gathers the findings about a path.
+// surveyed collects what is discovered about a path.
 type surveyed struct {
 	r       *remote
 	l       *Lab
-	own     map[string]agent.Faced // addresses of the nodes that can be asked
+	own     map[string]agent.Faced // answers of nodes about their own addresses
 	devices map[string]map[string]string
-	// crossings describes how data crosses the router, by version of IP.
+	// crossings describes how data crosses the router, by IP version.
 	crossings map[int]crossing
-	contact   netip.Addr // see supply
+	contact   netip.Addr // see supply.contact
 }
 
-// ask asks a node how it routes packets to some addresses.
+// ask returns a node's routes to some addresses.
 func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f agent.Faced, err error) {
 	n, err := x.l.Node(ctx, node)
 	if err != nil {
@@ -467,8 +468,8 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 	return f, nil
 }
 
-// ends chooses the addresses of the data for a version of IP: the named address of the server, or the one
-// that the client reaches through the router, or else the one at which ssh reached it.
+// ends chooses the addresses for data with an IP version. The target is the server's address if given,
+// otherwise one that the client reaches through the router, otherwise the one that ssh uses.
 func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error) {
 	t := x.l.Topology
 	near := t.Near
@@ -487,7 +488,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	chosen := slices.IndexFunc(ways.Ways, func(w kernel.Way) bool {
 		return w.Device != "" && slices.Contains(x.own[router].Own, w.Via)
 	})
-	if chosen < 0 { // the router is unknown, or the client's path leads elsewhere: a later check detects that
+	if chosen < 0 { // the router is unknown, or the path avoids it, which a later check detects
 		chosen = slices.IndexFunc(ways.Ways, func(w kernel.Way) bool { return w.Device != "" })
 	}
 
@@ -526,7 +527,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	return [2]Meeting{{source, source}, {target, target}}, nil
 }
 
-// targets lists the server's addresses to which the data may go, the likeliest first.
+// targets returns the server's possible addresses for data, the likeliest first.
 func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 	m := x.r.Machines.Server
 	if m.Address != "" {

@@ -21,7 +21,7 @@ func rightsOf(root, sudo bool) string {
 	return NoRights
 }
 
-// distinct refuses the same machine under two names.
+// distinct returns an error if two nodes are the same machine.
 func (x *surveyed) distinct() error {
 	is := map[string]string{}
 	for _, n := range x.l.Topology.Nodes {
@@ -37,7 +37,7 @@ func (x *surveyed) distinct() error {
 	return nil
 }
 
-// across finds the router's devices that face both ends.
+// across discovers the router's devices towards both ends.
 func (x *surveyed) across(ctx context.Context, router string, c crossing) error {
 	if x.own[router].Own == nil {
 		return nil
@@ -68,8 +68,9 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 	return nil
 }
 
-// alone finds the ports of a router without ends: the LAN faces the controller, the WAN faces the default
-// route, here that to the networks of RFC 5737 and 3849. If one is unknown, it is the other device.
+// alone discovers the ports of a router without ends. The LAN is the device towards the controller; the WAN
+// is that of the default route, found by looking up addresses from RFC 5737 and RFC 3849. If only one is
+// known, it is both.
 func (x *surveyed) alone(ctx context.Context, router string) error {
 	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
 	if err != nil {
@@ -91,7 +92,7 @@ func (x *surveyed) alone(ctx context.Context, router string) error {
 	return nil
 }
 
-// faces records the device of a node's port. The first version of IP that has a path decides.
+// faces records the device of a node's port. If the IP versions differ, the first one counts.
 func (x *surveyed) faces(node, port, device string) {
 	if x.devices[node] == nil {
 		x.devices[node] = map[string]string{}

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// crossing describes how data of a version of IP crosses the router: the client's and the server's routes to
+// crossing describes how data with an IP version crosses the router: the client's and the server's routes to
 // each other, the server's address, and the router's routes to both.
 type crossing struct {
 	near, far     kernel.Way
@@ -20,9 +20,9 @@ type crossing struct {
 	toNear, toFar kernel.Way
 }
 
-// lead gives the server the address behind a tunnel's slot, and the server and the router the routes; the
-// client's routes lead into the tunnel. They last until the returned function is called. Routes of a router
-// without an agent are part of its end of the tunnel.
+// lead adds the address behind a tunnel's slot to the server, and routes to the server and the router; the
+// client's routes are part of the tunnel. The returned function removes them. Routes of a router without an
+// agent are added to its end of the tunnel.
 func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (
 	leave func(context.Context) error, err error) {
 	server := x.l.Topology.Far

@@ -14,11 +14,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// answerTime bounds how long a node or a tunnel takes to answer a check.
+// answerTime is the time limit for a node's or tunnel's answer to a check.
 const answerTime = 5 * time.Second
 
-// ReconnectTime bounds Reconnect. A guest may take longer than a namespace: its hanging must be detected, and
-// it must boot again. A peer serves our broken connection until it notices the break.
+// ReconnectTime returns the time limit for Reconnect. With guests, it includes detecting that a guest hangs
+// and booting another. With a peer, it includes the time until the peer notices that the old connection is
+// lost.
 func (l *Lab) ReconnectTime() time.Duration {
 	if l.network != nil {
 		return renewTime + pair.Silence
@@ -28,11 +29,11 @@ func (l *Lab) ReconnectTime() time.Duration {
 
 const renewTime = 20 * time.Second
 
-// Reconnect makes the lab usable again after a failure. Nodes whose agents are gone get new ones, guests that
-// have ended or hang are booted anew, and their settings count as unknown: the next Reconcile restores them.
-// The last wanted tunnel, tunnels that ended on such nodes and those whose counters cannot be read are taken
-// down; the next Path lays them again. Reconnect reports whether a node has a new agent, and the state of
-// those that did not answer.
+// Reconnect makes the lab usable again after a failure. It connects again to nodes whose agents are gone, and
+// boots guests that have ended or hang. Their settings are then unknown, and the next Reconcile restores
+// them. It takes down tunnels that ended on such nodes, are currently requested, or whose counters cannot be
+// read; the next Path sets them up again. fresh reports whether a node has a new agent. found describes the
+// nodes that did not answer.
 func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 	renewed, found := l.reconnect(ctx)
 	l.dead = false
@@ -41,8 +42,8 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 			t.stuck, t.undo = true, t.again
 		}
 
-		// What the machine did to a guest applied to the previous one. The machine's own agent still runs,
-		// and can undo it.
+		// Settings of the host affected the previous guest. The host's own agent still runs and can undo
+		// them.
 		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, func(name string) bool {
 			return l.nodes[name].Facts.Guest()
 		}) {
@@ -61,15 +62,14 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 	return len(renewed) > 0, found
 }
 
-// Boots identifies the boot of each router that the lab has not booted itself, such as guests of a lab that
-// was up before. After another boot it counts as another router, since the state of the previous one is
-// unknown.
+// Boots returns the boot ID of each router that is a guest not booted by this lab, such as in a lab that was
+// attached to. A router with another boot ID counts as another one, because the previous state is unknown.
 func (l *Lab) Boots(ctx context.Context) map[string]string {
 	boots := map[string]string{}
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || l.owned || !n.Facts.Guest() {
-			continue // its next use reports the error
+			continue // errors are reported on next use
 		}
 
 		boot := n.Boot(ctx)
@@ -80,12 +80,11 @@ func (l *Lab) Boots(ctx context.Context) map[string]string {
 	return boots
 }
 
-// PathDead records that no packet came through the path. The next Reconnect reboots routers that are guests:
-// an emulated network device may have stopped while the agent, whose line is another device, still answers.
+// PathDead records that no packet passed the path. The next Reconnect reboots routers that are guests: their
+// emulated network devices may have stopped although their agents, which use another device, still answer.
 func (l *Lab) PathDead() { l.dead = true }
 
-// Clear takes down tunnels and settings as Close does, but keeps the lab: afterwards only the agents are left
-// on the routers.
+// Clear takes down tunnels and undoes settings as Close does, but keeps the lab.
 func (l *Lab) Clear(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	l.wanted = nil
@@ -106,11 +105,10 @@ func (l *Lab) Clear(ctx context.Context) error {
 	return err
 }
 
-// Rediscover is Reconnect for a router that may have become another one: where the network is not the lab's
-// own, it finds the path, and the devices that face it, anew. Call Clear first, so that nothing is set or
-// laid meanwhile.
+// Rediscover is Reconnect for a router that may have been replaced. If the network is not the lab's own, it
+// also discovers the path and its devices again. Call Clear first.
 func (l *Lab) Rediscover(ctx context.Context) error {
-	_, _ = l.Reconnect(ctx) // losses are to be expected
+	_, _ = l.Reconnect(ctx) // errors are expected
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err == nil && (n.HasAgent() || n.HasDriver()) {
@@ -129,7 +127,7 @@ func (l *Lab) Rediscover(ctx context.Context) error {
 	return l.again(ctx)
 }
 
-// reconnect dials the nodes whose agents are gone.
+// reconnect connects again to nodes whose agents are gone, and returns their names.
 func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,12 +153,12 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 		found = errors.Join(found, fmt.Errorf("node %s: %w", name, gone))
 		fresh, err := l.dial(ctx, name)
 		if err == nil && fresh.Facts.Guest() {
-			if err = host.Answers(ctx, fresh.connection()); err != nil { // once it has booted
+			if err = host.Answers(ctx, fresh.connection()); err != nil { // it answers once it has booted
 				fresh.close()
 			}
 		}
 
-		// What was set through an agent cannot be undone through a driver, or vice versa.
+		// An agent cannot undo settings of a driver, or vice versa.
 		if err == nil && fresh.HasAgent() != n.HasAgent() {
 			fresh.close()
 			err = fmt.Errorf("%w: it would be driven otherwise than before", host.ErrUnreachable)
@@ -171,7 +169,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 		}
 
 		if err != nil {
-			continue // the node stays as it is: every use reports that its agent is gone
+			continue // keep the old node, whose use reports the error
 		}
 
 		l.inherit(ctx, fresh, n)
@@ -183,8 +181,8 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	return names, found
 }
 
-// inherit keeps in touch, through a node's new connection, with the guard left there through the old one: it
-// is ours, and excludes others. Whatever remains of a guard that is gone is removed at the end.
+// inherit takes over the old node's guard, which still excludes other controllers, and keeps touching it
+// through the new connection. If the guard is gone, what remains of it is removed when the lab is closed.
 func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	by, ok := fresh.Driver.(driver.Guarded)
 	if !ok {
@@ -205,8 +203,9 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard.name) })
 }
 
-// gone returns why a node's agent is no longer usable. A process that is merely slow still holds its
-// settings. A guest that does not answer although it is not under load counts as hung.
+// gone returns why a node's agent is unusable, or nil. It does not return an error for an agent that is
+// merely slow, because its settings are still in effect. A guest that does not answer, although it is not
+// under load, counts as hung.
 func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -227,7 +226,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	switch {
 	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
 		said := l.words(n.Name)
-		_ = n.connection().Invoke(ctx, verbKill, nil, nil) // the next trial shows whether it helped
+		_ = n.connection().Invoke(ctx, verbKill, nil, nil) // the next trial shows whether this helped
 		return fmt.Errorf("guest %s passes no packet, though its agent answers; its console%s", n.Name, said)
 	case err == nil || errors.Is(err, host.ErrUnreachable):
 		return err
@@ -246,12 +245,13 @@ func tells(ctx context.Context, t *laid) bool {
 	return err == nil
 }
 
-// goneWithIt reports whether all remaining settings were inside the lab, not on the machine that carried it.
+// goneWithIt reports whether all remaining settings were inside the lab, and none on the machine that hosted
+// it.
 func (l *Lab) goneWithIt() bool {
 	return !slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting.Node == HostNode })
 }
 
-// forget marks the settings of a lab that is gone as undone.
+// forget records the settings of a lab that is gone as undone.
 func (l *Lab) forget() error {
 	var err error
 	for _, t := range l.settings {
@@ -262,15 +262,15 @@ func (l *Lab) forget() error {
 	return err
 }
 
-// verbEnds is served by the process that runs a guest, not by the guest: it answers, with an error that
-// describes how, once the guest has ended.
+// verbEnds waits for the end of a guest. The process that runs the guest serves it. It returns an error that
+// describes how the guest ended.
 var verbEnds = host.Verb("guest", "ends")
 
-// verbKill is served by that process, too: it ends the guest, and the next connection finds a fresh one.
+// verbKill kills a guest. The process that runs the guest serves it; the next connection boots a new guest.
 var verbKill = host.Verb("guest", "kill")
 
-// Guard returns an error with the last output of the console if a router that is a guest has ended, or was
-// ended because it hung. It returns nil when ctx ends first, or when there is nothing to guard.
+// Guard waits until a router that is a guest ends, and returns an error with the end of its console output. A
+// guest that hangs is killed. Guard returns nil if ctx ends first, or if no router is a guest.
 func (l *Lab) Guard(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -280,7 +280,7 @@ func (l *Lab) Guard(ctx context.Context) error {
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || !n.Facts.Guest() || n.connection() == nil {
-			continue // its next use reports the error
+			continue // errors are reported on next use
 		}
 
 		all.Go(func() {
@@ -303,7 +303,7 @@ func ended(ctx context.Context, a host.Agent) error {
 	}
 
 	if ctx.Err() != nil || !errors.Is(err, host.ErrUnreachable) {
-		return nil // nobody there can report it
+		return nil // unsupported by the other side
 	}
 
 	return err

@@ -23,25 +23,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Restored lists what Restore did.
+// Restored describes what Restore did.
 type Restored struct {
-	Undone []string `json:"undone"` // in words
-	Living []string `json:"living"` // owners still alive: their labs were left alone
-	Held   []string `json:"held"`   // labs in use that have settings of killed runs: also left alone
+	Undone []string `json:"undone"` // descriptions of what was undone
+	Living []string `json:"living"` // owners that still run; their labs were not touched
+	Held   []string `json:"held"`   // labs with settings of killed runs, not touched because they are in use
 }
 
-// Program finds the agent's program for an architecture.
+// Program returns the path of the agent for an architecture.
 type Program func(ctx context.Context, arch string) (path string, err error)
 
-// Restore completes the undoing for owners that are gone: it takes down their labs, and puts back settings
-// that they left in detached labs. It never touches a lab whose owner lives, nor a detached lab itself. What
-// it cannot undo, and every journal that it cannot trust, stays. It searches labDirs: where labs are made
-// now, and where this user may have made them before. It reaches real machines through agents of the program.
+// Restore undoes what owners that no longer run have left: it takes down their labs, and restores their
+// settings in detached labs and on real machines. It does not touch labs of running owners, and does not take
+// down detached labs. Journals that are damaged, or could not be undone, are kept. labDirs are the
+// directories where this user's labs are made now, or may have been made before. agents provides the agent
+// for real machines.
 func Restore(ctx context.Context, journalDir string, agents Program, labDirs ...string) (Restored, error) {
 	return restore(ctx, journalDir, agents, labDirs, nil)
 }
 
-// RestoreOwner is Restore for what one owner has left.
+// RestoreOwner is Restore for a single owner.
 func RestoreOwner(ctx context.Context, owner, journalDir string, agents Program, labDirs ...string) (Restored,
 	error) {
 	return restore(ctx, journalDir, agents, labDirs, func(name string) bool { return name == owner })
@@ -56,14 +57,14 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	}
 
 	var stale []*journal.Stale
-	swept := labDirs[:1:1] // and the machines of an owner that is gone
+	swept := labDirs[:1:1] // directories to sweep
 	if err == nil {
 		stale, out.Living, err = journal.FindStale(journalDir, wanted)
 	}
 
 	for _, s := range stale {
 		labDir := cmp.Or(s.Labs, labDirs[0])
-		if s.Rebooted { // no lab is up, regardless of its place
+		if s.Rebooted { // no lab is up, wherever it was
 			labDir = labDirs[0]
 		}
 
@@ -90,8 +91,8 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	return out, nil
 }
 
-// outOfReach returns the error for labs of an owner that lie in a directory which a journal alone cannot make
-// this program use.
+// outOfReach returns the error for an owner whose labs are in a directory not in labDirs. A journal alone
+// must not make this program use a directory.
 func outOfReach(s *journal.Stale) error {
 	err := fmt.Errorf("owner %s: its labs are in %q, which is not where this user's are now", s.Owner, s.Labs)
 	hint := "restore from where it was started, a login or a job"
@@ -102,28 +103,28 @@ func outOfReach(s *journal.Stale) error {
 	return check.WithHint(err, hint)
 }
 
-// restore undoes the entries of one journal. It records each undoing at once: another attempt must not revert
-// what others may have changed since. Failing to record it does not matter once nothing is left.
+// restore undoes the entries of one journal. It records each as done at once, so that a later attempt does
+// not revert changes that others have made since. If nothing remains, failing to record them does not matter,
+// because the journal is removed.
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
-	// Guards are dismissed once everything they might undo is put back, and last the locations of the
-	// machines are forgotten.
+	// Undo settings first, then dismiss guards, and finally remove the machines' locations.
 	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2}
 	slices.SortStableFunc(s.Entries, func(a, b journal.Entry) int {
 		return cmp.Compare(order[a.Kind], order[b.Kind])
 	})
 	type place struct{ lab, node string }
 	failed := false
-	guarded := map[place]bool{} // where a guard may still put something back
+	guarded := map[place]bool{} // nodes whose guards may still have settings to undo
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
-			continue // ends with its lab, which is taken down next
+			continue // ends with its lab
 		}
 
 		if e.Kind == journal.KindMachines && failed {
-			continue // another attempt must know the machine's location
+			continue // the next attempt needs the locations
 		}
 
 		if e.Kind == journal.KindGuard && guarded[place{e.Lab, e.Node}] {
@@ -133,7 +134,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		text := ""
 		undoErr := error(nil)
 		switch {
-		case e.Kind == journal.KindMachines: // its settings are undone, or the lab's entries stay
+		case e.Kind == journal.KindMachines: // all its settings are undone
 			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
 		case e.Kind == journal.KindGuard:
 			undoErr = machines.dismiss(ctx, e)
@@ -174,13 +175,13 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	return s.Remove()
 }
 
-// owns reports whether the owner had made the lab itself.
+// owns reports whether the owner created the lab.
 func owns(s *journal.Stale, id string) bool {
 	return slices.ContainsFunc(s.Entries,
 		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
-// undoEntry undoes one entry and describes what it undid; "" with an error.
+// undoEntry undoes one entry and describes what it undid, or returns an error.
 func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string, err error) {
 	defer func() {
 		if err != nil {
@@ -190,7 +191,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
 		if rebooted {
-			i.Pid = 0 // by now another process has that number
+			i.Pid = 0 // another process may have that PID by now
 		}
 		return "took down lab " + e.Lab, Down(labDir, i)
 	}
@@ -209,14 +210,14 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 		}
 		defer lock.Close()
 		return "put back " + what, i.putBack(ctx, e)
-	case e.Node == HostNode: // a setting of this machine outlives the lab
+	case e.Node == HostNode: // outlives the lab
 		return "put back " + what, Local{ID: e.Lab, Dir: labDir}.putBack(ctx, e)
 	}
 
 	return "forgot " + what + ": the lab is gone", nil
 }
 
-// putBack applies the previous state through a fresh agent.
+// putBack applies the previous state through a new agent.
 func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	known := slices.ContainsFunc(o.Topology.Nodes, func(n record.TopoNode) bool { return n.Name == e.Node })
 	if !known && e.Node != HostNode {
@@ -267,7 +268,7 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, e.Knob), t, nil)
 }
 
-// turnBack returns the request that puts a setting back.
+// turnBack returns the request that restores a setting.
 func turnBack(e journal.Entry) (agent.KnobRequest, error) {
 	t := agent.KnobRequest{Want: knob.State(e.Before), Restore: true}
 	d := json.NewDecoder(bytes.NewReader(e.Place))
@@ -279,10 +280,10 @@ func turnBack(e journal.Entry) (agent.KnobRequest, error) {
 	return t, nil
 }
 
-// sweep removes the directories of labs that died with their owners, and of labs killed at their start before
-// they were journalled. The directory of a lab that is starting, or whose owner lives, is locked.
+// sweep removes the directories of labs that ended with their owners, or were killed before they were
+// journalled. Directories of labs that are starting, or whose owners run, are locked.
 func sweep(labDir string) (out []string, err error) {
-	if isHolder(1) { // seen from inside a node of a lab, no lab looks alive
+	if isHolder(1) { // inside a node of a lab, no lab seems to run
 		return nil, nil
 	}
 
@@ -323,7 +324,7 @@ func sweepOne(labDir, id string) (swept bool, err error) {
 		return false, err
 	}
 	defer held.Close()
-	i, err := living(labDir, id) // only now its state is stable
+	i, err := living(labDir, id) // checked after locking, so that the state is stable
 	if err != nil || i != nil {
 		return false, err
 	}

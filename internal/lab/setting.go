@@ -18,37 +18,36 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// applied is a setting in force, with the function that undoes it.
+// applied is a setting in effect, with the function that undoes it.
 type applied struct {
 	setting record.Setting
 	seq     int
 	undo    func(ctx context.Context) error
-	again   func(ctx context.Context) error // undoes it after undo has failed; nil: undo does
-	stuck   bool                            // undo has failed: the state there is unknown
-	guarded []record.Setting                // settings by which the node's guard undoes it
-	// ofTunnel: it belongs to a tunnel's end, and is undone with the tunnel.
+	again   func(ctx context.Context) error // replaces undo after a failure; nil = undo itself
+	stuck   bool                            // undoing has failed: the state is unknown
+	guarded []record.Setting                // settings by which the guard would undo it
+	// ofTunnel is set for settings of a tunnel's end, which are undone with the tunnel.
 	ofTunnel bool
 }
 
-// sameAs reports whether both have the same knob and node, so that the later one's previous state is what the
-// earlier one made. Settings of tunnels must belong to the same tunnel.
+// sameAs reports whether both settings have the same knob and node, so that the later one's previous state is
+// the earlier one. Settings of tunnels must also belong to the same tunnel.
 func (t *applied) sameAs(o *applied) bool {
 	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node &&
 		(!t.ofTunnel || t.setting.Port == o.setting.Port)
 }
 
-// Reconcile makes exactly the wanted settings hold: it undoes what is in force but not wanted, last first,
-// applies what is wanted but not in force in the given order, and leaves the rest alone. A setting applied
-// before one that must be undone is itself undone and applied again only if both have the same knob and node,
-// so that undoing restores what each found. What cannot be undone is left to the next call, and until that
-// succeeds every call fails: nothing may be measured under it.
+// Reconcile makes exactly the wanted settings be in effect. It undoes settings that are not wanted, in
+// reverse order, then applies missing ones in the given order, and keeps the rest. A wanted setting applied
+// after an unwanted one of the same knob and node is undone and applied again, because its previous state is
+// the unwanted one. If undoing fails, every call fails until undoing succeeds, so that nothing is measured
+// with an unwanted setting.
 func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	want = slices.DeleteFunc(slices.Clone(want), func(s record.Setting) bool {
 		n, err := l.Node(ctx, s.Node)
 		return err == nil && n.given(s)
 	})
-	// The first unwanted one, and every later one at the same knob and node: its previous state is what the
-	// unwanted one made.
+	// drop lists unwanted settings, and later ones of the same knob and node.
 	var drop []*applied
 	for i, t := range l.settings {
 		if t.stuck || !t.ofTunnel && !slices.Contains(want, t.setting) || slices.ContainsFunc(l.settings[:i],
@@ -79,7 +78,7 @@ func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	return nil
 }
 
-// StopIdleLoad undoes the settings in force that keep processes busy, see knob.Accompanied.
+// StopIdleLoad undoes settings whose companion processes keep cores busy, see knob.Accompanied.
 func (l *Lab) StopIdleLoad(ctx context.Context) error {
 	var keep []record.Setting
 	for _, t := range l.settings {
@@ -110,8 +109,8 @@ func (l *Lab) StopIdleLoad(ctx context.Context) error {
 	return l.Reconcile(ctx, keep)
 }
 
-// undo undoes settings, last first, and forgets those that it has undone. One below a later setting that
-// could not be undone must wait.
+// undo undoes settings in reverse order and removes them from l.settings. If undoing fails, earlier settings
+// of the same knob and node are kept, too.
 func (l *Lab) undo(ctx context.Context, drop []*applied) error {
 	var failed error
 	var left []*applied
@@ -135,7 +134,7 @@ func (l *Lab) undo(ctx context.Context, drop []*applied) error {
 
 func place(s record.Setting) string { return strings.TrimSuffix(s.Node+"."+s.Port, ".") }
 
-// CheckSetting asks the node whether a setting can be made there.
+// CheckSetting reports whether a setting can be made.
 func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	n, err := l.Node(ctx, s.Node)
 	switch {
@@ -155,8 +154,8 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	return x.check(ctx)
 }
 
-// resolve finds the knob of a setting, its canonical state and its place. A knob family such as "sysctl:"
-// keeps the rest of the name in its state.
+// resolve returns the knob, canonical state and place of a setting. For a family such as "sysctl:", the state
+// includes the rest of the name.
 func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 	k, member := knobNamed(l.parts.Knobs, s.Knob)
 	if k == nil {
@@ -176,14 +175,14 @@ func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
 	}
 
-	if limited, ok := k.(knob.Limited); ok && err == nil { // nobody else asks an agentless node
+	if limited, ok := k.(knob.Limited); ok && err == nil { // an agent would check it, too
 		err = limited.Allowed(x.p, x.want)
 	}
 
 	return x, err
 }
 
-// knobNamed finds a knob by name, nil if there is none; for a family it also returns the member.
+// knobNamed returns the knob of that name, or nil, and for a family the member's name.
 func knobNamed(all []knob.Knob, name string) (k knob.Knob, member string) {
 	for _, k := range all {
 		if k.Name() == name {
@@ -197,7 +196,7 @@ func knobNamed(all []knob.Knob, name string) (k knob.Knob, member string) {
 	return nil, ""
 }
 
-// placeOf adds what a knob may need to know of its node's surroundings.
+// placeOf returns the place of a setting, with what knobs need to know about the node's surroundings.
 func (l *Lab) placeOf(s record.Setting) knob.Place {
 	p := knob.Place{Node: s.Node, Port: l.Device(s.Node, s.Port)}
 	if s.Node == HostNode {
@@ -216,7 +215,7 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 				p.Ports = append(p.Ports, dev)
 			}
 
-			if e == 0 { // faces the far side
+			if e == 0 { // towards the far side
 				p.WAN = dev
 				for _, a := range l.plan.link(i, e) {
 					if l.OwnNetwork() {
@@ -240,7 +239,8 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 	return p
 }
 
-// Device returns the device of a node's port, or of a VLAN of it: labs of our own name it like the port.
+// Device returns the device of a node's port, or of a VLAN on it. In labs of our own, devices are named like
+// ports.
 func (l *Lab) Device(node, port string) string {
 	base, rest, tagged := strings.Cut(port, ".")
 	dev, named := l.devices[node][base]
@@ -254,8 +254,8 @@ func (l *Lab) Device(node, port string) string {
 	return dev
 }
 
-// apply applies one setting, journalling it first. With an error it returns the setting if it could not be
-// undone either.
+// apply journals and makes a setting. If it fails and cannot be undone either, apply returns both the setting
+// and an error.
 func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil {
@@ -281,8 +281,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return nil, err
 	}
 
-	// When stopped, it notifies the node that nothing more follows. The node undoes what it may have done and
-	// reports that; the wait for the report is bounded.
+	// If ctx ends, finish the session. The node then undoes what it did and reports that, within unwindTime.
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		session.Finish()
@@ -321,7 +320,8 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	return l.failed(ctx, t, err)
 }
 
-// failed undoes a setting whose application failed with err. It returns the setting if undoing fails, too.
+// failed undoes a setting that could not be applied because of err. It returns the setting if undoing fails,
+// too.
 func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, error) {
 	if undoErr := l.unwind(ctx, t); undoErr != nil {
 		return t, errors.Join(err, undoErr)
@@ -329,15 +329,15 @@ func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, erro
 	return nil, err
 }
 
-// unwindTime bounds how long a node takes to undo one setting. An agentless node has to start programs, and a
-// small router's firewall takes seconds to load.
+// Time limits for undoing a setting. On a node without an agent, programs must be started, and a small router
+// takes seconds to load its firewall.
 const (
 	unwindTime          = 5 * time.Second
 	agentlessUnwindTime = 30 * time.Second
 )
 
-// unwind undoes a setting although ctx may be cancelled: that is the usual reason for undoing. What cannot be
-// undone keeps its journal entry, for restore.
+// unwind undoes a setting, even if ctx is cancelled, which is the usual reason for undoing. If that fails,
+// the journal entry remains for restore.
 func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	limit := unwindTime
 	if t.guarded != nil {
@@ -357,7 +357,7 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	return l.journal.Done(t.seq)
 }
 
-// remember journals a change of a knob before it is made.
+// remember journals a change before it is made.
 func (x site) remember(knob string, before knob.State) (int, error) {
 	b, err := json.Marshal(x.p)
 	if err != nil {
@@ -375,7 +375,7 @@ func (x site) remember(knob string, before knob.State) (int, error) {
 	})
 }
 
-// driverOf returns the name of the driver that sets a node, "" for an agent.
+// driverOf returns the name of the node's driver, "" for an agent.
 func driverOf(n *Node) string {
 	if n.HasDriver() {
 		return n.Driver.Name()
@@ -383,8 +383,8 @@ func driverOf(n *Node) string {
 	return ""
 }
 
-// finish ends a knob's session and waits until the node has put the setting back. Before the node reports any
-// error, except a failure to put back, it has put the setting back.
+// finish ends a session and waits until the node has undone its changes. The node undoes them before it
+// reports an error, so only an error that says otherwise means that something remains.
 func finish(ctx context.Context, s host.Session) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {
@@ -399,8 +399,8 @@ func finish(ctx context.Context, s host.Session) error {
 	}
 }
 
-// leftBy returns an error if the end of a session means that something is left. Nothing is left after an
-// ordinary end, nor after a node's error that does not mention it.
+// leftBy returns an error if the end of a session means that changes remain. They do not after an ordinary
+// end, or an error of the node other than host.ErrNotUndone.
 func leftBy(err error) error {
 	_, ended := errors.AsType[*host.RemoteError](err)
 	if errors.Is(err, io.EOF) || ended && !errors.Is(err, host.ErrNotUndone) {
@@ -409,14 +409,14 @@ func leftBy(err error) error {
 	return err
 }
 
-// Followed is a setting of all of a node's ports, as applied to the device of a tunnel that ends there.
+// Followed is a setting of all ports of a node, as applied to the device of a tunnel that ends there.
 type Followed struct {
 	record.Setting
-	Cannot string // why the device lacks it, "" if it has it
+	Cannot string // why the device does not support it; "" if it does
 }
 
-// following returns the settings in force that the devices of tunnels follow. They are part of a tunnel's
-// identity: a device is made with them and never changed, so that nothing needs to be put back.
+// following returns the settings in effect that also apply to tunnels' devices. They are part of a tunnel's
+// key: a device gets them when it is created and they are never changed, so nothing must be undone.
 func (l *Lab) following() []record.Setting {
 	var out []record.Setting
 	for _, t := range l.settings {
@@ -442,8 +442,7 @@ func wordsOf(list []record.Setting) string {
 	return text
 }
 
-// follow applies the settings to the devices of a tunnel just laid. If a device cannot have one, that is
-// recorded.
+// follow applies settings to the devices of a new tunnel. It records settings that a device does not support.
 func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) error {
 	for _, s := range settings {
 		s.Port = t.Devices()[slices.Index(l.Topology.Tunnel[:], s.Node)]

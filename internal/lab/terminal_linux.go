@@ -13,36 +13,35 @@ import (
 	"time"
 )
 
-// terminal is a serial console, at which it logs in by reading what is shown, as a human would.
+// terminal logs in on a serial console by reading its output, as a human would.
 type terminal struct {
 	conn interface {
 		io.ReadWriter
 		SetReadDeadline(t time.Time) error
 	}
-	said  []byte        // since the last line typed
-	quiet time.Duration // silence after which the output counts as complete; 0 = quietTime
+	said  []byte        // output since the last line typed
+	quiet time.Duration // silence that ends the output; 0 = quietTime
 }
 
-// quietTime is how long a console must be silent before a line at its end counts as a prompt. After
-// nudgeAfter such silences Enter is pressed: a message may hide the prompt, or the console may wait for
-// Enter.
+// quietTime is the silence after which a line at the end of the output may be a prompt. After nudgeAfter such
+// silences, Enter is pressed: a message may hide the prompt, or the console may wait for Enter.
 const (
 	quietTime  = 500 * time.Millisecond
 	nudgeAfter = 6
 )
 
-// maxShown bounds what a console may show before the next line is typed, in bytes.
+// maxShown is the maximum size of the output before the next line is typed, in bytes.
 const maxShown = 1 << 20
 
-// control matches the sequences by which a program sets colours and moves the cursor.
+// control matches escape sequences for colours and cursor movement.
 var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 
-// shown returns the console's text since the last line typed, as a human sees it.
+// shown returns the output since the last line typed, without escape sequences.
 func (t *terminal) shown() string {
 	return strings.ReplaceAll(string(control.ReplaceAll(t.said, nil)), "\r", "")
 }
 
-// settle reads until the console is silent. It reports whether anything came.
+// settle reads until the console is silent. It reports whether there was any output.
 func (t *terminal) settle(ctx context.Context) (news bool, err error) {
 	quiet := cmp.Or(t.quiet, quietTime)
 	buf := make([]byte, 4096)
@@ -78,13 +77,13 @@ func (t *terminal) enter(line string) error {
 	return err
 }
 
-// the question whether there is a shell, and its answer, which differs from the question's own echo
+// A command that detects a shell, and its output, which differs from the command's echo.
 const (
 	shellQuestion = "echo chokepoint-$((6*7))-shell"
 	shellAnswer   = "chokepoint-42-shell"
 )
 
-// login logs in as the user, and returns when a shell answers.
+// login logs in and returns when a shell responds.
 func (t *terminal) login(ctx context.Context, user, password string) error {
 	silent := 0
 	asked := false
@@ -131,19 +130,19 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 	}
 }
 
-// endsAsPrompt reports whether a line may be the prompt of a shell.
+// endsAsPrompt reports whether a line looks like a shell's prompt.
 func endsAsPrompt(line string) bool {
 	return line != "" && strings.ContainsAny(line[len(line)-1:], "#$>%")
 }
 
-// Marks around a command's output, which differ from the command's echo.
+// Marks around a command's output. They differ from the command's echo.
 const (
 	beginMark = "chokepoint-begin"
 	endMark   = "chokepoint-end "
 )
 
-// run makes a shell run a script, and returns its output. The script is typed line by line, because the
-// shells of small systems accept no long ones.
+// run makes a shell run a script and returns its output. The script is typed line by line, because shells of
+// small systems do not accept long lines.
 func (t *terminal) run(ctx context.Context, shell, script string) (said string, err error) {
 	if err := t.enter("stty -echo 2>/dev/null; PS1= PS2= b=chokepoint"); err != nil {
 		return "", err

@@ -10,23 +10,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Topologies are the shapes a lab can have, in the order they are listed. Ports face the near side ("lan")
-// or the far side ("wan") of a router; the port's name is also the device's.
+// Topologies returns the topologies of labs in display order. A router's ports are "lan" towards the near
+// side and "wan" towards the far side. In labs of our own, devices are named like ports.
 func Topologies() []record.Topology {
 	return []record.Topology{
 		chain("forward", "client lan router wan server", "client", "router"),
 		chain("to-router", "client lan router", "client", "router"),
-		// With a peer between client and router: it holds the tunnel's near end where the client, or its
-		// kernel, cannot.
+		// The peer between client and router has the tunnel's near end, for clients whose kernel cannot.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
-		// the control: what the tester and a tunnel achieve without a router
+		// control: what the tester and a tunnel achieve without a router
 		chain("direct", "client lan server", "client", "server"),
 	}
 }
 
-// chain returns a topology of nodes in a row, near to far, with the links between them. row alternates nodes
-// and links; each link names its ports and may add a letter. near and far are the ends of a tunnel.
+// chain returns a topology of nodes in a row. row lists nodes and links alternately, near to far. A link's
+// name is that of its ports, optionally followed by "-" and a letter. near and far are the ends of a tunnel.
 func chain(name, row, near, far string) record.Topology {
 	f := strings.Fields(row)
 	t := record.Topology{Name: name, Near: f[0], Far: f[len(f)-1], Tunnel: [2]string{near, far}}
@@ -49,7 +48,7 @@ func chain(name, row, near, far string) record.Topology {
 	return t
 }
 
-// TopologyNamed finds one of Topologies.
+// TopologyNamed returns the topology of that name.
 func TopologyNamed(name string) (record.Topology, error) {
 	all := Topologies()
 	i := slices.IndexFunc(all, func(t record.Topology) bool { return t.Name == name })
@@ -60,29 +59,29 @@ func TopologyNamed(name string) (record.Topology, error) {
 	return all[i], nil
 }
 
-// A lab carries the plain path and up to Slots-1 tunnels at the same time. The paths are distinguished by
-// addresses, so that nothing needs rerouting between trials: slot 0 is the plain path, each other slot has a
-// far (and, site to site, a near) address of its own behind its tunnel.
+// Slots is the number of paths that a lab can have at the same time: the plain path, slot 0, and up to
+// Slots-1 tunnels. Paths are selected by address, so that routes need not change between trials: each
+// tunnel's slot has its own far address and, in site-to-site, its own near address.
 const Slots = 17
 
-// Addresses of the plan, from the blocks set aside for benchmarking: 198.18.0.0/15 (RFC 2544 §C.2.2) and
-// 2001:2::/48 (RFC 5180 §8).
+// addressPlan assigns addresses from the blocks reserved for benchmarking: 198.18.0.0/15 (RFC 2544 §C.2.2)
+// and 2001:2::/48 (RFC 5180 §8).
 type addressPlan struct{ topology record.Topology }
 
-// link returns both addresses of an end (0 or 1) of the topology's i-th link.
+// link returns the IPv4 and IPv6 address of an end (0 or 1) of the i-th link.
 func (addressPlan) link(i, end int) []netip.Prefix { return both(18, i+1, i+1, end, 24, 64) }
 
-// tunnel returns the inner addresses of an end (0 near, 1 far) of a slot.
+// tunnel returns the inner addresses of the near (0) or far (1) end for a slot.
 func (addressPlan) tunnel(slot, end int) []netip.Prefix {
 	return both(19, slot, 0x100+slot, end, 24, 64)
 }
 
-// behind returns the host addresses that only a slot's path reaches, at the near (0) or far (1) node.
+// behind returns the addresses of the near (0) or far (1) node that only a slot's tunnel leads to.
 func (addressPlan) behind(slot, end int) []netip.Prefix {
 	return both(19, 64+slot, 0x200+slot, end, 32, 128)
 }
 
-// both returns an end's IPv4 address, in a subnet of 198.block, and its IPv6 address.
+// both returns an end's IPv4 address, from a subnet of 198.block, and its IPv6 address.
 func both(block byte, subnet4, subnet6, end, bits4, bits6 int) []netip.Prefix {
 	return []netip.Prefix{
 		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, block, byte(subnet4), byte(end + 1)}), bits4),
@@ -99,10 +98,10 @@ func family(pair []netip.Prefix, ip int) netip.Addr {
 	return pair[0].Addr()
 }
 
-// node returns the near (0) or far (1) node.
+// node returns the name of the near (0) or far (1) node.
 func (p addressPlan) node(end int) string { return [2]string{p.topology.Near, p.topology.Far}[end] }
 
-// linkOf finds the link and end of a node's port.
+// linkOf returns the index and end of the link at a node's port, or at its first port if port is "".
 func (p addressPlan) linkOf(node, port string) (link, end int, ok bool) {
 	for i, l := range p.topology.Links {
 		for e, q := range l.Ends {
@@ -114,7 +113,7 @@ func (p addressPlan) linkOf(node, port string) (link, end int, ok bool) {
 	return 0, 0, false
 }
 
-// endAddress returns the address of the near (0) or far (1) node on a slot's path.
+// endAddress returns the address of the near (0) or far (1) node for a slot.
 func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	switch {
 	case slot == 0:
@@ -126,8 +125,7 @@ func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	return family(p.tunnel(slot, end), ip) // the tunnel ends on this node
 }
 
-// outer returns the underlay address of a tunnel's near (0) or far (1) end: the one on the link that the two
-// ends share.
+// outer returns the underlay address of a tunnel's near (0) or far (1) end, on the link that the ends share.
 func (p addressPlan) outer(end, ip int) netip.Addr {
 	for i, l := range p.topology.Links {
 		for e, q := range l.Ends {
@@ -139,8 +137,8 @@ func (p addressPlan) outer(end, ip int) netip.Addr {
 	return netip.Addr{}
 }
 
-// layouts computes every node's layout of a topology. Routing is by hop count along the chain of nodes, near
-// to far: networks behind a neighbour are reached through it.
+// layouts returns the layouts of a topology's nodes. Because nodes form a chain, each reaches the networks
+// behind a neighbour through that neighbour.
 func layouts(t record.Topology) []agent.Layout {
 	p := addressPlan{t}
 	out := make([]agent.Layout, len(t.Nodes))
@@ -158,9 +156,9 @@ func layouts(t record.Topology) []agent.Layout {
 				}
 
 				l.Ports = append(l.Ports, end.Port)
-				// The device was made before the settings above, and its own also count (duplicate detection
-				// is off only if both disable it). Without them a node's link-local address, which neighbour
-				// discovery uses, is unusable for the first one to two seconds.
+				// Existing devices have settings of their own, and duplicate address detection is off only if
+				// both are off. With it, a link-local address, which neighbour discovery uses, is unusable
+				// for the first one to two seconds.
 				l.Sysctls = append(l.Sysctls, [2]string{"net.ipv6.conf." + end.Port + ".accept_dad", "0"},
 					[2]string{"net.ipv6.conf." + end.Port + ".accept_ra", "0"})
 				add(end.Port, p.link(li, e))
@@ -168,7 +166,7 @@ func layouts(t record.Topology) []agent.Layout {
 			}
 		}
 
-		// The path addresses that a near or far node carries for every slot, on its only port.
+		// Add the near or far node's address for each slot to its only port.
 		for side := range 2 {
 			for slot := 1; slot < Slots && n.Name == p.node(side) && p.hasBehind(side); slot++ {
 				add(l.Ports[0], p.behind(slot, side))
@@ -181,9 +179,9 @@ func layouts(t record.Topology) []agent.Layout {
 	return out
 }
 
-// baseSysctls apply to every node before its links come up. IPv6 addresses must not wait for duplicate
-// detection (the first second of every lab would lose its packets), and path MTU caches must not outlive a
-// trial.
+// baseSysctls returns kernel settings for all nodes, written before links come up. They turn off duplicate
+// address detection, which would lose the packets of a lab's first second, and acceptance of router
+// advertisements. On routers, they turn on forwarding.
 func baseSysctls(router bool) [][2]string {
 	s := [][2]string{{"net.ipv6.conf.all.accept_dad", "0"}, {"net.ipv6.conf.default.accept_dad", "0"},
 		{"net.ipv6.conf.default.accept_ra", "0"}}
@@ -193,8 +191,8 @@ func baseSysctls(router bool) [][2]string {
 	return s
 }
 
-// routesOver lists what node i reaches over its end e of link li: every further link in that direction, and
-// the end node's path addresses, unless a tunnel of its own leads there.
+// routesOver returns the routes of node i over end e of link li: to all further links in that direction, and
+// to the end node's addresses for slots, unless node i reaches these through a tunnel.
 func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	via := p.link(li, 1-e)
 	add := func(to []netip.Prefix) {
@@ -206,8 +204,8 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 			})
 		}
 	}
-	// Links and nodes are both listed near to far, so link li joins nodes li and li+1: e == 0 looks towards
-	// the far side.
+	// Links and nodes are in order from near to far, so link li connects nodes li and li+1, and e == 0 means
+	// towards the far side.
 	step := 1 - 2*e
 	for on := li + step; on >= 0 && on < len(p.topology.Links); on += step {
 		add(p.link(on, 0))
@@ -215,18 +213,18 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 
 	tunnel := p.topology.Tunnel
 	for slot := 1; slot < Slots; slot++ {
-		side := 1 - e // 1: the far node's addresses
+		side := 1 - e // 1 = the far node's addresses
 		if p.hasBehind(side) && p.leadsPlainly(i, side) {
 			add(p.behind(slot, side))
 		}
 
-		// The return route to the inner addresses of a tunnel that ends on the near node: its router reaches
-		// them by the tunnel device, and the nodes behind the router send to the router.
+		// Return routes to the inner addresses of a tunnel that ends on the near node: nodes behind the
+		// tunnel's far end send to it.
 		if e == 1 && !p.hasBehind(0) && i > p.index(tunnel[1]) {
 			add(p.tunnel(slot, 0))
 		}
 
-		// Likewise for a tunnel that ends on the far node.
+		// The same for a tunnel that ends on the far node.
 		if e == 0 && !p.hasBehind(1) && i < p.index(tunnel[0]) {
 			add(p.tunnel(slot, 1))
 		}
@@ -235,12 +233,13 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	return out
 }
 
-// hasBehind reports whether the near (0) or far (1) node has addresses behind a tunnel which ends elsewhere.
+// hasBehind reports whether the near (0) or far (1) node has an address per slot, because the tunnel ends on
+// another node.
 func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] != p.node(side) }
 
-// leadsPlainly reports whether node i reaches the path addresses of a side over plain links: it is at or
-// beyond the tunnel's end on that side. Before that, only the node with the tunnel's other end routes there,
-// through the tunnel; the end nodes send to their router.
+// leadsPlainly reports whether node i reaches a side's addresses for slots over plain links. This is so at
+// and beyond the tunnel's end on that side, and before the tunnel's other end, where nodes send to their
+// router. Only the node with the tunnel's other end sends them into the tunnel.
 func (p addressPlan) leadsPlainly(i, side int) bool {
 	near := p.index(p.topology.Tunnel[0])
 	far := p.index(p.topology.Tunnel[1])

@@ -22,21 +22,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bootedAs holds what a machine process records about the guest that it has booted, if that is not known
-// before.
+// bootedAs is what a machine process reports about a guest it has booted.
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
-	Why string `json:"why,omitempty"` // why KVM failed, if it was tried
-	// why QEMU has root's rights
+	Why string `json:"why,omitempty"` // why KVM failed, if tried
+	// Root explains why QEMU runs as root, or is "".
 	Root string `json:"root,omitempty"`
 	agent.Arranged
 
-	// Of a foreign image: its distribution and its kernel.
+	// Distribution and kernel release of a foreign guest.
 	System  string `json:"system,omitempty"`
 	Release string `json:"release,omitempty"`
 }
 
-// of adds what is known about a guest.
+// of returns g completed with what was reported.
 func (b bootedAs) of(g vm.Guest) vm.Guest {
 	g.KVM = b.KVM
 	if g.Disk != nil {
@@ -49,7 +48,7 @@ func bootedFile(dir, node string) string {
 	return filepath.Join(dir, filepath.Base(node)+".guest.json")
 }
 
-// supplyGuests adds to a lab what its guests need.
+// supplyGuests sets the fields of l.supply for guests.
 func (o Local) supplyGuests(l *Lab) {
 	kvm, emulated := bootTimes(o.Guest)
 	l.patience = wakeTries*wakeTime + kvm + emulated
@@ -58,7 +57,7 @@ func (o Local) supplyGuests(l *Lab) {
 	l.words = func(node string) string { return lastWords(consoleOf(o.dir(), node)) }
 }
 
-// KindOf names the kind of lab whose routers are such guests, as in record.Run.Lab.
+// KindOf returns the kind of lab with such routers, as in record.Run.Lab.
 func KindOf(guest *vm.Guest) string {
 	switch {
 	case guest == nil:
@@ -69,7 +68,7 @@ func KindOf(guest *vm.Guest) string {
 	return record.LabVM + ":" + guest.Image.Arch
 }
 
-// guestNodes lists the nodes that are guests, in the order of the topology.
+// guestNodes returns the nodes that are guests, in the topology's order.
 func (o Local) guestNodes() (names []string) {
 	for _, n := range o.Topology.Nodes {
 		if n.Router {
@@ -79,15 +78,15 @@ func (o Local) guestNodes() (names []string) {
 	return names
 }
 
-// bootedAs reads how a node was booted.
+// bootedAs reads what was reported about a node's guest.
 func (o Local) bootedAs(node string) (b bootedAs) {
 	if text, err := os.ReadFile(bootedFile(o.dir(), node)); err == nil {
-		json.Unmarshal(text, &b) // of another version: nothing is known about it
+		json.Unmarshal(text, &b) // ignore a file of another version
 	}
 	return b
 }
 
-// describe fills in the facts of a node that is a guest.
+// describe sets the facts of a node that is a guest.
 func (o Local) describe(n *Node) {
 	n.Facts = record.NodeFacts{OwnKernel: true, CPUs: record.CPUsEmulated, Clock: record.ClockRelated}
 	if o.bootedAs(n.Name).KVM {
@@ -99,7 +98,7 @@ func (o Local) describe(n *Node) {
 	})
 }
 
-// guestNote describes the routers, and what was tried in vain.
+// guestNote describes the routers, including failed attempts.
 func (o Local) guestNote() string {
 	var said []string
 	for _, name := range o.guestNodes() {
@@ -176,10 +175,10 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 	return facts
 }
 
-// consoleLines bounds the lines of a guest's console that are quoted.
+// consoleLines is the maximum number of console lines that are quoted.
 const consoleLines = 6
 
-// A guest's console is one file for all guests that a node has had; a mark precedes the output of each.
+// consoleMark precedes the output of each guest in a node's console file, to which all its guests append.
 const consoleMark = "=== a guest is booted ==="
 
 func markConsole(console string) error {
@@ -192,14 +191,14 @@ func markConsole(console string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Bounds on a console's file. If a guest writes without end, the file is cut while the guest runs, see
-// machine.guard.
+// Limits on a console file. If a guest writes without end, machine.guard truncates the file.
 const (
 	maxConsole  = 4 << 20
 	keptConsole = 256 << 10
 )
 
-// cutConsole keeps only the end of a console's file that has become too long. Writers append to it.
+// cutConsole reduces a console file that exceeds maxConsole to its last keptConsole bytes. Writers append to
+// it.
 func cutConsole(console string) error {
 	f, err := os.OpenFile(console, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -224,7 +223,7 @@ func cutConsole(console string) error {
 	return err
 }
 
-// readConsole reads a console's file, or the end of a long one.
+// readConsole returns the contents of a console file, at most its last maxConsole bytes.
 func readConsole(console string) ([]byte, error) {
 	f, err := os.Open(console)
 	if err != nil {
@@ -243,7 +242,7 @@ func readConsole(console string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConsole))
 }
 
-// lastWords quotes QEMU's errors and the end of the guest's console.
+// lastWords quotes QEMU's errors and the end of the guest's console output.
 func lastWords(console string) string {
 	complaint, _ := readConsole(console + ".qemu")
 	said, _ := readConsole(console)
@@ -255,7 +254,7 @@ func lastWords(console string) string {
 	return quoteConsole(slices.Concat(printable(complaint), printable(said)))
 }
 
-// printable returns the lines of a console that contain text.
+// printable returns the non-empty lines of a console.
 func printable(b []byte) []string {
 	var lines []string
 	for l := range strings.Lines(check.Plain(string(b))) {
@@ -266,7 +265,7 @@ func printable(b []byte) []string {
 	return lines
 }
 
-// alarms are the prefixes of a kernel's fault messages. Pages of registers may follow.
+// alarms are texts in a kernel's fault messages. Register dumps may follow these.
 var alarms = []string{"Kernel panic", "BUG:", "Oops:", "Out of memory", "watchdog:", "rcu: INFO",
 	"general protection fault"}
 
@@ -292,10 +291,10 @@ func quoteConsole(lines []string) string {
 	return ": " + strings.Join(append(quoted, lines[tail:]...), " | ")
 }
 
-// consoleOf returns the file of a guest's console in the lab's directory.
+// consoleOf returns the path of a guest's console file.
 func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }
 
-// replace writes a file for this user alone. It replaces an existing file, without following a link.
+// replace writes a private file. It replaces an existing file and does not follow links.
 func replace(path string, data []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -310,8 +309,8 @@ func replace(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// keepConsoles copies the consoles of a lab's guests, which vanish with the lab, to TOPOLOGY-NODE.console in
-// a directory.
+// keepConsoles copies the consoles of a lab's guests to TOPOLOGY-NODE.console in dir, because the originals
+// vanish with the lab.
 func (o Local) keepConsoles(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("keep consoles of lab %s: %w", o.ID, err)
