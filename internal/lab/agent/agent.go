@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// Parts lists what a node can do: the node sides of the registry.
+// Parts lists the knobs and handlers of the registry that run on nodes.
 type Parts struct {
 	Knobs    []knob.Knob
 	Handlers map[string]host.Handler // served by the agent itself
@@ -73,15 +73,15 @@ func Started(args []string) (role string, sysctls knob.Permission, err error) {
 // changes and exits. It bounds how long a change outlives the connection.
 const Silence = 45 * time.Second
 
-// unread is the time after which a write to the controller fails if nobody reads.
+// unread is the time after which a write to the controller fails if the controller does not read.
 const unread = 30 * time.Second
 
 // Main serves parts on conn until it ends. In ChildRole, it serves isolated verbs itself; in other roles, it
 // starts a child for each.
 //
 // Main catches SIGPIPE. Otherwise the runtime would end a program that writes to a closed standard output,
-// and the handlers could not undo their changes. SIGPIPE is caught rather than ignored because child programs
-// would inherit the latter.
+// and the handlers could not undo their changes. SIGPIPE is not ignored instead, because child programs would
+// inherit that.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	var guarded *guard

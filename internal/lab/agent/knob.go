@@ -29,9 +29,10 @@ type KnobReply struct {
 	Answer *check.Answer `json:"answer,omitempty"`
 }
 
-// holdKnob returns the handler of a knob. machine reports whether the agent has a kernel of its own, that of
-// a guest or real machine. sysctls was fixed when the agent was started. Both override what a request claims.
-// The handler calls may before it changes anything. If guarded is not nil, the guard makes the setting.
+// holdKnob returns the handler of a knob. machine reports whether the agent controls a whole machine, a guest
+// or a real one, including its kernel. sysctls was fixed when the agent was started. Both override what a
+// request claims. The handler calls may before it changes anything. If guarded is not nil, the guard makes
+// the setting.
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, t KnobRequest) error {

@@ -143,7 +143,7 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 }
 
 // Reach asks a node to send a datagram of each size to an echo, unfragmented, and wait for its return. Sizes
-// are those of IP packets, in bytes. Beyond is a size that should not pass, tried only once. With neither,
+// and Beyond are sizes of IP packets in bytes. Beyond should not pass, and is tried only once. Without sizes,
 // the node only reports the device.
 type Reach struct {
 	From   netip.Addr `json:"from"`
@@ -168,7 +168,7 @@ type Reached struct {
 // Limits on a request, which may come from another user's controller.
 const (
 	maxSizes   = 64
-	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet, the larger one
+	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet, which exceeds IPv4's
 )
 
 func (r Reach) check() error {
