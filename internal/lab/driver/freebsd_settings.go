@@ -277,8 +277,8 @@ func pfRules(value string) (string, error) {
 // bsdIdle defines a shell function that finds our idle policies in the output of setkey -DP
 // (lib/libipsec/pfkey_dump.c). They connect the networks of kernel.SetIdlePolicies, their tunnel endpoints
 // are the networks' addresses, and their request ID is $mark. With an argument, the function prints commands
-// that delete them. Otherwise it prints: the number of all policies (from the first one's sequence number);
-// of policies printed; of policies of others with our selectors; and of ours, out and in, for IPv4 and IPv6.
+// that delete them. Otherwise it prints seven numbers of policies: all (from the first one's sequence
+// number), printed, others' with our selectors, and ours: IPv4 out and in, IPv6 out and in.
 const bsdIdle = `mark=16110
 idle() { setkey -DP 2>&1 | awk -v list="$1" -v mark=$mark '
 function far(a) { return sub(/^240\./, "248.", a) || sub(/^2001:db8:0:/, "2001:db8:8000:", a) ? a : "" }

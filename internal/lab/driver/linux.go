@@ -455,7 +455,7 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 }
 
 // featuresToChange returns the features that differ from the wanted ones. If commands are only recorded (see
-// written), it returns all features that can change, because their state may be another one when the commands
+// written), it returns all features that can change, because their state may be different when the commands
 // run.
 func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []string, err error) {
 	_, later := h.(*written)

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// These tables are those of kernel.FirewallRules, SetNAT and MSSClamp, so an agent and this driver find each
-// other's.
+// These tables are those of kernel.FirewallRules, SetNAT and MSSClamp, so an agent and this driver recognise
+// each other's rules.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
 	natTable      = kernel.TablePrefix + "nat"

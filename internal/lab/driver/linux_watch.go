@@ -31,8 +31,8 @@ var (
 	sampledProbes = []string{"cpu", "softirq", "softnet", "netdev", "snmp", "memory", "conntrack"}
 )
 
-// sampler is an awk program that runs all the time, because starting programs is what takes most CPU time on
-// a small router. For each line of input, a list of files in /proc, it appends a sample to the file "to":
+// sampler is an awk program that runs all the time, because starting programs would take most of the CPU time
+// on a small router. For each line of input, a list of files in /proc, it appends a sample to the file "to":
 // "@", then each file after its name, and "." at the end of a complete sample. It reads whole files by
 // changing RS. mawk requires "-W interactive" to read input line by line; otherwise it would wait for 4 KiB.
 var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
@@ -61,8 +61,8 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 `
 
 // loopScript takes samples with pauses and stores them in two files of up to $2 samples each: the last 5 to
-// 10 minutes at one sample per second. It ends when the directory is removed. The session remains, counts
-// lines of its input, and removes the directory when its input ends, so that nothing remains if the
+// 10 minutes at one sample per second. It ends when the directory is removed. The session remains: it counts
+// the lines of its input, and removes the directory when its input ends, so that nothing remains if the
 // controller is killed. If the connection is lost unnoticed, the loop ends when the count has not changed for
 // $3 samples.
 const loopScript = `trap '' HUP PIPE; echo 0 >"$d/kept"

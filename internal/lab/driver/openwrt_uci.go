@@ -11,11 +11,11 @@ import (
 )
 
 // stage defines a shell function that sets uci options without a commit (libuci's delta.c). It first reverts
-// earlier staged changes of these options, and stages new ones only if the function now does not print the
+// earlier staged changes of these options, and stages new ones only if the function now() does not print the
 // wanted state; restoring the original state thus leaves nothing staged. An option without a value cannot be
-// staged; the function direct then sets the state. stage fails if changes of others are staged, because they
-// would take effect, too. It reads options back, because uci does not report changes that it drops when /tmp
-// is full.
+// staged; the function direct() then sets the state. stage fails if changes of others are staged, because
+// they would take effect, too. It reads options back, because uci does not report changes that it drops when
+// /tmp is full.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done
@@ -110,7 +110,7 @@ below() { for l in /sys/class/net/"$1"/lower_*; do [ -e "$l" ] || { echo "$1"; r
 devices() { below "$dev" | sort -u; }
 `
 
-// steering finds the receive queues of the lowest devices, where OpenWrt steers packets. now prints their
+// steering finds the receive queues of the lowest devices, where OpenWrt steers packets. now() prints their
 // masks without commas, only one if all are equal.
 const steering = lowest + `queues() { for d in $(devices); do for q in "/sys/class/net/$d/queues"/rx-[0-9] "/sys/class/net/$d/queues"/rx-[0-9][0-9]
 do [ ! -f "$q/rps_cpus" ] || echo "$q/rps_cpus"; done; done; }

@@ -218,7 +218,7 @@ func items(ctx context.Context, h host.Host, print string) ([]item, error) {
 	return parseItems(out)
 }
 
-// first returns the first item in the result of a print command, for menus with one item or none of a list.
+// first returns the first item in the result of a print command. Menus without a list have only one.
 func first(ctx context.Context, h host.Host, print string) (item, error) {
 	all, err := items(ctx, h, print)
 	if err == nil && len(all) == 0 {

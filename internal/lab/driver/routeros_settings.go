@@ -97,7 +97,7 @@ func rosQueues() map[string]rosQueue {
 // noQueue is the queue type of devices without a software queue.
 const noQueue = "no-queue"
 
-// queueOfType returns the queue of a queue type.
+// queueOfType converts a RouterOS queue type to a queue.
 func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	if name == noQueue {
 		return qdisc.Queue{Kind: "noqueue"}, nil
