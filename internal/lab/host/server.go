@@ -182,7 +182,7 @@ func guarded(ctx context.Context, verb string, h Handler, s Session) (err error)
 	defer func() {
 		fault := recover()
 		if fault != nil {
-			debug.PrintStack() // the error lacks the stack
+			debug.PrintStack() // the error does not contain the stack
 			err = fmt.Errorf("%s: a fault of the program: %v", verb, fault)
 		}
 	}()

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Settle makes this process independent of the state inherited from its parent: signal of a crash, search
-// path, limits and scheduling class. Call it first in main.
+// Settle makes this process independent of the state inherited from its parent: search path, resource limits
+// and scheduling class. It also sets how a crash ends the process. Call it first in main.
 //
 // A crash raises SIGABRT, because the runtime's usual exit code for a panic, 2, means "wrong input, nothing
 // was changed" here. PATH keeps only absolute directories.

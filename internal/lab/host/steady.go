@@ -36,7 +36,7 @@ func (s Steady) Write(b []byte) (int, error) {
 	return s.Deadlined.Write(b)
 }
 
-// KeepAlive sends a request to the agent at every interval, so that both ends of the connection send
+// KeepAlive sends a request to the agent at the given interval, so that both ends of the connection send
 // regularly. It returns when ctx ends or a request fails. It does not report the error: the agent's next user
 // gets it, too.
 func KeepAlive(ctx context.Context, a Agent, every time.Duration) {

@@ -20,8 +20,8 @@ import (
 // TrustedDir returns an error if another user can modify dir or a directory above it, by the rules of sshd:
 // each directory must belong to this user or root, and nobody else may have write permission. Directories
 // with the sticky bit, where others can delete only their own files, are accepted, but not links in them. In
-// a lab's user namespace, the owner of / is root on the machine; its number there is also that of other
-// unmapped users.
+// a lab's user namespace, root appears as the owner of /, with a user ID that all other unmapped users have,
+// too.
 func TrustedDir(dir string) error {
 	_, err := lookAlong(dir, Owned)
 	return err
