@@ -60,7 +60,7 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	return addr, network, ok
 }
 
-// grant is what an answer assigns to a subscriber. Fields for what it does not assign are invalid.
+// grant is what an answer assigns to a subscriber. Fields that it does not assign are invalid.
 type grant struct {
 	addr     netip.Addr
 	network  netip.Prefix

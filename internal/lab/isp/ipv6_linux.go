@@ -23,9 +23,10 @@ import (
 // linkLocal is the address of all the provider's routers on their links.
 var linkLocal = netip.MustParsePrefix("fe80::1/64")
 
-// serveIPv6 makes the port the router of an IPv6 link: it adds addresses and starts router advertisements and
-// DHCPv6. With PPPoE, it only adds an address, and overSession serves each session's link. It returns
-// host.ErrUnsupported if the machine cannot serve IPv6, or would lose its own default route by it.
+// serveIPv6 makes the provider the router of the port's IPv6 link: it adds addresses and starts router
+// advertisements and DHCPv6. With PPPoE, it only adds an address, and overSession serves each session's link.
+// It returns host.ErrUnsupported if the machine cannot serve IPv6, or would thereby lose its own default
+// route.
 func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	i, err := macOf(p.Device)
 	own := []netip.Prefix{linkLocal, p.Link()}

@@ -16,7 +16,7 @@ type Event struct {
 	Text string `json:"text,omitempty"`
 }
 
-// Handlers returns the node sides, by verb.
+// Handlers returns the handlers of the provider and the subscriber, by verb.
 func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{knob.VerbServe: host.Asked(serve), knob.VerbJoin: host.Asked(join)}
 }

@@ -296,8 +296,8 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	r.all.Wait()
 }
 
-// begin starts pppd for a session. If the port's addresses were not set for the provider, routes via the port
-// lead to the first session.
+// begin starts pppd for a session. If the provider uses the port's own addresses, routes via the port are
+// diverted to the first session.
 func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
