@@ -3,7 +3,7 @@
 //
 // A journal is a text file. Each line consists of the CRC-32 of a JSON object in hexadecimal, a space, and
 // the object. The first line names the owner and the machine. The owner locks the file exclusively before
-// renaming it to its final name, and holds the lock until it exits. Other processes take only a shared lock,
+// giving it its final name, and keeps the lock until it exits. Other processes take only a shared lock,
 // briefly.
 package journal
 
@@ -281,7 +281,7 @@ type Stale struct {
 }
 
 // Lock locks the journals in dir against concurrent restores until the returned file is closed. It waits for
-// the lock as long as ctx lives. If dir does not exist, the file is nil.
+// the lock until ctx ends. If dir does not exist, the file is nil.
 func Lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := openOwn(dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
