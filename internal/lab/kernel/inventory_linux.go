@@ -40,7 +40,7 @@ func Links() ([]Link, error) {
 
 		switch link.Kind {
 		case "device":
-			link.Kind = "" // a physical device
+			link.Kind = "" // the kernel names no kind
 		case "tuntap":
 			link.Kind = "tun"
 		}

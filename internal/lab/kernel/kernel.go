@@ -1,7 +1,7 @@
 // Package kernel accesses the Linux kernel in the network namespace of this process: links, addresses,
 // routes, queues, offloads, packet filter and settings. No other package imports netlink, ethtool, nftables
-// and wgctrl. The package has no state and undoes nothing. If an operating system or a kernel lacks a
-// feature, the error matches ErrUnsupported.
+// or wgctrl. The package has no state and undoes nothing. If an operating system or a kernel lacks a feature,
+// the error matches ErrUnsupported.
 package kernel
 
 import (
@@ -36,7 +36,7 @@ type VethEnd struct {
 type Hop struct {
 	Device   string
 	Index    int
-	Kind     string // such as "veth"; "device" for physical devices
+	Kind     string // such as "veth"; "device" if the kernel names none
 	RxQueues int
 	Source   net.HardwareAddr // hardware address of Device
 	Addr     netip.Addr       // the neighbour's IP address
@@ -67,7 +67,7 @@ type LinkCounters struct {
 // namespace.
 type Link struct {
 	Name, Master, Lower string
-	Kind                string // such as "veth"; "" for physical devices
+	Kind                string // such as "veth"; "" if the kernel names none
 	Index, MTU          int
 	Up, Loopback        bool
 }

@@ -19,7 +19,7 @@ import (
 // 1.
 func AddVeth(a, b VethEnd, queues int) error {
 	reportDetails()
-	// Refer to our namespace by this thread's ID: the namespace need not be that of the process's main
+	// Refer to our namespace by this thread's ID: it may differ from the namespace of the process's main
 	// thread, and /proc may be missing.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -63,8 +63,8 @@ func DeleteLink(dev string) error {
 	return ignore(ignore(err, ErrAbsent), unix.ENODEV)
 }
 
-// SetMTU sets a device's MTU in bytes, and that of a tagged device created on it by SetVLAN: the kernel
-// lowers the latter's MTU with the former, but does not raise it.
+// SetMTU sets a device's MTU in bytes. It also sets the MTU of a tagged device created by SetVLAN, which the
+// kernel lowers with its port's MTU but does not raise.
 func SetMTU(dev string, mtu int) error {
 	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
 		if err := netlink.LinkSetMTU(l, mtu); err != nil {
@@ -111,7 +111,7 @@ func TxQueues(dev string) (int, error) {
 	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }
 
-// Identity returns a device's index and kind, such as "veth", or "device" for a physical device.
+// Identity returns a device's index and kind, such as "veth", or "device" if the kernel names no kind.
 func Identity(dev string) (index int, kind string, err error) {
 	l, err := find(dev)
 	if err != nil {

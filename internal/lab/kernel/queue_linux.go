@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// QueueAt returns the queue that want would replace, the root or that of want's class. Setting it again
-// restores the device. If the queue could not be restored, the error is ErrUnsupported, unless setting want
-// would not change it.
+// QueueAt returns the queue that want would replace, the root queue or the queue of want's class. Setting it
+// again restores the device. If the queue could not be restored, the error is ErrUnsupported, unless setting
+// want leaves it unchanged.
 func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
 	qdiscs, err := Qdiscs(dev)

@@ -169,9 +169,9 @@ func unrestorable(q Qdisc) error {
 	return nil
 }
 
-// Standing returns the queue that want would replace, the root or that of want's class, for restoring it. all
-// are the device's queues and classes. filtered reports whether a queue has filters. The error names what
-// could not be restored, unless setting want would not change it.
+// Standing returns the queue that want would replace, the root queue or the queue of want's class, so that it
+// can be restored. all are the device's queues and classes. filtered reports whether a queue has filters. The
+// error names what could not be restored, unless setting want leaves it unchanged.
 func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Queue) (qdisc.Queue, error) {
 	parent := cmp.Or(want.Parent, uint32(qdisc.HandleRoot))
 	i := slices.IndexFunc(all, func(d Discipline) bool { return !d.Class && d.Parent == parent })
@@ -197,7 +197,8 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 
 	for _, o := range all {
 		below := d.Handle != 0 && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16
-		// The limit of a tbf is that of its child FIFO, which has a handle only if the owner replaced it.
+		// The limit of a tbf is the limit of its child FIFO, which has a handle only if the owner replaced
+		// it.
 		if below && !o.Class && (!inPlace || strings.HasSuffix(o.Kind, "fifo")) {
 			why = "the " + o.Kind + " below it"
 		}

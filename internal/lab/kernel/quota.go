@@ -294,7 +294,7 @@ func ProbeCPUQuota(dir string) error {
 	return explain(err, "limit vCPUs")
 }
 
-// above returns the cgroup in which a guest's cgroup is created. In version 1, it is the one that QEMU was
+// above returns the cgroup in which a guest's cgroup is created. In version 1, it is the cgroup that QEMU was
 // started in. In version 2, a cgroup with processes cannot delegate controllers, so it is the nearest
 // ancestor that delegates cpu, or else the root, which can always delegate. began reports whether above
 // enabled the controller in the root.
