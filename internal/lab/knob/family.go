@@ -135,7 +135,7 @@ type kernelKnob[T any] struct {
 	readFor func(p Place, want T) (T, error) // nil = read
 	apply   func(p Place, v T) error
 	check   func(p Place, v T) check.Answer // nil = always possible
-	trying  bool                            // Check writes the present value back, because only a write fails
+	trying  bool                            // Check writes the present value back, to test a write
 	always  State                           // state that is possible everywhere; "" = none
 	pick    func(p Place) string            // returns the port if none is named
 	tunnels bool                            // see OnTunnels

@@ -34,7 +34,7 @@ func hog(ctx context.Context, s host.Session) error {
 	return nil
 }
 
-// tightening describes a CPU quota of a lab's guests that is lowered in steps.
+// tightening describes steps in which the CPU quota of a lab's guests is lowered.
 type tightening struct {
 	Lab   string `json:"lab"`
 	Steps State  `json:"steps"`

@@ -60,7 +60,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	begun := time.Now()
 	sent := 0.0
 	for host.Pause(ctx, crossEvery) == nil {
-		// Errors of a full queue count as sent: the packets are lost, as on any path.
+		// Packets that a full queue rejects count as sent: they are lost, as on any path.
 		for due := time.Since(begun).Seconds() * float64(q.RateBps) / 8; sent < due && ctx.Err() == nil; {
 			_, _ = c.WriteToUDPAddrPort(payload, to)
 			sent += crossSize

@@ -136,7 +136,7 @@ func Permit(names []string) (Permission, error) {
 	return Permission(strings.Join(plain, ",")), nil
 }
 
-// notInName reports whether r occurs in no name. A shell might interpret such characters.
+// notInName reports whether r is invalid in a setting's name. A shell might interpret such characters.
 func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 		strings.ContainsRune("._-/%", r))
