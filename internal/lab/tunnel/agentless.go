@@ -10,8 +10,8 @@ import (
 )
 
 // Router sets up a WireGuard tunnel's end on a router without an agent. The router has WireGuard in its
-// kernel and generates the private key itself. Whoever provides a Router undoes its changes after the path is
-// down.
+// kernel and generates the private key itself. The caller that provides a Router must undo its changes after
+// the path is down.
 type Router struct {
 	Check func(ctx context.Context) check.Answer
 	// Open creates a device with the given addresses and returns its public key.
@@ -24,8 +24,8 @@ type Router struct {
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// Agentless returns an agent in this process that serves a tunnel's end through by. Its only verb is that of
-// kernel WireGuard.
+// Agentless returns an agent in this process that serves a tunnel's end through by. Its only verb is the one
+// for kernel WireGuard.
 func Agentless(ctx context.Context, by Router) host.Agent {
 	serve := func(ctx context.Context, s host.Session) error {
 		var r request

@@ -53,7 +53,7 @@ type espSide struct {
 	request request
 	connect connect
 	set     kernel.ESP // without keys; ID 0 = not configured
-	device  string     // the tunnel's, or the one that its packets leave by
+	device  string     // the tunnel's, or the outgoing one
 }
 
 func (k esp) open(r request) (side, error) {

@@ -47,7 +47,7 @@ type Burden interface{ Burdens() bool }
 type Path interface {
 	MTU() int
 	// Devices returns the device of the near and of the far end. If the kind has no device, these are the
-	// devices that its packets leave by.
+	// outgoing devices.
 	Devices() []string
 	// Counters reads the counters. With underLoad it waits for an answer until ctx ends, because a node may
 	// be busy.

@@ -15,7 +15,7 @@ import (
 )
 
 // Messages with a node: request → offer, preshared key (as a secret) and connect → status, then ask → status
-// repeatedly. No message except the secret itself contains secrets.
+// repeatedly. Only the secret message contains secrets.
 
 // request is the first message. It asks the node to create a device with addresses or, with Probe, whether it
 // can.
@@ -62,7 +62,7 @@ type ask struct {
 
 // status describes an end: bytes and packets carried, the age of the last handshake in ns (-1 if there was
 // none), and the implementation's last error message. Device and Counted are set for tunnels without a
-// device: the device that packets leave by, and what the counters belong to.
+// device: the outgoing device, and what the counters belong to.
 type status struct {
 	Sent            uint64 `json:"sent"`
 	Received        uint64 `json:"received"`

@@ -176,8 +176,8 @@ func (p *openVPNProcess) hear(line string) {
 	}
 }
 
-// say sends a command. It is not called concurrently: first by start, then by the reader. It ignores errors,
-// because p.over reports the end of the connection.
+// say sends a command. It is not safe for concurrent use: start calls it first, then only the reader. It
+// ignores errors, because p.over reports the end of the connection.
 func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
 // now returns a copy of the state.
@@ -254,7 +254,7 @@ func (p *openVPNProcess) end() error {
 	return err
 }
 
-// sbins lists directories of openvpn that are not in an ordinary user's PATH.
+// sbins lists directories that may contain openvpn but are not in an ordinary user's PATH.
 var sbins = [...]string{"/usr/sbin", "/usr/local/sbin", "/sbin"}
 
 // findOpenVPN returns the path of openvpn.

@@ -35,7 +35,7 @@ type end struct {
 	kind    string // kind of tunnel, with the implementation
 	session host.Session
 	public  string
-	device  string // the tunnel's, or the one that its packets leave by
+	device  string // the tunnel's, or the outgoing one
 	failed  bool   // the node has returned an error and undone its changes
 	opened  bool   // its device was created
 	hung    bool   // it did not answer in time
@@ -291,7 +291,7 @@ func (p *path) request(e *end) request {
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
 	if p.agentless() {
-		most = 3 * proof // each request takes a command on the router
+		most = 3 * proof // each request requires a command there
 	}
 
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))

@@ -21,8 +21,8 @@ func All() []Tunnel {
 		openVPNKinds())
 }
 
-// Defaults of a WireGuard tunnel. The MTU is that of wg-quick(8) on an Ethernet underlay of 1500 bytes; it
-// leaves room for outer IPv6.
+// Defaults of a WireGuard tunnel. The MTU is the one that wg-quick(8) sets on an Ethernet underlay of 1500
+// bytes. It leaves room for an outer IPv6 header.
 const (
 	DefaultMTU    = 1420
 	DefaultPort   = 51820
