@@ -37,8 +37,8 @@ func (i aptItem) file() string {
 	return fmt.Sprintf("%s_%s_%s.deb", i.Name, strings.ReplaceAll(i.Version, ":", "%3a"), i.Arch)
 }
 
-// present lists packages that others need only for their installation scripts, which are never run. They are
-// declared as installed, so that neither they nor their dependencies are downloaded. This halves the
+// present lists packages that other packages need only for their installation scripts, which are never run.
+// They are declared as installed, so that neither they nor their dependencies are downloaded. This halves the
 // download.
 var present = []string{"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils",
 	"dpkg", "dracut", "init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base",
@@ -153,7 +153,7 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 	}
 }
 
-type oneLine struct{ error } // oneLine joins the lines of a program's output in an error
+type oneLine struct{ error } // an error whose text is joined into one line
 
 func (e *oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 func (e *oneLine) Unwrap() error { return e.error }
@@ -175,7 +175,7 @@ func (a apt) update(ctx context.Context) error {
 }
 
 // stamp returns the path of the file that records the sources of the package lists. Its modification time is
-// that of the download.
+// the time of the download.
 func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
 
 func (a apt) listsAreFresh(now time.Time) bool {

@@ -156,7 +156,7 @@ func checkProgram(path, arch string) error {
 }
 
 // CheckKernel returns an error if QEMU cannot boot a file as a kernel on arch. On amd64 it must have the
-// header of Documentation/arch/x86/boot.rst. On arm64 it must have that of
+// header of Documentation/arch/x86/boot.rst. On arm64 it must have the header of
 // Documentation/arch/arm64/booting.rst, be compressed, or be an EFI program. On mipsel it must be an ELF
 // file.
 func CheckKernel(file, arch string) error {

@@ -392,8 +392,8 @@ func (r root) kernel() (kernel, modules string, err error) {
 	// The file is vmlinux, an ELF file, on MIPS, and vmlinuz otherwise.
 	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz",
 		"lib/modules/*/vmlinuz"} {
-		found, _ := fs.Glob(os.DirFS(r.dir), pattern)
-		if len(found) == 1 { // errors: the patterns are valid
+		found, _ := fs.Glob(os.DirFS(r.dir), pattern) // the patterns are valid
+		if len(found) == 1 {
 			kernel = filepath.Join(r.dir, found[0])
 			break
 		}

@@ -18,7 +18,7 @@ const (
 	modulePath  = "github.com/chokepoint-lab/chokepoint"
 	agentSource = "cmd/chokepoint-agent"
 	agentName   = "chokepoint-agent"
-	agentFolder = "../lib/chokepoint" // directory of installed agents, relative to that of the program
+	agentFolder = "../lib/chokepoint" // directory of installed agents, relative to the program's
 )
 
 // GuestProgram returns the path of the program that a guest runs as init and agent, or of the agent for

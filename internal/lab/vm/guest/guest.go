@@ -43,7 +43,7 @@ func role(name string, pid int) string {
 	return ""
 }
 
-// Paths in the image, and names.
+// Names in the image and on the kernel's command line.
 const (
 	modulesFile = "etc/chokepoint/modules" // modules to load at boot, one per line, in order
 	portName    = "chokepoint.agent"       // name of the virtio port and of the kernel parameter

@@ -177,7 +177,7 @@ func (m *modules) want(asked string) error {
 	return fmt.Errorf("load %s: %w", asked, errUnknown)
 }
 
-// one loads the last file in files first and the first one, the module itself, last.
+// one loads files from the last to the first, which is the module itself.
 func (m *modules) one(files []string) error {
 	for _, file := range slices.Backward(files) {
 		if m.loaded[file] {
