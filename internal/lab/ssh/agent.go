@@ -103,7 +103,8 @@ func (p place) file() string { return p.dir + "/agent" }
 // leave makes the shell remove the directory.
 func (p place) leave() { _ = p.shell.Close() } // an error means the connection is lost
 
-// findPlace creates a directory in the first of places after number skipped from which a program can be run.
+// findPlace creates a directory from which programs can be run, in the first suitable one of places. It
+// ignores as many places as skipped.
 func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err

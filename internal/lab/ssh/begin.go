@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// begins marks the start of a command's output if the login shell prints something first, as a .bashrc does
-// that does not check for an interactive shell.
+// begins marks the start of a command's output if the login shell prints something first, as a .bashrc
+// without a check for an interactive shell does.
 const begins = "chokepoint-begins"
 
 // marked returns a command line that prints begins before its output, if necessary.
@@ -30,7 +30,7 @@ func (c *Connection) own(r io.Reader) io.Reader {
 	return &afterBegin{from: bufio.NewReader(r)}
 }
 
-// afterBegin reads what follows begins. It fails if more than maxHello bytes precede it.
+// afterBegin reads what follows the line begins. It fails if more than maxHello bytes precede that line.
 type afterBegin struct {
 	from    *bufio.Reader
 	begun   bool

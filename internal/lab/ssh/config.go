@@ -120,7 +120,7 @@ func directive(line string) (keyword, rest string) {
 
 // ofUser resolves the path in an include directive as ssh does for a user's configuration.
 func ofUser(pattern string) string {
-	home, _ := os.UserHomeDir() // without a home directory, ssh finds no file either
+	home, _ := os.UserHomeDir() // without a home, ssh finds no file either
 	if rest, ok := strings.CutPrefix(pattern, "~/"); ok {
 		return filepath.Join(home, rest)
 	}

@@ -324,7 +324,7 @@ var diagnoses = []struct {
 var quotes = regexp.MustCompile(
 	`^(Received disconnect from|Unable to negotiate with|Bad remote protocol version|\S+: Permission denied \()`)
 
-// explain adds ssh's messages and a hint to err. It never chooses the hint by text from the machine.
+// explain adds ssh's messages and a hint to err. It never selects a hint based on text from the machine.
 func (c *Connection) explain(err error) error {
 	own := c.log.text()
 	if len(own) >= keptHeard { // the beginning was dropped and may have been text from the machine
@@ -360,7 +360,7 @@ const (
 	notKnown   = " and you have requested strict checking"
 )
 
-// keptAs returns the word before then in ssh's log, which is a host key's name, or "".
+// keptAs returns the word that precedes the text then in ssh's log, which is a host key's name, or "".
 func keptAs(said, then string) string {
 	end := max(strings.Index(said, then), 0)
 	return said[strings.LastIndexByte(said[:end], ' ')+1 : end]
@@ -409,7 +409,7 @@ const maxSocket = 104 - 18
 
 // args returns ssh's arguments and working directory. The working directory is "", the current one, so that
 // relative paths in the user's configuration work. If the socket's path is too long or contains characters
-// that ssh expands, the working directory is that of the socket.
+// that ssh expands, the working directory is the socket's.
 func (c *Connection) args(how, command string) (args []string, dir string) {
 	keys := "yes"
 	if c.options.AcceptNew {
@@ -511,7 +511,7 @@ func (c *Connection) Run(ctx context.Context, script string) (string, error) {
 
 // Close ends the connection and with it all sessions.
 func (c *Connection) Close() error {
-	if c.held != nil { // closing its input would not end it
+	if c.held != nil { // the console connection has no input to close
 		c.master.Kill()
 		<-c.held
 	}
