@@ -314,7 +314,7 @@ func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	return visit(c, raw, d.Code)
 }
 
-// impatient returns a readable error for what clients other than controllers do.
+// impatient returns a readable error for a client that is not a controller.
 func impatient(err error, limit time.Duration) error {
 	var alert tls.RecordHeaderError
 	switch {
