@@ -23,7 +23,7 @@ type agentlessEnd struct {
 	device string
 	state  knob.End
 	agent  host.Agent // set by hold
-	stop   func()     // cancels its context, once nobody waits for the end
+	stop   func()     // cancels the agent's context
 }
 
 // agentlessEnd returns the end that a node's driver can set up for a kind of tunnel, or nil if it cannot.

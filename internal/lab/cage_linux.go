@@ -73,9 +73,9 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	return c, nil
 }
 
-// userFor returns the user to run QEMU as, or nil for our own. In the latter case, root explains why QEMU
-// runs as root, or is "". An ordinary user has no privileges to drop, and its user namespace maps no other
-// user.
+// userFor returns the user to run QEMU as, or nil for our own. If u is nil, root explains why QEMU runs as
+// root, or is "" if it does not. An ordinary user has no privileges to drop, and its user namespace maps no
+// other user.
 func userFor(kvm bool) (u *host.User, root string) {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {

@@ -40,7 +40,7 @@ type holderAnswer struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-// answer writes the outcome of building and returns err.
+// answer writes the outcome as a holderAnswer and returns err.
 func answer(to io.Writer, err error) error {
 	var a holderAnswer
 	if err != nil {

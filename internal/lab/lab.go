@@ -54,12 +54,12 @@ type supply struct {
 	dial    func(ctx context.Context, node string) (*Node, error)
 	down    func(ctx context.Context) error // undoes what Up did
 	network *network                        // nil = a network of the lab's own, with the plan's addresses
-	carried bool                            // the lab runs on a machine that is the node HostNode
+	carried bool                            // HostNode is a node of the lab
 	dir     string                          // the lab's directory on this machine; "" = none
 	owned   bool                            // down also undoes all settings in the lab
 	// regularly calls a function at intervals until it fails or the lab is taken down.
 	regularly func(func(context.Context) error)
-	// lead adds routes so that data of a tunnel's slot takes the tunnel, if the network is not the lab's own.
+	// lead adds routes so that data of a tunnel's slot uses the tunnel, if the network is not the lab's own.
 	// The returned function removes them. Routes of a router without an agent are added to agentless. nil =
 	// no routes are needed, or tunnels are impossible.
 	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
@@ -138,8 +138,7 @@ func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// Nodes returns the names of all nodes, near to far, followed by HostNode if the lab runs on a machine that
-// is a node.
+// Nodes returns the names of all nodes, near to far, followed by HostNode if the lab has it.
 func (l *Lab) Nodes() []string {
 	var names []string
 	for _, n := range l.Topology.Nodes {
@@ -154,8 +153,8 @@ func (l *Lab) Nodes() []string {
 }
 
 // Close undoes settings, takes down tunnels, closes connections, and takes down the lab if we own it. It
-// continues after errors and returns them joined as ErrDirty. Settings in a lab that no longer exists do not
-// count.
+// continues after errors and returns them joined as ErrDirty. Settings in a lab that no longer exists need no
+// undoing.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {

@@ -348,7 +348,7 @@ func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (er
 	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as.Arranged)
 }
 
-// coreFor returns a core for the n-th guest of a lab, counted from 1. It begins with the last core, because
+// coreFor returns a core, counted from 1, for a guest with number n. It begins with the last core, because
 // the first serves most interrupts.
 func coreFor(n int) (int, error) {
 	var ours unix.CPUSet

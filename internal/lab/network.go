@@ -149,7 +149,7 @@ func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 }
 
 // Tag returns the text that distinguishes the packets of a trial from others. On a shared network it is a
-// secret that requires the run's key to compute.
+// secret, computed with the run's key.
 func (l *Lab) Tag(name string) string {
 	if l.network == nil {
 		return name

@@ -207,7 +207,7 @@ type peering struct {
 	about About
 }
 
-// tag returns a text that requires the run's key to compute.
+// tag returns a text computed with the run's key, which others cannot guess.
 func (p *peering) tag(name string) string {
 	text := ""
 	_ = p.visit.Data.Use(func(key []byte) error { // the function never fails
@@ -217,7 +217,7 @@ func (p *peering) tag(name string) string {
 	return text
 }
 
-// tagBy returns a text that requires the key to compute.
+// tagBy returns a text computed with the key, which others cannot guess.
 func tagBy(key []byte, name string) string {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(name))

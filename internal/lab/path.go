@@ -196,8 +196,8 @@ func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 // kept is the number of tunnels that stay up for later rows. It is limited because an end may be a process.
 const kept = 4
 
-// freeSlot returns a free slot. If kept tunnels are up, it takes down the least recently used one that is not
-// wanted now.
+// freeSlot returns a free slot. If the number of tunnels has reached kept, it takes down the least recently
+// used one that is not wanted now.
 func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 	used := map[int]bool{}
 	oldest := ""

@@ -214,7 +214,7 @@ const (
 )
 
 // putBack compares each device's state with the states before and after the owner's change. It restores only
-// devices that still have the latter.
+// devices that still have the state after the change.
 func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	now, err := b.now(ctx, b.want)
 	if err != nil {

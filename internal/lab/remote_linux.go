@@ -348,7 +348,7 @@ func (r *remote) down(context.Context) error {
 	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
 }
 
-// tag returns a text that requires the run's key to compute.
+// tag returns a text computed with the run's key, which others cannot guess.
 func (r *remote) tag(name string) string {
 	return tagBy(r.key[:], name)
 }

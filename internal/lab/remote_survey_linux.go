@@ -69,8 +69,8 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 }
 
 // alone discovers the ports of a router without ends. The LAN is the device towards the controller; the WAN
-// is that of the default route, found by looking up addresses from RFC 5737 and RFC 3849. If only one is
-// known, it is both.
+// is the device of the default route, found by looking up addresses from RFC 5737 and RFC 3849. If only one
+// is known, it is both.
 func (x *surveyed) alone(ctx context.Context, router string) error {
 	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
 	if err != nil {

@@ -20,7 +20,7 @@ type crossing struct {
 	toNear, toFar kernel.Way
 }
 
-// lead adds the address behind a tunnel's slot to the server, and routes to the server and the router; the
+// lead adds the far address of a tunnel's slot to the server, and routes to the server and the router; the
 // client's routes are part of the tunnel. The returned function removes them. Routes of a router without an
 // agent are added to its end of the tunnel.
 func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (

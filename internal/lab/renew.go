@@ -153,7 +153,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 		found = errors.Join(found, fmt.Errorf("node %s: %w", name, gone))
 		fresh, err := l.dial(ctx, name)
 		if err == nil && fresh.Facts.Guest() {
-			if err = host.Answers(ctx, fresh.connection()); err != nil { // it answers once it has booted
+			if err = host.Answers(ctx, fresh.connection()); err != nil { // a guest answers once it has booted
 				fresh.close()
 			}
 		}

@@ -37,11 +37,11 @@ func (t *applied) sameAs(o *applied) bool {
 		(!t.ofTunnel || t.setting.Port == o.setting.Port)
 }
 
-// Reconcile makes exactly the wanted settings be in effect. It undoes settings that are not wanted, in
-// reverse order, then applies missing ones in the given order, and keeps the rest. A wanted setting applied
-// after an unwanted one of the same knob and node is undone and applied again, because its previous state is
-// the unwanted one. If undoing fails, every call fails until undoing succeeds, so that nothing is measured
-// with an unwanted setting.
+// Reconcile puts exactly the wanted settings into effect. It undoes settings that are not wanted, in reverse
+// order, then applies missing ones in the given order, and keeps the rest. A wanted setting applied after an
+// unwanted one of the same knob and node is undone and applied again, because its previous state is the
+// unwanted one. If undoing fails, every call fails until undoing succeeds, so that nothing is measured with
+// an unwanted setting.
 func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	want = slices.DeleteFunc(slices.Clone(want), func(s record.Setting) bool {
 		n, err := l.Node(ctx, s.Node)
@@ -384,7 +384,7 @@ func driverOf(n *Node) string {
 }
 
 // finish ends a session and waits until the node has undone its changes. The node undoes them before it
-// reports an error, so only an error that says otherwise means that something remains.
+// reports an error, so changes remain only after host.ErrNotUndone or a lost connection.
 func finish(ctx context.Context, s host.Session) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {

@@ -135,7 +135,8 @@ func endsAsPrompt(line string) bool {
 	return line != "" && strings.ContainsAny(line[len(line)-1:], "#$>%")
 }
 
-// Marks around a command's output. They differ from the command's echo.
+// Marks around a command's output. The typed command builds them from a variable, so its echo does not
+// contain them.
 const (
 	beginMark = "chokepoint-begin"
 	endMark   = "chokepoint-end "

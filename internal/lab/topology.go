@@ -16,7 +16,8 @@ func Topologies() []record.Topology {
 	return []record.Topology{
 		chain("forward", "client lan router wan server", "client", "router"),
 		chain("to-router", "client lan router", "client", "router"),
-		// The peer between client and router has the tunnel's near end, for clients whose kernel cannot.
+		// The peer between client and router has the tunnel's near end, for clients that cannot run a tunnel
+		// themselves.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
 		// control: what the tester and a tunnel achieve without a router
@@ -24,8 +25,9 @@ func Topologies() []record.Topology {
 	}
 }
 
-// chain returns a topology of nodes in a row. row lists nodes and links alternately, near to far. A link's
-// name is that of its ports, optionally followed by "-" and a letter. near and far are the ends of a tunnel.
+// chain returns a topology of nodes in a row. row lists nodes and links alternately, near to far. The name of
+// a link is the name of its ports, optionally followed by "-" and a letter. near and far are the ends of a
+// tunnel.
 func chain(name, row, near, far string) record.Topology {
 	f := strings.Fields(row)
 	t := record.Topology{Name: name, Near: f[0], Far: f[len(f)-1], Tunnel: [2]string{near, far}}
@@ -157,8 +159,8 @@ func layouts(t record.Topology) []agent.Layout {
 
 				l.Ports = append(l.Ports, end.Port)
 				// Existing devices have settings of their own, and duplicate address detection is off only if
-				// both are off. With it, a link-local address, which neighbour discovery uses, is unusable
-				// for the first one to two seconds.
+				// the settings of the device and of "all" are 0. With it, a link-local address, which
+				// neighbour discovery uses, is unusable for the first one to two seconds.
 				l.Sysctls = append(l.Sysctls, [2]string{"net.ipv6.conf." + end.Port + ".accept_dad", "0"},
 					[2]string{"net.ipv6.conf." + end.Port + ".accept_ra", "0"})
 				add(end.Port, p.link(li, e))
@@ -224,7 +226,7 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 			add(p.tunnel(slot, 0))
 		}
 
-		// The same for a tunnel that ends on the far node.
+		// Return routes for a tunnel that ends on the far node.
 		if e == 0 && !p.hasBehind(1) && i < p.index(tunnel[0]) {
 			add(p.tunnel(slot, 1))
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bootedAs is what a machine process reports about a guest it has booted.
+// bootedAs describes how a machine process has booted a guest.
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
 	Why string `json:"why,omitempty"` // why KVM failed, if tried
@@ -35,7 +35,7 @@ type bootedAs struct {
 	Release string `json:"release,omitempty"`
 }
 
-// of returns g completed with what was reported.
+// of returns g completed by what is known from b.
 func (b bootedAs) of(g vm.Guest) vm.Guest {
 	g.KVM = b.KVM
 	if g.Disk != nil {
