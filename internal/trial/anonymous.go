@@ -15,29 +15,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// What may reveal the owner of a router.
+// Patterns of text that may identify the owner of a router.
 var (
-	// Words that may be an address, of IP or of a device; a word that is not an address as a whole may
-	// contain one.
+	// wordLike matches words that may be an IP or hardware address. Words that are not may still contain one
+	// (ipv4).
 	wordLike = regexp.MustCompile(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
 	ipv4     = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}`)
-	// Addresses of devices, also those that systemd derives names from.
+	// hardware matches hardware addresses, and names that systemd derives from them.
 	hardware = regexp.MustCompile(`(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}\b|\benx[0-9a-f]{12}\b`)
-	// Keys, digests and certificates, in hexadecimal digits or base64. Paths also have slashes, but do not
-	// end like that.
+	// keyLike matches keys, digests and certificates in hexadecimal or base64. Paths may contain slashes,
+	// too, but do not end in "=".
 	keyLike = regexp.MustCompile(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
 		`\b(?:0x)?[0-9A-Fa-f]{32,}\b|[0-9A-Za-z+/]{42,}==?|AAAA[0-9A-Za-z+/]{30,}|[0-9A-Za-z+]{42,}`)
-	// Properties with a user's text, or whose value is specific to one router: name and value as written by
-	// JSON, uci, RouterOS and sh.
+	// given matches properties with a user's text or with a value specific to one router: name and value in
+	// the syntax of JSON, uci, RouterOS or sh.
 	given = regexp.MustCompile(`(?i)((?:\b|_|-)(?:comment|description|descr|identity|hostname|host-name|` +
 		`user|username|login|ssid|password|passphrase|passwd|psk|secret|private[-_]key|public[-_]key|` +
 		`preshared[-_]key|wpa[-_]key|community|contact|location|serial|serial[-_]number|software[-_]id|` +
 		`system[-_]id)"?\s*[=:]\s*)` +
 		`("(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,;}\])]+)`)
-	remark = regexp.MustCompile(`(?i)(\bcomment\s+)(?:"(?:[^"\\]|\\.)*"?|'[^']*'?)`) // in nft and iptables
+	remark = regexp.MustCompile(`(?i)(\bcomment\s+)(?:"(?:[^"\\]|\\.)*"?|'[^']*'?)`) // nft, iptables
 )
 
-// anonymous returns a text without addresses, keys, and names given by users.
+// anonymous returns text without addresses, keys, and names given by users.
 func (c *Conformance) anonymous(text string) string {
 	text = check.Plain(text)
 	if c.of.Host != nil {
@@ -74,14 +74,14 @@ func (c *Conformance) anonymous(text string) string {
 	})
 }
 
-// deviceFact is the prefix of a fact about a network device: "device:eth0:mtu".
+// deviceFact is the prefix of facts about a network device, such as "device:eth0:mtu".
 const deviceFact = "device:"
 
-// deviceNamed finds the names of network devices in the output of ip(8), tc(8), RouterOS and others.
+// deviceNamed matches names of network devices in the output of ip(8), tc(8), RouterOS and others.
 var deviceNamed = regexp.MustCompile(`"(?:ifname|interface)":\s*"([^"]+)"|\binterface="?([^"\s,;]+)|` +
 	`\bdev ([^\s:@]+)|(?m:^\d+: ([^\s:@]+)[:@])`)
 
-// personal returns the names of devices that a user chose, or that contain an address, in facts and outputs.
+// personal returns the device names in facts and outputs that a user chose or that contain an address.
 func (c *Conformance) personal() []string {
 	found := map[string]bool{}
 	for _, all := range []map[string]string{c.Facts, c.Missing} {
@@ -104,8 +104,8 @@ func (c *Conformance) personal() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// nameDevices replaces the names from personal by "device1" and so on, in names of facts as in texts,
-// including what was recorded before the devices were known.
+// nameDevices replaces the names from personal by "device1" and so on, in names of facts and in texts.
+// This includes what was recorded before the names were known.
 func (c *Conformance) nameDevices() {
 	words := map[string]string{}
 	for i, device := range c.personal() {
@@ -141,7 +141,7 @@ func (c *Conformance) nameDevices() {
 	}
 }
 
-// renameKeys anonymises names like texts. It numbers names that are then equal.
+// renameKeys makes the keys of a map anonymous like texts. Keys that become equal are numbered.
 func (c *Conformance) renameKeys(all map[string]string, renamed func(string) string) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -161,7 +161,7 @@ func (c *Conformance) renameKeys(all map[string]string, renamed func(string) str
 	return out
 }
 
-// replaceWord replaces a word that has neither a letter nor a digit beside it.
+// replaceWord replaces a word where no letter or digit is adjacent.
 func replaceWord(text, word, by string) string {
 	inWord := func(b byte) bool {
 		return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '_' || b >= 0x80

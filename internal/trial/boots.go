@@ -13,8 +13,8 @@ import (
 
 var errRebooted = errors.New("the router was booted anew while the trial ran: it is another one now")
 
-// bootsOf returns the boots of a lab's routers, see record.Trial.Boots, by names without meaning outside the
-// run.
+// bootsOf returns the boots of a lab's routers for record.Trial.Boots. It hashes them with the run's id,
+// so that they have no meaning outside the run.
 func (c *Campaign) bootsOf(ctx context.Context, l *lab.Lab) map[string]string {
 	var boots map[string]string
 	for name, boot := range l.Boots(ctx) {
@@ -28,12 +28,12 @@ func (c *Campaign) bootsOf(ctx context.Context, l *lab.Lab) map[string]string {
 	return boots
 }
 
-// anotherBoot reports whether a trial has another router than the previous one.
+// anotherBoot reports whether a router was rebooted between the previous trial and t.
 func (c *Campaign) anotherBoot(t *record.Trial) bool {
 	return len(t.Boots) > 0 && len(c.boots) > 0 && !maps.Equal(t.Boots, c.boots)
 }
 
-// sameRouter fails if a router has rebooted since the trial was set up.
+// sameRouter returns an error if a router has rebooted since the trial was set up.
 func (a *attempt) sameRouter(ctx context.Context) error {
 	now := a.c.bootsOf(ctx, a.lab)
 	if len(a.t.Boots) > 0 && len(now) > 0 && !maps.Equal(now, a.t.Boots) {

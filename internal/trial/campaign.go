@@ -24,90 +24,92 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Labs provides testbeds by topology, and by the size of the routers if a cell gives one. A lab stays up
-// until Close, which restores everything.
+// Labs provides labs by topology and size of the routers. A lab stays up until Close, which restores
+// everything.
 type Labs interface {
 	For(ctx context.Context, topology string, size record.GuestSize) (*lab.Lab, error)
 	Close(ctx context.Context) error
 }
 
-// Store keeps finished trials; each is on disk when AppendTrial returns.
+// Store stores finished trials. A trial is on disk when AppendTrial returns.
 type Store interface {
 	AppendTrial(ctx context.Context, t record.Trial) error
 }
 
-// Interim analyses the trials so far and bases decisions on them. It belongs to one boot of the routers.
+// Interim analyses the trials so far, to decide about later ones. If a router reboots, a new Interim is
+// created.
 type Interim interface {
 	Add(t *record.Trial)
-	// Narrow reports whether the interval of a cell's rate is as narrow as the design requires.
+	// Narrow reports whether the interval of the cell's rate is as narrow as the design requires.
 	Narrow(cell string) bool
-	// Next returns the next trial of a row's search; more is false once the search has ended.
+	// Next returns the next trial in the search of a row. more is false once the search has ended.
 	Next(row record.Row) (next record.SearchTrial, more bool, err error)
-	// ShareOf returns the load, in payload bits per second, of a cell that takes a share of another's rate.
+	// ShareOf returns the load, in payload bit/s, that is a share of another cell's measured rate.
 	ShareOf(found factor.Found) (bps float64, err error)
 }
 
-// Campaign runs a plan's rows. Its fields are fixed before Prepare.
+// Campaign executes the rows of a plan. Set the fields before Prepare.
 type Campaign struct {
 	Run     record.Run
 	Plan    *plan.Plan
 	Labs    Labs
 	Engines []traffic.Engine
 	Prober  traffic.Prober
-	Hopper  traffic.Prober // for the routers between machines; nil: they are not probed
+	Hopper  traffic.Prober // probe for routers between machines; nil: no probe
 	Probes  []probe.Probe
 	Store   Store
 	Sink    func(record.Event)
-	Ask     func(ctx context.Context, s record.Step) error // asks a human to do a step
-	Done    []record.Trial                                 // trials of the resumed run
-	// NewInterim returns an Interim without trials.
+	Ask     func(ctx context.Context, s record.Step) error // asks the user to perform a step
+	Done    []record.Trial                                 // trials of a run to resume
+	// NewInterim returns an Interim that contains no trials.
 	NewInterim func(run *record.Run) Interim
-	// Brief returns the numbers of a finished trial for the live view; nil: none are shown.
+	// Brief returns the results of a finished trial for the live view. nil means that none are shown.
 	Brief func(run *record.Run, t record.Trial) record.Event
-	// Install makes the user install a firmware on the router, and returns once that is done; nil: there is
-	// no user to do so.
+	// Install makes the user install a firmware on the router, and returns when that is done. nil means that
+	// there is no user to do it.
 	Install func(ctx context.Context, level string) error
-	// InstallWait bounds the time until the router then reports its new version; 0 = 5 min.
+	// InstallWait limits the time until the router reports its new version; 0 means 5 min.
 	InstallWait time.Duration
-	// Learnt stores facts about the run that became known after its head was stored; nil: nothing is stored.
+	// Learnt stores facts about the run that became known after its head was stored. It may be nil.
 	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
-	// LearntAfter stores the inventories of the nodes after the last trial, by node; nil: nothing is stored.
+	// LearntAfter stores the inventories of the nodes after the last trial. It may be nil.
 	LearntAfter func(ctx context.Context, after map[string]*record.Inventory) error
-	// Marks are caveats added to each trial made; they may still be set after Prepare.
+	// Marks are caveats added to each trial. They may be set after Prepare.
 	Marks []record.Caveat
-	// Unfit reports cells that must not run any more, and is asked before each row; nil: none.
+	// Unfit reports cells that must not be measured any more. It is called before each row, and may be nil.
 	Unfit func(cell record.Factors) bool
-	// time that a trial may take beyond its own; 0 = 20 s, 60 s with guests
+	// Slack is the time that a trial may take in addition to its durations; 0 means 20 s, or 60 s with
+	// guests.
 	Slack time.Duration
-	// Until bounds the campaign: it ends before the first row that, judging by the previous rows, would end
-	// later, and that is recorded in the run. Zero: no bound.
+	// Until limits the campaign. It ends before the first row that is expected to end later, judging by
+	// previous rows, and records this in the run. Zero means no limit.
 	Until time.Time
 
-	meter        *meter.Meter // of power, while the meter is read; nil: no meter
-	meterFailing bool         // it has already been reported
+	meter        *meter.Meter // power meter, while it is read; may be nil
+	meterFailing bool         // already reported
 
-	mu       sync.Mutex // guards Sink: events come from several goroutines
+	mu       sync.Mutex // guards Sink, which several goroutines call
 	testbeds map[labPlace]*testbed
-	// discovered holds the paths between two machines, by version of IP.
+	// discovered holds the paths between two machines, by IP version.
 	discovered map[int]*discoveredPath
-	nat        map[natPlace]bool   // whether the network of our own lab translates addresses
+	nat        map[natPlace]bool   // whether our own lab's network translates addresses
 	mute       map[netip.Addr]bool // hops that did not answer in time
-	// The router's last firmware level, its reported version, "" if unknown, and whether a step has installed
-	// something.
+	// The last firmware level and the version that the router reported ("" if unknown), and whether a step
+	// has installed anything.
 	equipped, version string
 	installed         bool
-	interim           Interim           // on which later rows depend
-	skip              map[string]bool   // cells
-	rebooted          map[string]bool   // cells, see rebootFor
-	kernels           map[string]string // boot → the first machine that has it
+	interim           Interim           // results that later rows depend on
+	skip              map[string]bool   // keys of skipped cells
+	rebooted          map[string]bool   // keys of cells, see rebootFor
+	kernels           map[string]string // first machine with each boot id
 	boots             map[string]string // of the previous trial, see record.Trial.Boots
-	attempts          map[string]int    // row → attempts in Done
+	attempts          map[string]int    // attempts in Done, by row
 	total             int
 	index             int
 	pace              pace
 }
 
-// labPlace is the lab that a cell needs.
+// labPlace identifies the lab that a cell needs.
 type labPlace struct {
 	topology string
 	size     record.GuestSize
@@ -121,7 +123,7 @@ func placeOf(cell record.Factors) labPlace {
 	}}
 }
 
-// Lab returns the lab of the first cell that runs, nil if none does.
+// Lab returns the lab of the first cell that is not skipped, or nil.
 func (c *Campaign) Lab() *lab.Lab {
 	for _, cell := range c.Plan.Cells() {
 		b := c.testbeds[placeOf(cell)]
@@ -135,10 +137,10 @@ func (c *Campaign) Lab() *lab.Lab {
 type testbed struct {
 	lab     *lab.Lab
 	watch   *watches
-	ciphers map[string]*cipherNode // by name
+	ciphers map[string]*cipherNode // by name of the node
 }
 
-// Kinds lists the kinds of traffic of the cells that Prepare did not skip.
+// Kinds lists the kinds of traffic in the cells that Prepare did not skip.
 func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
@@ -157,7 +159,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 		}
 
 		if c.Run.Design.Searches(row.Assignment) && record.SearchUnit(cell) == record.UnitFlows {
-			d.load.ConnectionRate = 1 // the search chooses it
+			d.load.ConnectionRate = 1 // chosen by the search
 		}
 
 		out = append(out, ceiling.KindOf(d.engine, d.load, record.Link{
@@ -168,7 +170,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 	return ceiling.Few(out)
 }
 
-// Outcome counts what a campaign did.
+// Outcome counts the trials of a campaign.
 type Outcome struct{ Trials, Failed int }
 
 func (o *Outcome) add(t *record.Trial) {
@@ -193,10 +195,10 @@ func (c *Campaign) tell(e record.Event) {
 	}
 }
 
-// bootNotice is the time after which a lab that still comes up is reported.
+// bootNotice is the time after which a lab that is still starting is reported.
 const bootNotice = time.Second
 
-// testbed brings up the lab of a cell with its watch, once.
+// testbed returns the lab of a cell and its telemetry. The first call starts both.
 func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, error) {
 	place := placeOf(cell)
 	if b := c.testbeds[place]; b != nil {
@@ -242,7 +244,7 @@ func (c *Campaign) stopIdleLoad(ctx context.Context, l *lab.Lab) (err error) {
 	return err
 }
 
-// ensureWatch opens the watch of a testbed unless it is open or unwanted.
+// ensureWatch starts the telemetry of a testbed, unless it is running or not requested.
 func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 	if b.watch == nil && c.Run.Design.Measure.Telemetry {
 		b.watch, err = openWatch(ctx, b.lab, c.Probes)
@@ -250,15 +252,17 @@ func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 	return err
 }
 
-// ErrMachineGone means that a machine needed by the lab is gone: no further trial can succeed.
+// ErrMachineGone means that a machine that the lab needs is unreachable, so that no further trial can
+// succeed.
 var ErrMachineGone = errors.New("a machine is gone")
 
-// A machine that is gone is tried this many times, a second apart: the network may be back soon. If a machine
-// answers but still serves our own broken connection, we wait as long as that connection can last.
+// gonePatience is the number of attempts to reach a lost machine, one second apart, because the network
+// may recover. If the machine answers but still serves our own broken connection, attempts continue as
+// long as that connection can last.
 const gonePatience = 5
 
-// reconnect keeps the cause of a trial's failure from failing the next one. It adds to the failure which
-// nodes were gone, and the last lines of their consoles. The error is ErrMachineGone.
+// reconnect prevents the cause of a failed trial from failing the next one. It adds to the failure which
+// nodes were lost, and the last lines of their consoles. It returns ErrMachineGone if a node stays lost.
 func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) {
 	b := c.testbeds[placeOf(t.Row.Factors)]
 	if b == nil {
@@ -280,11 +284,11 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 
 	why := b.lab.Lost()
 	if why != nil {
-		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // whose hint does not apply to a run that has begun
+		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // its hint does not apply during a run
 	}
 
 	if b.watch != nil && (fresh || b.watch.gone()) {
-		b.watch.Close() // part of it vanished with the old agents, or has ended
+		b.watch.Close() // part of it was lost with the old agents, or has ended
 		b.watch = nil
 	}
 
@@ -302,7 +306,7 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 	return gone
 }
 
-// outset reads Done, and finds the remaining rows.
+// outset evaluates Done and returns the number of finished rows, and the remaining rows.
 func (c *Campaign) outset() (finished int, rows []record.Row) {
 	c.interim = c.NewInterim(&c.Run)
 	for i := range c.Done {
@@ -314,7 +318,7 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	for _, t := range c.Done {
 		c.attempts[t.Row.ID] = max(c.attempts[t.Row.ID], t.Attempt)
 		if t.Status == record.TrialOK {
-			done[t.Row.ID] = true // a failed trial is repeated
+			done[t.Row.ID] = true // failed trials are repeated
 		}
 	}
 
@@ -327,8 +331,8 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	return len(done), c.pending(done)
 }
 
-// Ahead returns how many rows the campaign has, including those in Done and excluding those that Prepare
-// skipped, how many of them remain, and how long these take.
+// Ahead returns the number of rows, including those in Done but not those that Prepare skipped, the number
+// of remaining rows, and the time that these take.
 func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
 	done, rows := c.outset()
 	for _, r := range rows {
@@ -337,8 +341,8 @@ func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
 	return done + len(rows), len(rows), takes
 }
 
-// Execute runs all rows that Prepare did not skip and Done does not contain. It returns ctx's cause if it was
-// cancelled; finished trials are stored.
+// Execute executes all rows except those that Prepare skipped and those in Done. If ctx is cancelled, it
+// returns its cause; trials finished before are stored.
 func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	done, rows := c.outset()
 	c.total, c.pace.plan = done+len(rows), c.Plan
@@ -369,7 +373,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	return out, c.steps(ctx, "end")
 }
 
-// rows runs rows after those that are done.
+// rows executes rows. done is the number of rows finished before.
 func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *Outcome) error {
 	block := 0
 	for i, row := range rows {
@@ -407,7 +411,7 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 	return nil
 }
 
-// endEarly records in the run that its last rows were left out, because their time is used up.
+// endEarly records in the run that the last rows were omitted because the time is used up.
 func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	left := record.Caveat{
 		Kind: "time-spent",
@@ -422,11 +426,11 @@ func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 
-// stallTries bounds the attempts at a row whose ends counted nothing useful because a machine stalled. Other
-// failures are likely to repeat.
+// stallTries limits the attempts at a row whose endpoints could not count because a machine stalled. Other
+// failures would probably repeat.
 const stallTries = 3
 
-// row runs one row: a trial, or as many as its search needs.
+// row executes one row: a trial, or as many as its search needs.
 func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error {
 	if c.Run.Design.Searches(row.Assignment) {
 		return c.search(ctx, row, out)
@@ -452,7 +456,7 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 	})
 }
 
-// one runs a trial of a row, or the next one of its search, and stores it.
+// one executes a trial of a row, or of its search, and stores it.
 func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial, error) {
 	began := record.Event{
 		Event: "trial-started",
@@ -482,13 +486,13 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 	return t, cmp.Or(c.keep(ctx, row, t), gone)
 }
 
-// attempt returns the number of the next trial of a row.
+// attempt returns the number of the row's next trial.
 func (c *Campaign) attempt(row record.Row) int {
 	c.attempts[row.ID]++
 	return c.attempts[row.ID]
 }
 
-// keep stores a trial, even if a signal arrives now, and reports it.
+// keep stores a trial and reports it. It completes even if ctx is cancelled.
 func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) error {
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
@@ -510,7 +514,7 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	return nil
 }
 
-// remember records the results on which later rows depend.
+// remember records results that later rows depend on.
 func (c *Campaign) remember(t *record.Trial) {
 	if c.anotherBoot(t) {
 		c.interim = c.NewInterim(&c.Run)
@@ -523,7 +527,7 @@ func (c *Campaign) remember(t *record.Trial) {
 	c.interim.Add(t)
 }
 
-// steps asks the user for the steps due at this point.
+// steps asks the user to perform the steps that are due at this point.
 func (c *Campaign) steps(ctx context.Context, when string) error {
 	for _, s := range c.Run.Design.Steps {
 		if s.When != when || c.Ask == nil {
@@ -538,8 +542,8 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough applies adaptive stopping: it only removes rows. An idle row is unnecessary if no cell of its
-// path is going to run.
+// narrowEnough implements adaptive stopping, which only omits rows. An idle row is omitted if all cells of
+// its path are.
 func (c *Campaign) narrowEnough(row record.Row) bool {
 	switch {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
@@ -552,7 +556,8 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	return !slices.ContainsFunc(c.cellsOf(row), wide)
 }
 
-// report forwards progress to the live view. latency describes round-trip times: "idle" or "loaded".
+// report returns a function that forwards progress to the live view. latency is "idle" or "loaded", the
+// kind of round-trip times.
 func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress) {
 	return func(p traffic.Progress) {
 		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
@@ -566,8 +571,8 @@ func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress
 	}
 }
 
-// narrate reports when the load enters the window. The returned function stops that: once it returns, no more
-// reports follow.
+// narrate reports when the load enters the window. Once the returned function has returned, no report
+// follows.
 func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 	told := make(chan struct{})
 	tell := func() {
@@ -585,7 +590,7 @@ func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 	}
 }
 
-// Close ends the watches and restores every lab.
+// Close ends the telemetry and restores every lab.
 func (c *Campaign) Close(ctx context.Context) error {
 	var err error
 	for _, b := range c.testbeds {

@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// Ceilings measures what the tester of a lab alone can do, for the given kinds of traffic. On a single
-// machine it makes a lab for that purpose, with two ends and nothing between, and takes it down again. With
-// two machines, each measures its loopback device, without frames, and the slower one counts, for each kind.
-// What was measured before an error is returned with it.
+// Ceilings measures the maximum rates of a lab's tester alone, for the given kinds of traffic. On a single
+// machine, it does so in a temporary lab of two directly connected endpoints. With two machines, each
+// measures its loopback device, and the slower result counts; kinds that send frames are omitted. Results
+// obtained before an error are returned with it.
 func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Kind) ([]record.Ceiling,
 	error) {
 	near, err := l.Node(ctx, l.Topology.Near)
@@ -40,7 +40,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 	}
 
 	var theirs []record.Ceiling
-	if far.Version == "" { // one of our agents
+	if far.Version == "" { // chokepoint's own agent
 		theirs, err = ceiling.Loopback(ctx, far.Agent, kinds)
 	} else {
 		err = far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs)
@@ -53,7 +53,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 	return slower(found, theirs), nil
 }
 
-// overLoopback returns the kinds that can be measured on a loopback device, which is left unchanged.
+// overLoopback returns the kinds that can be measured on a loopback device without changing it.
 func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 	for _, k := range kinds {
 		if k.Link = (record.Link{}); !k.Frames() && !slices.Contains(out, k) {
@@ -63,7 +63,7 @@ func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 	return out
 }
 
-// direct measures in a lab of two ends, made only for that.
+// direct measures in a temporary lab of two directly connected endpoints.
 func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []record.Ceiling, err error) {
 	if len(kinds) == 0 {
 		return nil, nil
@@ -98,7 +98,7 @@ func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []r
 	return found, nil
 }
 
-// settleLink configures the lab's link for a kind.
+// settleLink configures the link of the lab.
 func settleLink(ctx context.Context, l *lab.Lab, as record.Link) error {
 	var want []record.Setting
 	if as.MTU > 0 {
@@ -120,7 +120,7 @@ func everywhere(knob factor.Name, value string, t record.Topology) []record.Sett
 	return out
 }
 
-// slower keeps the lower ceiling of each kind, and names its machine.
+// slower returns the lower ceiling of each kind, with a note which machine it is from.
 func slower(ours, theirs []record.Ceiling) []record.Ceiling {
 	out := slices.Clone(ours)
 	for i := range out {

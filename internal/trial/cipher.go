@@ -20,17 +20,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// cipherNode is a node on which ciphers are measured.
+// cipherNode is a node whose ciphers are measured.
 type cipherNode struct {
 	node     *lab.Node
-	host     host.Host // executes commands
+	host     host.Host // runs commands on the node
 	cpus     int
-	watched  string            // the node whose samples cover its CPUs
-	rounds   float64           // cycles per round of the probe clock's loop, 0 if unknown
-	versions map[string]string // of the requested libraries
+	watched  string            // node whose telemetry covers its CPUs
+	rounds   float64           // cycles per round of probe clock's loop, or 0
+	versions map[string]string // by library, as far as requested
 }
 
-// cipherNodeOf finds out which CPU a node has.
+// cipherNodeOf returns a node and the properties of its CPUs.
 func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, error) {
 	n := &cipherNode{watched: name, versions: map[string]string{}}
 	if err := n.reach(ctx, l, name); err != nil {
@@ -56,8 +56,9 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 		return nil, err
 	}
 
-	// The probe's loop consists of three shifts and three exclusive ors, each of which depends on the
-	// previous one; only x86 is known to execute each in one cycle, and never two at once.
+	// A round of the probe's loop has three shifts and three exclusive ors, each of which depends on the
+	// previous one. Only on x86 is it known that each takes one cycle and that two are never executed at
+	// once.
 	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
 		n.rounds = 6
 	}
@@ -66,7 +67,7 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	return n, nil
 }
 
-// reach finds what executes commands on the node: its agent, which may have changed, or its shell.
+// reach sets what runs commands on the node: its agent, which may be a new one, or its shell.
 func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err error) {
 	if n.node, err = l.Node(ctx, name); err != nil {
 		return err
@@ -84,7 +85,8 @@ func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err er
 	return nil
 }
 
-// version returns the version of a library on the node; host.ErrUnsupported if it has none.
+// version returns the version of a library on the node. The error wraps host.ErrUnsupported if the node
+// lacks the library.
 func (n *cipherNode) version(ctx context.Context, library string) (string, error) {
 	v, known := n.versions[library]
 	if known {
@@ -96,7 +98,7 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	switch {
 	case library == cipher.OpenSSL:
 		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl", Args: []string{"version"}})
-		if code, ok := host.ExitCode(err); ok && code == 127 { // exit code of a shell for a missing command
+		if code, ok := host.ExitCode(err); ok && code == 127 { // a shell's exit code for a missing command
 			err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 		}
 
@@ -106,7 +108,7 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 		}
 
 		first, _, _ := strings.Cut(string(out), "\n")
-		first, _, _ = strings.Cut(first, " (Library:") // the same again
+		first, _, _ = strings.Cut(first, " (Library:") // repeats the version
 		words = check.Plain(strings.TrimSpace(first))
 	case !n.node.HasAgent():
 		return "", check.WithHint(fmt.Errorf("measure with %s on %s: %w: it needs an agent there", library,
@@ -117,8 +119,8 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	return words, nil
 }
 
-// once measures a cell once, for a number of seconds, with everything measured alongside: rates by operation.
-// openssl accepts only whole seconds.
+// once measures a cell for a number of seconds, and returns rates by operation, including operations that
+// openssl measures with the same command. openssl accepts only whole seconds.
 func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration) (map[string]float64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Parts())*long+lab.UsualSlack)
@@ -162,15 +164,16 @@ func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration
 }
 
 const (
-	longestCipher = time.Minute            // for one measurement by an agent
-	cipherGlance  = 10 * time.Millisecond  // enough to see whether a library can do it
-	refusalTime   = 500 * time.Millisecond // an openssl that cannot do so fails at once
+	longestCipher = time.Minute            // limit of one measurement by an agent
+	cipherGlance  = 10 * time.Millisecond  // enough to find out whether a library supports it
+	refusalTime   = 500 * time.Millisecond // an openssl that does not support it fails at once
 )
 
-// lacks explains why a library of the node cannot measure a cell, if that is conclusive.
+// lacks checks whether the node's library can measure the cell. The answer is No only if that is
+// conclusive.
 func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	long := cipherGlance
-	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // its programs end with their sessions
+	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // the agent kills the command with its session
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, refusalTime)
 		defer cancel()
@@ -187,12 +190,12 @@ func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// cannot reports whether an error means that a node can never do what was requested.
+// cannot reports whether err means that a node can never do what was requested.
 func cannot(err error) bool {
 	return errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb)
 }
 
-// ciphersOf returns what is known about a node's ciphers in the lab of a testbed, determined once.
+// ciphersOf returns the cipherNode of a node, which is determined only once per lab.
 func (b *testbed) ciphersOf(ctx context.Context, name string) (*cipherNode, error) {
 	if n := b.ciphers[name]; n != nil {
 		return n, n.reach(ctx, b.lab, name)
@@ -207,7 +210,7 @@ func (b *testbed) ciphersOf(ctx context.Context, name string) (*cipherNode, erro
 	return n, nil
 }
 
-// noCipher returns the reason why a cipher's cell cannot be measured here.
+// noCipher returns the reason why a cipher cell cannot be measured.
 func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors,
 	once func(string, func() check.Answer) check.Answer) (can check.Answer, err error) {
 	if c.Run.Design.Method.Duration > longestCipher {
@@ -229,9 +232,9 @@ func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors
 		return can, err
 	}
 
-	of.Threads = 1 // if one thread is possible, so are several
+	of.Threads = 1 // if one thread works, several do
 	if of.Block > 0 {
-		of.Block = cipher.Small // for any block
+		of.Block = cipher.Small // the result applies to all block sizes
 	}
 
 	a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {
@@ -244,7 +247,7 @@ func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors
 	return can, nil
 }
 
-// cipher measures the cell's cipher in the window.
+// cipher measures the cell's cipher during the window.
 func (a *attempt) cipher(ctx context.Context) error {
 	f := a.t.Row.Factors
 	n, err := a.testbed.ciphersOf(ctx, cipher.NodeFactor.Of(f))

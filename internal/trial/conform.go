@@ -18,44 +18,44 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conformWatch is the time for which Conform samples a router.
+// conformWatch is the time for which Conform samples telemetry.
 const conformWatch = 3 * time.Second
 
-// Conformance describes a router as found: its facts, and each capability that was really tried. It contains
-// no address, no host name and no key.
+// Conformance describes a router: its facts, and the result of trying each capability. It contains no
+// addresses, host names or keys.
 type Conformance struct {
 	Format  string            `json:"format"` // record.Format
-	Driven  string            `json:"driven"` // by the agent, or by which driver
+	Driven  string            `json:"driven"` // "agent" or the name of the driver
 	Facts   map[string]string `json:"facts"`
-	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
+	Missing map[string]string `json:"missing,omitempty"` // reason by name of the fact
 	Tried   []Capability      `json:"tried"`             // areas: machine, setting, tunnel, counters, samples
 	Sampled []string          `json:"sampled"`           // names of the sampled metrics
-	// NotSampled maps a probe to the reason why it has no samples.
+	// NotSampled maps each probe without samples to the reason.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
-	// Outputs holds the output of each of the driver's reading commands.
+	// Outputs lists the output of each command by which the driver reads.
 	Outputs []Output `json:"outputs,omitempty"`
 
 	of     *lab.Node
-	trying string // purpose of the commands at present
-	kept   int    // bytes of the outputs
+	trying string // purpose of the current commands
+	kept   int    // bytes in Outputs
 }
 
-// Output is the output of a driver's reading command on a router.
+// Output is the output of a command by which the driver reads.
 type Output struct {
-	For     string   `json:"for"`     // as Capability.Name, or "facts"
-	Command []string `json:"command"` // its words, with long scripts cut
+	For     string   `json:"for"`     // Capability.Name, or "facts"
+	Command []string `json:"command"` // words of the command; long scripts are truncated
 	Printed string   `json:"printed"`
-	Cut     bool     `json:"cut,omitempty"` // there was more
+	Cut     bool     `json:"cut,omitempty"` // the output is truncated
 }
 
-// How much of the outputs is kept, in bytes.
+// Limits of Outputs, in bytes.
 const (
 	maxOutput  = 16 << 10
 	maxOutputs = 1 << 20
 	mostWord   = 2000 // of a command
 )
 
-// hear records a command's output.
+// hear records the output of a command.
 func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	o := Output{For: c.trying, Printed: c.anonymous(string(printed)), Cut: !whole}
 	for _, word := range append([]string{command.Path}, command.Args...) {
@@ -71,10 +71,10 @@ func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	}
 }
 
-// Conform tries on a router of a lab what a run may ask of it: it makes, reads back and undoes each setting
-// that the router's system has, reads counters and takes samples. It passes each result to tell at once. It
-// fails if a router is not as it was found, or is gone; what the router lacks, or does wrong, is a result,
-// not an error.
+// Conform tries everything on a router that a run may need. It applies, reads back and restores each
+// setting that the router supports, reads counters and takes samples. It calls tell with each result at
+// once. A capability that is missing or does not work is a result, not an error. Conform returns an error
+// if a router could not be restored, or is unreachable.
 func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Probe,
 	tell func(Capability) error) (*Conformance, error) {
 	n, err := l.Node(ctx, router)
@@ -123,7 +123,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 
 	for _, s := range examined {
 		switch targetOf(s[0]) {
-		case factor.Carrier, factor.WANLink: // does not concern only the router
+		case factor.Carrier, factor.WANLink: // affects other nodes, too
 			continue
 		}
 
@@ -174,7 +174,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	return out, err
 }
 
-// try makes a setting, which the lab reads back, and undoes it.
+// try applies a setting, which the lab reads back, and restores the previous one.
 func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error) {
 	a := l.CheckSetting(ctx, s)
 	if a.State == check.No {
@@ -191,17 +191,17 @@ func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error
 		return check.Answer{}, ctx.Err()
 	case errors.Is(made, host.ErrUnsupported), errors.Is(made, fs.ErrPermission):
 		return check.Not("%v", made), nil
-	case made != nil: // although the check had reported that it could
+	case made != nil: // although the check was positive
 		return check.CouldNotTell("%v", made), nil
 	}
 
 	return check.OK(), nil
 }
 
-// conformTunnel is the tunnel that Conform lays, if there is another end.
+// conformTunnel is the kind of tunnel that Conform tries if the other end has an agent.
 const conformTunnel = "wireguard"
 
-// tryTunnel lays a tunnel that ends on the router, and takes it down.
+// tryTunnel creates a tunnel to the router, and removes it.
 func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	spec := lab.TunnelSpec{Kind: conformTunnel}
 	a := l.CheckTunnel(ctx, spec)
@@ -217,14 +217,14 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	switch {
 	case errors.Is(laid, host.ErrUnsupported):
 		a = check.Not("%v", laid)
-	case laid != nil: // although the check had reported that it could
+	case laid != nil: // although the check was positive
 		a = check.CouldNotTell("%v", laid).Hinted("%s", check.HintOf(laid))
 	}
 
 	return a, ctx.Err()
 }
 
-// sample watches the router for some time, and records the samples.
+// sample takes samples of the router for some time, and records which metrics they contain.
 func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) (
 	a check.Answer, err error) {
 	w := newWatches(l)

@@ -17,39 +17,39 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ports of the listening ends. A port forward covers 20000–20999.
+// Ports of the listening endpoints. A port forward covers 20000 to 20999.
 const (
 	loadPort  = 20000
 	echoPort  = 20900
 	checkPort = 20990
 )
 
-// demand is what a row requires of a lab: plain data, computed from its factors.
+// demand describes what a row requires of a lab. It is plain data, computed from the row's factors.
 type demand struct {
 	topology    string
 	tunnel      lab.TunnelSpec
 	ip          int
 	nat         string
 	settings    []record.Setting
-	cpus        map[string][]int // node → cores of the engine's end there
+	cpus        map[string][]int // cores for the engine, by node
 	engine      string
 	load        record.Load
 	wantMTU     int
-	bypass      bool // the load bypasses the tunnel, which is laid nevertheless
+	bypass      bool // the load bypasses the tunnel, which is set up nevertheless
 	ports       lab.DataPorts
-	probeOpener string     // the end that opens the probe beside the load: "near" or "far"
+	probeOpener string     // end that opens the probe during the load: "near" or "far"
 	hears       netip.Addr // see discoveredPath
 }
 
-// ask returns the demand of a row of the campaign.
+// ask returns the demand of a row in this campaign.
 func (c *Campaign) ask(row record.Row, t record.Topology, m record.Method) (demand, error) {
 	d, err := ask(row, t, m, c.Run.Design.Catalogue)
 	d.load.Verify = d.load.Verify || c.Run.Design.Measure.VerifyAll
 	return d, err
 }
 
-// ask computes the demand of a row. Settings are made in the catalogue's order; one is placed on every
-// device under test of its kind unless the factor names a place, or its declaration says otherwise.
+// ask computes the demand of a row. Settings are in the order of the catalogue. Without a place, a setting
+// applies to every device under test, unless the factor's declaration specifies otherwise.
 func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue) (demand, error) {
 	f := row.Factors
 	if err := c.Check(f); err != nil {
@@ -112,10 +112,10 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
-		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // the traffic of each tunnel is verified
+		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // verify the traffic of each tunnel
 	}
 
-	if d.engine == "iperf3" { // it accepts only whole seconds
+	if d.engine == "iperf3" { // iperf3 accepts only whole seconds
 		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
 	}
 
@@ -128,7 +128,7 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	return d, err
 }
 
-// faults applies the parts of the factor fault that concern the load and the tunnel; the rest are settings.
+// faults applies the levels of the factor fault that concern the load or the tunnel. Others are settings.
 func (d *demand) faults(f record.Factors, t record.Topology) error {
 	for at, level := range factor.Name("fault").Each(f) {
 		held, err := knob.FaultLimits(level)
@@ -162,16 +162,17 @@ func (d *demand) faults(f record.Factors, t record.Topology) error {
 	return nil
 }
 
-// wholeSeconds rounds up, so that the conductor's window equals the engine's.
+// wholeSeconds rounds up to seconds, so that the engine and the conductor have equal windows.
 func wholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
-// SettingsOf returns the settings that a cell's factors require of a lab.
+// SettingsOf returns the settings that a cell requires of a lab.
 func SettingsOf(cell record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, error) {
 	settings, _, err := place(cell, t, c)
 	return settings, err
 }
 
-// place converts the factors that knobs apply to settings, in the knobs' order.
+// place converts factors that knobs apply to settings, in the order of the catalogue. It also returns the
+// cores for the engine, by node.
 func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, map[string][]int,
 	error) {
 	var out []record.Setting
@@ -229,14 +230,14 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 						})
 					}
 
-					for _, n := range t.Nodes { // they learn of another path
+					for _, n := range t.Nodes { // all other nodes receive another route
 						if !slices.Contains(ends, n.Name) {
 							nodes = append(nodes, n.Name)
 						}
 					}
 				}
 			}
-		case target == factor.Routers: // even if the machine that carries them is named
+		case target == factor.Routers: // even if the plan names the machine that runs them
 			nodes = t.Routers
 		}
 
@@ -251,8 +252,9 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 	return out, cpus, nil
 }
 
-// taggedWAN returns the device of the first router's WAN port if the cell puts a tag or a PPPoE session on
-// it, else "". If the device changes, the setting changes too, so that the translation moves to it.
+// taggedWAN returns the device of the first router's WAN port if the cell puts a VLAN tag or a PPPoE
+// session on it, otherwise "". If this device changes, the NAT setting changes, too, so that NAT moves to
+// the new device.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
 		if factor.WAN.Is(f, factor.PPPoE) {
@@ -272,10 +274,11 @@ func taggedWAN(f record.Factors, t record.Topology) string {
 	return ""
 }
 
-// maxCore is the highest core number with which a Linux kernel can be built (CONFIG_NR_CPUS, 8192 at most).
+// maxCore is the highest core number that a Linux kernel can be built for (CONFIG_NR_CPUS is at most
+// 8192).
 const maxCore = 8191
 
-// cpuList parses the canonical text of the knob cpus: "off" or "0-1,3".
+// cpuList parses a level of the factor cpus: "off" or "0-1,3".
 func cpuList(text string) ([]int, error) {
 	if text == "off" {
 		return nil, nil

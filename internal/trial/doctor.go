@@ -19,14 +19,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Capability is one ability of a lab: present, absent or unknown.
+// Capability is an ability of a lab: present, absent or unknown.
 type Capability struct {
-	Area   string       `json:"area"` // tunnel, setting, engine, probe
+	Area   string       `json:"area"` // tunnel, setting, engine, probe, …
 	Name   string       `json:"name"`
 	Answer check.Answer `json:"answer"`
 }
 
-// Settings for an examination: knob and level. There is at least one per knob, and one per feature that a
+// examined lists settings to examine, as knob and level: at least one per knob, and one per feature that a
 // kernel may lack.
 var examined = [...][2]string{
 	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"},
@@ -44,10 +44,10 @@ var examined = [...][2]string{
 	{"sysctl:net.ipv4.tcp_rmem", "4096 131072 6291456"},
 }
 
-// usualControls are examined in addition to the congestion controls that the kernel offers.
+// usualControls lists congestion controls to examine in addition to those that the kernel offers.
 var usualControls = []string{"cubic", "reno", "bbr"}
 
-// Examine asks a lab and this machine what they can do, each thing once. It changes nothing.
+// Examine checks the capabilities of a lab and of this machine, each once. It changes nothing.
 func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines []traffic.Engine,
 	probes []probe.Probe) ([]Capability, error) {
 	var out []Capability
@@ -109,34 +109,34 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	return out, nil
 }
 
-// targetOf returns where a knob's setting is made, unless its factor is placed.
+// targetOf returns the target of a knob's settings without a place.
 func targetOf(name string) factor.Target {
 	i := slices.IndexFunc(knob.All(), func(k knob.Knob) bool { return k.Name() == name })
-	if i < 0 { // a member of a family
+	if i < 0 { // member of a family
 		return factor.Routers
 	}
 	return knob.All()[i].Factor().Target
 }
 
-// Timer describes how well this machine keeps the latency probe's schedule.
+// Timer describes how precisely this machine follows the schedule of a latency probe.
 type Timer struct {
-	Stamps    string `json:"stamps"` // kernel or user
+	Stamps    string `json:"stamps"` // "kernel" or "user"
 	Probes    int    `json:"probes"`
-	LateP50Ns int64  `json:"late_p50_ns"` // send time after the scheduled time
+	LateP50Ns int64  `json:"late_p50_ns"` // actual minus scheduled send time
 	LateP99Ns int64  `json:"late_p99_ns"`
-	RTTP50Ns  int64  `json:"rtt_p50_ns"` // over the loopback device
+	RTTP50Ns  int64  `json:"rtt_p50_ns"` // on the loopback device
 	Lost      int    `json:"lost"`
 
 	Scheduling string `json:"scheduling,omitempty"` // class of the sending thread
-	Includes   string `json:"includes,omitempty"`   // what the round trip includes
+	Includes   string `json:"includes,omitempty"`   // what the round-trip time includes
 
-	ClockSource string `json:"clock_source,omitempty"` // that of the machine's kernel
-	ClockReadNs int64  `json:"clock_read_ns"`          // median cost of reading it
-	ClockStepNs int64  `json:"clock_step_ns"`          // smallest step seen
+	ClockSource string `json:"clock_source,omitempty"` // clock source of the kernel
+	ClockReadNs int64  `json:"clock_read_ns"`          // median cost of reading the clock
+	ClockStepNs int64  `json:"clock_step_ns"`          // smallest step observed
 }
 
-// MeasureTimer runs the latency probe over the loopback device of the lab's near node for half a second at
-// 1 ms.
+// MeasureTimer runs the latency probe on the loopback device of the near endpoint, with an interval of 1
+// ms, for half a second.
 func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, error) {
 	n, err := l.Node(ctx, l.Topology.Near)
 	if err != nil {
@@ -183,7 +183,7 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 	return t, nil
 }
 
-// readClock measures the cost and resolution of the clock.
+// readClock measures the cost and resolution of reading the clock.
 func (t *Timer) readClock(ctx context.Context) {
 	source, err := host.Local().ReadFile(ctx,
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -201,7 +201,7 @@ func (t *Timer) readClock(ctx context.Context) {
 	t.ClockReadNs, t.ClockStepNs = nearestRank(steps, 0.5), slices.Min(steps)
 }
 
-// answered drops the lost probes.
+// answered returns the round-trip times without lost probes.
 func answered(rtt []int64) []int64 {
 	return slices.DeleteFunc(slices.Clone(rtt), func(r int64) bool { return r < 0 })
 }

@@ -14,19 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// After the user's step the router may take this long to be back on the path and report the wanted version. A
-// router that reports another version may not have gone down yet: it gets the shorter time.
+// firmwareTime limits the time after the user's step until the router reports the wanted version.
+// firmwareStays is a shorter limit for a router that reports another version, which may not have rebooted
+// yet.
 const (
 	firmwareTime  = 5 * time.Minute
 	firmwareStays = 2 * time.Minute
 	firmwarePause = time.Second
 )
 
-// nobodyInstalls is the reason given if Campaign.Install is missing.
+// nobodyInstalls is the reason given if Campaign.Install is nil.
 const nobodyInstalls = "nobody is there to install it: the lab file has no firmware: {command: […]}, and " +
 	"there is no terminal to ask at"
 
-// canHave returns whether the router of a lab can have a firmware, and whether it has it already.
+// canHave returns the reason why the lab's router cannot run a firmware, and whether it already runs it.
 func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no check.Answer, there bool,
 	err error) {
 	n, err := l.Node(ctx, l.Topology.Routers[0])
@@ -55,7 +56,7 @@ func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no ch
 	return no, there, nil
 }
 
-// firmware returns the version that the router of a lab reports.
+// firmware returns the version that the lab's router reports.
 func (c *Campaign) firmware(ctx context.Context, l *lab.Lab) (string, error) {
 	n, err := l.Node(ctx, l.Topology.Routers[0])
 	if err != nil {
@@ -74,8 +75,8 @@ func (c *Campaign) firmware(ctx context.Context, l *lab.Lab) (string, error) {
 	return e.Facts[firmwareFact], err
 }
 
-// equip ensures, before the first row of a firmware, that the router has it. If that is impossible, none of
-// its cells runs any more, for the reason reported and stored. The error concerns the campaign.
+// equip makes sure that the router runs the firmware of a row. If that is impossible, it skips all cells
+// with that firmware, and reports and stores the reason. An error ends the campaign.
 func (c *Campaign) equip(ctx context.Context, row record.Row) error {
 	level := factor.Firmware.Of(row.Factors)
 	if level == "" || level == c.equipped {
@@ -135,13 +136,13 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	return c.Learnt(ctx, cells, nil)
 }
 
-// install makes the user install a firmware and reconnects to the router, which then reports its version.
+// install makes the user install a firmware. It then reconnects to the router and reads its version.
 func (c *Campaign) install(ctx context.Context, b *testbed, level string) error {
 	if c.Install == nil {
 		return errors.New(nobodyInstalls)
 	}
 
-	// Settings would not survive it, and must not be undone during it.
+	// The installation would lose our settings, and they must not be restored while it runs.
 	if err := b.lab.Clear(ctx); err != nil {
 		return err
 	}
@@ -179,8 +180,8 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 
 func orUnknown(version string) string { return cmp.Or(version, "one that is not known") }
 
-// meetAgain finds the router as it is now, with its reported version. After a failed step it accepts any
-// version.
+// meetAgain waits for the router and rediscovers it, with its version. If the step failed, any version is
+// accepted.
 func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, failed bool) error {
 	begun := time.Now()
 	most := cmp.Or(c.InstallWait, firmwareTime)
@@ -209,8 +210,8 @@ func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, fail
 	}
 }
 
-// keepFirmware records at the end which firmware the router has, if a step has installed one: it is not
-// restored.
+// keepFirmware records at the end which firmware the router runs if a step has installed one, because the
+// original firmware is not restored.
 func (c *Campaign) keepFirmware(ctx context.Context) error {
 	if !c.installed {
 		return nil

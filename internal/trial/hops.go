@@ -12,17 +12,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Hops are probed by ICMP, which routers answer in software, some at a limited rate; distant hops reveal
+// Hops are probed by ICMP. Routers answer it in software, some at a limited rate. Distant hops show
 // nothing about the router.
 const (
 	maxHops     = 4
 	hopInterval = 50 * time.Millisecond
-	hopStart    = time.Second // until a hop has answered; one that never did is not waited for again
-	hopPatience = time.Second // after the load's own probe has ended
+	hopStart    = time.Second // limit for a hop's first answer; a slower hop is not waited for again
+	hopPatience = time.Second // time to wait after the load's own probe has ended
 )
 
-// hops returns the routers on the plain path between two machines, the nearest first; the zero address stands
-// for one that does not identify itself.
+// hops returns the routers on the path between two machines without a tunnel, the nearest first. A router
+// that does not identify itself has the zero address.
 func (a *attempt) hops() []netip.Addr {
 	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
 	if a.c.Hopper == nil || a.lab.OwnNetwork() || a.way.path.Slot != 0 || a.d.probeOpener != "near" ||
@@ -32,9 +32,9 @@ func (a *attempt) hops() []netip.Addr {
 	return x.route.Routers[:min(maxHops, len(x.route.Routers))]
 }
 
-// probeHops measures round trips to the path's routers in the window that c gives to others. The probes are
-// running when it returns, so that they do not start amid the load. They end with the window. A hop that does
-// not answer is not a failure. The returned function waits for the probes.
+// probeHops measures the round-trip times to the routers on the path, in the window of c. It returns when
+// the probes have started, so that they do not start during the load. The probes end with the window. A
+// hop that does not answer is not an error. wait waits for the probes to end.
 func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration time.Duration,
 	into func(*record.Hop) **record.Latency) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -73,7 +73,7 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 	}
 }
 
-// await waits until the probes of hops have started, and records hops that do not answer.
+// await waits until the probes of hops have started, and records the hops that do not answer.
 func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struct{}) {
 	late, stop := context.WithTimeout(ctx, hopStart)
 	defer stop()
@@ -90,7 +90,7 @@ func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struc
 	}
 }
 
-// hop returns the trial's hop with this number, creating it if necessary.
+// hop returns the hop with the given number in the trial, and creates it if necessary.
 func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	i := slices.IndexFunc(a.t.Hops, func(h *record.Hop) bool { return h.Number == number })
 	if i < 0 {
@@ -100,8 +100,8 @@ func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	return a.t.Hops[i]
 }
 
-// follower uses the window that a conductor gives to others, for which the conductor does not wait. It
-// reports when it could begin.
+// follower implements traffic.Conductor for a probe that uses the window of a conductor, but that the
+// conductor does not wait for. It calls started when the probe is ready.
 type follower struct {
 	*conductor
 	started func()

@@ -11,8 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Look samples one node of a lab during whatever traffic flows there, and passes the samples to show at each
-// interval, with its edges in the samples' own time, until ctx ends or show fails. It changes nothing.
+// Look samples the telemetry of one node and passes the samples to show at each interval, with the start
+// and end of the interval in the samples' clock. It ends when ctx is done or show returns an error. It
+// changes nothing.
 func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, every time.Duration,
 	show func(node record.NodeFacts, data record.NodeData, from, to int64) error) (err error) {
 	n, err := l.Node(ctx, node)

@@ -10,11 +10,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
-// meterWait bounds the wait for the first reading of the run's power meter.
+// meterWait limits the wait for the first reading of the power meter.
 const meterWait = 3 * time.Second
 
-// startMeter reads the run's power meter, if it has one that can be read, until stop is called. Without a
-// reading the run continues.
+// startMeter starts to read the run's power meter, if it has one that is not typed in, until stop is
+// called. If there is no reading, it reports a warning and the run continues.
 func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	if c.Run.Meter == nil || c.Run.Meter.TypedIn() {
 		return func() {}, nil
@@ -35,7 +35,7 @@ func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); reading.Wait() }, nil
 }
 
-// sayFailing reports once that the meter gives no readings, or no longer does.
+// sayFailing reports, once per failure, that the meter gives no readings.
 func (c *Campaign) sayFailing(why error) {
 	if !c.meterFailing && why != nil {
 		c.tell(record.Event{
@@ -48,7 +48,7 @@ func (c *Campaign) sayFailing(why error) {
 	c.meterFailing = why != nil
 }
 
-// addMeter adds the meter's readings since the trial began.
+// addMeter adds the readings of the meter during the trial.
 func (c *Campaign) addMeter(t *record.Trial) {
 	if c.meter == nil {
 		return

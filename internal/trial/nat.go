@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The level nat=off sets nothing, so that no router loses its owner's translation. It is wrong on any path on
-// which addresses are translated nevertheless: a cell that asks for it is skipped there, and one that has it
-// only by default loses it.
+// The level nat=off changes nothing on a router, so that a router does not lose its owner's NAT. On a path
+// where addresses are translated anyway, the level would be wrong. A cell of a plan with nat=off is
+// skipped there. If nat=off is only the default, it is removed from the cell.
 
 // asksNATOff reports whether the plan contains nat=off.
 func (c *Campaign) asksNATOff() bool {
@@ -27,14 +27,13 @@ func (c *Campaign) asksNATOff() bool {
 	})
 }
 
-// dropDefaultNAT removes nat=off from the cells of a plan that does not contain it, if something translates
-// addresses.
+// dropDefaultNAT removes the default nat=off from cells on whose path addresses are translated.
 func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
 	if c.asksNATOff() || len(c.Done) > 0 { // existing trials have the cells of the stored design
 		return nil
 	}
 
-	translated := map[int]bool{} // by version of IP
+	translated := map[int]bool{} // by IP version
 	for _, cell := range c.Plan.Cells() {
 		is, err := c.translated(ctx, cell)
 		if err != nil {
@@ -50,9 +49,9 @@ func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
 	return nil
 }
 
-// noNATOff returns the reason why a cell cannot be without translation, and how it could; none if it can. Nor
-// is there one in a run with trials whose cells have the level only by default: earlier versions recorded
-// them so, and the remaining ones are measured likewise.
+// noNATOff returns the reason why a cell cannot be measured without NAT, and how it could be. It returns
+// none for a run that already has trials and whose cells have nat=off only by default, because its trials
+// were recorded with that level.
 func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.Answer, err error) {
 	if len(c.Done) > 0 && !c.asksNATOff() {
 		return no, nil
@@ -79,7 +78,7 @@ func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.
 		t.Near), nil
 }
 
-// pathIP returns the version of IP of a cell's packets at the router.
+// pathIP returns the IP version of the cell's packets at the router.
 func pathIP(cell record.Factors) int {
 	if factor.Tunnel.Is(cell, factor.NoTunnel, "") {
 		return cmp.Or(factor.IP.Number(cell), 4)
@@ -87,14 +86,14 @@ func pathIP(cell record.Factors) int {
 	return cmp.Or(factor.OuterIP.Number(cell), 4)
 }
 
-// natPlace is a path that was checked for address translation.
+// natPlace is a path that was checked for NAT.
 type natPlace struct {
 	labPlace
 	ip int
 }
 
-// translated reports whether addresses are translated on the path of a cell with nat=off. In a lab made only
-// by us nothing could translate them.
+// translated reports whether addresses are translated on the path of a cell with nat=off. In a lab that
+// consists only of our own nodes, nothing can translate them.
 func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, error) {
 	if !factor.NAT.Is(cell, factor.Off) || !factor.Sends(cell) {
 		return false, nil
@@ -113,7 +112,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	l := b.lab
 	ip := pathIP(cell)
 	far, err := l.Node(ctx, l.Topology.Far)
-	if err != nil || far.Serves != "" { // its path is unknown
+	if err != nil || far.Serves != "" { // the path is unknown
 		return false, err
 	}
 
@@ -139,7 +138,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	return c.nat[at], context.Cause(ctx)
 }
 
-// translates asks the ends of a lab that owns its network. Unknown counts as no.
+// translates checks for NAT in a lab with its own network. If the result is unknown, it returns false.
 func translates(ctx context.Context, l *lab.Lab, ip int) bool {
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, demand{
 		ip:          ip,

@@ -7,15 +7,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// rowOverhead is the assumed time to set up and collect a row until some have been run.
+// rowOverhead is the time assumed to set up and collect a row.
 const rowOverhead = 400 * time.Millisecond
 
-// pace estimates the time left. Rows of a kind take about as long as the previous ones; the plan's estimate
-// is the prior, so that the estimate changes slowly.
+// pace estimates the remaining time from the durations of previous rows of the same kind. The plan's
+// estimate is the prior, so that the estimate changes slowly.
 type pace struct {
 	plan  *plan.Plan
-	rows  []record.Row // remaining; the first is in progress
-	began time.Time    // of the first
+	rows  []record.Row // remaining rows; the first is in progress
+	began time.Time    // start of the first row
 	seen  map[pacedKind]took
 }
 
@@ -34,10 +34,10 @@ func (p *pace) kindOf(r record.Row) pacedKind {
 		p.plan.Design.Searches(r.Assignment)}
 }
 
-// begin sets the remaining rows; the first of them begins.
+// begin sets the remaining rows, the first of which starts now.
 func (p *pace) begin(rows []record.Row) { p.rows, p.began = rows, time.Now() }
 
-// end records that the row in progress has ended.
+// end records the duration of the row in progress.
 func (p *pace) end() {
 	if p.seen == nil {
 		p.seen = map[pacedKind]took{}
@@ -49,14 +49,15 @@ func (p *pace) end() {
 	p.rows = p.rows[1:]
 }
 
-// each returns how long a row takes.
+// each returns the estimated duration of a row.
 func (p *pace) each(r record.Row) time.Duration {
-	const trusted = 2 // number of rows that the plan's own estimate is worth
+	const trusted = 2 // the plan's estimate counts like this many rows
 	of := p.seen[p.kindOf(r)]
 	return (trusted*p.plan.RowTime(r, rowOverhead) + of.time) / time.Duration(trusted+of.rows)
 }
 
-// left returns the time until all rows have ended; ended means that the trial in progress has.
+// left returns the estimated time until the last row ends. ended states that the trial in progress has
+// ended.
 func (p *pace) left(ended bool) (sum time.Duration) {
 	for i, r := range p.rows {
 		switch {

@@ -19,26 +19,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// discoveredPath describes the path between two machines over one version of IP, if it is unknown beforehand.
+// discoveredPath describes the path between two machines for one IP version, as found by exploring it.
 type discoveredPath struct {
-	opener map[string]string // protocol → the end that can open: "near" or "far"
-	why    map[string]string // protocol → why neither end can
-	mtu    int               // 0: unknown
-	route  *agent.FoundRoute // nil: the search was impossible
-	// hears is the source address of the far end's datagrams, if the far end opens and a translation does not
-	// hide that address.
+	opener map[string]string // end that can open, by protocol: "near" or "far"
+	why    map[string]string // reason why neither end can, by protocol
+	mtu    int               // 0 means unknown
+	route  *agent.FoundRoute // nil if the route could not be explored
+	// hears is the source address of the far end's datagrams, if the far end opens and no NAT hides that
+	// address.
 	hears  netip.Addr
 	ends   [2]lab.Meeting
-	device [2]string // of each end, towards the other; "" = unknown
+	device [2]string // of each end, towards the other; "" means unknown
 	nat    string    // see lab.Lab.Translated
-	// unasked: the far end runs a third-party program, and was not explored.
+	// unasked is true if the far end runs a third-party program, so that the path was not explored.
 	unasked bool
 }
 
-// translates reports whether an end's addresses are known to be translated on the path.
+// translates reports whether the addresses of an end are known to be translated.
 func (x *discoveredPath) translates() bool { return x.nat != "" && x.nat != "none" }
 
-// portsOf returns the ports of a lab's listening ends.
+// portsOf returns the ports on which the lab's endpoints listen.
 func portsOf(l *lab.Lab) lab.DataPorts {
 	if p, ok := l.DataPorts(); ok {
 		return p
@@ -46,8 +46,8 @@ func portsOf(l *lab.Lab) lab.DataPorts {
 	return lab.DataPorts{Load: loadPort, Echo: echoPort, Check: checkPort}
 }
 
-// fit adds to a demand what only the lab's ends can determine: between two machines which end opens the
-// connections, on which ports, and the MTU of the path. The reason explains why the demand cannot be met.
+// fit completes a demand with what depends on the lab: between two machines, the end that opens the
+// connections, the ports, and the path's MTU. If the demand cannot be met, it returns the reason.
 func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason string, err error) {
 	d.ports, d.probeOpener = portsOf(l), d.load.Opener
 	d.load.Port = d.ports.Load
@@ -60,7 +60,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		return "", err
 	}
 
-	if far.Serves != "" { // its path cannot be explored
+	if far.Serves != "" { // the path cannot be explored
 		d.wantMTU = 0
 		if _, err := l.End(0, 0, d.ip); err != nil {
 			return err.Error(), nil
@@ -86,12 +86,12 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 
 	d.load.Opener = x.opener[d.load.Protocol]
 	d.probeOpener = x.opener["udp"]
-	if d.wantMTU >= ethernetMTU { // no cell makes it smaller
+	if d.wantMTU >= ethernetMTU { // no factor of the cell reduces it
 		d.wantMTU = x.mtu
 	}
 
 	d.wantMTU = min(d.wantMTU, x.mtu)
-	if d.tunnel.Kind == "" || d.tunnel.Kind == "none" { // inside a tunnel no address is translated
+	if d.tunnel.Kind == "" || d.tunnel.Kind == "none" { // addresses are not translated inside a tunnel
 		d.hears = x.hears
 	}
 
@@ -103,7 +103,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	return "", nil
 }
 
-// discover explores the path over a version of IP, once per run.
+// discover explores the path for an IP version, once per run.
 func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discoveredPath, error) {
 	if x := c.discovered[ip]; x != nil {
 		return x, nil
@@ -126,7 +126,7 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 	return x, nil
 }
 
-// found records the results of exploring the path over a version of IP.
+// found stores the result of exploring a path.
 func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
 	if c.discovered == nil {
 		c.discovered = map[int]*discoveredPath{}
@@ -151,9 +151,9 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	x.attempt(ctx, l, ip, "udp", func(opener string) error {
 		return w.open(ctx, opener, x)
 	})
-	// the routers of the other end come in reverse order, and translation hides them
+	// From the far end, the routers would be in reverse order, and NAT would hide them.
 	if x.opener["udp"] == "near" {
-		x.route, _ = w.findRoute(ctx) // unknown then
+		x.route, _ = w.findRoute(ctx) // nil if it fails
 		if l.Mutual() {
 			x.nat = w.translates(ctx)
 		}
@@ -164,8 +164,9 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	return context.Cause(ctx)
 }
 
-// open checks whether an end can open the path for datagrams. The near end first accepts only datagrams from
-// the far end's known address; a translation may make them come from elsewhere.
+// open checks whether an end can open the path for datagrams, and measures the MTU. The near end first
+// accepts only datagrams from the far end's known address, then from any, because NAT may change the
+// address.
 func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err error) {
 	w.opener = opener
 	if opener == "far" {
@@ -182,9 +183,10 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 	return err
 }
 
-// translates returns whether the near end's datagrams come from its own address: "near" or "none".
+// translates returns "near" if the near end's address is translated, "none" if not, and "" if that is
+// unknown.
 func (w way) translates(ctx context.Context) string {
-	w.far.Hears = w.near.Addr // only that address gets answers
+	w.far.Hears = w.near.Addr // the far end answers only this address
 	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{minTagged}, Tries: discoverTries})
 	switch {
 	case err != nil:
@@ -196,10 +198,10 @@ func (w way) translates(ctx context.Context) string {
 	return "none"
 }
 
-// minTagged is the smallest datagram that has room for a tag.
+// minTagged is the smallest datagram with room for a tag, in bytes of IP length.
 const minTagged = 100
 
-// deviceTo returns the device of an end that leads to the other end, "" if unknown.
+// deviceTo returns the device of an end that leads to the other end, or "" if it is unknown.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
 	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{
@@ -213,7 +215,7 @@ func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	return got.Device
 }
 
-// attempt makes the ends try in turn to open the connections of a protocol.
+// attempt tries whether the near or else the far end can open connections of a protocol.
 func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
 	try func(opener string) error) {
 	var why []string
@@ -241,14 +243,14 @@ func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protoc
 		strings.Join(why, "; "))
 }
 
-// silent reports whether no datagram crosses between two machines over the row's version of IP: then no
-// latency can be measured there.
+// silent reports whether no datagrams cross between two machines over the row's IP version, so that
+// latency cannot be measured.
 func (c *Campaign) silent(row record.Row) bool {
 	x := c.discovered[cmp.Or(factor.IP.Number(row.Factors), 4)]
 	return x != nil && !x.unasked && x.opener["udp"] == ""
 }
 
-// Length of a load that tests a connection.
+// tryLength is the length of a load that tests a connection.
 const tryLength = 20 * time.Millisecond
 
 // connect checks whether an end can open TCP connections, as a load would.
@@ -271,19 +273,19 @@ func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) 
 	return err
 }
 
-// Well-known packet sizes of paths: Ethernet, PPPoE, the minima of IPv6 and IPv4; and the largest possible.
+// Well-known packet sizes in bytes: Ethernet, the minima of IPv4 and IPv6, and the largest packets.
 const (
 	ethernetMTU = 1500
 	minMTU4     = 576
 	minMTU6     = 1280
-	largest4    = 65535      // RFC 791, including its header
-	largest6    = 65535 + 40 // RFC 8200, including its header
+	largest4    = 65535      // RFC 791, including the header
+	largest6    = 65535 + 40 // RFC 8200, including the header
 )
 
-// discoverTries bounds the attempts at a size: a packet may be lost.
+// discoverTries is the number of attempts for each size, because a packet may be lost.
 const discoverTries = 3
 
-// discoverMTU finds the largest packet that makes the round trip.
+// discoverMTU returns the size of the largest packet that is echoed.
 func (w way) discoverMTU(ctx context.Context) (int, error) {
 	low := minMTU4
 	high := largest4 + 1 // low passes, high does not
@@ -304,7 +306,7 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 		return 0, errors.New(got.Note)
 	}
 
-	// Most paths are Ethernet.
+	// Try Ethernet first, because most paths have its MTU.
 	if got, err = passes(ethernetMTU, ethernetMTU+1); err != nil {
 		return 0, err
 	}
@@ -334,7 +336,7 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 	return low, nil
 }
 
-// findRoute asks the near end for the routers on the path.
+// findRoute returns the routers on the path, as seen from the near end.
 func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 	session, err := w.echoAt(ctx, w.far, w.far.Addr)
 	if err != nil {
@@ -423,7 +425,7 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 	}
 }
 
-// ofMachine adds to a machine's fingerprint what it reveals about itself as an end.
+// ofMachine adds to a machine's fingerprint the facts about its role as an endpoint.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
 	if slices.Contains(l.Topology.Routers, n.Name) {
 		maps.Copy(e.Facts, c.between(n.Name).Facts)
@@ -459,7 +461,7 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 	return nil
 }
 
-// noCards reports in one sentence which ends have no hardware network card, and what that means.
+// noCards adds a caveat that lists the ends without a hardware network card, and what follows from it.
 func (c *Campaign) noCards(name string) {
 	const kind, means = "virtual-cards", " no network card of hardware: packets of up to 64 KiB may cross " +
 		"between, and then offload=wire does not hold"
@@ -475,8 +477,8 @@ func (c *Campaign) noCards(name string) {
 	c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: kind, Text: "the " + name + " has" + means})
 }
 
-// virtual reports whether a machine has no network device with a physical link. A machine that reported no
-// devices, since it is not Linux, does not count as one.
+// virtual reports whether a machine has no physical network card. It is false for other systems than
+// Linux, which report no devices.
 func virtual(facts map[string]string) bool {
 	os := facts["os"]
 	if os != "" && os != "linux" {

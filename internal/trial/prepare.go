@@ -20,10 +20,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Prepare brings up the labs that the plan needs and tries everything that could fail late: it fills
-// Run.Skipped with the cells that cannot run here, after those that a resumed run already has,
-// Run.Topologies, Run.Environments and Run.LabNote. It remembers only conclusive answers; an inconclusive
-// check lets the cell run, and fail with its own reason.
+// Prepare brings up the labs that the plan needs and checks everything that could fail later. It sets
+// Run.Topologies, Run.Environments and Run.LabNote, and appends the cells that cannot be measured here to
+// Run.Skipped. It records only conclusive answers: after an inconclusive check, the cell is measured, and
+// may fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]bool{}
 	if err := c.dropDefaultNAT(ctx); err != nil {
@@ -56,7 +56,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 	return c.fingerprint(ctx)
 }
 
-// reportSkipped reports each reason once, with the cells skipped for it.
+// reportSkipped reports each reason once, with its cells.
 func (c *Campaign) reportSkipped(skipped []record.Skipped) {
 	var reasons []string
 	cells := map[string][]record.Factors{}
@@ -77,7 +77,7 @@ func (c *Campaign) reportSkipped(skipped []record.Skipped) {
 	}
 }
 
-// skipped reports whether a row does not run: its cell cannot, or no cell of its path can.
+// skipped reports whether a row is not executed, because its cell, or every cell of its path, is skipped.
 func (c *Campaign) skipped(row record.Row) bool {
 	if row.OfCell() {
 		return c.skip[row.Cell()]
@@ -85,7 +85,7 @@ func (c *Campaign) skipped(row record.Row) bool {
 	return len(c.cellsOf(row)) == 0
 }
 
-// cellsOf returns the cells of a row's path that Prepare did not skip.
+// cellsOf returns the cells with a row's path that are not skipped.
 func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	path := c.Run.Design.Path(row.Factors).Key()
 	return slices.DeleteFunc(slices.Clone(c.Plan.Cells()), func(cell record.Factors) bool {
@@ -93,7 +93,8 @@ func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	})
 }
 
-// impossible returns the reason why a cell cannot run here, and what would make it possible; none if it can.
+// impossible returns the reason why a cell cannot be measured here, with a hint, or a zero Answer if it
+// can.
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (can check.Answer, err error) {
 	b, err := c.testbed(ctx, cell)
@@ -111,7 +112,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		ID:         "check",
 	}
 	d, err := c.ask(row, l.Topology, c.Run.Design.Method)
-	if err != nil { // a level without meaning at its place
+	if err != nil { // a level that is invalid at its place
 		return check.Not("%v", err), nil
 	}
 
@@ -131,7 +132,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			return can, err
 		}
 
-		if !there { // ask once the device exists
+		if !there { // checked after the firmware has been installed
 			d.tunnel = lab.TunnelSpec{Kind: factor.NoTunnel}
 			d.settings = nil
 		}
@@ -151,7 +152,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		if a.State == check.No {
 			what := s.Knob + "=" + s.Value
 			if n, err := l.Node(ctx, s.Node); err == nil && n.Facts.Fixed != "" && a.Reason == n.Facts.Fixed {
-				what = s.Knob // no other value can be set there, either
+				what = s.Knob // other values cannot be set, either
 			}
 			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
@@ -188,8 +189,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	return c.noNATOff(ctx, cell)
 }
 
-// tunnelHint describes what would make a tunnel possible. Topologies with tunnels that end on routers work if
-// the routers' own kernels have what this machine's lacks.
+// tunnelHint returns a hint how to make a tunnel possible. If this machine's kernel lacks something, a
+// topology whose tunnels end on routers may work, because routers have kernels of their own.
 func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 	own := func(node string) bool {
 		n, err := l.Node(ctx, node)
@@ -248,8 +249,8 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 	return can, nil
 }
 
-// fingerprint records the facts of each node, once per run. If cells use guests of several sizes, facts that
-// differ between those are omitted, with the reason.
+// fingerprint records the environment of each node, once per run. If cells need guests of different sizes,
+// facts that differ between sizes are removed, with the reason.
 func (c *Campaign) fingerprint(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, t := range lab.Topologies() {
@@ -292,7 +293,7 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 				c.Run.Nodes = append(c.Run.Nodes, c.kernelOf(ctx, n))
 				at := len(c.Run.Environments)
 				if name == lab.HostNode {
-					at = 0 // it carries the others
+					at = 0 // first, because it runs the others
 				}
 
 				c.Run.Environments = slices.Insert(c.Run.Environments, at, e)
@@ -302,8 +303,8 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 	return nil
 }
 
-// kernelOf returns the facts of a node, with the first earlier node that shares its kernel. It asks only real
-// machines: this machine's nodes have its kernel, or are guests.
+// kernelOf returns the facts of a node, including the first node that shares its kernel. It compares boot
+// ids only of real machines. Other nodes share this machine's kernel, or are guests.
 func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 	facts := n.Describe()
 	boot := ""
@@ -346,7 +347,7 @@ func (c *Campaign) testbedsOf(topology string) (out []*testbed) {
 	return out
 }
 
-// leaveOutOthers removes the facts of a node's environment that differ in a lab with guests of another size.
+// leaveOutOthers removes facts that differ in a lab with guests of another size.
 func (c *Campaign) leaveOutOthers(other record.Environment) {
 	i := slices.IndexFunc(c.Run.Environments, func(e record.Environment) bool { return e.Node == other.Node })
 	e := &c.Run.Environments[i]
@@ -362,7 +363,7 @@ func (c *Campaign) leaveOutOthers(other record.Environment) {
 	}
 }
 
-// firmwareFact is the fact about a real router's system.
+// firmwareFact is the fact with the version of a real router's system.
 const firmwareFact = "firmware"
 
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
@@ -377,7 +378,7 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (recor
 	return e, err
 }
 
-// inventoryOf asks a node's driver for its inventory.
+// inventoryOf reads a node's inventory by its driver.
 func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
 	by, ok := n.Driver.(driver.Inventorying)
 	if !ok {
@@ -392,10 +393,10 @@ func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
 	return v
 }
 
-// inventoryTime bounds the reading of all inventories after the last trial.
+// inventoryTime limits the time to read all inventories after the last trial.
 const inventoryTime = 20 * time.Second
 
-// inventoriesAfter reads the inventories again, of the nodes that had one in Prepare, and stores them.
+// inventoriesAfter reads the inventories of all nodes that had one in Prepare again, and stores them.
 func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, inventoryTime)
 	defer cancel()
@@ -424,8 +425,8 @@ func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	return c.LearntAfter(ctx, after)
 }
 
-// Found reads what is on the path of packets at a node of l. It returns nil if nothing there can report it.
-// An unreadable part is a gap.
+// Found reads the inventory of a node. It returns nil if the node cannot report one. Parts that cannot be
+// read are missing, with the reason.
 func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	n, err := l.Node(ctx, node)
 	var v *record.Inventory
@@ -447,7 +448,7 @@ func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	return v
 }
 
-// namePorts renames the devices of a node to its ports in the topology.
+// namePorts sets the ports of the devices in an inventory.
 func namePorts(l *lab.Lab, node string, v *record.Inventory) {
 	if v == nil {
 		return

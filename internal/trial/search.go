@@ -11,11 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxSearchFailures bounds the consecutive failed trials of a search before it gives up.
+// maxSearchFailures is the number of consecutive failed trials after which a search gives up.
 const maxSearchFailures = 3
 
-// search runs trials of a row until the search in the design has ended. The stored trials determine the next
-// one, so an interrupted search continues where it stopped.
+// search runs trials of a row until its search has ended. Stored trials determine the next one, so an
+// interrupted search continues where it stopped.
 func (c *Campaign) search(ctx context.Context, row record.Row, out *Outcome) error {
 	failures := 0
 	for failures < maxSearchFailures {
@@ -54,7 +54,7 @@ func (c *Campaign) searched(row record.Row) bool {
 	return !more && err == nil
 }
 
-// refuse records, as a failed trial, why a row cannot be searched.
+// refuse stores a failed trial with the reason why a row cannot be searched.
 func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *Outcome) error {
 	t := c.newTrial(row, c.attempt(row), nil)
 	t.Ended = host.Monotonic()
@@ -68,13 +68,13 @@ func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *O
 	return c.keep(ctx, row, t)
 }
 
-// knobLevel returns the level that sets a search's knob to the load of a trial.
+// knobLevel returns the knob's level for the load of a search's trial.
 func knobLevel(s *record.SearchTrial) string {
 	return strconv.FormatFloat(math.Round(s.Load/1e3), 'f', -1, 64) + "k"
 }
 
-// asks converts a search's step to the demand's load: the rate in bits of payload, over all streams and
-// directions.
+// asks sets the load of the demand to that of a search's trial. The rate is in payload bit/s over all
+// streams and directions.
 func (d *demand) asks(s *record.SearchTrial) error {
 	d.load.Duration = s.Duration
 	if s.Unit == record.UnitFlows {
@@ -93,7 +93,7 @@ func (d *demand) asks(s *record.SearchTrial) error {
 
 	d.load.RateBps = s.Load * float64(s.Interfaces) * bits
 	if s.Test == record.TestBackToBack {
-		d.load.Warmup = 0 // a queue must be empty before a burst
+		d.load.Warmup = 0 // queues must be empty before a burst
 	}
 
 	return nil

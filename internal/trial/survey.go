@@ -22,10 +22,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Survey checks a lab of real machines before measuring: for each machine how it is reached, with which
-// rights and how well its clock's offset is known; and for the path whether data crosses it, through the
-// router, and with which MTU. It sets nothing. Last, it loads both ends' loopback devices fully for some
-// seconds, see headroom.
+// Survey checks a lab of real machines before it is used. For each machine, it reports the connection, the
+// rights, and the accuracy of the clock offset. For the path, it reports whether data crosses it through
+// the router, and the MTU. It changes no settings. At the end it loads the loopback devices of both
+// endpoints for some seconds, see headroom.
 func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capability, error) {
 	var out []Capability
 	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
@@ -122,8 +122,7 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 	return out, context.Cause(ctx)
 }
 
-// card describes a device as far as it concerns packets: its MTU, speed, and which of its offloads produce
-// packets that could not be frames on a wire.
+// card describes a device: its MTU, speed, and enabled offloads that produce packets too large for a wire.
 func card(facts map[string]string, dev string) string {
 	mtu := facts["device:"+dev+":mtu"]
 	if mtu == "" {
@@ -144,7 +143,7 @@ func card(facts map[string]string, dev string) string {
 		}
 	}
 
-	if facts["device:"+dev+":type"] == "wg" { // RouterOS's name
+	if facts["device:"+dev+":type"] == "wg" { // type name in RouterOS
 		text += ", WireGuard"
 	}
 
@@ -155,8 +154,8 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
-// readCard adds to the facts of an agentless router's device which of its offloads are on, and its MTU if
-// missing; or why its driver cannot read that.
+// readCard describes the device of an agentless router: its enabled offloads and, if not known, its MTU,
+// or the reason if the driver cannot read them.
 func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	told, known := strings.CutSuffix(told, ")")
 	reads := [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}}
@@ -184,7 +183,8 @@ func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	return told + strings.Join(all, ", ") + ")"
 }
 
-// toolsOf reports which programs that some cells need are missing on a node, if it has a POSIX shell.
+// toolsOf reports which programs that some cells need are missing on a node. known is false if the node
+// has no POSIX shell.
 func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known bool) {
 	needs := [][2]string{{"openvpn", "the tunnel openvpn"}}
 	if end {
@@ -226,7 +226,7 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 	return check.OKBecause("nothing is missing that some cells need"), true
 }
 
-// headroom reports how much each end alone can send and receive, over its loopback device: results must be
+// headroom reports the rate that the slower endpoint reaches on its loopback device. Results should be
 // well below.
 func headroom(found []record.Ceiling, err error) check.Answer {
 	switch {
@@ -239,8 +239,8 @@ func headroom(found []record.Ceiling, err error) check.Answer {
 		unit.Bitrate(found[0].Value))
 }
 
-// Measurable decides from Survey's results whether the lab can be measured: each machine is as required, and
-// over at least one version of IP data crosses the path, through the router.
+// Measurable reports whether Survey found that the lab can be used: each machine is as required, and data
+// crosses the path through the router over at least one IP version.
 func Measurable(all []Capability) bool {
 	no := map[string]bool{}
 	open := false
@@ -264,7 +264,7 @@ const (
 	overRouter = "through the router over "
 )
 
-// optional formats a text, or returns "" if there is none.
+// optional formats text, or returns "" if it is empty.
 func optional(format, text string) string {
 	if text == "" {
 		return ""
@@ -272,7 +272,8 @@ func optional(format, text string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// ofAgent reports an agent's rights, how well the offset of its clock is known, and the machine's facts.
+// ofAgent reports an agent's rights and the accuracy of its clock offset. It also returns the machine's
+// facts.
 func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string, err error) {
 	_, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
@@ -288,7 +289,7 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 		e.Facts["kernel"], optional(", %s", n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
-// ofDriver reports the driver of a node, and what the node forbids us; and the machine's facts.
+// ofDriver reports the driver of a node, and restrictions on it. It also returns the machine's facts.
 func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string) {
 	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), optional(", %s", n.Rights),
 		optional(" (%s)", n.Unagented))
@@ -313,12 +314,12 @@ func routersOf(x *discoveredPath) string {
 	return unit.Count(len(x.route.Routers), "router")
 }
 
-// surveyPackets are sent in each direction to see whether they cross the router: far more than one of our
-// sessions sends meanwhile.
+// surveyPackets is the number of packets sent in each direction to check whether they cross the router. It
+// far exceeds what our sessions send meanwhile.
 const surveyPackets = 64
 
-// crosses sends packets, and checks whether the router's counters on both sides grow by as many. The error is
-// set only if ctx was cancelled.
+// crosses sends packets, and checks whether the router's counters on both sides increase accordingly. err
+// is set only if ctx was cancelled.
 func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) (check.Answer, error) {
 	d := demand{ip: ip, ports: portsOf(l), probeOpener: x.opener["udp"], hears: x.hears}
 	d.load.Tag = l.Tag("survey")
@@ -344,13 +345,13 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	return crossed(ctx, got, func() ([]record.CounterDelta, error) { return w.moved(ctx, before, "check") })
 }
 
-// failedCheck returns the answer for a check that failed itself.
+// failedCheck returns the answer for a check that could not be completed.
 func failedCheck(ctx context.Context, err error) (check.Answer, error) {
 	return check.CouldNotTell("%v", err), context.Cause(ctx)
 }
 
-// uncountable returns the answer if the router's counters cannot be read. If the router itself reports that,
-// a named device does not exist.
+// uncountable returns the answer if the router's counters cannot be read. If the router itself reports the
+// error, a named device does not exist.
 func uncountable(ctx context.Context, err error) (check.Answer, error) {
 	if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
 		return failedCheck(ctx, err)
@@ -363,7 +364,7 @@ func passedBy(err error) check.Answer {
 		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
 }
 
-// crossed reads the router's counters until they have grown by what was exchanged, for at most countTime.
+// crossed reads the router's counters until they have increased by what was exchanged, up to countTime.
 func crossed(ctx context.Context, got agent.Reached,
 	look func() ([]record.CounterDelta, error)) (check.Answer, error) {
 	if len(got.Back) == 0 {
@@ -390,7 +391,8 @@ func crossed(ctx context.Context, got agent.Reached,
 	}
 }
 
-// uncounted names the counter of a router's ports that did not grow by the packets sent in each direction.
+// uncounted returns an error with the first port counter that did not increase by what was sent in each
+// direction.
 func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	for _, m := range moved {
 		sent := got.Bytes
@@ -407,7 +409,8 @@ func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	return nil
 }
 
-// warnManagement warns, once per device, that a setting affects the device by which its node is reached.
+// warnManagement warns, once per device, that a setting affects the device that carries the node's control
+// connection.
 func (c *Campaign) warnManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
 	dev := l.OnManagement(ctx, s)
 	if dev == "" {

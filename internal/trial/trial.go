@@ -1,5 +1,5 @@
-// Package trial runs one watched row, and the campaign over all rows. It passes on records and computes no
-// results.
+// Package trial executes single trials, and campaigns of all rows of a plan. It records data and does not
+// compute results.
 package trial
 
 import (
@@ -29,11 +29,11 @@ type attempt struct {
 	lab     *lab.Lab
 	watch   *watches
 	way     way
-	moves   []record.CounterDelta // before the load
+	moves   []record.CounterDelta // counters before the load
 }
 
-// try runs one row. The returned trial is complete, failed or not; the error is set only if ctx was
-// cancelled; then the trial must not be kept.
+// try executes one row. It returns a complete trial, failed or not. err is set only if ctx was cancelled;
+// then the trial must not be stored.
 func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	step *record.SearchTrial) (*record.Trial, error) {
 	t := c.newTrial(row, number, step)
@@ -79,9 +79,9 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	return t, nil
 }
 
-// rebootFor reports, after a trial of a cell ended with err, whether routers that are guests should reboot.
-// For a dead path that is tried once, and again after a trial of the cell has ended well: the cell's
-// settings, such as a firewall, may cut the path themselves.
+// rebootFor reports, after a trial of a cell that ended with err, whether virtual routers should be
+// rebooted. This is done if the path is dead, but only once until a trial of the cell succeeds, because
+// the cell's own settings, such as a firewall, may block the path.
 func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 	switch key := cell.Key(); {
 	case err == nil:
@@ -118,7 +118,7 @@ func (a *attempt) caveat(kind, text string) {
 	a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// evidence keeps what the probes recorded in a failed trial.
+// evidence stores the telemetry of a failed trial.
 func (a *attempt) evidence(ctx context.Context) {
 	if a.watch == nil || a.t.Nodes != nil {
 		return
@@ -162,7 +162,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: s.phase})
 		err := s.do(ctx)
 		last := &a.t.Phases[len(a.t.Phases)-1]
-		if last.End == 0 { // otherwise the timeline has ended the load
+		if last.End == 0 { // otherwise the phase ended with the load's window
 			last.End = host.Monotonic()
 		}
 
@@ -171,7 +171,7 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 
 		if s.phase == record.PhaseSetup {
-			// Otherwise the load's ends would wait in vain for a router that is gone.
+			// Without this, the endpoints would wait for a lost router until they time out.
 			guards.Go(func() {
 				if err := a.lab.Guard(ctx); err != nil {
 					cancel(err)
@@ -183,7 +183,7 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
-// setUp changes only what differs from the previous row.
+// setUp prepares the lab, and changes only what differs from the previous row.
 func (a *attempt) setUp(ctx context.Context) (err error) {
 	b, err := a.c.testbed(ctx, a.t.Row.Factors)
 	if err != nil {
@@ -272,10 +272,11 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-// name distinguishes this trial's packets from others, unless somebody forges them, see lab.Lab.Tag.
+// name returns an identifier of this trial for its packets. It does not protect against forgery, see
+// lab.Lab.Tag.
 func (a *attempt) name() string { return a.c.Run.ID + "/" + a.t.ID }
 
-// follow records which of a node's settings hold on its tunnel's devices.
+// follow records the settings of nodes that apply to their tunnel devices.
 func (a *attempt) follow(settings []lab.Followed) {
 	for _, f := range settings {
 		if f.Cannot == "" {
@@ -289,7 +290,7 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
-	if a.d.probeOpener == "" || a.way.thirdParty { // nobody would answer
+	if a.d.probeOpener == "" || a.way.thirdParty { // the path check would not be answered
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
 		if !a.way.thirdParty {
 			a.caveat("no-datagrams", "no UDP gets through between the machines: latency is not measured, "+
@@ -308,7 +309,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 
 func (a *attempt) idle(ctx context.Context) (err error) {
 	if a.d.probeOpener == "" {
-		return nil // the caveat about the path reports that
+		return nil // already in the path's caveat
 	}
 
 	m := a.m
@@ -324,7 +325,7 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 	return err
 }
 
-// probeLoad returns the latency probe's load.
+// probeLoad returns the load of the latency probe.
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	return record.Load{
 		Protocol:   "echo",
@@ -342,7 +343,7 @@ func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	}
 }
 
-// load offers the traffic together with the latency probe, and splits the phase at the edges of the window.
+// load offers the traffic and runs the latency probe. It divides the phase into warm-up and window.
 func (a *attempt) load(ctx context.Context) error {
 	engine := a.c.engine(a.d.engine)
 	if engine == nil {
@@ -383,8 +384,8 @@ func (a *attempt) load(ctx context.Context) error {
 	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	at := a.t.Window.Start
 	if err == nil || at > 0 && host.Monotonic() > at {
-		// The load's only phase covered warm-up and window, which only the timeline separates. A failed load
-		// may not have reached the window's end.
+		// The phase covered warm-up and window. Split it at the window's start. A failed load may not have
+		// reached the window's end.
 		a.t.Phases[len(a.t.Phases)-1].End = at
 		a.t.Phases = append(a.t.Phases, record.Phase{
 			Name:  record.PhaseWindow,
@@ -409,7 +410,7 @@ func (a *attempt) load(ctx context.Context) error {
 	return err
 }
 
-// offer runs engine and probe together; the failure of one ends the other.
+// offer runs the engine and the probe concurrently. If one fails, the other is cancelled.
 func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conductor, probed bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -433,8 +434,8 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	if err != nil {
 		cancel(err)
 	} else {
-		a.t.Traffic.Load.Tag = a.name()     // the tag in the packets may be a secret
-		if a.t.Row.Kind == record.RowLoad { // other rows have no rate
+		a.t.Traffic.Load.Tag = a.name()     // the tag in the packets may be secret
+		if a.t.Row.Kind == record.RowLoad { // rates of other rows are irrelevant
 			err = traffic.Measured(a.t.Traffic)
 		}
 	}
@@ -448,7 +449,7 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	return err
 }
 
-// drain lets queues run empty before the next row.
+// drain waits for queues to empty before the next row.
 func (a *attempt) drain(ctx context.Context) error {
 	return host.Pause(ctx, a.c.Run.Design.Method.Cooldown)
 }
@@ -467,17 +468,18 @@ func (c *Campaign) engine(name string) traffic.Engine {
 	return nil
 }
 
-// lead is the time from fixing the timeline to its start: enough for a message to reach every node.
+// lead is the time between fixing the timeline and its start, enough for a message to reach every node.
 const lead = 15 * time.Millisecond
 
-// drain bounds the wait for packets in transit when the window ends: later ones count as lost. The ends stop
-// as soon as nothing is missing.
+// drain limits the wait for packets in transit at the end of the window. Later ones count as lost. The
+// endpoints stop as soon as nothing is missing.
 const drain = 500 * time.Millisecond
 
-// conductor keeps the engines of one trial in step: all of them are ready before the timeline is fixed.
+// conductor implements traffic.Conductor for the activities of a trial. It fixes the timeline when all of
+// them are ready.
 type conductor struct {
 	warmup, duration time.Duration
-	fixed            func(record.Window) error // called once, by the last end to become ready
+	fixed            func(record.Window) error // called once, when the last activity is ready
 	progress         func(traffic.Progress)
 
 	mu      sync.Mutex
@@ -512,7 +514,7 @@ func (c *conductor) Ready(ctx context.Context) (record.Window, error) {
 	return c.begun(ctx)
 }
 
-// begun waits for the timeline.
+// begun waits for the timeline and returns it.
 func (c *conductor) begun(ctx context.Context) (record.Window, error) {
 	select {
 	case <-c.start:

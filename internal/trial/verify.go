@@ -19,22 +19,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// way holds the ends of a trial's path, with their addresses.
+// way holds the endpoints of a trial's path and their addresses.
 type way struct {
 	lab       *lab.Lab
 	path      lab.Path
 	near, far traffic.End
-	opener    string // of the path check: "near" or "far"
+	opener    string // end that opens the path check: "near" or "far"
 	ports     lab.DataPorts
-	tag       string   // shown by the path check's packets; "" if other programs also send
-	unwatched []string // routers whose counters nobody reads
+	tag       string   // tag in the path check's packets; "" in our own network
+	unwatched []string // routers whose counters cannot be read
 	agentless []string // routers whose counters a driver reads
-	// thirdParty: the far end runs a third-party program, which answers only its own traffic.
+	// thirdParty is true if the far endpoint runs a third-party program, which answers only its own protocol.
 	thirdParty bool
-	bypass     bool // the traffic bypasses the tunnel, on purpose
+	bypass     bool // the traffic bypasses the tunnel, as the plan requires
 }
 
-// gather resolves the ends of a row's path.
+// gather resolves the endpoints of a row's path.
 func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) {
 	w := way{lab: l, path: p, opener: d.probeOpener, ports: d.ports, bypass: d.bypass}
 	if !l.OwnNetwork() {
@@ -62,7 +62,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		w.thirdParty = n.Serves != ""
 		slot := p.Slot
 		if d.bypass {
-			slot = 0 // the plain path
+			slot = 0 // path without the tunnel
 		}
 
 		at, err := l.End(slot, i, d.ip)
@@ -115,7 +115,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 	return w, nil
 }
 
-// Neighbor returns the device to which a node's own device leads; nil if it is not under our control.
+// Neighbor returns the device at the other end of a node's link, or nil if it is not under our control.
 func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, error) {
 	port, ok := l.Neighbor(name)
 	if !ok {
@@ -130,8 +130,9 @@ func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: l.Device(port.Node, port.Port)}, nil
 }
 
-// counters reads every counter that must grow when traffic takes the path: the tunnel's own and those of the
-// routers' ports. Under load it asks only agents: a driver would start programs on a busy router.
+// counters reads all counters that increase when traffic takes the path: those of tunnels and of the
+// routers' ports. Under load it reads only from agents, because a driver would start programs on a busy
+// router.
 func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterDelta, error) {
 	var out []record.CounterDelta
 	for _, sub := range w.path.Subpaths() {
@@ -175,7 +176,7 @@ func move(node, device, counter string, v uint64) record.CounterDelta {
 	return record.CounterDelta{Node: node, Device: device, Counter: counter, Before: v}
 }
 
-// moved completes before with the present counters.
+// moved returns the counter deltas since before.
 func (w way) moved(ctx context.Context, before []record.CounterDelta, when string) ([]record.CounterDelta,
 	error) {
 	after, err := w.counters(ctx, false)
@@ -192,17 +193,19 @@ func (w way) moved(ctx context.Context, before []record.CounterDelta, when strin
 	return out, nil
 }
 
-// edgeLead is how long before a window its counters are requested, so that they are read before it begins.
+// edgeLead is the time before a window at which its first counters are requested, so that they are read
+// before it begins.
 const edgeLead = 50 * time.Millisecond
 
-// edge holds the counters at a window's start.
+// edge holds the counters at the start of a window.
 type edge struct {
 	counters []record.CounterDelta
-	at       int64 // when all had been read
+	at       int64 // time when all had been read
 	err      error
 }
 
-// startEdge reads the counters just before a window begins, unless cancelled. The channel delivers one edge.
+// startEdge reads the counters just before a window begins, unless ctx is cancelled. It sends exactly one
+// edge to the channel.
 func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	out := make(chan edge, 1)
 	go func() {
@@ -217,9 +220,9 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	return out
 }
 
-// ofWindow returns the load's counter deltas from the window's start on, for counters that were read at that
-// time. It returns none if the reading was too late to represent the window, or late at all without a
-// warm-up: then the load's counters are used.
+// ofWindow returns the counter deltas from the start of the window, for the counters in e. It returns none
+// if they were read too late, or late at all without a warm-up. The deltas of the whole load are then
+// used.
 func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []record.CounterDelta) {
 	late := e.at - win.Start
 	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
@@ -239,11 +242,11 @@ func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []re
 	return out
 }
 
-// edgeLate is the part of a window, as a divisor, by which its first counters may be late.
+// edgeLate is the divisor of the window's length that gives the maximum delay of its first counters.
 const edgeLate = 5
 
-// settled reads counters after a load until its last packets have passed and been counted, for at most
-// countTime. Before that each node is at a different packet, a slow router for a long time.
+// settled reads counters after a load until the last packets have been counted, up to countTime. Before
+// that, the counters of different nodes do not agree. On a slow router, this may take long.
 func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([]record.CounterDelta, error) {
 	deadline := time.Now().Add(countTime)
 	for was, err := look(); ; time.Sleep(countTime / 50) {
@@ -260,7 +263,7 @@ func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([
 	}
 }
 
-// still reports whether at most a few packets passed between two readings: the readings themselves may use
+// still reports whether at most a few packets passed between two readings. The readings themselves may use
 // the same path.
 func still(was, now []record.CounterDelta) bool {
 	for i := range now {
@@ -273,9 +276,9 @@ func still(was, now []record.CounterDelta) bool {
 
 const fewPackets = 4
 
-// prove sends a few datagrams along each subpath and checks that they took it: the largest that the path MTU
-// allows comes back, one byte more does not, and the tunnel's and the routers' counters grew by at least what
-// was sent.
+// prove sends a few datagrams on each subpath and checks that they take it: the largest packet that the
+// MTU permits is echoed, one more byte is not, and the counters of tunnel and routers increase by at least
+// what was sent.
 func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
 	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}
 	before, err := w.counters(ctx, false)
@@ -293,7 +296,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		back = append(back, got)
 	}
 
-	e.BytesOffered = back[0].Bytes // and as many on each other subpath
+	e.BytesOffered = back[0].Bytes // the same on each further subpath
 	if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
 		return e, err
 	}
@@ -304,7 +307,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		}
 	}
 
-	// A driver may count a packet only after its card has reported it as sent.
+	// A driver may count a packet only after the card has reported it as sent.
 	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
 		err := w.check(e)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
@@ -317,7 +320,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 	}
 }
 
-// foundMTU returns the largest packet that a path carries, by what came back.
+// foundMTU returns the size of the largest packet that was echoed.
 func foundMTU(got agent.Reached, want int) (int, error) {
 	switch {
 	case slices.Contains(got.Back, want+1):
@@ -336,8 +339,8 @@ var (
 	errTooLarge = errors.New("the path's MTU, do not come back")
 )
 
-// blameMTU adds to an error about the path's MTU a device on the path that was found with a smaller one. The
-// MTU of a port that the cell sets is no longer the one that was found.
+// blameMTU adds to an error about the path's MTU the name of a device on the path that had a smaller MTU
+// when the run began. It ignores ports whose MTU the cell sets.
 func blameMTU(err error, found []record.Environment, t record.Topology, cell record.Factors, want int) error {
 	sets := func(place string) bool { _, ok := factor.LinkMTU.At(cell, place); return ok }
 	nodes := append([]string{t.Near, t.Far}, t.Routers...)
@@ -357,10 +360,10 @@ func blameMTU(err error, found []record.Environment, t record.Topology, cell rec
 	return err
 }
 
-// countTime bounds the lag of a path's counters behind its packets.
+// countTime is the maximum delay of a path's counters.
 const countTime = 500 * time.Millisecond
 
-// exchange requests echoes on one subpath.
+// exchange requests echoes on a subpath.
 func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reached, error) {
 	opener := w.near
 	answerer := w.far
@@ -391,7 +394,7 @@ func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reache
 	return back, err
 }
 
-// echoAt makes an end return datagrams until the session ends.
+// echoAt makes an endpoint echo datagrams until the session ends.
 func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Session, error) {
 	session, err := e.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{
 		Addr: at,
@@ -411,10 +414,11 @@ func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Ses
 	return session, nil
 }
 
-// echoEnd bounds the time that a node takes to close the echo's port.
+// echoEnd limits the time that a node may take to close the echo's port.
 const echoEnd = 2 * time.Second
 
-// endEcho ends the echo and waits until the node has closed its port, which the next check uses again.
+// endEcho ends the echo and waits until the node has closed the port, because the next check uses it
+// again.
 func endEcho(s host.Session) { traffic.LetGo(s, echoEnd) }
 
 // check compares the counters with what was sent.

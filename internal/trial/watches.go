@@ -19,19 +19,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// liveEvery is the interval at which the host's cores are reported for the live view.
+// liveEvery is the interval at which the load of the host's cores is reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
-// watches holds the probes of one lab: machine-wide sources once, on the host; each namespace's own on its
-// node. Agentless nodes have none.
+// watches holds the watches of a lab. Probes with host scope run only on the host, and those with node
+// scope on each node. A node without an agent is sampled by its driver, if possible.
 type watches struct {
 	lab      *lab.Lab
 	watchers map[string]watcher
 	shown    string            // node whose cores are shown live
-	missing  map[string]string // node → why it is not watched
+	missing  map[string]string // reason by node that is not watched
 }
 
-// watcher watches one node.
+// watcher samples the telemetry of one node.
 type watcher interface {
 	Schedule(at ...int64) error
 	Live() []float64
@@ -39,18 +39,19 @@ type watcher interface {
 	Close() error
 }
 
-// agentlessEvery is the interval of an agentless node's samples: each costs it a program or two.
+// agentlessEvery is the interval of an agentless node's samples. Each sample costs it one or two commands.
 const agentlessEvery = time.Second
 
-// agentless watches a node by its driver. It keeps its own pace: no sample is taken at the edges of a window.
+// agentless samples a node by its driver, at fixed intervals. It takes no samples at the start and end of
+// a window.
 type agentless struct {
 	watch driver.Watch
-	whole bool         // it is a real machine
-	stop  func()       // ends keeping in touch
-	gone  *atomic.Bool // its process is gone
+	whole bool         // the node does not share its CPUs
+	stop  func()       // ends the keepalive
+	gone  *atomic.Bool // the sampling process has ended
 }
 
-// drive keeps in touch with a node's sampling process, until it is closed.
+// drive sends keepalives to a node's sampling process until it is closed.
 func drive(ctx context.Context, by driver.Watch, whole bool) agentless {
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
@@ -90,7 +91,7 @@ func newWatches(l *lab.Lab) *watches {
 	return &watches{lab: l, watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 }
 
-// openWatch starts the probes on every node and returns when all are resident, so that none starts under
+// openWatch starts the probes on all nodes and returns when they are resident, so that none starts under
 // load.
 func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches, error) {
 	w := newWatches(l)
@@ -107,7 +108,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 	return w, nil
 }
 
-// open starts the probes on a node, by its agent or by its driver.
+// open starts the probes on a node, by its agent or driver.
 func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) error {
 	name := n.Name
 	if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
@@ -137,10 +138,10 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 		watched = probes
 		options.Own = nil
 		options.Trace = n.Trace
-	case n.Facts.OwnMachine(): // everything on it, as other programs run there, too
+	case n.Facts.OwnMachine(): // all probes, because other programs run there, too
 		watched = probes
 		if n.Facts.Clock != record.ClockSame {
-			options.Own = nil // our process number belongs to another process there
+			options.Own = nil // our process id means another process there
 		}
 
 		if name == w.lab.Topology.Near {
@@ -156,7 +157,7 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 	return err
 }
 
-// gone reports whether a node's sampling process must be restarted: it ended by itself while this machine
+// gone reports whether a node's sampling process must be restarted, because it ended while this machine
 // slept, or was killed.
 func (w *watches) gone() bool {
 	for _, p := range w.watchers {
@@ -167,7 +168,7 @@ func (w *watches) gone() bool {
 	return false
 }
 
-// schedule makes every node sample at both edges of the window.
+// schedule makes all nodes sample at the start and end of the window.
 func (w *watches) schedule(win record.Window) error {
 	if w == nil {
 		return nil
@@ -226,8 +227,8 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 	return out, failed
 }
 
-// dropDocs removes the texts of declared metrics, which are in docs/reference/telemetry.md. Otherwise a run
-// would store them with every trial.
+// dropDocs removes the docs of metrics, which docs/reference/telemetry.md contains. Otherwise every trial
+// would store them.
 func dropDocs(d record.NodeData) {
 	for i := range d.Samples {
 		s := &d.Samples[i]

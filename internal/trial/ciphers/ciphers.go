@@ -1,5 +1,5 @@
-// Package ciphers is the node side of measuring ciphers without a program for it: with Go's libraries, and
-// with the kernel's own crypto. Each measurement has a process of its own.
+// Package ciphers measures ciphers on a node that has no program for it, with Go's libraries or the
+// kernel's crypto API. Each measurement runs in its own process.
 package ciphers
 
 import (
@@ -13,35 +13,35 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Verbs of the node sides.
+// Verbs that measure with each library.
 var (
 	VerbGo     = host.Verb(host.FamilyCipher, "go")
 	VerbKernel = host.Verb(host.FamilyCipher, "kernel")
 )
 
-// Request holds what to measure.
+// Request describes a measurement.
 type Request struct {
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
-	Block     int    `json:"block_bytes"` // input of each operation, 0 if none
+	Block     int    `json:"block_bytes"` // bytes per operation, or 0
 	Threads   int    `json:"threads"`
-	Ns        int64  `json:"ns"` // how long
+	Ns        int64  `json:"ns"` // duration
 }
 
-// Done reports how many operations were done, and how long they took.
+// Done is the number of operations that were executed, and their total duration.
 type Done struct {
 	Count int64 `json:"count"`
 	Ns    int64 `json:"ns"`
 }
 
-// Limits on a request.
+// Limits of a request.
 const (
 	maxBlock   = 1 << 20
 	maxThreads = 1024
 	maxTime    = time.Minute
 )
 
-// check refuses requests that take too much memory or time.
+// check rejects requests that would take too much memory or time.
 func (q Request) check() error {
 	if q.Block < 0 || q.Block > maxBlock || q.Threads < 1 || q.Threads > maxThreads ||
 		q.Ns <= 0 || time.Duration(q.Ns) > maxTime {
@@ -51,15 +51,15 @@ func (q Request) check() error {
 	return nil
 }
 
-// worker repeats an operation on its own data. Its result is the last output, nil if that is meaningless. One
-// goroutine uses it.
+// worker executes an operation repeatedly on its own data. result returns the last output; it is nil if
+// that has no meaning. A worker is used by one goroutine.
 type worker struct {
 	do     func() error
 	result func() []byte
 	close  func()
 }
 
-// Handlers returns the verbs, each to be served in a process of its own.
+// Handlers returns the handlers. Each request must be served in its own process.
 func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{VerbGo: serve(goWorker), VerbKernel: serve(kernelWorker)}
 }
@@ -73,7 +73,7 @@ func serve(hire func(Request) (worker, error)) host.Handler {
 	})
 }
 
-// measure starts all workers together, and stops them when the time is up.
+// measure starts all workers at once, and stops them when the time is over.
 func measure(ctx context.Context, q Request, hire func(Request) (worker, error)) (Done, error) {
 	workers := make([]worker, q.Threads)
 	for i := range workers {

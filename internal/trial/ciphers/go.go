@@ -19,11 +19,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// besideBytes is the size of the additional data that an AEAD authenticates: the 13 bytes of a TLS record, as
-// in openssl speed -aead.
+// besideBytes is the size of the additional data of an AEAD: 13 bytes, as in a TLS record and in openssl
+// speed -aead.
 const besideBytes = 13
 
-// filler returns data that need not be secret, on which a cipher's speed does not depend.
+// filler returns data for keys and input. The speed of a cipher does not depend on them.
 func filler(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -32,8 +32,8 @@ func filler(n int) []byte {
 	return b
 }
 
-// padded returns the size of a block as CBC encrypts it: whole AES blocks, with at least one byte of padding
-// (RFC 5652 §6.3), as in openssl's EVP.
+// padded returns the size of a block after CBC's padding to whole AES blocks with at least one byte (RFC
+// 5652 §6.3), as in openssl's EVP.
 func padded(n int) int { return n + aes.BlockSize - n%aes.BlockSize }
 
 func keyBytes(algorithm string) int {
@@ -43,7 +43,7 @@ func keyBytes(algorithm string) int {
 	return 32
 }
 
-// goWorker uses Go's libraries.
+// goWorker returns a worker that uses Go's libraries.
 func goWorker(q Request) (worker, error) {
 	key := filler(keyBytes(q.Algorithm))
 	data := filler(q.Block)
@@ -113,7 +113,7 @@ func goCBC(q Request, key []byte) (worker, error) {
 	return worker{do: do, result: func() []byte { return to }}, nil
 }
 
-// goAEAD repeatedly seals or opens the same packet.
+// goAEAD returns a worker that seals or opens the same packet repeatedly.
 func goAEAD(q Request, a cipher.AEAD, data []byte) (worker, error) {
 	nonce := filler(a.NonceSize())
 	beside := filler(besideBytes)

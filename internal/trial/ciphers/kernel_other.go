@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// kernelWorker fails: only Linux has AF_ALG.
+// kernelWorker returns an error, because only Linux has AF_ALG.
 func kernelWorker(Request) (worker, error) {
 	return worker{}, fmt.Errorf("%w: this kernel has no AF_ALG", host.ErrUnsupported)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// command runs the command once. Each line of its output is a reading: it may print once, or continuously. It
-// is killed if it is silent for too long.
+// command runs the command once. Each line of its output is a reading; it may print one line or continue
+// to print. It is killed if it prints nothing for too long.
 func (m *Meter) command(ctx context.Context) error {
 	if err := host.TrustedCommand(m.spec.words); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (m *Meter) command(ctx context.Context) error {
 		return err
 	}
 
-	var said atomic.Value // the last line of standard error
+	var said atomic.Value // last line of standard error
 	talk := host.Lines(p.Stderr(), func(line string) { said.Store(line) })
 	lines := make(chan string)
 	stop := make(chan struct{})
@@ -40,7 +40,7 @@ func (m *Meter) command(ctx context.Context) error {
 			told = true
 			continue
 		case <-end:
-			select { // it is going to end, and may still explain why
+			select { // it is ending, and may still print a reason
 			case <-talk:
 			case <-ctx.Done():
 			case <-time.After(patience):
@@ -52,7 +52,7 @@ func (m *Meter) command(ctx context.Context) error {
 	}
 
 	close(stop)
-	_ = p.Kill() // killing an ended one has no effect
+	_ = p.Kill() // has no effect if it has ended
 	_, failed := p.Wait()
 	<-end
 	<-talk

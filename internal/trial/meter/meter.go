@@ -1,5 +1,5 @@
-// Package meter reads from outside how much power a device draws: from a plug by HTTP, or from a command's
-// output. A meter that fails has a reason instead of a reading; nothing else fails because of it.
+// Package meter reads the power that a device draws from an external meter: a smart plug with HTTP, or the
+// output of a command. If the meter fails, the samples contain the reason; no trial fails because of it.
 package meter
 
 import (
@@ -21,35 +21,35 @@ import (
 )
 
 const (
-	// every is the interval for querying a plug, which also measures about once a second.
+	// every is the interval between queries of a plug. Plugs measure about once a second, too.
 	every = time.Second
-	// patience bounds the wait for an answer, and usualSilence that for the next line of a command.
+	// patience limits the wait for an answer. usualSilence limits the wait for the next line of a command.
 	patience     = 2 * time.Second
 	usualSilence = 10 * time.Second
-	// nearest is the minimum distance between readings. A reading that comes sooner is dropped.
+	// nearest is the minimum time between readings, in ns. A reading that follows sooner is dropped.
 	nearest = int64(5 * time.Millisecond)
-	// maxReadings bounds the readings kept until they are fetched.
+	// maxReadings limits the readings that are kept until Samples is called.
 	maxReadings = 1 << 20
 )
 
-// Meter is a power meter, read while Run runs. It is safe for concurrent use.
+// Meter reads a power meter while Run runs. It is safe for concurrent use.
 type Meter struct {
 	meter    record.Meter
 	spec     spec
 	password host.Secret
-	node     string // the measured node
+	node     string // node whose power is measured
 	silence  time.Duration
 
 	mu       sync.Mutex
-	at       []int64 // by the controller's clock
+	at       []int64 // controller's clock, in ns
 	watts    []float64
-	decimals int // largest number of digits after the point so far
+	decimals int // maximum number of decimals of the readings so far
 	failed   error
 	failedAt int64
-	first    chan struct{} // closed at the first reading
+	first    chan struct{} // closed after the first reading
 }
 
-// Open prepares to read a meter of a node. It reads the password now: the error reports a missing one.
+// Open prepares to read the power of a node. It reads the password, and returns an error if it is missing.
 func Open(m record.Meter, node string) (*Meter, error) {
 	s, err := parse(m.At)
 	if err != nil {
@@ -59,7 +59,7 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	if s.scheme == command {
 		err := host.TrustedCommand(s.words)
 		absent := errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
-		if err != nil && !absent { // a missing device has a reason instead of a reading
+		if err != nil && !absent { // a missing device is reported as the reason for missing readings
 			return nil, fmt.Errorf("power meter: %w", err)
 		}
 	}
@@ -78,8 +78,8 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	return x, nil
 }
 
-// Uses returns what a meter uses on this machine: a command run here, or a password sent to it; "" if
-// nothing.
+// Uses describes what a meter uses on this machine: a command that runs here, or a password sent to the
+// meter. It returns "" if it uses neither.
 func Uses(m record.Meter) string {
 	s, err := parse(m.At)
 	switch {
@@ -95,7 +95,7 @@ func Uses(m record.Meter) string {
 	return ""
 }
 
-// password reads the secret from the place given in the address, if any.
+// password reads the password from the source in the meter's address, if any.
 func (s spec) password() (host.Secret, error) {
 	switch {
 	case s.passwordEnv != "":
@@ -115,7 +115,7 @@ func (s spec) password() (host.Secret, error) {
 	return host.Secret{}, nil
 }
 
-// Run reads the meter until ctx ends.
+// Run reads the meter until ctx is done.
 func (m *Meter) Run(ctx context.Context) {
 	switch m.spec.scheme {
 	case command:
@@ -127,7 +127,7 @@ func (m *Meter) Run(ctx context.Context) {
 	}
 }
 
-// follow reads a source that reports by itself, and restarts it a second after it has ended.
+// follow calls once, which reads a meter that reports on its own, again a second after it has returned.
 func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	for ctx.Err() == nil {
 		if err := once(ctx); err != nil && ctx.Err() == nil {
@@ -138,7 +138,7 @@ func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	}
 }
 
-// poll queries repeatedly. A reading is dated to the middle between query and answer.
+// poll queries the meter repeatedly. The time of a reading is the middle between query and answer.
 func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, error)) {
 	for ctx.Err() == nil {
 		began := host.Monotonic()
@@ -159,7 +159,7 @@ func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, err
 	}
 }
 
-// take records a reading, or why there is none.
+// take records a reading, or the reason why there is none.
 func (m *Meter) take(at int64, text string, err error) {
 	var w float64
 	if err == nil {
@@ -188,7 +188,7 @@ func (m *Meter) take(at int64, text string, err error) {
 	}
 }
 
-// Ready waits for the first reading, and returns why there is none yet.
+// Ready waits for the first reading. It returns the reason if there is none in time.
 func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 	select {
 	case <-m.first:
@@ -207,8 +207,8 @@ func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 	return fmt.Errorf("no reading within %s", wait)
 }
 
-// Samples returns the readings from one time to another, with the one before, as a series of power_w. It
-// forgets earlier ones. failing explains why the meter reported nothing more at the end, or is nil.
+// Samples returns the readings in a period, and the last one before it, as a series of power_w. It
+// discards earlier readings. failing is the reason if the meter has failed since the last reading.
 func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,7 +255,7 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	return s, failing
 }
 
-// words describes what device a reading is of, its source, and its resolution.
+// words describes a reading: the device, the meter and its resolution.
 func (m *Meter) words() string {
 	how := map[string]string{shelly: "asked once a second", tasmota: "asked once a second",
 		command: "as often as it prints"}[m.spec.scheme]

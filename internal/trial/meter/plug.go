@@ -17,12 +17,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// plug is a smart plug that is queried by HTTP.
+// plug is a smart plug with an HTTP interface.
 type plug struct {
 	spec     spec
 	password host.Secret
 	client   *http.Client
-	gen      int // of a Shelly; 0 = unknown
+	gen      int // generation of a Shelly; 0 means unknown
 }
 
 func newPlug(s spec, password host.Secret) *plug {
@@ -30,7 +30,7 @@ func newPlug(s spec, password host.Secret) *plug {
 		spec:     s,
 		password: password,
 		client: &http.Client{
-			// The plug is a local device: no proxy can reach it, and it has no reason to redirect.
+			// The plug is a local device: it needs no proxy and no redirects.
 			Transport: &http.Transport{MaxResponseHeaderBytes: maxBytes, DisableCompression: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse
@@ -39,11 +39,11 @@ func newPlug(s spec, password host.Secret) *plug {
 	}
 }
 
-// read queries the present power.
+// read queries the current power.
 func (p *plug) read(ctx context.Context) (string, error) {
 	n := p.spec.channel
 	if p.spec.scheme == tasmota {
-		// tasmota.github.io/docs/Commands: Status 8 shows the sensors; a password goes into the query.
+		// tasmota.github.io/docs/Commands: "Status 8" lists the sensors. A password is part of the query.
 		data, err := p.get(ctx, "/cm", url.Values{"cmnd": {"Status 8"}})
 		if err != nil {
 			return "", err
@@ -59,8 +59,8 @@ func (p *plug) read(ctx context.Context) (string, error) {
 	}
 
 	if p.gen == 0 {
-		// Every Shelly describes itself without a password; the second generation and later include gen
-		// (shelly-api-docs.shelly.cloud/gen1/#shelly, …/gen2/ComponentsAndServices/Shelly).
+		// Every Shelly describes itself without a password. Since the second generation, the answer includes
+		// gen (shelly-api-docs.shelly.cloud/gen1/#shelly, …/gen2/ComponentsAndServices/Shelly).
 		data, err := p.get(ctx, "/shelly", nil)
 		if err != nil {
 			return "", err
@@ -97,7 +97,7 @@ func (p *plug) read(ctx context.Context) (string, error) {
 	return fieldOf(data, "power", 0)
 }
 
-// get sends a query, and again with the password if required. An error never shows the query.
+// get sends a query, and again with the password if the plug requires it. Errors never contain the query.
 func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	if p.spec.scheme == tasmota && !p.password.Empty() {
 		query.Set("user", p.user())
@@ -121,7 +121,7 @@ func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, 
 	return data, nil
 }
 
-// user defaults to admin, as on both kinds.
+// user returns the user's name, by default admin, as on both kinds of plugs.
 func (p *plug) user() string { return cmp.Or(p.spec.user, "admin") }
 
 func (p *plug) once(ctx context.Context, path string, query url.Values, authorization string) (data []byte,
@@ -138,7 +138,7 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 
 	answer, err := p.client.Do(q)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		return nil, 0, "", wrapped.Err // without the address, which may contain the password
+		return nil, 0, "", wrapped.Err // without the URL, which may contain the password
 	}
 
 	if err != nil {
@@ -153,9 +153,9 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
 }
 
-// answer returns the authorisation that a plug demands: Digest with SHA-256 (RFC 7616), as for the second
-// generation of Shelly (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as for the
-// first.
+// answer returns the Authorization header for a challenge: Digest with SHA-256 (RFC 7616), as since the
+// second generation of Shelly (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as for
+// the first generation.
 func (p *plug) answer(challenge, path string, query url.Values) (authorization string) {
 	_ = p.password.Use(func(password []byte) error {
 		kind, rest, _ := strings.Cut(challenge, " ")

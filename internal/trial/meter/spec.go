@@ -18,22 +18,22 @@ const (
 	typed   = "typed"
 )
 
-// Hint describes how to write a meter's address.
+// Hint explains the syntax of a meter's address.
 const Hint = "write shelly://HOST, tasmota://HOST, command:PROGRAM ARGS or " +
 	"typed:idle=WATTS,loaded=WATTS"
 
 // spec is a parsed meter address.
 type spec struct {
 	scheme  string
-	host    string // with its port, if one is given
+	host    string // with the port, if any
 	user    string
-	channel int      // for a plug with several sockets
-	words   []string // for a command
-	// Where the password is: an environment variable, or a file.
+	channel int      // of a plug with several sockets
+	words   []string // only for a command
+	// Sources of the password.
 	passwordEnv, passwordFile string
 }
 
-// Parse parses a meter's address. The error never shows the text, which may contain a password.
+// Parse parses the address of a meter. Errors never contain the text, because it may include a password.
 func Parse(text string) (record.Meter, error) {
 	m := record.Meter{At: strings.TrimSpace(text)}
 	if rest, ok := strings.CutPrefix(m.At, typed+":"); ok {
@@ -110,7 +110,7 @@ func parse(text string) (s spec, err error) {
 	return s, nil
 }
 
-// readTyped parses "idle=4.2,loaded=6.8"; one of them is enough.
+// readTyped parses "idle=4.2,loaded=6.8". One of the two suffices.
 func readTyped(m *record.Meter, text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(part, "=")

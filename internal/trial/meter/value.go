@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	maxBytes = 64 << 10 // of an answer; a plug's has one or two thousand
-	maxWatts = 1e6      // more than that is not the power of a device
+	maxBytes = 64 << 10 // size of an answer; a plug's is one or two thousand bytes
+	maxWatts = 1e6      // largest plausible power
 )
 
 // watts parses a power such as "6.1" or "6.1 W".
 func watts(text string) (float64, error) {
 	w, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), 64)
-	if err != nil || !(w >= 0 && w <= maxWatts) { // nor NaN
+	if err != nil || !(w >= 0 && w <= maxWatts) { // also false for NaN
 		return 0, fmt.Errorf("%s is no power in watts", quoted(text))
 	}
 	return w, nil
 }
 
-// quoted shows the beginning of a device's output.
+// quoted returns the beginning of a device's output, for error messages.
 func quoted(text string) string {
 	const most = 60
 	if text = strings.TrimSpace(check.Plain(text)); len(text) > most {
@@ -34,8 +34,8 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// fieldOf finds a field of a JSON text: "ENERGY.Power", "meters.0.power". If the field is a list, as for a
-// plug with several sockets, it returns the element of that channel.
+// fieldOf returns a field of a JSON text by its path, such as "ENERGY.Power" or "meters.0.power". If the
+// field is a list, as for a plug with several sockets, it returns the element of the channel.
 func fieldOf(data []byte, path string, channel int) (string, error) {
 	if len(data) > maxBytes {
 		return "", errTooLong
@@ -83,7 +83,7 @@ func fieldOf(data []byte, path string, channel int) (string, error) {
 
 var errTooLong = errors.New("it says more than 64 KiB")
 
-// decimals returns how many digits follow the point.
+// decimals returns the number of digits after the decimal point.
 func decimals(text string) int {
 	_, fraction, _ := strings.Cut(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), ".")
 	return len(fraction)

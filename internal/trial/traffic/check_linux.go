@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// CheckFlows checks whether a node can have the flows of a load.
+// CheckFlows checks whether a node can open the flows of a load.
 func CheckFlows(q Request) check.Answer {
 	flows := len(FlowsOf(q.Load))
-	need := flows + hellosAtOnce // whose sockets are open twice
+	need := flows + hellosAtOnce // their sockets are open twice
 	var controls []string
 	if q.Load.Protocol == "tcp" { // each is open twice while connecting
 		controls = Congestions(q.Load)
@@ -31,7 +31,7 @@ func CheckFlows(q Request) check.Answer {
 	return a
 }
 
-// CheckDescriptors checks whether enough files may be open for a purpose.
+// CheckDescriptors checks whether the process may have this many open files.
 func CheckDescriptors(what string, need int) check.Answer {
 	limit := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -12,7 +12,7 @@ import (
 // Monotonic returns CLOCK_MONOTONIC in nanoseconds.
 func Monotonic() int64 { return host.Monotonic() }
 
-// glance bounds how long a sleeping thread may overlook that it should stop.
+// glance is the maximum time until a sleeping thread notices that it should stop.
 const glance = 20 * time.Millisecond
 
 // SleepUntil sleeps until CLOCK_MONOTONIC reaches at, or stop is set.
@@ -27,7 +27,7 @@ func SleepUntil(at int64, stop *atomic.Bool) {
 	}
 }
 
-// processCPU returns this process's user and system time.
+// processCPU returns the user and system time of this process, in ns.
 func processCPU() (user, system int64) {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -36,5 +36,5 @@ func processCPU() (user, system int64) {
 	return u.Utime.Nano(), u.Stime.Nano()
 }
 
-// Again reports whether a call only reached its time limit, so that the next one continues.
+// Again reports whether a call only timed out or was interrupted, so that it should be repeated.
 func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }

@@ -13,24 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at or a signal comes. Go's own timers
-// are too coarse (a millisecond). The call is raw: see Write.
+// sleepUntil blocks the calling thread until CLOCK_MONOTONIC reaches at or a signal arrives. Go's timers
+// have a resolution of only a millisecond. For the raw call see Write.
 func sleepUntil(at int64) {
 	ts := unix.NsecToTimespec(at)
 	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
 		uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-// Nap sleeps for d or until a signal comes.
+// Nap sleeps for d, or until a signal arrives.
 func Nap(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-// Write is write(2) as a raw call, like all calls of the threads that carry a load. These bypass Go's
-// scheduler: it would preempt, at each call, a thread that has made nothing but calls for 10 ms (retake in
-// runtime/proc.go, Go 1.26), which cost a fifth of a core and, through the switches, packets. Such a call
-// must end by itself or by a signal within tens of milliseconds, since garbage collection waits for it.
+// Write is write(2) as a raw system call, like all calls of threads that carry a load. Raw calls bypass
+// Go's scheduler. Otherwise, after 10 ms with nothing but system calls, it would preempt the thread at
+// each call (retake in runtime/proc.go, Go 1.26). This cost a fifth of a core, and the switches lost
+// packets. Such a call must return by itself or by a signal within tens of milliseconds, because garbage
+// collection waits for it.
 func Write(fd int, b []byte) (int, error) {
 	return Returned(unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b))))
@@ -42,7 +43,7 @@ func Receive(fd int, b []byte, flags int) (int, error) {
 		uintptr(len(b)), uintptr(flags), 0, 0))
 }
 
-// Returned converts the result of a raw call that returns a count.
+// Returned converts the result of a raw system call that returns a count.
 func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {
 		return 0, errno
@@ -50,17 +51,17 @@ func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	return int(n), nil
 }
 
-// CallTimeout bounds each call of a thread that carries a load.
+// CallTimeout limits each call of a thread that carries a load.
 const CallTimeout = 20 * time.Millisecond
 
-// Bound makes calls that use a socket end by CallTimeout, or by a signal.
+// Bound sets the socket's timeouts, so that calls return within CallTimeout or by a signal.
 func Bound(fd int) error {
 	tv := unix.NsecToTimeval(int64(CallTimeout))
 	return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 }
 
-// Watch opens an epoll for sockets, which reports each by its index in the list.
+// Watch opens an epoll instance for sockets. Events contain the index in fds.
 func Watch(fds []int, events uint32) (poll int, err error) {
 	if poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("open an epoll: %w", err)
@@ -76,16 +77,16 @@ func Watch(fds []int, events uint32) (poll int, err error) {
 	return poll, nil
 }
 
-// EpollWait is epoll_wait(2) as a raw call; up to CallTimeout.
+// EpollWait is epoll_wait(2) as a raw system call. wait must not exceed CallTimeout.
 func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
 	return Returned(unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),
 		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0))
 }
 
-// reportsThreads reports whether the kernel accounts for each thread.
+// reportsThreads reports whether the CPU time of each thread can be read.
 const reportsThreads = true
 
-// OwnThread gives the calling goroutine a thread of its own, which dies with it, with precise timers. It
+// OwnThread locks the calling goroutine to its thread, which ends with it, and gives it precise timers. It
 // returns the thread's id.
 func OwnThread() int {
 	runtime.LockOSThread()
@@ -93,8 +94,8 @@ func OwnThread() int {
 	return unix.Gettid()
 }
 
-// threadCPU returns the CPU time of a thread of this process, by the kernel's clock for the thread (see
-// clock_getcpuclockid(3)).
+// threadCPU returns the CPU time of a thread of this process, in ns, from the thread's CPU clock (see
+// pthread_getcpuclockid(3)).
 func threadCPU(tid int) int64 {
 	var ts unix.Timespec
 	if unix.ClockGettime(int32(^tid)<<3|6, &ts) != nil {
@@ -103,7 +104,7 @@ func threadCPU(tid int) int64 {
 	return ts.Nano()
 }
 
-// peakMemory returns this process's peak resident memory, or 0 if the kernel does not report it.
+// peakMemory returns the peak resident set size of this process in bytes, or 0 if it is unavailable.
 func peakMemory() int64 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -120,7 +121,7 @@ func peakMemory() int64 {
 	return 0
 }
 
-// PinProcess limits all present and future threads of this process to the given cores.
+// PinProcess restricts all current and future threads of this process to these cores.
 func PinProcess(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
@@ -167,8 +168,8 @@ func AllowedCPUs() []int {
 	return cpus
 }
 
-// MakeRoom gives each of n threads a P of Go's scheduler, since their raw calls hold on to it. It gives twice
-// as many, because both ends of a load may be in one process.
+// MakeRoom raises GOMAXPROCS for n threads that make raw calls, because such a call keeps its P. It counts
+// each thread twice, because both ends of a load may run in one process.
 func MakeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
@@ -177,8 +178,8 @@ func MakeRoom(n int) {
 
 const lowestRealtime = 1 // SCHED_FIFO priority
 
-// Raise requests the lowest realtime priority for the calling thread, which must mostly sleep. It returns the
-// scheduling class obtained.
+// Raise requests the lowest realtime priority for the calling thread, which must sleep most of the time.
+// It returns the scheduling class that the thread has then.
 func Raise() string {
 	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: lowestRealtime}
 	if err := unix.SchedSetAttr(0, &a, 0); err != nil {

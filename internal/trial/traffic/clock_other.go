@@ -12,18 +12,18 @@ import (
 // sleepUntil sleeps until CLOCK_MONOTONIC reaches at.
 func sleepUntil(at int64) { time.Sleep(time.Duration(at - Monotonic())) }
 
-// reportsThreads: the use of each thread is unknown, as goroutines have no threads of their own.
+// reportsThreads is false, because goroutines have no threads of their own here.
 const reportsThreads = false
 
-// OwnThread leaves the calling goroutine on its present thread.
+// OwnThread does nothing on this system.
 func OwnThread() int { return 0 }
 
 func threadCPU(int) int64 { return 0 }
 
-// peakMemory is unknown: getrusage(2) reports it in another unit on each system.
+// peakMemory returns 0, because the unit of getrusage(2) differs between systems.
 func peakMemory() int64 { return 0 }
 
-// PinProcess fails: this system cannot limit a process to cores.
+// PinProcess returns an error, because this system cannot restrict a process to cores.
 func PinProcess(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
@@ -31,11 +31,11 @@ func PinProcess(cpus []int) error {
 	return fmt.Errorf("pin the engine to cores %v: %w", cpus, host.ErrUnsupported)
 }
 
-// AllowedCPUs returns nil: unknown.
+// AllowedCPUs returns nil, because the cores are unknown.
 func AllowedCPUs() []int { return nil }
 
-// MakeRoom does nothing: waiting calls go through Go's scheduler.
+// MakeRoom does nothing, because calls that wait go through Go's scheduler.
 func MakeRoom(int) {}
 
-// Raise leaves the calling thread in its scheduling class.
+// Raise does nothing on this system.
 func Raise() string { return "normal" }

@@ -14,70 +14,70 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Every wait is bounded. Patience is a node's with its peer. The controller's patience with a node is longer,
-// so that the node can report what it was waiting for; overtime is what the nodes may need beyond the planned
-// end of the load to send their results.
+// Every wait is limited. Patience is a node's limit for its peer. The controller waits for a node for
+// SetUp, which is longer, so that the node can still report what it was waiting for. overtime is the time
+// that nodes have after the planned end of the load to send their results.
 const (
 	Patience = 10 * time.Second
 	SetUp    = 15 * time.Second
 	overtime = 15 * time.Second
 )
 
-// maxResult bounds the bytes of one end's result: a day of probes takes half of it.
+// maxResult limits the result of one endpoint, in bytes. A day of probes needs half of it.
 const maxResult = 1 << 30
 
-// Request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
-// where port 0 lets the kernel choose.
+// Request is the first message to a node. The opener connects to Peer:Port. The listener binds Addr:Port;
+// with port 0, the kernel chooses the port.
 type Request struct {
-	Check  bool       `json:"check,omitempty"` // only check whether it is possible
+	Check  bool       `json:"check,omitempty"` // only check whether the load is possible
 	Side   string     `json:"side"`            // "near" or "far"
 	Listen bool       `json:"listen"`
 	Addr   netip.Addr `json:"addr"`
 	Peer   netip.Addr `json:"peer"`
-	Beside []Path     `json:"beside,omitempty"` // the other paths
+	Beside []Path     `json:"beside,omitempty"` // further paths
 	Port   int        `json:"port"`
-	// From is the only address from which a listener accepts datagrams; the zero value accepts any that
-	// returns its cookie.
+	// From is the only address that a listener accepts datagrams from. The zero value accepts every address
+	// that returns its cookie.
 	From netip.Addr  `json:"from,omitzero"`
 	CPUs []int       `json:"cpus,omitempty"`
 	Load record.Load `json:"load"`
 
 	Survey   bool   `json:"survey,omitempty"`   // only report how frames can reach the peer
-	Neighbor string `json:"neighbor,omitempty"` // not an end: prepare this device for frames
+	Neighbor string `json:"neighbor,omitempty"` // not an endpoint: make this device accept frames
 }
 
-// Path is one of the paths between the ends: this end's address and the other's.
+// Path is a path between the endpoints: the address of this one and of the peer.
 type Path struct {
 	Addr netip.Addr `json:"addr"`
 	Peer netip.Addr `json:"peer"`
 }
 
-// Paths lists all paths between the ends, the first one first.
+// Paths lists all paths between the endpoints, beginning with Addr and Peer.
 func (q Request) Paths() []Path {
 	return append([]Path{{q.Addr, q.Peer}}, q.Beside...)
 }
 
-// Hears reports whether a listener accepts datagrams from an address.
+// Hears reports whether the listener accepts datagrams from an address.
 func (q Request) Hears(from netip.Addr) bool {
 	return !q.From.IsValid() || from.Unmap() == q.From.Unmap()
 }
 
-// PathOf returns the path that a flow takes.
+// PathOf returns the path of a flow.
 func (q Request) PathOf(k FlowKey) Path {
 	paths := q.Paths()
 	return paths[(k.Stream-1)%len(paths)]
 }
 
-// Message carries one report of a node; one field is set.
+// Message is a report of a node. Exactly one field is set.
 type Message struct {
 	Listening int             `json:"listening,omitempty"` // port
 	Ready     bool            `json:"ready,omitempty"`
 	Progress  *Progress       `json:"progress,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"` // part of the results; large ones have several parts
+	Result    json.RawMessage `json:"result,omitempty"` // part of the result; large ones have several parts
 }
 
-// endpoint is one end during a conducted load. Its reader reports that the end listens and that it is ready;
-// result and err belong to the reader until done is closed.
+// endpoint is an end of the load. Its reader sends messages about its state to said. result and err belong
+// to the reader until done is closed.
 type endpoint struct {
 	side    string
 	end     End
@@ -100,9 +100,9 @@ type conduct struct {
 	last map[string]Progress
 }
 
-// Conduct is the controller side that all activities share: it opens the listening end, then the connecting
-// one, waits until both are ready, sends them the timeline and collects the parts of each result: index 0 is
-// near's. A third party's end has no result: the other end connects to it, at the load's port.
+// Conduct is the controller side of all activities. It starts the listener, then the opener, waits until
+// both are ready, sends them the timeline and collects the parts of each result. Index 0 is the near
+// endpoint. A third-party endpoint has no result: the other one connects to the load's port there.
 func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	near, far End) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
@@ -137,7 +137,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 
 		cause := context.Cause(ctx)
 		if cause != nil {
-			err = cause // the first failure; the other end was only abandoned because of it
+			err = cause // the first failure; the other end was aborted because of it
 		}
 
 		return results, err
@@ -150,7 +150,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	return results, nil
 }
 
-// sides names the ends, in their order.
+// sides lists the names of the endpoints in order.
 var sides = [2]string{"near", "far"}
 
 func (r *conduct) run(ctx context.Context) error {
@@ -245,7 +245,7 @@ func (r *conduct) open(ctx context.Context, p *endpoint, other End, listen bool,
 	}
 
 	p.session = s
-	// A blocked Recv ends only with its session.
+	// Only closing the session ends a blocked Recv.
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	go func() {
 		defer close(p.done)
@@ -258,7 +258,7 @@ func (r *conduct) open(ctx context.Context, p *endpoint, other End, listen bool,
 	return nil
 }
 
-// read follows one end to its last message.
+// read receives the messages of an endpoint until the last one.
 func (r *conduct) read(p *endpoint) error {
 	for size := 0; ; {
 		var m Message
@@ -292,7 +292,7 @@ func (r *conduct) read(p *endpoint) error {
 	}
 }
 
-// progress sums what both ends received and passes it on.
+// progress passes on the sum of what both endpoints received.
 func (r *conduct) progress(p *endpoint, one Progress) {
 	r.mu.Lock()
 	r.last[p.side] = one
@@ -310,7 +310,7 @@ func (r *conduct) fault(p *endpoint, err error) error {
 	return fmt.Errorf("%s at %s end (%s): %w", r.verb, p.side, p.end.Node, err)
 }
 
-// await returns the next message about an end's state.
+// await returns the next message about an endpoint's state.
 func await(ctx context.Context, p *endpoint, state string) (Message, error) {
 	select {
 	case m := <-p.said:
@@ -328,7 +328,7 @@ func await(ctx context.Context, p *endpoint, state string) (Message, error) {
 	}
 }
 
-// NewWindow returns the timeline of a load that begins at a time; drain bounds the wait for packets at the
+// NewWindow returns the times of a load that begins at begin. drain limits the wait for packets at the
 // end.
 func NewWindow(begin int64, warmup, duration, drain time.Duration) record.Window {
 	start := begin + int64(warmup)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetCongestion sets a stream's congestion control, which its listener could not, and returns the actual one
-// (tcp(7), and tcp(4) of FreeBSD). An empty name leaves the system's default.
+// SetCongestion sets the congestion control of a stream, because its listener could not, and returns the
+// actual one (tcp(7), and tcp(4) of FreeBSD). An empty name keeps the system's default.
 func SetCongestion(fd int, want string) (string, error) {
 	var refused error
 	if want != "" {
@@ -26,7 +26,7 @@ func SetCongestion(fd int, want string) (string, error) {
 	return got, nil
 }
 
-// TryCongestion is SetCongestion for an unconnected socket.
+// TryCongestion is like SetCongestion, for a new, unconnected socket.
 func TryCongestion(name string) (string, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -4,14 +4,14 @@ package traffic
 
 import "errors"
 
-// fixedCongestion is used by macOS since 10.10; a single socket cannot choose.
+// fixedCongestion is the congestion control of macOS since 10.10. Sockets cannot select another.
 const fixedCongestion = "cubic"
 
-// SetCongestion returns the congestion control of a stream if it is the wanted one; an empty name accepts
-// any.
+// SetCongestion returns the congestion control of a stream, or an error if it is not the wanted one. An
+// empty name accepts any.
 func SetCongestion(_ int, want string) (string, error) { return TryCongestion(want) }
 
-// TryCongestion is SetCongestion for an unconnected socket.
+// TryCongestion is like SetCongestion, without a socket.
 func TryCongestion(name string) (string, error) {
 	if name != "" && name != fixedCongestion {
 		return "", errors.New("a socket cannot choose it there, its streams use " + fixedCongestion)

@@ -14,11 +14,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// PreambleTimeout bounds how long a client may hold a connection open without a valid preamble.
+// PreambleTimeout limits the time for which a client may keep a connection open without a valid preamble.
 const PreambleTimeout = 3 * time.Second
 
-// MakeConnections makes one TCP connection per flow, whichever end sends in it, within Patience; port is the
-// listener's. On error there are none.
+// MakeConnections opens one TCP connection per flow within Patience, regardless of the flow's direction.
+// port is the listener's. If it returns an error, no connection is open.
 func MakeConnections(ctx context.Context, q Part, keys []FlowKey) (conns []*net.TCPConn, port int,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -64,7 +64,7 @@ func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPC
 	return nil
 }
 
-// Dial makes a connection on the path of a flow.
+// Dial opens a connection on the path of a flow.
 func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	path := q.PathOf(k)
 	d := net.Dialer{
@@ -82,7 +82,7 @@ func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	return c, nil
 }
 
-// Identify sends a flow's preamble to a listener and awaits its welcome.
+// Identify sends a flow's preamble to a listener and waits for its welcome.
 func Identify(c net.Conn, tag string, flow int) error {
 	if _, err := c.Write(Preamble(tag, flow)); err != nil {
 		return host.Cause(err)
@@ -100,7 +100,7 @@ func Identify(c net.Conn, tag string, flow int) error {
 	return nil
 }
 
-// acceptFlows listens until each flow has sent its preamble. Other connections are dropped and never delay
+// acceptFlows listens until each flow has sent its preamble. Other connections are closed and cannot delay
 // the load.
 func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, err error) {
 	listeners, port, err := ListenTCP(ctx, q.Request)
@@ -141,7 +141,7 @@ func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, e
 	return port, err
 }
 
-// ListenTCP listens on each path, on the same port everywhere.
+// ListenTCP listens on each path, with the same port on all.
 func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port int, err error) {
 	lc := net.ListenConfig{Control: tune(q, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
 	lc.SetMultipathTCP(false)
@@ -159,18 +159,18 @@ func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port i
 	return listeners, port, nil
 }
 
-// CloseListeners closes all of them.
+// CloseListeners closes all listeners.
 func CloseListeners(listeners []net.Listener) {
 	for _, ln := range listeners {
 		ln.Close()
 	}
 }
 
-// MaxPending bounds the connections that have sent no preamble.
+// MaxPending limits the connections that have not sent a preamble.
 const MaxPending = 64
 
-// Acceptor accepts connections and reads the preamble of each. It closes a connection that sends none in
-// time, or that of another load.
+// Acceptor accepts connections and reads their preambles. It closes a connection that sends none in time,
+// or one of another load.
 type Acceptor struct {
 	Listeners []net.Listener
 	first     []byte // preamble of flow 0
@@ -183,8 +183,8 @@ type Acceptor struct {
 	closed  bool
 }
 
-// Accept starts accepting. admit takes over a connection that has sent a flow's preamble, in a goroutine of
-// its own. At most pending of them may wait for their preamble.
+// Accept starts to accept connections. It calls admit, in a new goroutine, with each connection that has
+// sent the preamble of a flow. At most pending connections may wait for their preambles.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
 	a := &Acceptor{
@@ -235,7 +235,7 @@ func (a *Acceptor) identify(c *net.TCPConn) {
 	a.admit(flow, c)
 }
 
-// Close closes the listeners and pending connections, and waits for those that were admitted.
+// Close closes the listeners and pending connections, and waits until all calls of admit have returned.
 func (a *Acceptor) Close() {
 	CloseListeners(a.Listeners)
 	a.mu.Lock()
@@ -248,14 +248,14 @@ func (a *Acceptor) Close() {
 	a.busy.Wait()
 }
 
-// pendingConns holds the connections that have not sent the load's preamble, in order of arrival.
+// pendingConns holds the connections that have not sent a preamble, in order of arrival.
 type pendingConns struct {
 	most  int
 	conns []net.Conn
 }
 
-// add adds a connection. If there is no room, it drops one: among those from the address with the most, the
-// one waiting longest. So waiting connections cannot keep others out.
+// add adds a connection. If there are too many, it closes the oldest one from the address with the most
+// connections, so that pending connections cannot keep others out.
 func (w *pendingConns) add(c net.Conn) {
 	w.conns = append(w.conns, c)
 	if len(w.conns) <= w.most {
@@ -278,7 +278,7 @@ func (w *pendingConns) add(c net.Conn) {
 	w.conns = slices.Delete(w.conns, i, i+1)
 }
 
-// remove removes a connection that has sent the preamble, or is gone.
+// remove removes a connection that has sent its preamble, or has failed.
 func (w *pendingConns) remove(c net.Conn) {
 	i := slices.Index(w.conns, c)
 	if i >= 0 {

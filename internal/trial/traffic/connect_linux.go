@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// tune sets options that must precede the connection.
+// tune returns a function that sets options of a socket before it connects.
 func tune(q Request, congestion string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		held := q.Load.Limits(q.Side)
@@ -22,7 +22,7 @@ func tune(q Request, congestion string) func(network, address string, c syscall.
 	}
 }
 
-// TuneTCP sets a load's options on a socket.
+// TuneTCP sets the TCP options of a load on a socket.
 func TuneTCP(fd int, load record.Load, congestion string) error {
 	if congestion != "" {
 		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion); err != nil {
@@ -43,8 +43,8 @@ func TuneTCP(fd int, load record.Load, congestion string) error {
 	return MarkDSCP(fd, load)
 }
 
-// sizeBuffers sets a socket's buffers in bytes; 0 leaves one to the kernel, which doubles the requested size
-// for its own use.
+// sizeBuffers sets the socket's buffer sizes in bytes; 0 leaves a buffer to the kernel. The kernel doubles
+// the requested size for its own use.
 func sizeBuffers(fd, send, receive int) error {
 	for _, b := range []struct{ force, option, size int }{
 		{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, send}, {unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receive}} {
@@ -60,8 +60,8 @@ func sizeBuffers(fd, send, receive int) error {
 	return nil
 }
 
-// ConnectFlows makes one TCP connection per flow, whichever end sends in it, and takes each over as a
-// blocking socket; port is the listener's.
+// ConnectFlows opens one TCP connection per flow, regardless of the flow's direction, and returns their
+// descriptors as blocking sockets. port is the listener's.
 func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port int, err error) {
 	conns, port, err := MakeConnections(ctx, q, keys)
 	for _, c := range conns {
@@ -72,7 +72,7 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 			}
 		}
 
-		c.Close() // the flow has a descriptor of its own
+		c.Close() // the flow has its own descriptor
 	}
 
 	if err != nil {
@@ -84,8 +84,8 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 	return fds, port, err
 }
 
-// TakeOver takes a descriptor out of Go's poller, as a blocking or non-blocking socket: measurements use
-// threads that block in the kernel.
+// TakeOver duplicates the descriptor of a connection outside Go's poller, blocking or not, because threads
+// that measure block in the kernel.
 func TakeOver(c syscall.Conn, blocks bool) (int, error) {
 	fd := -1
 	err := Control(c, func(old int) (err error) {

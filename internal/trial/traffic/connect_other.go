@@ -4,5 +4,5 @@ package traffic
 
 import "syscall"
 
-// tune leaves a socket at the system's defaults.
+// tune leaves the socket with the system's defaults.
 func tune(Request, string) func(network, address string, c syscall.RawConn) error { return nil }

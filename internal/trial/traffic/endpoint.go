@@ -13,33 +13,34 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A Worker carries one flow, or several in turn, on a thread.
+// Worker runs one or several flows on a thread.
 type Worker interface {
-	// Run moves data until the phases report the end; it returns soon after Unblock.
+	// Run moves data until the end of the phases. It returns soon after Unblock.
 	Run(p *Phases) error
-	Name() string // in errors
+	Name() string // for error messages
 }
 
-// threadOwner is a worker whose work is done by its own thread, not by the caller of Run.
+// threadOwner is a worker that works on a thread other than that of Run's caller.
 type threadOwner interface{ Thread() int }
 
-// Flow is one end of one stream in one direction.
+// Flow is one end of a stream in one direction.
 type Flow interface {
-	// Sample is called by the meter at each tick; edge names the window's.
+	// Sample is called by the meter at each tick. edge marks the start and end of the window.
 	Sample(at int64, edge Edge)
-	// Received returns what counts as progress: payload bytes and datagrams.
+	// Received returns the payload bytes and datagrams received so far, for progress reports.
 	Received() (bytes, packets int64)
 	Report() FlowReport
 	Close()
 }
 
-// Unblocker is a flow whose worker may block in a call.
+// Unblocker is a flow whose worker may block in a system call.
 type Unblocker interface {
-	// Unblock ends those calls: at first gently, so that data in transit arrives, then at once.
+	// Unblock ends blocked calls. It is called first with softly, so that data in transit still arrives, then
+	// with AtOnce.
 	Unblock(how Urgency)
 }
 
-// Urgency is the manner in which calls are ended.
+// Urgency selects how blocked calls are ended.
 type Urgency int
 
 const (
@@ -47,7 +48,7 @@ const (
 	AtOnce
 )
 
-// Edge names an edge of the window.
+// Edge marks the start or end of the window.
 type Edge int
 
 const (
@@ -56,18 +57,18 @@ const (
 	EndEdge
 )
 
-// Phases is the timeline as the threads of one end see it.
+// Phases is the timeline for the threads of an endpoint.
 type Phases struct {
 	record.Window
-	Senders   int64       // when senders stop, a little after End
-	Slack     int64       // ns, how late a sender of frames may begin with everything it has to send
-	Abandoned atomic.Bool // abandon everything
+	Senders   int64       // when senders stop, shortly after End
+	Slack     int64       // maximum delay in ns with which a sender may start a burst and still send all
+	Abandoned atomic.Bool // stop at once
 }
 
-// A window without a warm-up that is shorter than any in a plan is a burst. It has a length and a rate, but
-// no fixed time: it begins when the sender gets to run, or not at all. Beside an emulator a sender waited for
-// 50 to 80 ms in its run queue: with a kernel that shares a core among sessions (sched_autogroup), 8 and 11
-// of some 70 trials fell into such a wait, without that, 2 and 1.
+// A window shorter than minWindow without a warm-up is a burst. A burst has a length and a rate, but may
+// start later than planned, up to burstPatience, if the sender does not get a CPU. Beside an emulator, a
+// sender waited 50 to 80 ms in its run queue. In two series of about 70 trials, 8 and 11 were affected
+// with a kernel that shares a core among sessions (sched_autogroup), and 2 and 1 without.
 const (
 	minWindow     = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond
@@ -82,18 +83,18 @@ func newPhases(w record.Window) *Phases {
 	return &Phases{Window: w, Senders: w.End + min(int64(record.SendersMargin), half)}
 }
 
-// Endpoint is one end of a whole load.
+// Endpoint is one end of a load with all its flows.
 type Endpoint struct {
 	Part
 	Keys     []FlowKey
 	Flows    []Flow
-	Workers  []Worker // the flows' carriers
-	EndSetup func()   // ends the keepalive of connections before the run; may be nil, like the following ones
+	Workers  []Worker // workers that run the flows
+	EndSetup func()   // ends keepalive of connections before the run; this and the next may be nil
 	Begin    func(ctx context.Context, w record.Window)
-	Finish   func(*EndReport) error // completes the report of the end
-	Release  func()                 // closes what the flows share
+	Finish   func(*EndReport) error // completes the report
+	Release  func()                 // releases what the flows share
 	Details  map[string]string
-	Mode     func() string // how this end sent and received; called at the end
+	Mode     func() string // describes how this end sent and received; called at the end
 }
 
 func (l *Endpoint) Close() {
@@ -118,7 +119,8 @@ func (l *Endpoint) endSetup() {
 	}
 }
 
-// UsesCongestion records a stream's congestion control, in the order in which streams take them.
+// UsesCongestion records the congestion control of a stream. Distinct names are joined in the order of the
+// streams.
 func (l *Endpoint) UsesCongestion(name string) {
 	had := l.Details["congestion"]
 	if name != "" && !slices.Contains(strings.Split(had, "+"), name) {
@@ -126,7 +128,8 @@ func (l *Endpoint) UsesCongestion(name string) {
 	}
 }
 
-// Run follows the timeline and returns this end's results: the report of the end, then that of each flow.
+// Run executes the timeline and returns the parts of the result: the report of this end, then one report
+// per flow.
 func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) error) ([]any, error) {
 	l.endSetup()
 	if l.Begin != nil {
@@ -134,7 +137,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	}
 
 	p := newPhases(w)
-	flows := l.Flows // may outlive close in the watcher of a cancelled context
+	flows := l.Flows // the watcher of a cancelled context may use it after Close
 	m := newMeter(flows, time.Duration(l.Request.Load.Interval))
 	errs := make([]error, len(l.Workers))
 	tids := make([]atomic.Int64, len(l.Workers))
@@ -154,7 +157,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 		})
 	}
 
-	// A cancelled context stops the threads; so does the end of the run.
+	// Stop the threads if the context is cancelled.
 	end := context.AfterFunc(ctx, func() {
 		p.Abandoned.Store(true)
 		unblock(flows, AtOnce)
@@ -206,8 +209,8 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	return parts, nil
 }
 
-// drain returns how long the flows have to end by themselves. A stream's bytes in transit at the window's end
-// do not count, so that it need not wait for them; datagrams do.
+// drain returns the time for which flows may finish by themselves. Bytes of a TCP stream in transit at the
+// end of the window do not count, so they are not waited for; datagrams are.
 func (l *Endpoint) drain(p *Phases) time.Duration {
 	at := p.Stop
 	if l.Request.Load.Protocol == "tcp" && !l.Request.Load.Verify {
@@ -224,7 +227,7 @@ func unblock(flows []Flow, how Urgency) {
 	}
 }
 
-// look returns a function that reports what has arrived since its previous call.
+// look returns a function that reports what was received since its previous call.
 func (l *Endpoint) look() func() (Progress, bool) {
 	at := Monotonic()
 	bytes := int64(0)
@@ -252,7 +255,7 @@ func (l *Endpoint) look() func() (Progress, bool) {
 	}
 }
 
-// Tell reports to the controller a few times per second what look returns, if anything.
+// Tell reports the result of look, if there is one, to the controller a few times per second.
 func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress, bool)) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -264,7 +267,7 @@ func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress,
 		}
 
 		if g, ok := look(); ok && say(g) != nil {
-			return // the run's end reports the cause
+			return // the end of the run reports the cause
 		}
 	}
 }
@@ -277,7 +280,7 @@ func (l *Endpoint) report(m *meter) *EndReport {
 		r.Flows = append(r.Flows, one)
 		for k, v := range one.Notes {
 			if strings.HasSuffix(k, "_bytes") {
-				notes[k] = max(notes[k], v) // of each socket
+				notes[k] = max(notes[k], v) // per socket
 				continue
 			}
 
@@ -294,24 +297,24 @@ func (l *Endpoint) report(m *meter) *EndReport {
 	return r
 }
 
-// ByteFlow counts the payload of one end of one stream in one direction: a flow that reports nothing else.
+// ByteFlow counts the payload bytes of one end of a stream in one direction.
 type ByteFlow struct {
 	Key   FlowKey
 	Sends bool
-	Addr  string // this end's address and port
+	Addr  string // address and port of this end
 	Count atomic.Int64
 	Table *record.Table
 
-	at, bytes [2]int64 // at the window's edges; belongs to the meter until the run has ended
+	at, bytes [2]int64 // at the start and end of the window; used by the meter until the run has ended
 }
 
-// Name names the flow in errors.
+// Name names the flow in error messages.
 func (f *ByteFlow) Name() string { return fmt.Sprintf("stream %d %s", f.Key.Stream, f.Key.Direction) }
 
-// Sample records the count.
+// Sample records the current count.
 func (f *ByteFlow) Sample(at int64, e Edge) { f.Note(at, f.Count.Load(), e) }
 
-// Note records how many bytes were carried by a time.
+// Note records the number of bytes at a time.
 func (f *ByteFlow) Note(at, n int64, e Edge) {
 	f.Table.Append(at, float64(n))
 	if e != NoEdge {
@@ -319,7 +322,7 @@ func (f *ByteFlow) Note(at, n int64, e Edge) {
 	}
 }
 
-// Received returns a receiver's count.
+// Received returns the count of a receiver, 0 for a sender.
 func (f *ByteFlow) Received() (bytes, packets int64) {
 	if f.Sends {
 		return 0, 0
@@ -327,7 +330,7 @@ func (f *ByteFlow) Received() (bytes, packets int64) {
 	return f.Count.Load(), 0
 }
 
-// Report covers the window.
+// Report returns the counts of the window.
 func (f *ByteFlow) Report() FlowReport {
 	return FlowReport{
 		Sends: f.Sends,
@@ -338,14 +341,14 @@ func (f *ByteFlow) Report() FlowReport {
 	}
 }
 
-// Over reports whether a call ended as planned: its time is up, or the load was abandoned.
+// Over reports whether the time has passed or the load was aborted.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
-// OwnThreads is the number of flows up to which each has a thread. More flows share one thread per core and
-// direction, so that thousands of flows do not need thousands of stacks and switches between them.
+// OwnThreads is the maximum number of flows with a thread each. More flows share one thread per core and
+// direction, because thousands of flows would need thousands of stacks and context switches.
 const OwnThreads = 32
 
-// Deal distributes flows evenly over at most n workers.
+// Deal distributes flows evenly among at most shares workers.
 func Deal[F any](flows []F, shares int) [][]F {
 	out := make([][]F, min(max(shares, 1), len(flows)))
 	for i, f := range flows {

@@ -16,14 +16,14 @@ import (
 
 const (
 	helloInterval = 20 * time.Millisecond // between hellos without an answer
-	maxRefusals   = 20                    // after these, nothing listens there
-	// hellosAtOnce bounds the flows that send hellos at the same time; each takes two round trips.
+	maxRefusals   = 20                    // after which nothing is assumed to listen
+	// hellosAtOnce limits the flows that send hellos at the same time. Each needs two round trips.
 	hellosAtOnce = 128
 )
 
-// SayHello opens a connected socket for each flow on its path and sends hellos on it until the listener
-// answers with a welcome, within Patience. admit owns a socket from then on; the function that it returns is
-// called once its hello has ended, successfully or not.
+// SayHello opens a connected socket for each flow on its path. Within Patience, it sends hellos on it
+// until the listener answers with a welcome. It passes each socket to admit, which owns it, and calls the
+// returned function when the exchange has ended, successfully or not.
 func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow int, c *net.UDPConn) (ended func(), err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -63,7 +63,7 @@ func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	return nil
 }
 
-// sayHello sends hellos for a flow until it is welcomed.
+// sayHello sends hellos of a flow until it receives a welcome.
 func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	tag := helloHash(q.Load)
 	cookie := uint64(0)
@@ -115,10 +115,10 @@ func TimedOut(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// HelloServer listens for the hellos of a load's flows. Until a sender has returned its cookie, it sends only
-// a cookie, as long as the hello.
+// HelloServer answers the hellos of a load's flows. Until a sender has returned its cookie, it sends only
+// the cookie, in a datagram no longer than the hello.
 type HelloServer struct {
-	Listeners []*net.UDPConn // one on each path, on the same port everywhere
+	Listeners []*net.UDPConn // one per path, with the same port
 
 	part      Part
 	cookies   *host.Cookies
@@ -127,15 +127,15 @@ type HelloServer struct {
 	answering sync.WaitGroup
 
 	mu      sync.Mutex
-	from    []netip.AddrPort // of each flow, invalid before its hello
+	from    []netip.AddrPort // sender of each flow, invalid before its hello
 	missing int
-	full    chan error     // receives nil when no flow is missing, or why one was not admitted
-	own     []*net.UDPConn // sockets of flows
+	full    chan error     // receives nil when no flow is missing, or an error of admit
+	own     []*net.UDPConn // sockets of single flows
 	over    bool           // no more flows are admitted
 }
 
-// Admit admits a flow that sent a hello to a listener. It returns the flow's own socket, if it has one, where
-// repeated hellos arrive.
+// Admit admits a flow whose hello arrived at a listener. It returns the flow's own socket if it has one,
+// because repeated hellos arrive there.
 type Admit func(flow int, from netip.AddrPort, at *net.UDPConn) (own *net.UDPConn, err error)
 
 // AnswerHellos listens until each flow of a load has sent a hello, within Patience. Repeated hellos are
@@ -188,7 +188,7 @@ func (h *HelloServer) listen(ctx context.Context) error {
 	return h.part.Listening(port)
 }
 
-// answer welcomes flows, new ones only at a listener.
+// answer answers hellos on a socket. New flows are welcomed only on a listener.
 func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	for b := make([]byte, 64); ; {
 		n, from, err := c.ReadFromUDPAddrPort(b)
@@ -203,8 +203,8 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	}
 }
 
-// check returns the flow of a hello, or -1 if unknown, and the answer, which it writes into b; nil for no
-// answer.
+// check parses a hello. It returns the flow, or -1 if it is not yet identified, and the answer in b, or
+// nil if there is none.
 func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
@@ -222,7 +222,7 @@ func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []b
 	return int(d.Flow), b[:DatagramHeader]
 }
 
-// take admits a flow the first time, and reports whether to welcome it.
+// take admits a flow on its first hello. It reports whether to welcome it.
 func (h *HelloServer) take(flow int, from netip.AddrPort, at *net.UDPConn, listener bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,7 +250,7 @@ func (h *HelloServer) take(flow int, from netip.AddrPort, at *net.UDPConn, liste
 	return true
 }
 
-// Stop stops answering and closes the flows' own sockets; the listeners stay open.
+// Stop stops answering and closes the flows' own sockets. The listeners stay open.
 func (h *HelloServer) Stop() {
 	h.mu.Lock()
 	h.over = true
@@ -267,7 +267,7 @@ func (h *HelloServer) Stop() {
 	h.answering.Wait()
 }
 
-// Close closes the listeners, too.
+// Close calls Stop and closes the listeners.
 func (h *HelloServer) Close() {
 	h.Stop()
 	for _, c := range h.Listeners {
@@ -275,8 +275,8 @@ func (h *HelloServer) Close() {
 	}
 }
 
-// listenUDP opens a socket for unfragmented datagrams. Others may share a requested port; one that the kernel
-// chooses must be exclusive.
+// listenUDP opens a socket for unfragmented datagrams. A requested port may be shared with other sockets;
+// a port that the kernel chooses is exclusive.
 func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
 		if at.Port() != 0 {
@@ -292,7 +292,7 @@ func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// dialUDP opens a socket for the unfragmented datagrams of a path, to a port of its other end.
+// dialUDP opens a socket for unfragmented datagrams on a path, to a port of the peer.
 func dialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	to := netip.AddrPortFrom(path.Peer, uint16(port)).String()
 	d := net.Dialer{
@@ -307,7 +307,7 @@ func dialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// udpNetwork returns the network name for the socket's version of IP.
+// udpNetwork returns the name of the network for an address: "udp4" or "udp6".
 func udpNetwork(a netip.Addr) string {
 	if a.Unmap().Is4() {
 		return "udp4"
@@ -315,8 +315,8 @@ func udpNetwork(a netip.Addr) string {
 	return "udp6"
 }
 
-// unfragmented makes sending a packet that does not fit fail, instead of fragmenting it: the packet size is
-// what is being measured.
+// unfragmented makes sending fail if a packet would have to be fragmented, because the packet size is what
+// is measured.
 func unfragmented(network, _ string, c syscall.RawConn) error {
 	ip := 4
 	if network == "udp6" {

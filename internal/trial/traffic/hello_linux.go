@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenFlows sends hellos for each flow and gives admit the descriptor of its socket, which blocks once the
-// hello has ended.
+// OpenFlows sends hellos for each flow and passes the descriptor of its socket to admit. The socket is
+// blocking once its hello has ended.
 func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow, fd int, at, to netip.AddrPort) error) error {
 	return SayHello(ctx, q, keys, func(flow int, c *net.UDPConn) (func(), error) {
@@ -28,8 +28,8 @@ func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 	})
 }
 
-// OwnSocket opens a socket for one opener at a listener's address and port, and takes over its descriptor:
-// the kernel prefers the socket that is connected to a packet's sender.
+// OwnSocket opens a socket for one opener at a listener's address and port, and duplicates its descriptor.
+// The kernel prefers the socket that is connected to the sender of a packet.
 func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) (c *net.UDPConn, fd int,
 	err error) {
 	if err := Control(listener, sharePort); err != nil {
@@ -56,13 +56,13 @@ func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) 
 	return nil, -1, err
 }
 
-// sharePort lets other sockets bind the port, too.
+// sharePort allows other sockets to bind the same port.
 func sharePort(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }
 
-// SharedSockets holds the sockets of listeners that several flows share.
+// SharedSockets maps listeners to sockets that several flows share.
 type SharedSockets map[*net.UDPConn]*Socket
 
-// Of takes over a descriptor of a listener, once.
+// Of returns the socket of a listener. The first call duplicates its descriptor.
 func (m SharedSockets) Of(listener *net.UDPConn) (*Socket, error) {
 	s := m[listener]
 	if s != nil {

@@ -14,12 +14,13 @@ import (
 
 const (
 	maxTCPFlows     = 2048
-	maxUDPFlows     = 20480                  // each uses a port of its own at the opener
+	maxUDPFlows     = 20480                  // each uses a separate port at the opener
 	MaxDSCP         = 63                     // RFC 2474: six bits
 	DefaultInterval = 100 * time.Millisecond // of the series
 )
 
-// Congestions returns the congestion controls that a load names, in the order in which its streams take them.
+// Congestions returns the congestion controls of a load, in the order in which they are assigned to
+// streams.
 func Congestions(load record.Load) []string {
 	if load.Congestion == "" {
 		return nil
@@ -27,7 +28,7 @@ func Congestions(load record.Load) []string {
 	return strings.Split(load.Congestion, "+")
 }
 
-// CongestionOf returns the congestion control of one stream, "" for the system's default.
+// CongestionOf returns the congestion control of a stream, or "" for the system's default.
 func CongestionOf(load record.Load, k FlowKey) string {
 	all := Congestions(load)
 	if len(all) > 0 {
@@ -36,7 +37,7 @@ func CongestionOf(load record.Load, k FlowKey) string {
 	return ""
 }
 
-// CheckLoad checks what does not depend on a machine.
+// CheckLoad checks requirements of a load that do not depend on a machine.
 func CheckLoad(load record.Load) check.Answer {
 	most := maxTCPFlows
 	if load.Protocol == "udp" {
@@ -73,8 +74,9 @@ func CheckLoad(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// CheckEnds is the Check of an engine: it checks what does not depend on a machine and asks the ends; the
-// worse answer counts. A third party cannot be asked.
+// CheckEnds implements Check for engines. checked is the answer that does not depend on a machine; if it
+// is yes, the endpoints are asked, and the worse answer is returned. A third-party endpoint is not
+// supported.
 func CheckEnds(ctx context.Context, engine string, load record.Load, checked check.Answer,
 	ends ...End) check.Answer {
 	if checked.State != check.Yes {
@@ -101,7 +103,7 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, checked che
 	return best
 }
 
-// AskEnd asks an end for its part in a load, and reports whether the end has that engine at all.
+// AskEnd asks an endpoint whether it can run its side of a load. has is false if it lacks the engine.
 func AskEnd(ctx context.Context, engine string, load record.Load, side string, end End) (a check.Answer,
 	has bool) {
 	err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),
@@ -117,7 +119,7 @@ func AskEnd(ctx context.Context, engine string, load record.Load, side string, e
 	return a, true
 }
 
-// UDPMode returns the mode of a load: verified datagrams are examined one by one.
+// UDPMode returns the UDP mode of a load. Verified datagrams are always read one by one.
 func UDPMode(load record.Load) string {
 	if load.UDPMode == record.UDPCount && !load.Verify {
 		return record.UDPCount
@@ -125,5 +127,5 @@ func UDPMode(load record.Load) string {
 	return record.UDPExact
 }
 
-// Counts reports whether datagrams are counted by their length only.
+// Counts reports whether datagrams are counted only by length.
 func Counts(load record.Load) bool { return UDPMode(load) == record.UDPCount }

@@ -12,21 +12,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meter reads the flows' counters on a thread of its own: at every tick from the load's begin to its stop,
-// and at both edges of the window.
+// meter reads the counters of flows on its own thread, at regular ticks from the begin to the stop of the
+// load, and at the start and end of the window.
 type meter struct {
 	flows    []Flow
 	interval int64
 	start    Mark
 	end      Mark
-	lateMax  int64 // maximum lateness of a tick
+	lateMax  int64 // maximum delay of a tick
 
 	scheduling string
 }
 
-// Mark holds the resources that the process had used at an edge of the window.
+// Mark holds the resource usage of the process at the start or end of the window.
 type Mark struct {
-	late         int64 // ns, how late it was taken
+	late         int64 // delay with which it was taken, in ns
 	user, system int64
 	threads      []int64
 	cores        []int
@@ -39,20 +39,19 @@ func newMeter(flows []Flow, interval time.Duration) *meter {
 	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
 
-// flowsAtOnce bounds the flows that are read at each tick of the series. If there are more flows, each is
-// read less often, which bounds the total size of the series.
+// flowsAtOnce is the number of flows above which the interval of the series grows, which limits their
+// total size.
 const flowsAtOnce = 512
 
-// run ticks until the planned stop. Ticks are counted from the window's start, so that an edge of the
-// window is a tick.
+// run reads the counters until the stop of the load. Ticks are aligned to the start of the window.
 func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	OwnThread()
-	m.scheduling = Raise() // the meter sleeps, and its readings are the window's edges
+	m.scheduling = Raise() // the meter mostly sleeps, and its readings define the window
 	due := p.Start - (p.Start-p.Begin)/m.interval*m.interval
 	for due <= p.Stop {
 		SleepUntil(due, &p.Abandoned)
 		if p.Abandoned.Load() && Monotonic() < due {
-			for _, f := range m.flows { // so that a series ends with the whole load
+			for _, f := range m.flows { // so that the series covers the whole load
 				f.Sample(Monotonic(), NoEdge)
 			}
 			return
@@ -63,8 +62,8 @@ func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	}
 }
 
-// next returns the tick after due. The window's end is a tick, even between two others; past ticks are
-// skipped, but never edges.
+// next returns the time of the tick after due. The start and end of the window are always ticks. Other
+// ticks in the past are skipped.
 func (m *meter) next(p *Phases, due int64) int64 {
 	n := due + m.interval
 	if due == p.End {
@@ -107,7 +106,7 @@ func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
 	}
 }
 
-// TakeMark reads the resources that the process and its threads have used so far.
+// TakeMark reads the resource usage of the process and its threads so far.
 func TakeMark(tids []atomic.Int64) Mark {
 	k := Mark{threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
 	k.user, k.system = processCPU()
@@ -122,7 +121,7 @@ func TakeMark(tids []atomic.Int64) Mark {
 	return k
 }
 
-// Place adds the cores on which the threads run. Reading that takes long, so it is done after the timed work.
+// Place adds the cores that the threads run on. It is slow, and therefore separate from TakeMark.
 func (k *Mark) Place(tids []atomic.Int64) {
 	for i := range tids {
 		tid := tids[i].Load()
@@ -132,7 +131,7 @@ func (k *Mark) Place(tids []atomic.Int64) {
 	}
 }
 
-// UsageBetween returns the resources that the process used from one mark to another.
+// UsageBetween returns the resource usage between two marks.
 func UsageBetween(start, end Mark) record.EndUsage {
 	u := record.EndUsage{
 		UserNs:      end.user - start.user,
@@ -154,7 +153,7 @@ func UsageBetween(start, end Mark) record.EndUsage {
 	return u
 }
 
-// numaNodes returns the NUMA nodes of cores, nil if the kernel knows none.
+// numaNodes returns the NUMA nodes of the cores, or nil if the kernel lists none.
 func numaNodes(cpus []int) []int {
 	var nodes []int
 	dirs, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*")
@@ -176,7 +175,8 @@ func numaNodes(cpus []int) []int {
 	return nodes
 }
 
-// lastCPU returns the core on which a thread of this process last ran, -1 if the kernel does not report it.
+// lastCPU returns the core that a thread of this process last ran on, or -1 if the kernel does not report
+// it.
 func lastCPU(tid int) int {
 	b, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/stat")
 	if err != nil {
@@ -185,7 +185,8 @@ func lastCPU(tid int) int {
 	return cpuOf(string(b))
 }
 
-// cpuOf parses field 39 of a line of proc_pid_stat(5). The second field, in brackets, may contain anything.
+// cpuOf parses field 39 in a line of proc_pid_stat(5). The second field, in parentheses, may contain any
+// character.
 func cpuOf(stat string) int {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 37 {

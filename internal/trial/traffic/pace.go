@@ -2,26 +2,27 @@ package traffic
 
 import "time"
 
-// Pace determines when how many packets are due. Deadlines are absolute, so that a late wake-up is
-// compensated by short bursts, up to MaxDebt; older packets are abandoned and counted as unsent.
+// Pace determines how many packets are due, and when. Deadlines are absolute. A late wake-up is followed
+// by short bursts until it is compensated, up to MaxDebt. Older packets are dropped and counted as unsent.
 type Pace struct {
-	perNs   float64 // packets per nanosecond; 0 = full rate
+	perNs   float64 // packets per ns
 	burst   int64   // packets per deadline
 	start   int64
-	taken   int64 // sent or abandoned since start
-	most    int64 // packets that were due at once
+	taken   int64 // packets sent or dropped since start
+	most    int64 // maximum number of packets due at once
 	Forever bool
 }
 
 const (
-	// burstTime is the shortest time worth sleeping for; faster rates send UDP GSO batches of up to
-	// MaxBurst packets, and spin if that is not enough.
+	// burstTime is the shortest time to sleep for. At higher rates, UDP GSO batches of up to MaxBurst packets
+	// are sent and, if that is not enough, the thread spins.
 	burstTime = 100 * time.Microsecond
 	MaxBurst  = 8
 	MaxDebt   = 10 * time.Millisecond
 )
 
-// NewPace paces a bit rate of packets with a given mean payload in bytes; 0 is full rate.
+// NewPace returns the pace for a payload rate in bit/s and a mean payload per packet in bytes. A rate of 0
+// means full rate.
 func NewPace(bps, payload float64) Pace {
 	if bps <= 0 {
 		return Pace{Forever: true}
@@ -34,7 +35,7 @@ func NewPace(bps, payload float64) Pace {
 
 func (p *Pace) Begin(now int64) { p.start, p.taken = now, 0 }
 
-// Due returns how many packets to send now, or 0 and when to ask again.
+// Due returns the number of packets to send now, or 0 and the time to call it again.
 func (p *Pace) Due(now int64) (n int, wake int64) {
 	if p.Forever {
 		return sendBatchMax, 0
@@ -55,8 +56,8 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
 }
 
-// Most returns the largest number of packets that were due at once since its previous call, and were thus
-// sent back to back: after a late wake-up that is far more than one burst.
+// Most returns the maximum number of packets due at once since its previous call. They were sent back to
+// back. After a late wake-up, this is far more than one burst.
 func (p *Pace) Most() int64 {
 	most := p.most
 	p.most = 0
@@ -66,10 +67,10 @@ func (p *Pace) Most() int64 {
 // sendBatchMax is larger than any batch.
 const sendBatchMax = 1 << 16
 
-// Took counts packets that were sent.
+// Took counts n sent packets.
 func (p *Pace) Took(n int) { p.taken += int64(n) }
 
-// Unsent returns how many more packets the rate required within ns than were sent.
+// Unsent returns the number of packets that the rate requires in ns nanoseconds, minus those sent.
 func (p *Pace) Unsent(sent, ns int64) int64 {
 	if p.Forever {
 		return 0

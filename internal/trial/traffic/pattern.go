@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// Pattern is the content of a verified flow: an endless sequence of bytes in which each byte depends on the
-// flow's seed and on its position, so that lost, repeated, moved and changed bytes are all detected. It is
-// SplitMix64 with the word's index as its counter (Steele, Lea, Flood, OOPSLA 2014).
+// Pattern is the content of a verified flow: an endless sequence of bytes. Each byte depends on the flow's
+// seed and on its position, so that lost, repeated, moved and changed bytes are detected. The generator is
+// SplitMix64 with the index of the 64-bit word as counter (Steele, Lea, Flood, OOPSLA 2014).
 type Pattern struct{ seed uint64 }
 
 func NewPattern(tag string, flow int) Pattern {
@@ -21,7 +21,7 @@ func (p Pattern) word(i uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Fill writes the bytes from position at on.
+// Fill fills b with the pattern from position at on.
 func (p Pattern) Fill(b []byte, at uint64) {
 	for len(b) > 0 && at%8 != 0 {
 		b[0] = byte(p.word(at/8) >> (8 * (at % 8)))
@@ -39,7 +39,7 @@ func (p Pattern) Fill(b []byte, at uint64) {
 	}
 }
 
-// Mismatches counts the bytes of b that differ from those at position at and following.
+// Mismatches counts the bytes of b that differ from the pattern from position at on.
 func (p Pattern) Mismatches(b []byte, at uint64) int64 {
 	var n int64
 	for len(b) > 0 && at%8 != 0 {
@@ -76,6 +76,6 @@ func zeroBytes(d uint64) int {
 	return 8 - bits.OnesCount64(d&0x0101010101010101)
 }
 
-// DatagramPosition returns where in the pattern a datagram's payload begins: each has a range of its own,
-// longer than any datagram.
+// DatagramPosition returns the position in the pattern where the payload of a datagram begins. Each
+// datagram has a separate range that is longer than any datagram.
 func DatagramPosition(ph Phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }

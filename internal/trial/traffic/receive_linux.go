@@ -2,15 +2,15 @@ package traffic
 
 import "golang.org/x/sys/unix"
 
-// Receiver receives batches of datagrams from several sockets on one thread, without waiting.
+// Receiver receives batches of datagrams from several sockets on one thread. It does not block.
 type Receiver struct {
 	*Batch
 	fds    []int
-	poll   int // -1 for a single socket
+	poll   int // -1 if there is one socket
 	events []unix.EpollEvent
 }
 
-// NewReceiver returns a receiver that fills a batch.
+// NewReceiver returns a receiver for the sockets that fills the batch.
 func NewReceiver(fds []int, b *Batch) (*Receiver, error) {
 	r := &Receiver{Batch: b, fds: fds, poll: -1}
 	if len(fds) == 1 {
@@ -29,8 +29,8 @@ func (r *Receiver) Close() {
 	}
 }
 
-// Look receives a batch from each ready socket, and calls enter with the number of its datagrams. It returns
-// their total, and whether there may be more.
+// Look receives a batch from each ready socket, and calls enter with the number of its datagrams. It
+// returns their total number, and whether more may be waiting.
 func (r *Receiver) Look(enter func(n int)) (took int, more bool, err error) {
 	if r.poll < 0 {
 		took, err = r.drain(r.fds[0], enter)

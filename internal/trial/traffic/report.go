@@ -11,26 +11,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// EndReport holds one end's results, in its own clock.
+// EndReport holds the results of one endpoint, in its own clock.
 type EndReport struct {
-	Flows   []FlowReport      `json:"-"` // sent as separate parts
+	Flows   []FlowReport      `json:"-"` // sent as further parts
 	Usage   record.EndUsage   `json:"usage"`
 	Details map[string]string `json:"details"`
 
-	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // from the engine of that name
-	// from the engines flows and requests
+	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // only engine responsiveness
+	// only engines flows and requests
 	ShortFlows *record.ShortFlows `json:"short_flows,omitempty"`
 
-	// XDP: how long sampled packets took, if both times are from this end's clock, and the boot of the
-	// machine to which the clock belongs.
+	// Only engine xdp: the transit times of sampled packets, if both times are from this endpoint's clock,
+	// and the boot id of the machine with that clock.
 	Delays []record.DelayCounts `json:"delays,omitempty"`
 	Boot   string               `json:"boot,omitempty"`
 }
 
-// FlowReport is one end's half of a flow. Bytes and Ns cover the window.
+// FlowReport is the report of one end of a flow. Bytes and Ns cover the window.
 type FlowReport struct {
 	Sends    bool          `json:"sends"`
-	Addr     string        `json:"addr"` // this end's address and port
+	Addr     string        `json:"addr"` // address and port of this end
 	Bytes    int64         `json:"bytes"`
 	Ns       int64         `json:"ns"`
 	Table    *record.Table `json:"table"`
@@ -38,17 +38,18 @@ type FlowReport struct {
 	Verified int64         `json:"verified,omitempty"`
 	Corrupt  int64         `json:"corrupt,omitempty"`
 
-	// UDP: the sender's Sent and Unsent, or the receiver's counts. Lost is from gaps, and the tail if
-	// Announced.
+	// UDP only. The sender sets Sent and Unsent, the receiver the other counts. Lost is counted from gaps
+	// and, if Announced, from the number sent.
 	record.Packets
 	Highest   int64 `json:"highest,omitempty"`
-	Announced int64 `json:"announced,omitempty"` // number sent, by the cool-down; -1 if that did not arrive
+	Announced int64 `json:"announced,omitempty"` // number sent, from the cool-down; -1 if none arrived
 
-	// Notes are further facts: counts are summed over an end's flows, except "…_bytes", whose maximum counts.
+	// Notes are further counts. They are summed over the flows, except "…_bytes", for which the maximum is
+	// used.
 	Notes map[string]int64 `json:"-"`
 }
 
-// shift converts all times to another clock.
+// shift adds d to all times, to convert them to another clock.
 func (r *EndReport) shift(d int64) {
 	for i := range r.Flows {
 		f := &r.Flows[i]
@@ -68,8 +69,8 @@ func (r *EndReport) shift(d int64) {
 	}
 }
 
-// Offer is the controller side of an engine whose ends are Endpoints: it runs a load and joins the counts of
-// both ends. checked is the engine's check of the load.
+// Offer is the controller side of engines whose node side uses Endpoints. It runs a load and joins the
+// counts of both endpoints. checked is the engine's check of the load.
 func Offer(ctx context.Context, engine string, near, far End, load record.Load, c Conductor,
 	checked check.Answer) (*record.Traffic, [2]EndReport, error) {
 	var reports [2]EndReport
@@ -104,7 +105,7 @@ func Offer(ctx context.Context, engine string, near, far End, load record.Load, 
 	return t, reports, err
 }
 
-// join closes the accounts of all flows.
+// join joins the reports of both endpoints by flow.
 func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffic, error) {
 	keys := FlowsOf(load)
 	t := &record.Traffic{
@@ -163,20 +164,21 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 			}
 		}
 
-		t.RateError = new(rate/load.RateBps - 1) // relative to the offered rate; nil at full rate
+		t.RateError = new(rate/load.RateBps - 1) // relative to the requested rate; nil at full rate
 	}
 
 	addCaveats(t)
 	return t, nil
 }
 
-// addCaveats reports what the tester itself lost or read late, and packets that could not exist on a wire.
+// addCaveats adds caveats about what the tester itself lost or read late, and about packets that could not
+// exist on a wire.
 func addCaveats(t *record.Traffic) {
 	say := func(kind, format string, args ...any) {
 		t.Caveats = append(t.Caveats, record.Caveat{Kind: kind, Text: fmt.Sprintf(format, args...)})
 	}
 	for _, side := range sides {
-		// The path did carry the packets for which a receiver's own socket buffer had no room.
+		// The path did carry packets that the receiver's socket dropped.
 		n := t.Details[side+".socket_drops"]
 		if n != "" && n != "0" {
 			say("receiver-drops", "%s packets were lost in the %s receiver's own socket buffer: the tester, "+
@@ -197,7 +199,7 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	for _, side := range sides {
-		// Sender and receiver count datagrams, regardless of when the CPU time is read.
+		// UDP counts do not depend on when the CPU time was read.
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if late > record.SendersMargin {
 			say("late-edge", "the %s end read its CPU time %v late at the start or end of the window", side,
@@ -210,7 +212,7 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	for _, side := range sides {
-		// A large packet across a virtual network is not a packet as on a wire.
+		// On a virtual link, a GSO batch crosses as one large packet.
 		if t.Details[side+".gso_uncut"] == "true" {
 			say("super-packets", "the %s end's device took UDP GSO batches uncut: across virtual links they "+
 				"are large packets, not those of a wire", side)
@@ -218,7 +220,7 @@ func addCaveats(t *record.Traffic) {
 	}
 }
 
-// losers returns the sides that missed packets.
+// losers returns the receiving sides that lost packets.
 func losers(t *record.Traffic) (out []string) {
 	for i, direction := range []string{record.Down, record.Up} {
 		if slices.ContainsFunc(t.Flows, func(f record.Flow) bool {
@@ -230,9 +232,9 @@ func losers(t *record.Traffic) (out []string) {
 	return out
 }
 
-// joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender the
-// packets sent. If no packet of the cool-down arrived, the receiver could not see the missing tail, and the
-// sender's count gives it.
+// joinPackets joins the counts of a UDP flow. The receiver counted arrivals and gaps, the sender the
+// packets sent. If no packet of the cool-down arrived, the receiver could not detect losses at the end, so
+// they are computed from the sender's count.
 func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 	p := &r.Packets
 	p.Sent = s.Sent
@@ -257,21 +259,21 @@ func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 			f.Stream, f.Direction, p.Sent, p.Received, p.Lost)
 	}
 
-	// The packets of the window may arrive over a longer time than the one in which they were sent (a queue
-	// that drains), never over a shorter one: silence at an edge means loss, not a shorter window.
+	// A queue that drains may stretch the arrival of the window's packets, but nothing can shorten it.
+	// Silence at the start or end means loss, not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
 	f.Packets = p
 	return nil
 }
 
-// Measured explains why a load is not a measurement although it ended well: an end of TCP read its counters
-// late by half a window or more, so that they mostly cover time outside the window, or miss most of it; or a
-// sender of datagrams started that late, and offered next to nothing.
+// Measured returns an error if a load ended without an error but is not a valid measurement: with TCP, an
+// endpoint read its counters late by at least half a window, so that they mostly cover other time; with
+// UDP, a sender started that late, and sent almost nothing.
 func Measured(t *record.Traffic) error {
 	window := t.Load.Duration
 	fault := func(side, did string, late, waited time.Duration) error {
 		why := "its machine had no time for it"
-		if waited > 0 { // for its CPU, as known for BPF test-run frames
+		if waited > 0 { // the sender waited for its CPU; known only for test-run frames
 			why = fmt.Sprintf("it waited %v for its CPU", waited.Round(time.Millisecond))
 		}
 		return check.WithHint(fmt.Errorf("the %s end %s %v late at an edge of the window of %v: %s", side,

@@ -8,41 +8,42 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Sequence follows the sequence numbers 0, 1, 2, … of one flow's measured window as they arrive. Lost is
-// counted from gaps and taken back when a number arrives late, independently of the count of arrivals, so
-// that received + lost = numbers used is a check and not a definition. A number is reordered if it arrives
-// after a higher one (RFC 4737, section 3.3).
+// Sequence tracks the sequence numbers 0, 1, 2, … of a flow's window as they arrive. Lost increases with
+// each gap and decreases when a missing number arrives late. It is independent of Received, so that
+// received + lost = sent is a check, not a definition. A number is reordered if it arrives after a higher
+// one (RFC 4737, section 3.3).
 //
-// It remembers only which recent numbers were seen. An older number may be a duplicate or late; it stays lost
-// and is counted as ancient. A number that leaves the memory unseen is lost for good, and a run of such
-// numbers is a gap.
+// Only recent numbers are remembered. Older ones may be duplicates or late; they remain lost and are
+// counted as ancient. A number that has not arrived when its word leaves the memory is finally lost. A run
+// of such numbers is a gap.
 type Sequence struct {
-	Next       uint64 // highest seen + 1
+	Next       uint64 // highest number + 1
 	Received   int64
 	Lost       int64
 	Duplicates int64
 	Reordered  int64
 	Ancient    int64
-	Strange    int64 // implausible: a damaged number
+	Strange    int64 // implausible, because the number was damaged
 	Gaps       gaps
-	run        int64    // how many of the last numbers that left the memory were lost
-	entered    uint64   // words of 64 numbers that have entered the memory
-	seen       []uint64 // a ring of words
+	run        int64    // length of the current run of finally lost numbers
+	entered    uint64   // words of 64 numbers entered so far
+	seen       []uint64 // ring of words, one bit per number
 }
 
 const (
-	sequenceMemory = 1 << 18 // numbers of all flows of one end; 0.26 s at 1 Mpps
-	minMemory      = 1 << 12 // per flow if there are many
-	sequenceLeap   = 1 << 32 // a larger step indicates damage, not loss
+	sequenceMemory = 1 << 18 // numbers for all flows of an endpoint; 0.26 s at 1 Mpps
+	minMemory      = 1 << 12 // minimum per flow
+	sequenceLeap   = 1 << 32 // a larger step means damage, not loss
 )
 
-// NewSequence returns a sequence that remembers n numbers, a multiple of 64.
+// NewSequence returns a sequence that remembers a number of recent numbers, which must be a multiple of
+// 64.
 func NewSequence(numbers int) Sequence { return Sequence{seen: make([]uint64, numbers/64)} }
 
-// MemoryOf returns the memory of each of several flows.
+// MemoryOf returns the memory for each of several flows.
 func MemoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, minMemory) }
 
-// See records one arrival, and reports whether it counts as received.
+// See records an arrival. It reports whether it counts as received.
 func (s *Sequence) See(n uint64) bool {
 	switch {
 	case n >= s.Next:
@@ -70,7 +71,7 @@ func (s *Sequence) See(n uint64) bool {
 	return true
 }
 
-// See32 records an arrival for which only the last 32 bits of the number are known.
+// See32 records an arrival with the low 32 bits of its number.
 func (s *Sequence) See32(n uint32) {
 	whole := int64(s.Next) + int64(int32(n-uint32(s.Next)))
 	if whole < 0 {
@@ -81,11 +82,11 @@ func (s *Sequence) See32(n uint32) {
 	s.See(uint64(whole))
 }
 
-// reach adds the words up to the given one to the memory; it retires those whose place they take.
+// reach enters words into the memory up to word. It retires the words that they replace.
 func (s *Sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {
-		if done == words { // the whole memory covers numbers that never arrived
+		if done == words { // no number in the whole memory has arrived
 			s.run += 64 * int64(word+1-s.entered)
 			s.entered = word + 1
 			return
@@ -101,7 +102,7 @@ func (s *Sequence) reach(word uint64) {
 	}
 }
 
-// retire counts the first n numbers of a word in the gaps.
+// retire adds the first n numbers of a word to the gaps.
 func (s *Sequence) retire(word uint64, n int) {
 	for n > 0 {
 		lost := min(bits.TrailingZeros64(word), n)
@@ -126,8 +127,8 @@ func (s *Sequence) endGap() {
 	}
 }
 
-// Finish adds the tail that never arrived, once total, the count of numbers used, is known, and closes the
-// gaps. It returns false if higher numbers were seen.
+// Finish counts numbers that never arrived at the end, once the total is known, and completes the gaps. It
+// returns false if a higher number has arrived.
 func (s *Sequence) Finish(total uint64) bool {
 	if s.Next > total {
 		return false
@@ -160,8 +161,8 @@ func (s *Sequence) Packets() record.Packets {
 	}
 }
 
-// gaps counts runs of lost numbers by their length. Lengths up to exactGap are kept exactly; longer ones by
-// their first seven binary digits, with the sum of their numbers, so that the total stays exact.
+// gaps counts runs of lost numbers by length. Lengths up to exactGap are exact. Longer ones are rounded
+// down to seven significant bits, with the exact sum of their numbers.
 type gaps map[int64]record.Gap
 
 const exactGap = 1 << 10
@@ -181,7 +182,7 @@ func (g *gaps) add(length int64) {
 	(*g)[at] = record.Gap{Length: at, Gaps: b.Gaps + 1, Packets: b.Packets + length}
 }
 
-// List returns the lengths in order.
+// List returns the gaps sorted by length.
 func (g gaps) List() []record.Gap {
 	return slices.SortedFunc(maps.Values(g), func(a, b record.Gap) int { return int(a.Length - b.Length) })
 }

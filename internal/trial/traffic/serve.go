@@ -11,28 +11,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Running is the connected node side of an activity.
+// Running is the node side of an activity after it has connected.
 type Running interface {
-	// Run follows the timeline and returns the parts of the result. There are several if it grows with the
-	// length of the load, because the size of a message is bounded.
+	// Run executes the timeline and returns the result. A result that grows with the length of the load has
+	// several parts, because the size of a message is limited.
 	Run(ctx context.Context, w record.Window, say func(Progress) error) (parts []any, err error)
 	Close()
 }
 
-// A Part tells a node what to do in an activity.
+// Part is a node's request in an activity.
 type Part struct {
 	Request
-	// Listening reports the port of a listener, before it waits for the other end.
+	// Listening reports the port of a listener. It is called before the listener waits for the opener.
 	Listening func(port int) error
 }
 
-// Connector prepares a node for its part.
+// Connector prepares a node for an activity.
 type Connector func(ctx context.Context, q Part) (Running, error)
 
-// Endpoints turns a function that prepares an Endpoint into a Connector.
+// Endpoints returns a Connector that uses connect to prepare an Endpoint.
 func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	return func(ctx context.Context, q Part) (Running, error) {
-		// A size without room for a header would cause a panic in a thread, and end the whole program.
+		// A packet size without room for the header would cause a panic in a worker, which ends the program.
 		a := CheckLoad(q.Load)
 		if a.State != check.Yes {
 			return nil, fmt.Errorf("load: %s", a.Reason)
@@ -48,8 +48,8 @@ func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	}
 }
 
-// LetGo ends a setting that a node holds for the length of a session, and waits until it is undone, for at
-// most within if the node does not answer.
+// LetGo ends a session in which a node keeps a setting, and waits until the setting is undone. If the node
+// does not answer, it returns after within.
 func LetGo(s host.Session, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -60,8 +60,8 @@ func LetGo(s host.Session, within time.Duration) {
 	s.Close()
 }
 
-// Serve is the node side that all activities share: it answers a check, or connects, waits for the
-// timeline, follows it and sends the result.
+// Serve is the node side of all activities. It answers a check, or connects, waits for the timeline,
+// executes it and sends the result.
 func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answer, connect Connector) error {
 	var q Request
 	if err := s.Recv(&q); err != nil {
@@ -70,7 +70,7 @@ func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answ
 	return ServeRequest(ctx, s, q, checked, connect)
 }
 
-// ServeRequest is Serve for a request that has been read.
+// ServeRequest is like Serve, for a request that was already read.
 func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(Request) check.Answer,
 	connect Connector) error {
 	if err := q.check(); err != nil {
@@ -81,7 +81,7 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 		return s.Send(checked(q))
 	}
 
-	if err := PinProcess(q.CPUs); err != nil { // children inherit it
+	if err := PinProcess(q.CPUs); err != nil { // inherited by children
 		return err
 	}
 

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Socket is a descriptor that several threads use and one of them closes.
+// Socket is a descriptor that several threads use, one of which closes it.
 type Socket struct {
 	FD int
 
@@ -30,7 +30,7 @@ func (s *Socket) Shutdown(how int) {
 	}
 }
 
-// Close drops what is still queued, so that no packet of this load is in transit during the next one.
+// Close discards queued data, so that no packet of this load is in transit during the next one.
 func (s *Socket) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Socket) Option(level, name int) int {
 	return v
 }
 
-// Local returns the socket's own address and port.
+// Local returns the local address and port, or "" on error.
 func (s *Socket) Local() string {
 	sa, err := unix.Getsockname(s.FD)
 	if err != nil {
@@ -68,7 +68,7 @@ func Sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// NewRawAddr converts an address from a message.
+// NewRawAddr converts an address to the kernel's format.
 func NewRawAddr(a netip.AddrPort) *RawAddr {
 	p := &RawAddr{}
 	ip := a.Addr().Unmap()
@@ -94,7 +94,7 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Connect connects a socket for datagrams, whose packets are not fragmented.
+// Connect connects a UDP socket and forbids fragmentation.
 func Connect(fd int, to netip.AddrPort, ip int) error {
 	_, sa := Sockaddr(to)
 	if err := unix.Connect(fd, sa); err != nil {
@@ -108,8 +108,8 @@ func Connect(fd int, to netip.AddrPort, ip int) error {
 	return nil
 }
 
-// DontFragment makes sending a packet that does not fit fail, instead of fragmenting it: the packet size is
-// what is being measured.
+// DontFragment makes sending fail if a packet would have to be fragmented, because the packet size is what
+// is measured.
 func DontFragment(fd int, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
@@ -117,8 +117,8 @@ func DontFragment(fd int, ip int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 }
 
-// bigBuffer requests a socket buffer beyond the system's limit, which an ordinary user does not get; it
-// returns the granted size.
+// bigBuffer requests a socket buffer above the system's limit, which requires CAP_NET_ADMIN, or otherwise
+// up to the limit. It returns the size granted.
 func bigBuffer(s *Socket, forced, plain, bytes int) int {
 	if unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, forced, bytes) != nil {
 		unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, plain, bytes)
@@ -126,7 +126,7 @@ func bigBuffer(s *Socket, forced, plain, bytes int) int {
 	return s.Option(unix.SOL_SOCKET, plain)
 }
 
-// MarkDSCP sets the differentiated services field (RFC 2474) of sent packets.
+// MarkDSCP sets the DSCP (RFC 2474) of sent packets.
 func MarkDSCP(fd int, load record.Load) error {
 	if load.DSCP == 0 {
 		return nil
@@ -146,7 +146,7 @@ func MarkDSCP(fd int, load record.Load) error {
 	return nil
 }
 
-// SetPacing limits a socket to a rate. Kernels before 4.20, and 32-bit kernels, accept only 32 bits.
+// SetPacing limits the rate of a socket. Kernels before 4.20 and 32-bit kernels accept only 32 bits.
 func SetPacing(fd int, bytesPerSecond uint64) error {
 	const word = unsafe.Sizeof(uintptr(0))
 	b := binary.NativeEndian.AppendUint64(nil, bytesPerSecond)
@@ -157,23 +157,24 @@ func SetPacing(fd int, bytesPerSecond uint64) error {
 	return unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, string(b))
 }
 
-// Batch sizes and waits of ENGINE.md, section 2: a receiver that polls by a timer instead of being woken for
-// every packet costs the sender no wake-ups.
+// Batch size and waits of a UDP receiver. It polls with a timer instead of being woken for every packet,
+// so that senders on the same machine do not spend time on wake-ups.
 const (
 	ReceiveBatch = 512
 	ReceivePoll  = 300 * time.Microsecond
-	BacklogTime  = time.Second // for reading what has arrived by the end, at most
+	BacklogTime  = time.Second // limit to read what has arrived by the end
 )
 
-// Sizes and times of the sockets for datagrams.
+// Sizes in bytes and timeouts of UDP sockets.
 const (
-	receiveRoom = 64 << 20 // requested socket buffer in bytes
+	receiveRoom = 64 << 20 // requested receive buffer
 	minRoom     = 256 << 10
 	sendRoom    = 4 << 20
-	sendTimeout = 50 * time.Millisecond // until a full buffer returns to check the time
+	sendTimeout = 50 * time.Millisecond // after which a write to a full buffer returns to check the time
 )
 
-// UDPRoom requests large buffers; many flows share the size of one.
+// UDPRoom requests large socket buffers and returns the sizes granted. With many flows, each gets a share
+// of the receive buffer.
 func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/OwnThreads, 1),
 		minRoom))
@@ -183,8 +184,8 @@ func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 	return rcvbuf, sndbuf
 }
 
-// SocketDrops returns how many packets a socket dropped because its buffer was full (SK_MEMINFO_DROPS, kernel
-// 4.12).
+// SocketDrops returns the number of packets that the socket dropped because its buffer was full
+// (SK_MEMINFO_DROPS, since Linux 4.12).
 func (s *Socket) SocketDrops() uint32 {
 	const memInfo, drops = 9, 8
 	var v [memInfo]uint32
@@ -198,20 +199,20 @@ func (s *Socket) SocketDrops() uint32 {
 	return v[drops]
 }
 
-// mmsghdr is struct mmsghdr of recvmmsg(2) and sendmmsg(2).
+// mmsghdr is struct mmsghdr from recvmmsg(2) and sendmmsg(2).
 type mmsghdr struct {
 	header unix.Msghdr
 	length uint32
 }
 
-// Batch is a set of datagrams for one system call; each has fixed space in one buffer, and space for control
-// messages in another.
+// Batch is a set of datagrams for one system call. Each has fixed space in a common buffer, and in another
+// one for control messages.
 type Batch struct {
 	buffer   []byte
 	room     int
 	control  []byte
-	each     int // bytes of control per datagram
-	used     int // datagrams of the last receive
+	each     int // space for control messages per datagram, in bytes
+	used     int // datagrams of the last Receive
 	vectors  []unix.Iovec
 	messages []mmsghdr
 }
@@ -238,16 +239,17 @@ func NewBatch(n, room, control int) *Batch {
 	return b
 }
 
-// At returns the space of the i-th datagram.
+// At returns the buffer of datagram i.
 func (b *Batch) At(i int) []byte { return b.buffer[i*b.room : (i+1)*b.room] }
 
-// Size sets the length of the i-th datagram to be sent, and returns it.
+// Size sets the length of datagram i for sending, and returns its buffer.
 func (b *Batch) Size(i, length int) []byte {
 	b.vectors[i].SetLen(length)
 	return b.At(i)[:length]
 }
 
-// Address gives the i-th datagram a destination and a control message; nil means the connected one, and none.
+// Address sets the destination and control message of datagram i. nil means the connected destination, or
+// no control message.
 func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h := &b.messages[i].header
 	h.Name, h.Namelen = nil, 0
@@ -264,13 +266,13 @@ func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h.SetControllen(len(control))
 }
 
-// Send passes the datagrams from i to j to the kernel, and returns how many it accepted.
+// Send passes datagrams i to j-1 to the kernel and returns the number that it accepted.
 func (b *Batch) Send(fd, i, j int) (int, error) {
 	return Returned(unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0))
 }
 
-// SendGSO passes the datagrams from i to j to the kernel as one write, which the kernel cuts.
+// SendGSO passes datagrams i to j-1 to the kernel in one write, which the kernel splits.
 func (b *Batch) SendGSO(fd, i, j int) error {
 	h := &b.messages[i].header
 	b.vectors[i].SetLen((j - i) * b.room)
@@ -283,10 +285,10 @@ func (b *Batch) SendGSO(fd, i, j int) error {
 	return nil
 }
 
-// Receive receives what is available without waiting. With MSG_TRUNC the length reported for a datagram is
-// its real one even if its space is smaller, so that only the header needs to be copied.
+// Receive receives available datagrams without waiting. MSG_TRUNC reports the full length of a datagram
+// even if its buffer is shorter, so that only headers need to be copied.
 func (b *Batch) Receive(fd int) (int, error) {
-	if b.each > 0 { // the kernel wrote the length it used
+	if b.each > 0 { // the kernel has overwritten it with the length used
 		for i := range b.used {
 			b.messages[i].header.SetControllen(b.each)
 		}
@@ -299,12 +301,12 @@ func (b *Batch) Receive(fd int) (int, error) {
 	return n, err
 }
 
-// Length returns the full length of the i-th received datagram.
+// Length returns the full length of received datagram i.
 func (b *Batch) Length(i int) int { return int(b.messages[i].length) }
 
-const ScmTimestampNS = unix.SO_TIMESTAMPNS // the type of a control message is the number of its option
+const ScmTimestampNS = unix.SO_TIMESTAMPNS // a control message has the number of its option as type
 
-// Stamp returns the kernel's realtime stamp of the i-th datagram's arrival, 0 if it has none.
+// Stamp returns the kernel's time stamp (CLOCK_REALTIME, in ns) of the arrival of datagram i, or 0.
 func (b *Batch) Stamp(i int) int64 {
 	have := int(b.messages[i].header.Controllen)
 	if b.each == 0 || have < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {
@@ -319,10 +321,10 @@ func (b *Batch) Stamp(i int) int64 {
 	return (*unix.Timespec)(unsafe.Pointer(&b.control[i*b.each+unix.CmsgLen(0)])).Nano()
 }
 
-// StampRoom returns the size of one time stamp as a control message.
+// StampRoom returns the size of a control message with one time stamp.
 func StampRoom() int { return unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))) }
 
-// RawAddr is an address in the kernel's form.
+// RawAddr is a socket address in the kernel's format.
 type RawAddr struct {
 	Raw    unix.RawSockaddrInet6 // fits either family
 	Length uint32

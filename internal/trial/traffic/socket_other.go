@@ -4,8 +4,8 @@ package traffic
 
 import "golang.org/x/sys/unix"
 
-// DontFragment makes sending a packet that does not fit fail, instead of fragmenting it (ip(4) and ip6(4) of
-// FreeBSD; macOS supports that since version 11).
+// DontFragment makes sending fail if a packet would have to be fragmented (ip(4) and ip6(4) of FreeBSD;
+// macOS since version 11).
 func DontFragment(fd, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
@@ -13,5 +13,5 @@ func DontFragment(fd, ip int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_DONTFRAG, 1)
 }
 
-// sharePort leaves the port to one socket.
+// sharePort does nothing on this system.
 func sharePort(int) error { return nil }

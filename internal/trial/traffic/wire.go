@@ -15,7 +15,7 @@ const (
 	udpHeader  = 8
 )
 
-// PacketOverhead returns the bytes of a datagram's IP length beside its payload.
+// PacketOverhead returns the length of the IP and UDP headers in bytes.
 func PacketOverhead(ip int) int {
 	if ip == 6 {
 		return ipv6Header + udpHeader
@@ -23,19 +23,19 @@ func PacketOverhead(ip int) int {
 	return Ipv4Header + udpHeader
 }
 
-// MeanPayload returns the mean payload of a load's datagrams.
+// MeanPayload returns the mean payload of the load's datagrams in bytes.
 func MeanPayload(load record.Load) float64 {
 	return record.MeanSize(load.PacketSizes()) - float64(PacketOverhead(load.IP))
 }
 
-// FlowKey identifies one stream in one direction.
+// FlowKey identifies a stream in one direction.
 type FlowKey struct {
 	Stream    int
 	Direction string
 }
 
-// FlowsOf lists the flows of a load, cut to one more than the maximum. Both ends compute the same list and
-// refer to a flow by its index.
+// FlowsOf lists the flows of a load, up to one more than the maximum per direction. Both ends compute the
+// same list and identify flows by index.
 func FlowsOf(load record.Load) []FlowKey {
 	var keys []FlowKey
 	for _, d := range []string{record.Up, record.Down} {
@@ -50,27 +50,27 @@ func FlowsOf(load record.Load) []FlowKey {
 	return keys
 }
 
-// Sends reports whether the end on side is the flow's sender.
+// Sends reports whether the endpoint "near" or "far" sends the flow.
 func (k FlowKey) Sends(side string) bool { return (k.Direction == record.Up) == (side == "near") }
 
-// The payload of every datagram begins with the tag's hash (4 bytes), the flow's index (2), the phase (1),
-// the sequence number (5) and the send time in ticks of the sender's clock (4), big endian. A sequence number
-// counts within its phase; in the cool-down it is the number of packets sent in the window, which reveals a
-// missing tail to the receiver. The header fits the 18 bytes that a 64-byte Ethernet frame leaves to UDP in
-// IPv4.
+// Every datagram's payload begins with the hash of the tag (4 bytes), the index of the flow (2), the phase
+// (1), the sequence number (5) and the send time in ticks of the sender's clock (4), in big-endian order.
+// Sequence numbers count within a phase. In the cool-down, the number is that of packets sent in the
+// window, by which the receiver detects losses at the end. The header fits the 18 bytes of UDP payload in
+// a 64-byte Ethernet frame with IPv4.
 const DatagramHeader = 16
 
 type Phase byte
 
 const (
-	PhaseHello   Phase = iota + 1 // opener → listener, until welcomed
-	PhaseWelcome                  // its answer
+	PhaseHello   Phase = iota + 1 // from opener to listener, until answered
+	PhaseWelcome                  // answer to a hello
 	PhaseWarmup
 	PhaseWindow
 	PhaseCooldown
-	PhaseProbe // latency
+	PhaseProbe // of a latency probe
 	PhaseEcho
-	PhaseChallenge // the listener's answer to a hello without a cookie
+	PhaseChallenge // answer to a hello without a valid cookie
 )
 
 type Datagram struct {
@@ -81,7 +81,7 @@ type Datagram struct {
 	Tick  uint32
 }
 
-// seqMask keeps 40 bits.
+// seqMask selects the low 40 bits.
 const seqMask = 1<<40 - 1
 
 func (d Datagram) Put(b []byte) {
@@ -103,8 +103,8 @@ func ReadDatagram(b []byte) (d Datagram, ok bool) {
 	}, true
 }
 
-// WithCookie returns the datagram with a cookie in place of its number and time, which hellos and their
-// answers do not have.
+// WithCookie returns the datagram with a cookie in place of number and time, which hellos and their
+// answers do not need.
 func (d Datagram) WithCookie(c uint64) Datagram {
 	d.Seq, d.Tick = c>>32, uint32(c)
 	return d
@@ -113,35 +113,35 @@ func (d Datagram) WithCookie(c uint64) Datagram {
 // Cookie returns the cookie set by WithCookie.
 func (d Datagram) Cookie() uint64 { return d.Seq<<32 | uint64(d.Tick) }
 
-// PutSequence overwrites the fields that differ between datagrams of one flow.
+// PutSequence writes the fields that differ between datagrams of a flow.
 func PutSequence(b []byte, ph Phase, seq uint64, tick uint32) {
 	b[6], b[7] = byte(ph), byte(seq&seqMask>>32)
 	binary.BigEndian.PutUint32(b[8:], uint32(seq))
 	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
-// Purposes of tags: seeing the packets of one purpose does not make it possible to forge those of another.
+// Purposes of tag hashes. The packets of one purpose do not reveal the hash for another.
 const (
 	TagData     = "datagram"
-	TagHello    = "hello" // and for their answers
+	TagHello    = "hello" // also for the answers
 	TagProbe    = "probe"
 	TagFrames   = "frames"
-	TagPattern  = "pattern" // for a payload
+	TagPattern  = "pattern" // content of verified flows
 	TagSchedule = "schedule"
 )
 
-// TagHash distinguishes a trial's packets of one purpose from strays. Anybody on the path can read it:
-// protection from others needs a cookie as well.
+// TagHash returns a hash that distinguishes a trial's packets from strays. Anybody on the path can read
+// it, so protection against forgery also needs a cookie.
 func TagHash(purpose, tag string) uint32 {
 	h := sha256.Sum256([]byte(purpose + " " + tag))
 	return binary.BigEndian.Uint32(h[:])
 }
 
-// helloHash distinguishes the hellos of a load from strays.
+// helloHash returns the hash for the hellos of a load.
 func helloHash(load record.Load) uint32 { return TagHash(TagHello+" "+load.Protocol, load.Tag) }
 
-// A TCP connection begins with the opener's preamble: the tag's long hash and the flow's index; the
-// listener answers with another hash.
+// A TCP connection begins with the opener's preamble: a hash of the tag and the index of the flow. The
+// listener answers with a different hash.
 const (
 	PreambleSize = 20
 	WelcomeSize  = 16
@@ -157,8 +157,8 @@ func Welcome(tag string) []byte {
 	return h[:WelcomeSize]
 }
 
-// ReadPreamble returns the flow's index, or false if it is that of another load: first is the preamble of
-// flow 0 of this load.
+// ReadPreamble returns the index of the flow. ok is false for a preamble of another load. first is the
+// preamble of flow 0.
 func ReadPreamble(b, first []byte, flows int) (int, bool) {
 	if len(b) != PreambleSize || !bytes.Equal(b[:16], first[:16]) {
 		return 0, false

@@ -19,13 +19,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// printFormat is the version of Print's lines.
+// printFormat is the version of the format that Print writes.
 const printFormat = "chokepoint-probe/1"
 
-// Print samples the probes every interval, count times or, with 0, until ctx ends, and writes line-delimited
-// JSON. The first line is {"format", "at_ns", "realtime_ns"}, the latter by the machine's wall clock; each
-// further one is a sample {"at_ns", "probe", "scope", "values"}, with null for a value that is absent at the
-// time, or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine lacks.
+// Print samples the probes at an interval and writes line-delimited JSON. It stops after count samples or,
+// if count is 0, when ctx is done. The first line is {"format", "at_ns", "realtime_ns"}, where realtime_ns
+// is the wall clock. Each further line is a sample {"at_ns", "probe", "scope", "values"}, with null for
+// missing values, or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine lacks.
 func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Duration, count int) error {
 	if every <= 0 {
 		return fmt.Errorf("print samples: interval %v is not above 0", every)
@@ -113,23 +113,23 @@ func appendUnavailable(b []byte, at int64, p probe.Probe, reason error) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendJSON encodes texts and log lines, which always succeeds.
+// appendJSON appends the JSON of a text or of log lines, which cannot fail.
 func appendJSON(b []byte, v any) []byte {
 	text, _ := json.Marshal(v)
 	return append(b, text...)
 }
 
-// Printed holds Print's output from a machine.
+// Printed is the parsed output of Print.
 type Printed struct {
-	At       int64            // from the first line, CLOCK_MONOTONIC of the machine
-	Realtime int64            // its wall clock then, Unix time in ns; 0 = unknown
+	At       int64            // time of the first line, CLOCK_MONOTONIC of the machine
+	Realtime int64            // wall clock at that time, Unix time in ns; 0 means unknown
 	Samples  []record.Samples // times: CLOCK_MONOTONIC of the machine
 	Log      []record.LogLine
-	Cut      bool // the last line was incomplete, and was omitted
-	Values   int  // in the text, kept or not
+	Cut      bool // the last line was incomplete and was dropped
+	Values   int  // number of values in the text, including dropped ones
 }
 
-// LineError reports which line of a text is wrong.
+// LineError reports an invalid line of a text.
 type LineError struct {
 	Line int
 	Why  string
@@ -137,21 +137,21 @@ type LineError struct {
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Why) }
 
-// Limits on the input, so that a foreign file cannot exhaust the memory.
+// Limits of the input, so that a file cannot exhaust memory.
 const (
 	maxLine   = 4 << 20
-	maxValues = 1 << 26 // over all tables, including absent ones
+	maxValues = 1 << 26 // in all tables, including missing values
 )
 
-// ReadPrinted parses Print's output and returns the samples that keep selects by probe and time; nil keeps
-// all. A column has no value where a sample lacks it. An error is a *LineError, or the reader's.
+// ReadPrinted parses the output of Print. It returns the samples for which keep returns true; nil keeps
+// all. Values that a sample lacks are NaN. Errors are of type *LineError, or come from the reader.
 func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	p := &printing{index: map[string]int{}, keep: keep}
-	var cut *LineError // of the last line, which may be incomplete after pasting or a power cut
+	var cut *LineError // error in the last line, which pasting or a power failure may have truncated
 	for number := 1; in.Scan(); number++ {
-		// Made plain, like an agent's messages.
+		// Control characters are replaced, as in an agent's messages.
 		line := bytes.TrimSpace(bytes.TrimRight(check.PlainJSON(in.Bytes()), "\x00"))
 		if len(line) == 0 {
 			continue
@@ -163,7 +163,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 
 		err := p.line(number == 1, line)
 		switch {
-		case err != nil && number > 1 && !json.Valid(line): // or the prompt after pasted text
+		case err != nil && number > 1 && !json.Valid(line): // or a prompt after pasted text
 			cut = &LineError{number, err.Error()}
 		case err != nil:
 			return nil, &LineError{number, err.Error()}
@@ -183,17 +183,17 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 	return &p.out, nil
 }
 
-// printing is the parsing state of a text.
+// printing is the state of parsing.
 type printing struct {
 	keep   func(probe string, at int64) bool
 	out    Printed
 	lines  int
-	index  map[string]int // by probe, in out.Samples
+	index  map[string]int // index in out.Samples, by probe
 	column []map[string]int
 	values int
 }
 
-// printedLine is any of Print's lines.
+// printedLine is the union of the lines that Print writes.
 type printedLine struct {
 	Format      string              `json:"format"`
 	Realtime    int64               `json:"realtime_ns"`
@@ -251,7 +251,7 @@ func (p *printing) line(first bool, text []byte) error {
 	return p.sample(s, p.column[i], l)
 }
 
-// sample appends a line to the table of a probe.
+// sample appends a sample to the table of its probe.
 func (p *printing) sample(s *record.Samples, columns map[string]int, l printedLine) error {
 	if s.Table == nil {
 		s.Table = record.NewTable()

@@ -14,19 +14,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// source is one probe of a watch. Its fields except kept belong to the sampling loop.
+// source is one probe of a watch. All fields except kept belong to the sampling loop.
 type source struct {
 	probe   probe.Probe
-	sampler probe.Sampler // nil: unavailable; set under sampling.mu
+	sampler probe.Sampler // nil if unavailable; set under sampling.mu
 	columns []string
 	row     []float64
-	levels  bool // slow, and not a counter: the difference of two reads has no meaning
+	levels  bool // slow probe without counters, for which a sample at the end is useless
 	every   int64
 	due     int64
-	costs   []int64 // of the last reads, up to steadyCosts
-	kept    series  // under sampling.mu
-	reason  string  // under sampling.mu: why there is no sample
-	tried   int64   // cost of the cheapest attempt to open it, while it is absent; 0 = none yet
+	costs   []int64 // costs of the last reads, up to steadyCosts
+	kept    series  // guarded by sampling.mu
+	reason  string  // guarded by sampling.mu: why there is no sample
+	tried   int64   // cost of the cheapest attempt to open it, in ns; 0 means none yet
 	again   int64   // time of the next attempt
 }
 
@@ -34,18 +34,18 @@ type source struct {
 type sampling struct {
 	options probe.Options
 	sources []*source
-	start   int64 // of the reads' time grid
+	start   int64 // origin of the time grid of reads
 	step    int64
-	cores   probe.Cored // or nil
+	cores   probe.Cored // may be nil
 	wait    *waiter
 	live    func(cores []float64) // must not block
 
 	mu        sync.Mutex
 	stopping  bool
-	due       int64   // next planned read
-	marks     []int64 // extra times at which everything is read, in order
+	due       int64   // time of the next planned read
+	marks     []int64 // further times at which all sources are read, sorted
 	liveEvery int64
-	overhead  series // cost of the loop itself, apart from the reads
+	overhead  series // cost of the loop itself, excluding reads
 	stalls    []record.Stall
 	log       []record.LogLine
 }
@@ -54,22 +54,22 @@ const (
 	stallNs    = 50e6
 	keptStalls = 1000
 	keptLines  = 5000
-	// slowShare bounds a slow source's cost: one whose read takes longer than this share of its interval is
+	// slowShare limits the cost of slow sources. A source whose read takes a larger share of its interval is
 	// read less often.
 	slowShare = 0.002
-	// rareFactor spaces an expensive source whose readings at the marks suffice.
+	// rareFactor multiplies the interval of expensive sources, for which readings at the marks suffice.
 	rareFactor = 5
-	// steadyCosts is the number of reads that determine a source's cost, which is that of the cheapest. The
-	// thread is also charged for interrupts during a read.
+	// steadyCosts is the number of recent reads that determine the cost of a source. The cheapest one counts,
+	// because the thread is also charged for interrupts during a read.
 	steadyCosts = 5
-	// cheapTry is the cost up to which an absent source is tried at every mark; tryShare bounds the attempts
-	// at a more expensive one, such as the walk over all processes for virtual machines.
+	// cheapTry is the cost in ns up to which an unavailable source is tried at every mark. tryShare limits
+	// the cost of more expensive attempts, such as the walk over all processes for virtual machines.
 	cheapTry = 100e3
 	tryShare = 0.0001
 )
 
-// openSampling opens the named probes. One that cannot be opened stays in the watch with its reason; an
-// unknown name is an error.
+// openSampling opens the named probes. A probe that cannot be opened stays in the watch, with the reason.
+// An unknown name is an error.
 func openSampling(list []probe.Probe, r Request) (*sampling, error) {
 	wait, err := newWaiter()
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *sampling) add(p probe.Probe, r Request) {
 	s.try(src)
 }
 
-// try opens a source that has no sampler. If that fails, it keeps the reason.
+// try opens a source that has no sampler. If that fails, it records the reason.
 func (s *sampling) try(src *source) {
 	sampler, err := src.probe.Open(s.options)
 	s.mu.Lock()
@@ -128,9 +128,9 @@ func (s *sampling) try(src *source) {
 	}
 }
 
-// retry opens sources that were absent, such as that of a kernel module loaded meanwhile, and makes them due
-// at once. The cost counts for the loop, and is bounded: a window may be short, and most absent sources, such
-// as a sensor, stay absent.
+// retry tries to open unavailable sources, such as that of a module loaded meanwhile, and makes them due
+// at once. Its cost counts as overhead and is limited, because a window may be short, and most unavailable
+// sources, such as sensors, stay so.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
 		if src.sampler != nil || now < src.again {
@@ -143,8 +143,8 @@ func (s *sampling) retry(now int64) {
 	}
 }
 
-// worth returns when to try an absent source again after an attempt at now. The cheapest attempt determines
-// the cost: the thread is also charged for interrupts.
+// worth returns the time of the next attempt to open a source, after one at now. The cheapest attempt
+// determines the cost, because the thread is also charged for interrupts.
 func (src *source) worth(now, cost int64) int64 {
 	if src.tried == 0 || cost < src.tried {
 		src.tried = cost
@@ -171,7 +171,7 @@ func (s *sampling) close() {
 	s.wait.Close()
 }
 
-// loop samples until stop.
+// loop samples until stop is called.
 func (s *sampling) loop() {
 	makeRoom()
 	s.start = host.Monotonic()
@@ -192,7 +192,7 @@ func (s *sampling) loop() {
 		s.wait.until(next)
 		now := host.Monotonic()
 		if now < next {
-			continue // woken: the plan has changed
+			continue // woken because the plan has changed
 		}
 
 		release := lockThread()
@@ -215,25 +215,25 @@ func (s *sampling) loop() {
 	}
 }
 
-// asleep estimates the cost of falling asleep and waking up, which is not included in any thread's time: the
-// sleeper gives its core to other threads, and may wake up on another core.
+// asleep estimates the cost of going to sleep and waking up. It is not included in a thread's CPU time,
+// because the sleeping goroutine may wake on another thread.
 type asleep struct {
 	thread int
-	since  int64 // CPU time of the thread
-	cost   int64 // of the last sleep that stayed on its thread
+	since  int64 // CPU time of the thread when the sleep began
+	cost   int64 // cost of the last sleep that ended on the same thread
 }
 
-// maxWaking bounds the cost of a sleep; anything above belongs to other work on the thread.
+// maxWaking limits the cost of a sleep in ns. Anything more is other work on the thread.
 const maxWaking = 50e3
 
-// begin records the time at which the thread is left, and returns it.
+// begin records the thread's CPU time before a sleep, and returns it.
 func (a *asleep) begin() int64 {
 	a.thread, a.since = threadID(), threadTime()
 	return a.since
 }
 
-// over returns the cost of the sleep, by the last one that stayed on its thread, and the thread's present
-// time.
+// over returns the cost of the sleep, or that of the last sleep that ended on the same thread, and the
+// thread's current CPU time.
 func (a *asleep) over() (cost, now int64) {
 	now = threadTime()
 	if threadID() == a.thread {
@@ -242,7 +242,8 @@ func (a *asleep) over() (cost, now int64) {
 	return a.cost, now
 }
 
-// plan returns when something is due next, and whether that is a mark.
+// plan returns when the next read is due, whether it is a mark, the interval of live reports, and whether
+// to stop.
 func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) {
 	next = math.MaxInt64
 	for _, src := range s.sources {
@@ -262,8 +263,9 @@ func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) 
 	return next, marked, s.liveEvery, s.stopping
 }
 
-// catchUp waits until the loop has noticed that it is late, for at most half a second. After the process was
-// stopped, the goroutine that answers the controller may wake before the loop does, and not report the stall.
+// catchUp waits, for half a second at most, until the loop has noticed that it is late. After the process
+// was suspended, the goroutine that answers the controller may run before the loop, and would not report
+// the stall.
 func (s *sampling) catchUp() {
 	for range 100 {
 		s.mu.Lock()
@@ -277,8 +279,8 @@ func (s *sampling) catchUp() {
 	}
 }
 
-// tick reads the sources that are due, or all at a mark, and returns the CPU time that the reads took. One
-// reading of the thread's clock serves as the end of one read and the start of the next.
+// tick reads the sources that are due, or all at a mark, and returns the CPU time of the reads. One
+// reading of the thread's clock is the end of one read and the start of the next.
 func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
 	mark := s.nextMark()
@@ -288,7 +290,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		}
 
 		if !marked && src.probe.Slow && mark-now <= src.every/2 {
-			src.due = mark // that is soon enough
+			src.due = mark // the mark is soon enough
 			continue
 		}
 
@@ -309,21 +311,21 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.mu.Lock()
 		s.marks = slices.DeleteFunc(s.marks, func(t int64) bool { return t <= now })
 		s.mu.Unlock()
-		s.retry(now) // after the reads, for which the mark was set
+		s.retry(now) // after the reads that the mark was set for
 	}
 
 	return read
 }
 
-// lastMark reports, at a mark, that no other follows: it is the end of a window. A level read then reveals
-// nothing about the window.
+// lastMark reports whether no mark follows the current one, which is then the end of a window. A level
+// that is read there shows nothing about the window.
 func (s *sampling) lastMark() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.marks) <= 1
 }
 
-// nextMark returns the time of the next mark, far away if there is none.
+// nextMark returns the time of the next mark, or math.MaxInt64 if there is none.
 func (s *sampling) nextMark() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,9 +336,9 @@ func (s *sampling) nextMark() int64 {
 	return s.marks[0]
 }
 
-// next returns when the source is due again after a read at the time at, which may have been a mark. All
-// times are on the grid of the fast sources, because waking up costs as much as a read; missed reads are
-// skipped. A source does not count as expensive after a single read.
+// next returns when the source is due after a read at time at, which may have been a mark. All times are
+// on the grid of the fast sources, because waking up costs as much as a read. Missed reads are skipped.
+// One read is not enough to classify a source as expensive.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
 	if len(src.costs) == steadyCosts {
@@ -351,9 +353,9 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 	return s.start + ((at+every-step-s.start)/step+1)*step
 }
 
-// sample fills the row, and again if the columns have just changed.
+// sample fills the row. If the columns have changed, it repeats the sample.
 func (src *source) sample() (err error) {
-	for range 3 { // give up for now on a set of devices that changes all the time
+	for range 3 { // give up if the set of devices changes all the time
 		if err = src.sampler.Sample(src.row); !errors.Is(err, probe.ErrColumns) {
 			return err
 		}
@@ -420,8 +422,7 @@ func (s *sampling) all() []*series {
 	return all
 }
 
-// schedule adds marks. Those already past are taken at once, and their delay does not count against the
-// sampler.
+// schedule adds marks. Marks in the past are read at once, and their delay does not count as a stall.
 func (s *sampling) schedule(at []int64) error {
 	now := host.Monotonic()
 	s.mu.Lock()
@@ -447,19 +448,18 @@ func (s *sampling) stop() {
 	s.wait.wake()
 }
 
-// samplerCost is the entry of record.Cost for the loop itself, apart from the reads: waking up, clocks,
-// copying.
+// samplerCost is the name in record.Cost for the loop itself: waking up, reading clocks and copying.
 const samplerCost = "sampler"
 
-// collect passes each probe's samples of from…to, and the nearest outside, to send, and returns the rest:
-// cost, log lines, stalls. It drops the samples that ended before: each collection covers later times than
-// the previous one, and a watch of many trials must not hold them all.
+// collect passes each probe's samples between from and to, and the nearest ones outside, to send. It
+// returns the rest: cost, log lines and stalls. It drops samples before from. Each collection is later
+// than the previous one, and a watch of many trials must not keep all samples.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData
 	s.catchUp()
 	for _, src := range s.sources {
 		samples, cost := s.cut(src, from, to)
-		if cost.Reads > 0 { // even if there was nothing to read
+		if cost.Reads > 0 { // even if there were no columns
 			d.Cost = append(d.Cost, cost)
 		}
 
@@ -480,7 +480,7 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 	}
 
 	for _, st := range s.stalls {
-		// A stall lasts from the time at which the sample was due until it was taken.
+		// A stall lasts from the time when the sample was due until it was taken.
 		if st.At >= from && st.At-st.LateNs <= to {
 			d.Stalls = append(d.Stalls, st)
 		}

@@ -7,29 +7,31 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds on the samples that a watch keeps: 20 minutes, and so little memory for all probes together that a
-// small router can spare it.
+// Limits of the samples that a watch keeps: 20 minutes, and for all probes together an amount of memory
+// that a small router can spare.
 const (
 	keptNs     = 20 * 60 * 1e9
 	keptValues = 2 << 20 // 16 MiB of float64
 	blockRows  = 128
 )
 
-// block is a sequence of rows with the same columns.
+// block is a sequence of rows with equal columns.
 type block struct {
 	columns []string
 	at      []int64
-	cost    []int64 // thread CPU time of each read
+	cost    []int64 // CPU time of each read, in ns
 	values  []float64
 }
 
 func (b *block) first() int64 { return b.at[0] }
 func (b *block) last() int64  { return b.at[len(b.at)-1] }
 
-// series holds the samples of one probe, oldest first. Adding a row allocates only once per block.
+// series holds the samples of a probe, oldest first. Rows are added without allocation, except one per
+// block.
 type series struct{ blocks []block }
 
-// add copies a row; columns may be compared by identity, because a sampler makes a new list when they change.
+// add copies a row. Column lists are compared by identity, because a sampler creates a new list when
+// columns change.
 func (s *series) add(at, cost int64, columns []string, row []float64) {
 	b := s.current(columns)
 	b.at = append(b.at, at)
@@ -57,12 +59,12 @@ func (s *series) current(columns []string) *block {
 
 func sameList(a, b []string) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// forget drops the blocks that ended before t.
+// forget drops the blocks that end before t.
 func (s *series) forget(t int64) {
 	s.blocks = slices.DeleteFunc(s.blocks, func(b block) bool { return b.last() < t })
 }
 
-// size returns the number of values held.
+// size returns the number of values for which memory is allocated.
 func (s *series) size() int {
 	n := 0
 	for _, b := range s.blocks {
@@ -71,7 +73,7 @@ func (s *series) size() int {
 	return n
 }
 
-// trimSeries keeps all series within the bounds, dropping the oldest block first.
+// trimSeries drops the oldest blocks until all series together are within the limits.
 func trimSeries(all []*series, now int64) {
 	total := 0
 	for _, s := range all {
@@ -96,13 +98,13 @@ func trimSeries(all []*series, now int64) {
 	}
 }
 
-// snapshot returns a view of the rows held now. Rows are only ever added after the view, so it can be read
-// while sampling continues.
+// snapshot returns the current rows. Rows are only ever appended, so it can be read while sampling
+// continues.
 func (s *series) snapshot() series { return series{slices.Clone(s.blocks)} }
 
-// cut copies the rows of from…to and the nearest row outside on either side, so that the edges are covered. A
-// column missing from a row is NaN there. The cost is that of the rows after the first, since the table spans
-// n-1 intervals.
+// cut copies the rows between from and to, and the nearest row outside on either side, so that the whole
+// period is covered. Values of columns that a row lacks are NaN. The cost excludes the first row, because
+// n rows span n-1 intervals.
 func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 	from, to = s.widen(from, to)
 	var columns []string

@@ -1,6 +1,6 @@
-// Package watch keeps a node's probes running while traffic flows: one resident loop on the node reads every
-// source when it is due and keeps the samples; the controller sets the window's edges and fetches the rest
-// afterwards. It draws no conclusion.
+// Package watch keeps the probes of a node running while traffic flows. A resident loop on the node reads
+// each source when it is due and keeps the samples. The controller schedules reads at the start and end of
+// a window, and fetches the samples afterwards. The package does not interpret them.
 package watch
 
 import (
@@ -17,17 +17,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Verb opens a watch.
+// Verb is the verb that starts a watch.
 var Verb = host.Verb(host.FamilyProbe, "watch")
 
-// The default interval of each pace.
+// Default intervals of fast and slow probes, in ns.
 const (
 	defaultFastNs = 100e6
 	defaultSlowNs = 1e9
 )
 
-// Request opens a watch: the node samples from then on until the session ends. Zero intervals mean 10
-// Hz and 1 Hz.
+// Request starts a watch. The node samples until the session ends. Zero intervals mean 100 ms and 1 s.
 type Request struct {
 	Probes []string `json:"probes"`
 	FastNs int64    `json:"fast_ns,omitempty"`
@@ -35,12 +34,12 @@ type Request struct {
 	probe.Options
 }
 
-// Bounds on a request, which may come from somebody else's controller. Intervals outside are moved to the
-// nearest bound.
+// Limits of a request, which may come from another user's controller. Intervals outside are set to the
+// nearest limit.
 const (
 	minNs     = 1e6
 	maxNs     = 3600e9
-	maxMarks  = 10_000 // pending times for reading everything
+	maxMarks  = 10_000 // pending marks
 	maxProbes = 100
 )
 
@@ -50,13 +49,13 @@ func (r Request) withDefaults() Request {
 	return r
 }
 
-// command is a controller's message in a watch; its times are the node's.
+// command is a message from the controller. Times are by the node's clock.
 type command struct {
 	Op      string  `json:"op"`
-	ID      int     `json:"id,omitempty"`       // of a collect, repeated in its answers
-	At      []int64 `json:"at,omitempty"`       // schedule
-	EveryNs int64   `json:"every_ns,omitempty"` // live; 0 = stop
-	From    int64   `json:"from,omitempty"`     // collect
+	ID      int     `json:"id,omitempty"`       // of opCollect, repeated in its answers
+	At      []int64 `json:"at,omitempty"`       // for opSchedule
+	EveryNs int64   `json:"every_ns,omitempty"` // for opLive; 0 means stop
+	From    int64   `json:"from,omitempty"`     // for opCollect
 	To      int64   `json:"to,omitempty"`
 }
 
@@ -66,8 +65,8 @@ const (
 	opCollect  = "collect"
 )
 
-// answer is a node's message in a watch: a report that the watch is resident, each core's load, or a part of
-// a collection. A collection consists of one answer per probe, so that no frame gets large, and a last one
+// answer is a message from the node: that the watch is resident, each core's load, or part of a
+// collection. A collection consists of one answer per probe, so that messages stay small, and a last one
 // with the rest.
 type answer struct {
 	Ready   bool             `json:"ready,omitempty"`
@@ -77,7 +76,7 @@ type answer struct {
 	Rest    *record.NodeData `json:"rest,omitempty"`
 }
 
-// Handlers returns the node sides of the family, by verb.
+// Handlers returns the node side of all probe verbs.
 func Handlers(root probe.Root) map[string]host.Handler {
 	return map[string]host.Handler{
 		Verb:                  Serve(probe.All(root)),
@@ -85,9 +84,9 @@ func Handlers(root probe.Root) map[string]host.Handler {
 	}
 }
 
-// Serve is the node side of a watch. It samples from the first message until the session ends, answering
-// commands meanwhile. Three goroutines share the work and are joined before it returns: the loop, which
-// must never wait for a connection; the sender; and the receiver, which is the caller's own.
+// Serve returns the node side of a watch. It samples from the first message until the session ends, and
+// executes commands. It uses three goroutines and waits for them before it returns: the loop, which must
+// never wait for a connection, the sender, and the receiver, which is the caller's.
 func Serve(list []probe.Probe) host.Handler {
 	return func(ctx context.Context, session host.Session) error {
 		var r Request
@@ -107,7 +106,7 @@ func Serve(list []probe.Probe) host.Handler {
 		sender.Go(out.deliver)
 		defer func() {
 			s.stop()
-			loop.Wait() // the loop makes offers, so it ends first
+			loop.Wait() // the loop calls offer, so it must end first
 			close(out.live)
 			sender.Wait()
 		}()
@@ -119,7 +118,7 @@ func Serve(list []probe.Probe) host.Handler {
 	}
 }
 
-// obey executes commands until there are no more.
+// obey executes commands until the controller has finished.
 func (s *sampling) obey(session host.Session, out *outbox) error {
 	for {
 		var c command
@@ -162,7 +161,7 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 	}
 }
 
-// outbox lets two goroutines send, and the loop make offers without waiting.
+// outbox allows two goroutines to send, and the loop to offer live messages without waiting.
 type outbox struct {
 	mu      sync.Mutex
 	session host.Session
@@ -175,8 +174,8 @@ func (o *outbox) send(a answer) error {
 	return o.session.Send(a)
 }
 
-// offer leaves a live message for the sender, or drops it if the connection is busy, since the next one is
-// newer anyway.
+// offer queues a live message, or drops it if the connection is busy, because the next one is newer
+// anyway.
 func (o *outbox) offer(cores []float64) {
 	if len(cores) == 0 {
 		return

@@ -13,14 +13,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// waiter sleeps until a time or until it is woken. It uses a kernel timer in the runtime's poller: so the
-// sleeper holds no processor of Go's scheduler. A goroutine that holds one is asked to yield every 10 ms,
-// which takes a signal and thread switches: at 100 Hz a quarter of the watch's cost.
+// waiter sleeps until a time or until it is woken. It uses a timerfd in the runtime's poller, so that the
+// sleeping goroutine does not hold a P. A goroutine that holds a P is preempted every 10 ms with a signal
+// and thread switches, which at 100 Hz took a quarter of the watch's CPU time.
 type waiter struct {
 	timer *os.File
 	conn  syscall.RawConn
 	fd    int
-	at    int64 // the end of this sleep
+	at    int64 // end of the current sleep
 	look  func(fd uintptr) (over bool)
 	woken atomic.Bool
 }
@@ -32,7 +32,7 @@ func newWaiter() (*waiter, error) {
 	}
 
 	w := &waiter{timer: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
-	w.look = w.over // made once, as each new one would be on the heap
+	w.look = w.over // created once, because each would be allocated on the heap
 	if w.conn, err = w.timer.SyscallConn(); err != nil {
 		w.timer.Close()
 		return nil, fmt.Errorf("wait for timerfd: %w", err)
@@ -41,17 +41,17 @@ func newWaiter() (*waiter, error) {
 	return w, nil
 }
 
-// longestSleep keeps the length of a sleep within 32 bits of seconds.
+// longestSleep limits a sleep, so that its seconds fit into 32 bits.
 const longestSleep = 3600e9
 
-// until sleeps until the monotonic clock reads at, or returns early when woken.
+// until sleeps until the monotonic clock reaches at, or until woken.
 func (w *waiter) until(at int64) {
 	w.at = at
 	w.conn.Read(w.look)
 }
 
-// over reports whether the sleep has ended, and otherwise sets the timer again: although the timer is never
-// read, the poller reports its next expiry.
+// over reports whether the sleep has ended. If not, it sets the timer again. The timer is never read, but
+// the poller reports each expiry.
 func (w *waiter) over(uintptr) bool {
 	now := host.Monotonic()
 	if now >= w.at || w.woken.Swap(false) {
@@ -59,15 +59,15 @@ func (w *waiter) over(uintptr) bool {
 	}
 
 	w.set(min(w.at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
-	return w.woken.Swap(false) // it arrived meanwhile, and would be lost
+	return w.woken.Swap(false) // otherwise a wake-up that arrived meanwhile would be lost
 }
 
 func (w *waiter) set(ns int64, flags int) {
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(ns, 1))} // 0 would stop the timer
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(ns, 1))} // 0 would disarm the timer
 	unix.TimerfdSettime(w.fd, flags, &spec, nil)
 }
 
-// wake ends a sleep, or the next one. Any goroutine may call it.
+// wake ends the current sleep, or the next one. It is safe for concurrent use.
 func (w *waiter) wake() {
 	w.woken.Store(true)
 	w.set(1, 0)
@@ -75,8 +75,7 @@ func (w *waiter) wake() {
 
 func (w *waiter) Close() error { return w.timer.Close() }
 
-// makeRoom gives the sampler a processor of Go's scheduler, so that the process's other work does not make it
-// wait for one.
+// makeRoom raises GOMAXPROCS, so that the sampler does not wait for other work of the process.
 func makeRoom() {
 	n := runtime.NumCPU() + 1
 	if runtime.GOMAXPROCS(0) < n {
@@ -84,13 +83,14 @@ func makeRoom() {
 	}
 }
 
-// lockThread keeps the calling goroutine on its thread until release, so that threadTime covers one thread.
+// lockThread locks the calling goroutine to its thread until release, so that threadTime refers to one
+// thread.
 func lockThread() (release func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread
 }
 
-// threadID identifies the thread.
+// threadID returns the id of the calling thread.
 func threadID() int {
 	id, _, _ := unix.RawSyscall(unix.SYS_GETTID, 0, 0, 0)
 	return int(id)

@@ -37,5 +37,5 @@ func lockThread() (release func()) { return func() {} }
 
 func threadID() int { return 0 }
 
-// threadTime cannot be separated here from that of other threads.
+// threadTime returns 0, because the CPU time of a thread is unavailable on this system.
 func threadTime() int64 { return 0 }

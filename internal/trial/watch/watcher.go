@@ -14,23 +14,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Options are the choices of a watch; zero values are the defaults.
+// Options are the options of a watch. Zero values mean the defaults.
 type Options struct {
-	Fast time.Duration // 100 ms
-	Slow time.Duration // 1 s
-	Live time.Duration // between live messages; 0 = none
+	Fast time.Duration // default 100 ms
+	Slow time.Duration // default 1 s
+	Live time.Duration // interval of live messages; 0 means none
 	probe.Options
 }
 
-// Watcher is the controller's side of a watch on one node. Schedule, Live and Collect may be called by
-// several goroutines; times are the controller's CLOCK_MONOTONIC.
+// Watcher is the controller side of a watch on one node. Schedule, Live and Collect are safe for
+// concurrent use. Times are the controller's CLOCK_MONOTONIC in ns.
 type Watcher struct {
 	node    string
 	agent   host.Agent
 	session host.Session
 	reader  sync.WaitGroup
 
-	mu      sync.Mutex // also orders the messages sent
+	mu      sync.Mutex // also serialises messages
 	clock   clockReading
 	cores   []float64
 	ended   error // why the reader has stopped
@@ -38,19 +38,20 @@ type Watcher struct {
 	waiting map[int]*collection
 }
 
-// clockReading relates the clocks: node = controller + offset, ± bound.
+// clockReading relates the clocks: node = controller + offset ± bound.
 type clockReading struct{ offset, bound int64 }
 
-// collection is an answer being received.
+// collection is a collection that is being received.
 type collection struct {
 	data record.NodeData
-	size int           // of the samples, in bytes
+	size int           // size of the samples in bytes
 	done chan struct{} // closed when data is complete or the session has ended
 	err  error
 }
 
-// Start starts the named probes on the node and returns once they are resident. It fails without a session,
-// or if the node refuses; probes that do not exist on the node yield samples with the reason.
+// Start starts the named probes on the node and returns when they are resident. It returns an error if
+// there is no session or the node refuses. Probes that are unavailable on the node yield samples with the
+// reason.
 func Start(ctx context.Context, agent host.Agent, node string, probes []string, opts Options) (*Watcher,
 	error) {
 	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
@@ -142,7 +143,7 @@ func (w *Watcher) take(a answer) {
 
 	c := w.waiting[a.ID]
 	if c == nil {
-		return // given up
+		return // abandoned
 	}
 
 	if a.Samples != nil {
@@ -167,11 +168,11 @@ func (w *Watcher) take(a answer) {
 	}
 }
 
-// maxCollected bounds what a node may send in one collection: many times what the node keeps, since columns
-// that come and go leave gaps.
+// maxCollected limits the data of one collection, in bytes. It is far more than a node keeps, because
+// columns that come and go leave gaps.
 const maxCollected = 16 * 8 * keptValues
 
-// sizeOf returns the approximate size of samples.
+// sizeOf returns the approximate size of samples in bytes.
 func sizeOf(s *record.Samples) int {
 	n := 256
 	t := s.Table
@@ -189,7 +190,7 @@ func sizeOf(s *record.Samples) int {
 	return n
 }
 
-// sync determines the relation of the clocks again.
+// sync relates the clocks again. It returns the previous and the new relation.
 func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err error) {
 	offset, bound, err := w.agent.Clock(ctx)
 	if err != nil {
@@ -203,8 +204,8 @@ func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err err
 	return before, w.clock, nil
 }
 
-// Schedule makes every probe sample at exactly these times, in addition to its own pace: the edges of a
-// window.
+// Schedule makes all probes sample at these times, the start and end of a window, in addition to their
+// intervals.
 func (w *Watcher) Schedule(at ...int64) error {
 	w.mu.Lock()
 	offset := w.clock.offset
@@ -217,16 +218,16 @@ func (w *Watcher) Schedule(at ...int64) error {
 	return w.send(command{Op: opSchedule, At: node})
 }
 
-// Live returns the latest busy share (0…1) of each core, or nil before the first.
+// Live returns the latest busy share (0 to 1) of each core, or nil before the first report.
 func (w *Watcher) Live() []float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.cores)
 }
 
-// Collect fetches the samples of from…to, and the nearest sample outside on either side. The node keeps at
-// most 20 minutes, and nothing from before the start of the last collection. Clock holds the relation of the
-// clocks at Start or the last Collect, and at present; times are shifted by the mean of both.
+// Collect fetches the samples between from and to, and the nearest sample outside on either side. The node
+// keeps at most 20 minutes, and nothing from before the start of the previous collection. Clock holds the
+// relation of the clocks at Start or the previous Collect, and now. Times are shifted by the mean offset.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	before, after, err := w.sync(ctx)
 	if err != nil {
@@ -286,7 +287,7 @@ func shift(d *record.NodeData, by int64) {
 	}
 }
 
-// Close ends the watch; the node stops sampling.
+// Close ends the watch. The node stops sampling.
 func (w *Watcher) Close() error {
 	err := w.session.Close()
 	w.reader.Wait()

@@ -1,5 +1,5 @@
-// Package ceiling measures what the tester alone can do, without a router in between: it defines which kinds
-// of traffic are measured, and how often. It draws no conclusion from the numbers.
+// Package ceiling measures the maximum rates of the tester alone, without a router. It defines which kinds
+// of traffic are measured, and how often. It does not interpret the results.
 package ceiling
 
 import (
@@ -29,8 +29,8 @@ var (
 	framesEngine   = frames.XDP{}.Name()
 )
 
-// Timeline of one window of a ceiling: short, because it precedes every campaign. The median of the windows
-// counts, as with the trials that are compared with it.
+// Durations of a ceiling's windows. They are short, because every campaign measures ceilings first. The
+// result is the median of the windows, as for the trials that it is compared with.
 const (
 	ceilingWarmup  = 100 * time.Millisecond
 	ceilingWindow  = 200 * time.Millisecond
@@ -39,7 +39,7 @@ const (
 	ceilingWindows = 3
 )
 
-// Each of these is about how long a kind takes, including setting up and collecting.
+// Each is the approximate time to measure one kind of traffic.
 const Each = ceilingWindows*(ceilingWarmup+ceilingWindow+ceilingDrain+ceilingLead) + 400*time.Millisecond
 
 const usualMTU = 1500
@@ -47,9 +47,9 @@ const usualMTU = 1500
 // Kind is a kind of traffic whose ceiling is measured.
 type Kind record.TrafficKind
 
-// KindOf returns the kind of traffic of an engine's load over a link. Any number of flows begun at a rate may
-// be open at once, so their kind has many streams. Datagrams have a size of their own, whatever the link's
-// MTU, and the engine for frames has nothing to offload.
+// KindOf returns the kind of traffic for the load of an engine on a link. Flows started at a rate may all
+// be open at once, so their kind has the maximum number of streams. The size of datagrams does not depend
+// on the link's MTU, and frames are not subject to offloads.
 func KindOf(engine string, l record.Load, over record.Link) Kind {
 	if l.Protocol == "udp" {
 		over.MTU = l.PacketSize
@@ -84,14 +84,14 @@ func KindOf(engine string, l record.Load, over record.Link) Kind {
 	return k
 }
 
-// Frames reports whether a kind consists of frames, which no loopback device accepts.
+// Frames reports whether the kind consists of frames, which cannot be sent on a loopback device.
 func (k Kind) Frames() bool { return k.Engine == framesEngine }
 
-// String names the kind.
+// String returns the name of the kind.
 func (k Kind) String() string { return k.Over("") }
 
-// Over names the kind in a result, with the conditions of the measurement. It does not mention the default,
-// separately numbered packets as on a wire.
+// Over returns the name of the kind in a result, with the conditions of the measurement. Defaults, such as
+// exact mode and offload wire, are omitted.
 func (k Kind) Over(way string) string {
 	streams := "1 stream"
 	if k.Streams != 1 {
@@ -109,7 +109,7 @@ func (k Kind) Over(way string) string {
 	case k.Frames() && k.IMIX:
 		text = append(text, "IMIX frames")
 	case k.Frames():
-		// plus Ethernet's header and check sequence
+		// including Ethernet's header and check sequence
 		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18))
 	case k.IMIX:
 		text = append(text, "IMIX packets")
@@ -136,8 +136,8 @@ func (k Kind) Over(way string) string {
 	return strings.Join(text, ", ")
 }
 
-// UsualKinds lists the kinds for measuring a machine by itself: one stream and several, the payloads of
-// small, middle and full packets, new connections and the smallest frames.
+// UsualKinds lists the kinds to measure on a machine by itself: one and several TCP streams, small, medium
+// and full packets, new connections, and the smallest frames.
 func UsualKinds() []Kind {
 	of := func(e traffic.Engine, l record.Load) Kind {
 		return KindOf(e.Name(), l, record.Link{Offload: asOnAWire})
@@ -151,17 +151,17 @@ func UsualKinds() []Kind {
 		of(frames.XDP{}, record.Load{Protocol: "udp", PacketSize: traffic.PacketOverhead(4) + bpf.Header})}
 }
 
-// asOnAWire is the offload with which every packet crosses a link by itself.
+// asOnAWire is the level of offload with which each packet crosses a link individually.
 const asOnAWire = "wire"
 
-// maxKinds bounds how many kinds a campaign measures of each class of traffic, and maxSockets the sockets of
-// one measurement.
+// maxKinds limits the kinds that a campaign measures in each class of traffic. maxSockets limits the
+// sockets of one measurement.
 const (
 	maxKinds   = 4
 	maxSockets = 64
 )
 
-// classes of traffic: that of sockets, then frames
+// classes of traffic: sockets first, then frames
 var classes = [...]Kind{
 	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {
 		Engine:   flowsEngine,
@@ -171,11 +171,11 @@ var classes = [...]Kind{
 	{Engine: framesEngine, Protocol: "udp", IMIX: true},
 }
 
-// Few selects the kinds that a campaign measures for its loads: for UDP and for frames each packet size, with
-// the most streams of any load of that size. If there are more than four of a class, in one mode and over one
-// link, it takes the extremes and two in between.
+// Few selects the kinds that a campaign measures. For UDP and frames, it keeps each packet size, with the
+// largest number of streams of any load with that size. If a class has more than four kinds with the same
+// mode and link, it keeps the first, the last, and two in between.
 func Few(all []Kind) []Kind {
-	most := map[Kind]int{} // streams, by kind without streams
+	most := map[Kind]int{} // maximum number of streams, by kind without streams
 	for _, k := range all {
 		streams := k.Streams
 		k.Streams = 0
@@ -212,14 +212,14 @@ func Few(all []Kind) []Kind {
 	return out
 }
 
-// compare orders the kinds of a class by size, then by streams.
+// compare orders kinds of a class by size, then by number of streams.
 func (k Kind) compare(o Kind) int {
 	return cmp.Or(cmp.Compare(k.PacketSize, o.PacketSize), cmp.Compare(k.FlowSize, o.FlowSize),
 		cmp.Compare(k.RequestSize, o.RequestSize),
 		cmp.Compare(k.ResponseSize, o.ResponseSize), cmp.Compare(k.Streams, o.Streams))
 }
 
-// spread selects at most maxKinds, evenly from the first to the last.
+// spread selects at most maxKinds, evenly spaced from the first to the last.
 func spread(kinds []Kind) []Kind {
 	if len(kinds) <= maxKinds {
 		return kinds
@@ -233,11 +233,11 @@ func spread(kinds []Kind) []Kind {
 	return out
 }
 
-// Loopback measures what the tester alone can do, without a router in between: over the loopback device of
-// the agent's node, which must be up. Sender and receiver share the machine, as in a local lab. The device
-// passes large packets whole, as many network cards do.
+// Loopback measures the maximum rates of the tester on the loopback device of the agent's node, which must
+// be up. Sender and receiver share the machine, as in a local lab. The device passes large packets whole,
+// as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
-	// a request of another user, which would keep this machine busy
+	// another user's request must not keep this machine busy
 	most := 2 * (len(classes) - 1) * maxKinds
 	if len(kinds) > most {
 		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
@@ -259,8 +259,8 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 	return ceilings(ctx, end, end, "loopback", kinds)
 }
 
-// Direct measures what the tester alone can do between two ends of one machine with nothing in between, on
-// links with the kinds' offload. Kinds measured before a failure are returned with the error.
+// Direct measures the maximum rates of the tester between two directly connected endpoints on one machine.
+// The caller configures the link. Kinds measured before an error are returned with it.
 func Direct(ctx context.Context, near, far traffic.End, kinds []Kind) ([]record.Ceiling, error) {
 	return ceilings(ctx, near, far, "direct", kinds)
 }
@@ -311,9 +311,8 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 	return found, nil
 }
 
-// look offers a load in several windows and returns the median, the lower of two. A window in which nothing
-// arrived, or that was counted late, reveals nothing about the machine, and is repeated once. The result
-// notes how often.
+// look offers a load in several windows and returns the median, or the lower of two. A window is repeated
+// if nothing arrived or the counters were read late. Note contains the number of such windows.
 func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 	l record.Load) (record.Ceiling, error) {
 	var late error
@@ -350,7 +349,7 @@ func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 	return middle, nil
 }
 
-// ceiling sums what arrived.
+// ceiling returns the total rate of a trial.
 func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	c := record.Ceiling{
 		Unit:        "bit/s",
@@ -376,14 +375,14 @@ func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	}
 
 	if c.Unit == "bit/s" {
-		up, down, _ := t.Goodput() // zero if nothing was counted
+		up, down, _ := t.Goodput() // 0 if nothing was counted
 		c.Value = up + down
 	}
 
 	return c
 }
 
-// ceilingClock starts a load at once.
+// ceilingClock implements traffic.Conductor. It starts the load at once.
 type ceilingClock struct{}
 
 func (ceilingClock) Ready(context.Context) (record.Window, error) {

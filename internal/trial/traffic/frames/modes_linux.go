@@ -15,11 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// frameModes maps modes to the reason why frames cannot be sent or counted that way by the device that leads
-// to the other end. A mode that is missing works.
+// frameModes maps each mode that does not work on the device towards the other end to the reason. Other
+// modes work.
 type frameModes map[string]string
 
-// The modes to send and to count, best first.
+// Modes to send and to count frames, best first.
 var (
 	sendModes = []string{record.FramesLive, record.FramesPacket}
 	sinkModes = []string{record.SinkDriver, record.SinkSockets}
@@ -32,16 +32,16 @@ var modeNames = map[string]string{
 	record.SinkSockets:  "counted by sockets",
 }
 
-// choice is a mode, and the reasons against better ones.
+// choice is the selected mode, and the reasons why better modes do not work.
 type choice struct {
-	mode string // "" = none works
+	mode string // "" if none works
 	why  []string
 }
 
-// instead explains why a better mode was not chosen, "" if the mode is the best.
+// instead returns the reasons why better modes were not selected, "" if there are none.
 func (c choice) instead() string { return strings.Join(c.why, "; ") }
 
-// choose returns the first mode that works; if want names one, only that one.
+// choose returns the first mode that works. If want is not "", only that mode is considered.
 func (w frameModes) choose(modes []string, want string) choice {
 	var c choice
 	names, last := "", ""
@@ -78,10 +78,10 @@ func (w frameModes) sender(load record.Load) choice { return w.choose(sendModes,
 
 func (w frameModes) sink(load record.Load) choice { return w.choose(sinkModes, load.Sink) }
 
-// engineFellBack is the kind of a caveat: the engine's main mode did not work.
+// engineFellBack is the kind of caveat for an engine whose best mode did not work.
 const engineFellBack = "engine-fell-back"
 
-// fellBack returns the caveats of a load whose frames used a lesser mode.
+// fellBack returns caveats for ends that did not use the best mode.
 func fellBack(details map[string]string) []record.Caveat {
 	var caveats []record.Caveat
 	for _, side := range []string{"near", "far"} {
@@ -97,7 +97,7 @@ func fellBack(details map[string]string) []record.Caveat {
 	return caveats
 }
 
-// checkXDP checks this node: a yes with a reason means a lesser mode.
+// checkXDP checks this node. If only a lesser mode works, the answer is yes, with the reason.
 func checkXDP(q traffic.Request) check.Answer {
 	w, err := surveyRights()
 	if err != nil {
@@ -127,7 +127,7 @@ func checkXDP(q traffic.Request) check.Answer {
 
 const mayNotLoad = "it may not load BPF programs"
 
-// surveyRights determines what this user may do on this kernel, whatever the device.
+// surveyRights determines which modes the kernel and the user's rights permit, regardless of the device.
 func surveyRights() (frameModes, error) {
 	w := frameModes{}
 	live, err := bpf.Probe()
@@ -153,7 +153,7 @@ func surveyRights() (frameModes, error) {
 	return w, nil
 }
 
-// surveyDevice adds to surveyRights what the device of a hop can do.
+// surveyDevice determines which modes work on the device of a hop.
 func surveyDevice(hop kernel.Hop) (frameModes, error) {
 	w, err := surveyRights()
 	if err != nil {
@@ -173,8 +173,8 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 		return w, nil
 	}
 
-	// Many cards lose their link for seconds when a program is attached, and with it every connection, such
-	// as the control connection.
+	// On many cards, attaching a program takes the link down for seconds, and with it all connections,
+	// including the control connection.
 	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
 		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
 			record.FramesLive, record.SinkDriver)

@@ -17,56 +17,56 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// xdpPort is the device of one end, with everything that it sends and counts.
+// xdpPort is the device of one endpoint, with all flows that it sends and counts.
 type xdpPort struct {
-	frames   *bpf.Frames   // attached, for BPF test-run frames and for the sink in the driver; else nil
-	senders  []*xdpSender  // for BPF test-run frames
-	tx       *packetSocket // for frames sent by a socket; else nil
+	frames   *bpf.Frames   // program that sends test-run frames or counts in the driver; nil if none
+	senders  []*xdpSender  // threads that send test-run frames
+	tx       *packetSocket // socket that sends frames, or nil
 	request  traffic.Request
 	hop      kernel.Hop
 	load     bpf.Load
 	sender   choice
 	sink     choice
 	sending  []*xdpFlow
-	counting []*xdpFlow // the receiving flows
+	counting []*xdpFlow // received flows
 	close1   sync.Once
 
-	began [bpf.Cooldown + 2]int64 // when each phase began, for a packetSocket; owned by its thread
+	began [bpf.Cooldown + 2]int64 // start of each phase, for a packetSocket; used only by its thread
 
-	// Owned by the meter until the run has ended.
+	// Used by the meter until the run has ended.
 	err     error
-	sent    [][3]int64 // BPF test-run frames, by flow and phase
+	sent    [][3]int64 // test-run frames by flow and phase
 	arrived []bpf.Arrived
-	device  [2]kernel.LinkCounters // at the window's edges
-	dropped [2]int64               // by the sockets, too
+	device  [2]kernel.LinkCounters // at the start and end of the window
+	dropped [2]int64               // by the sockets, at the start and end of the window
 }
 
-// xdpFlow is one end of one stream in one direction.
+// xdpFlow is one end of a stream in one direction.
 type xdpFlow struct {
 	port   *xdpPort
-	thread *xdpSender // sender of its BPF test-run frames; else nil
+	thread *xdpSender // thread that sends its test-run frames, or nil
 	sends  bool
-	index  int     // index among the flows of its direction
-	first  bool    // first of the end's flows; it does the work of all
-	mean   float64 // payload
-	perNs  float64 // requested frames; 0 = full rate
+	index  int     // among the flows with its direction
+	first  bool    // first flow of this end, which does shared work for all
+	mean   float64 // mean payload per frame, in bytes
+	perNs  float64 // requested frames per ns; 0 means full rate
 	table  *record.Table
 
-	// The socket that sent the hello, which the flows of a listener share, and the ends as seen by it.
+	// The socket that sent the hello, which is shared at a listener, and its addresses.
 	socket        *traffic.Socket
 	local, remote netip.AddrPort
 
-	// For frames sent or received by a socket; all but the first are owned by its thread.
-	moved      atomic.Int64 // in all phases
-	total      int64        // the same
-	window     int64        // sent in the window
-	bytes      int64        // of payload, received in the window
+	// For frames that a socket sends or receives. All except moved are used only by its thread.
+	moved      atomic.Int64 // frames in all phases
+	total      int64        // the same, for the thread
+	window     int64        // frames sent in the window
+	bytes      int64        // payload received in the window, in bytes
 	sequence   traffic.Sequence
-	wrong      int64 // of another length, or unassigned
+	wrong      int64 // frames with a wrong length, or of an unknown flow
 	from, till int64
 }
 
-// newXDPPort makes the flows of an end.
+// newXDPPort creates the flows of an endpoint.
 func newXDPPort(l *traffic.Endpoint) *xdpPort {
 	q := l.Request
 	p := &xdpPort{request: q}
@@ -102,7 +102,7 @@ func newXDPPort(l *traffic.Endpoint) *xdpPort {
 	return p
 }
 
-// start prepares to send and to count once the flows have shaken hands.
+// start prepares to send and count after the hellos.
 func (p *xdpPort) start(l *traffic.Endpoint) error {
 	for _, f := range p.sending {
 		p.load.Send = append(p.load.Send, bpf.Tuple{From: f.local, To: f.remote})
@@ -148,7 +148,7 @@ func (p *xdpPort) start(l *traffic.Endpoint) error {
 	return nil
 }
 
-// choose decides how this end sends and counts.
+// choose selects the modes in which this endpoint sends and counts.
 func (p *xdpPort) choose() error {
 	w, err := surveyDevice(p.hop)
 	if err != nil {
@@ -175,11 +175,11 @@ func (p *xdpPort) choose() error {
 	return nil
 }
 
-// open loads and attaches the programs, or opens the socket that sends.
+// open loads and attaches the programs, or opens the sending socket.
 func (p *xdpPort) open() error {
 	p.load.Source, p.load.Next, p.load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
 	var err error
-	kernels := p.load // done by the program at the device
+	kernels := p.load // the part of the program at the device
 	kernels.Send = nil
 	if p.sink.mode != record.SinkDriver {
 		kernels.Receive = nil
@@ -231,7 +231,7 @@ func (p *xdpPort) open() error {
 	return nil
 }
 
-// describe records how this end sends and counts.
+// describe records the modes in which this endpoint sends and counts.
 func (p *xdpPort) describe(l *traffic.Endpoint) {
 	l.Details["device"] = fmt.Sprintf("%s (%s), %d receive queues", p.hop.Device, p.hop.Kind, p.hop.RxQueues)
 	if p.frames != nil {
@@ -278,7 +278,7 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 	l.Mode = func() string { return mode }
 }
 
-// xdpSink waits, while the driver counts, until nothing more arrives.
+// xdpSink waits until no more frames arrive, while the driver counts them.
 type xdpSink struct {
 	arrived func() (int64, error) // frames of all flows and phases so far
 }
@@ -299,7 +299,7 @@ func (s xdpSink) Run(ph *traffic.Phases) error {
 			before, last = n, max(last, traffic.Monotonic())
 		}
 
-		// Only after a look: a thread that woke up late saw nothing of the time in between.
+		// Check the time only after reading: a thread that woke late has not seen what happened meanwhile.
 		if ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
 			return nil
 		}
@@ -308,7 +308,7 @@ func (s xdpSink) Run(ph *traffic.Phases) error {
 	}
 }
 
-// arrivedOf returns the frames that the driver has counted, of all flows and phases.
+// arrivedOf returns the number of frames that the driver has counted in all flows and phases.
 func arrivedOf(frames *bpf.Frames) (n int64, err error) {
 	all, err := frames.Arrived()
 	for _, a := range all {
@@ -325,7 +325,7 @@ func (f *xdpFlow) Unblock(traffic.Urgency) {
 	}
 }
 
-// refresh reads the programs' counts.
+// refresh reads the counters of the programs.
 func (p *xdpPort) refresh() {
 	for _, s := range p.senders {
 		if err := s.refresh(); err != nil {
@@ -345,16 +345,16 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// sendPhases holds when a sender saw each phase begin, 0 = never, and when it finished. The phases of a
-// packetSocket are known once the run has ended.
+// sendPhases holds the times when a sender entered each phase (0 if never) and when it ended. For a
+// packetSocket, they are valid after the run.
 type sendPhases struct {
 	began [bpf.Cooldown + 2]int64
 	ended int64
 }
 
-// window returns the length of the window by the sender's times, 0 if one of its edges has no time.
+// window returns the length of the window by the sender's times, or 0 if one is missing.
 func (c sendPhases) window() int64 {
-	end := c.ended // until then it was behind with frames of the window
+	end := c.ended // it was still sending frames of the window
 	for _, t := range c.began[bpf.Cooldown:] {
 		if t > 0 {
 			end = t
@@ -369,7 +369,7 @@ func (c sendPhases) window() int64 {
 	return end - c.began[bpf.Window]
 }
 
-// sendPhases returns the times of the flow's sender.
+// sendPhases returns the times of the thread that sends the flow.
 func (f *xdpFlow) sendPhases() sendPhases {
 	if f.thread == nil {
 		return sendPhases{began: f.port.began}
@@ -377,7 +377,7 @@ func (f *xdpFlow) sendPhases() sendPhases {
 	return sendPhases{f.thread.last.Began, f.thread.ended}
 }
 
-// bySocket reports whether one of our threads counts the flow's frames.
+// bySocket reports whether the flow's frames are counted by a thread of this process.
 func (f *xdpFlow) bySocket() bool {
 	if f.sends {
 		return f.port.tx != nil
@@ -418,7 +418,7 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
 }
 
-// Received may run beside the meter: it reads the counters itself.
+// Received may run concurrently with the meter, so it reads the counters itself.
 func (f *xdpFlow) Received() (bytes, packets int64) {
 	if !f.sends && f.bySocket() {
 		packets = f.moved.Load()
@@ -428,12 +428,12 @@ func (f *xdpFlow) Received() (bytes, packets int64) {
 	return int64(float64(packets) * f.mean), packets
 }
 
-// payload returns the payload of the frame with a number.
+// payload returns the payload of the frame with number seq, in bytes.
 func (f *xdpFlow) payload(seq uint32) int {
 	return f.port.load.SizeOf(f.index, seq) - traffic.PacketOverhead(f.port.load.IP)
 }
 
-// bytesOf returns the payload of the first n frames of a phase.
+// bytesOf returns the payload of the first n frames of a phase, in bytes.
 func (f *xdpFlow) bytesOf(n int64) int64 {
 	cycle := int64(max(len(f.port.load.Sizes), 1))
 	sum := n / cycle * int64(math.Round(f.mean*float64(cycle)))
@@ -470,7 +470,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 			return r
 		}
 
-		// The packets that were due within the window, however late they were sent.
+		// Frames due within the window count even if they were sent late.
 		r.Unsent = f.unsent(r.Sent, int64(p.request.Load.Duration))
 		if r.Ns > 0 && r.Unsent <= r.Sent {
 			r.Ns = p.atLeastDue(r.Ns)
@@ -480,7 +480,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	}
 
 	if f.bySocket() {
-		f.sequence.Finish(f.sequence.Next) // only the sender knows the tail
+		f.sequence.Finish(f.sequence.Next) // only the sender knows how many follow
 		r.Packets, r.Highest, r.Announced = f.sequence.Packets(), int64(f.sequence.Next), -1
 		r.Bytes = f.bytes
 		r.Ns = f.till - f.from
@@ -500,11 +500,11 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	return r
 }
 
-// unsent returns how many more frames than were sent the rate required in a time.
+// unsent returns the number of frames that the rate requires in ns nanoseconds, minus those sent.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
-// atLeastDue returns how long the frames of a window took to send. A paced window that began late has caught
-// up, but counts with its planned length.
+// atLeastDue returns the duration of a window's frames. A paced window that began late has caught up, but
+// counts with at least its planned length.
 func (p *xdpPort) atLeastDue(ns int64) int64 {
 	if p.load.PPS > 0 {
 		return max(ns, int64(p.request.Load.Duration))
@@ -551,11 +551,12 @@ func (f *xdpFlow) notes() map[string]int64 {
 	return notes
 }
 
-// socketDrops returns how many packets the flows' sockets received but had no room for.
+// socketDrops returns the number of packets that the flows' sockets dropped because their buffers were
+// full.
 func (p *xdpPort) socketDrops() (n int64) {
 	var last *traffic.Socket
 	for _, f := range p.counting {
-		if f.socket != last { // all share one at the listener
+		if f.socket != last { // a listener's flows share one
 			n += int64(f.socket.SocketDrops())
 		}
 
@@ -591,7 +592,7 @@ func (p *xdpPort) close() {
 	}
 }
 
-// finish completes the report, or explains why it is worthless.
+// finish completes the report. It returns an error if the counts are unusable.
 func (p *xdpPort) finish(r *traffic.EndReport) error {
 	if p.err != nil {
 		return p.err
@@ -614,7 +615,7 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 	}
 
 	if early > 0 {
-		return nil // another clock
+		return nil // the sender uses another clock
 	}
 
 	for i, n := range counts {
@@ -626,8 +627,8 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 	return nil
 }
 
-// checkTaken returns an error for BPF test-run frames that the other end of a link does not accept: they
-// vanish silently.
+// checkTaken returns an error if the device did not let the test-run frames out. A virtual link silently
+// drops frames that its other end does not accept.
 func (p *xdpPort) checkTaken() error {
 	var sent, taken int64
 	for _, s := range p.sent {
@@ -635,7 +636,7 @@ func (p *xdpPort) checkTaken() error {
 	}
 
 	for _, s := range p.senders {
-		taken = max(taken, s.taken) // each was counted for all flows
+		taken = max(taken, s.taken) // each counts the device's frames of all flows
 	}
 
 	if sent > 1000 && taken < sent/100 {

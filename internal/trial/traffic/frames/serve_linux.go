@@ -14,8 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node side of the xdp engine: either the side of an end, or that of the device into which an
-// end's frames go.
+// Serve is the node side of engine xdp: of an endpoint, or of the device that an endpoint's frames enter.
 func (XDP) Serve(ctx context.Context, s host.Session) error {
 	var q traffic.Request
 	if err := s.Recv(&q); err != nil {
@@ -52,8 +51,8 @@ func connect(ctx context.Context, l *traffic.Endpoint) error {
 	return p.start(l)
 }
 
-// keepReady makes a device of this node accept frames from the other end of its link until the session ends.
-// Only virtual links need that.
+// keepReady makes a device accept frames from the other end of its link until the session ends. Only veth
+// devices need this.
 func keepReady(s host.Session, device string) error {
 	index, kind, err := kernel.Identity(device)
 	if err != nil {
@@ -78,8 +77,8 @@ func keepReady(s host.Session, device string) error {
 	return nil
 }
 
-// pinThread keeps the calling thread on one core: frames of one flow that were sent on two could overtake
-// each other.
+// pinThread restricts the calling thread to one core. Frames of a flow that are sent on two cores could
+// overtake each other.
 func pinThread(core int) error {
 	if core < 0 {
 		return nil // unknown
@@ -94,9 +93,9 @@ func pinThread(core int) error {
 	return nil
 }
 
-// shakeHands makes each flow known to the listener as it arrives there, behind any translation of addresses.
-// It uses ordinary sockets, which keep the flows' ports for the length of the load, and makes every device on
-// the path learn its neighbours.
+// shakeHands announces each flow to the listener, which thereby learns its address behind any NAT. It uses
+// ordinary sockets. They reserve the flows' ports during the load, and every device on the path learns its
+// neighbours' addresses.
 func shakeHands(ctx context.Context, l *traffic.Endpoint) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {

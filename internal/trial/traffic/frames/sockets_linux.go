@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	txSlots = 1024 // frames that wait to be sent
+	txSlots = 1024 // frames in the transmit queue
 	txBurst = 64   // frames between two readings of the clock
-	// txRoom bounds the bytes in flight (the kernel doubles it): some 300 small frames, which fit into a
-	// core's backlog of 1000.
+	// txRoom limits the bytes in flight; the kernel doubles it. This is enough for about 300 small frames,
+	// which fit into a core's backlog of 1000.
 	txRoom = 128 << 10
 )
 
-// txSender is the thread that sends for all flows of an end by a socket.
+// txSender is the thread that sends the frames of all flows of an endpoint through a socket.
 type txSender struct {
 	*xdpPort
 	writer *bpf.Writer
-	flows  []*xdpFlow // the sending flows
+	flows  []*xdpFlow // sent flows
 	pace   traffic.Pace
-	stamp  int // distance between frames with a timestamp
+	stamp  int // distance between frames with a time stamp
 
-	late  int64 // ns, how late a burst began
+	late  int64 // delay of a burst's start, in ns
 	last  int64 // end of the cool-down
 	phase int
-	turn  int      // index of the flow of the next frame
-	until int      // frames before the next one with a timestamp
-	seq   []uint32 // sequence number per flow in this phase
+	turn  int      // index of the next frame's flow
+	until int      // frames until the next time stamp
+	seq   []uint32 // next number in this phase, by flow
 }
 
 func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
@@ -56,7 +56,7 @@ func (s *txSender) Run(ph *traffic.Phases) error {
 	s.last = ph.Senders
 	if ph.Slack > 0 {
 		s.late = min(max(0, now-ph.Begin), ph.Slack)
-		s.last = ph.End + s.late // a burst has none
+		s.last = ph.End + s.late // a burst has no cool-down
 	}
 
 	s.pace.Begin(now)
@@ -70,7 +70,7 @@ func (s *txSender) Run(ph *traffic.Phases) error {
 	return s.settle(ph)
 }
 
-// advance moves to the phase for the present time; false at the end.
+// advance enters the phase of the current time. It returns false at the end.
 func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 	phase := bpf.Warmup
 	switch {
@@ -90,14 +90,14 @@ func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 	return phase <= bpf.Cooldown
 }
 
-// step makes the frames that are due, passes queued ones on, or sleeps.
+// step builds the frames that are due and sends queued frames, or sleeps.
 func (s *txSender) step(ph *traffic.Phases) error {
 	n, wake := s.pace.Due(traffic.Monotonic())
 	made := 0
 	if s.tx.queued() < txBurst {
 		n = min(n, txBurst)
 	} else {
-		n = 0 // those must leave first
+		n = 0 // queued frames must leave first
 	}
 
 	for ; made < n; made++ {
@@ -110,7 +110,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	}
 
 	s.pace.Took(made)
-	for i := range min(made, len(s.flows)) { // flow by flow
+	for i := range min(made, len(s.flows)) { // publish the count of each flow that was used
 		f := s.flows[(s.turn-1-i+len(s.flows))%len(s.flows)]
 		f.moved.Store(f.total)
 	}
@@ -134,15 +134,15 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	return nil
 }
 
-// txNap is the pause between two attempts to send through a full device.
+// txNap is the pause before another attempt to send while the device is full.
 const txNap = 20 * time.Microsecond
 
-// edge returns the end of this phase.
+// edge returns the end of the current phase.
 func (s *txSender) edge(ph *traffic.Phases) int64 {
 	return []int64{ph.Start + s.late, ph.End + s.late, s.last, s.last}[s.phase]
 }
 
-// make writes the next frame and returns its length.
+// make builds the next frame and returns its length.
 func (s *txSender) make(b []byte) int {
 	stamp := int64(0)
 	if s.until == 0 {
@@ -165,7 +165,7 @@ func (s *txSender) make(b []byte) int {
 	return length
 }
 
-// settle waits until all queued frames, which were counted as sent, have left.
+// settle waits until all queued frames have left, because they were already counted as sent.
 func (s *txSender) settle(ph *traffic.Phases) error {
 	for s.tx.queued() > 0 {
 		if ph.Abandoned.Load() || ph.Over(ph.Senders+int64(txSettle)) {
@@ -182,19 +182,20 @@ func (s *txSender) settle(ph *traffic.Phases) error {
 	return nil
 }
 
-// txSettle bounds the time after the senders' end in which frames may still leave.
+// txSettle limits the time after the end of sending in which frames may still leave.
 const txSettle = 200 * time.Millisecond
 
-// packetSocket sends whole frames by AF_PACKET, many per call, bypassing the queueing discipline (packet(7)).
-// Frames are made in its slots; a frame that the device refuses stays queued, so that it is not counted as
-// sent too early. Only one thread uses it.
+// packetSocket sends frames by AF_PACKET, many per call, bypassing the qdisc (packet(7)). Frames are built
+// in its slots. A frame that the device rejects stays queued, so that it is not counted as sent too early.
+// It must be used by one thread only.
 type packetSocket struct {
 	traffic.Socket
 	batch      *traffic.Batch
-	head, tail int // of the batch: queued frames
+	head, tail int // queued slots of the batch
 }
 
-// openPacket opens a socket on a device, whose slots hold the constant part of the writer's frames.
+// openPacket opens a socket for a device. It fills the slots with the constant parts of the writer's
+// frames.
 func openPacket(device int, w *bpf.Writer) (*packetSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -227,7 +228,7 @@ func (p *packetSocket) open(device int) error {
 		return fmt.Errorf("bound the calls of AF_PACKET: %w", err)
 	}
 
-	// Protocol 0: it receives nothing.
+	// With protocol 0, the socket receives nothing.
 	if err := unix.Bind(p.FD, &unix.SockaddrLinklayer{Ifindex: device}); err != nil {
 		return fmt.Errorf("bind AF_PACKET to device %d: %w", device, err)
 	}
@@ -235,7 +236,7 @@ func (p *packetSocket) open(device int) error {
 	return nil
 }
 
-// slot returns the next slot to fill, nil while all are queued.
+// slot returns the next slot to fill, or nil if all are in use.
 func (p *packetSocket) slot() []byte {
 	if p.tail == txSlots {
 		return nil
@@ -243,13 +244,13 @@ func (p *packetSocket) slot() []byte {
 	return p.batch.At(p.tail)
 }
 
-// queue adds the slot's first length bytes to the queue.
+// queue adds the first length bytes of the current slot to the queue.
 func (p *packetSocket) queue(length int) {
 	p.batch.Size(p.tail, length)
 	p.tail++
 }
 
-// push passes as many of the queued frames to the kernel as it accepts now.
+// push passes as many queued frames to the kernel as it accepts now.
 func (p *packetSocket) push() error {
 	n, err := p.batch.Send(p.FD, p.head, p.tail)
 	if p.head += n; p.head == p.tail {
@@ -263,10 +264,11 @@ func (p *packetSocket) push() error {
 	return err
 }
 
-// queued returns the number of frames that the kernel has not accepted.
+// queued returns the number of frames that the kernel has not yet accepted.
 func (p *packetSocket) queued() int { return p.tail - p.head }
 
-// frameReader counts the frames of all flows of an end by the sockets that sent their hellos, on one thread.
+// frameReader counts the frames of all flows of an endpoint on one thread. It reads the sockets that
+// exchanged the hellos.
 type frameReader struct {
 	flows []*xdpFlow // by index
 	fds   []int
@@ -279,7 +281,7 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 	for _, f := range flows {
 		f.sequence = traffic.NewSequence(traffic.MemoryOf(len(flows)))
 		n := len(r.fds)
-		if n == 0 || r.fds[n-1] != f.socket.FD { // all share one at the listener
+		if n == 0 || r.fds[n-1] != f.socket.FD { // a listener's flows share one
 			r.fds = append(r.fds, f.socket.FD)
 		}
 	}
@@ -300,7 +302,7 @@ func (r *frameReader) Run(ph *traffic.Phases) error {
 	}
 	defer sockets.Close()
 	enter := r.enter
-	// What has arrived by the end is read: the path did not lose it.
+	// Read everything that has arrived by the end, because the path did not lose it.
 	last := ph.Senders
 	for !ph.Over(ph.Stop + int64(traffic.BacklogTime)) {
 		n, _, err := sockets.Look(enter)
@@ -323,7 +325,7 @@ func (r *frameReader) Run(ph *traffic.Phases) error {
 	return nil
 }
 
-// enter counts a batch of n frames.
+// enter counts the first n frames of the batch.
 func (r *frameReader) enter(n int) {
 	now := traffic.Monotonic()
 	for i := range n {
@@ -331,13 +333,13 @@ func (r *frameReader) enter(n int) {
 	}
 }
 
-// take counts one datagram. The window's edges are as precise as the poll's interval.
+// take counts one datagram. The precision of the window's start and end is the polling interval.
 func (r *frameReader) take(i int, now int64) {
 	b := r.batch.At(i)
 	d, ok := bpf.ReadDatagram(b[:min(len(b), r.batch.Length(i))], r.tag)
 	if !ok || d.Flow >= len(r.flows) {
 		if r.batch.Length(i) != traffic.DatagramHeader { // a repeated hello
-			r.flows[0].wrong++ // a stray for an unknown flow
+			r.flows[0].wrong++ // of an unknown flow
 		}
 		return
 	}

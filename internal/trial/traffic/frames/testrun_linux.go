@@ -20,31 +20,31 @@ import (
 
 const maxNice = 19
 
-// xdpSender is a thread that sends BPF test-run frames for some flows of an end.
+// xdpSender is a thread that sends the test-run frames of some flows.
 type xdpSender struct {
 	*xdpPort
 	frames *bpf.Frames
 	share  bpf.Load
-	core   int   // -1 = unknown
-	wait   int64 // ns after the first burst of the others
-	tid    int   // the thread
-	polite bool  // the thread lets others run first until the timeline is set
+	core   int   // -1 means unknown
+	wait   int64 // delay of its first burst, in ns, so that threads do not send at once
+	tid    int   // id of the thread
+	polite bool  // the thread runs with low priority until the timeline is set
 	done   chan error
-	begin  int64 // when its first burst was due
-	ended  int64 // when the thread had finished
-	waited int64 // ns waited for its core, from when it knew the timeline
-	taken  int64 // frames that the device accepted or dropped meanwhile
+	begin  int64 // time when its first burst was due
+	ended  int64 // time when the thread had finished
+	waited int64 // ns that it waited for its core since it knew the timeline
+	taken  int64 // frames that the device sent or dropped meanwhile
 
-	last bpf.Sent // owned by the meter until the run has ended
+	last bpf.Sent // used by the meter until the run has ended
 }
 
-// shares distributes an end's flows over its threads of BPF test-run frames, one per core. A virtual link
-// puts what a core sends into the receive queue of that core's number: two cores that shared a queue would
-// obstruct each other, so there are no more threads than queues. Flows stay on their thread, because frames
-// sent on two could overtake each other.
+// shares distributes the flows of an endpoint among threads that send test-run frames, one per core. A
+// virtual link puts the frames from a core into the receive queue with that core's number. Two cores with
+// the same queue would obstruct each other, so there are no more threads than queues. All frames of a flow
+// are sent by the same thread, because frames of two threads could overtake each other.
 func (p *xdpPort) shares() []*xdpSender {
 	cpus := traffic.AllowedCPUs()
-	if p.request.Load.Direction == record.Both { // the other end may send from the same cores
+	if p.request.Load.Direction == record.Both { // the other end may use the same cores
 		half := max(len(cpus)/2, 1)
 		if p.request.Side == "near" {
 			cpus = cpus[len(cpus)-min(half, len(cpus)):]
@@ -85,9 +85,8 @@ func (p *xdpPort) shares() []*xdpSender {
 
 func (*xdpSender) Name() string { return "a sender of frames" }
 
-// enter starts the thread, which is in the kernel from then on; frames are due once run has set the timeline.
-// So the time that the kernel takes to begin, which grows with the number of others that send, does not count
-// for the load.
+// enter starts the thread, which enters the kernel at once. Run later sets the timeline. The time that the
+// kernel needs to start, which grows with the number of senders, thus does not delay the load.
 func (s *xdpSender) enter() {
 	s.done = make(chan error, 1)
 	started := make(chan int)
@@ -109,7 +108,7 @@ func (s *xdpSender) enter() {
 	s.tid = <-started
 }
 
-// awaitRunning waits until the thread would send if it were time.
+// awaitRunning waits until the thread is ready to send.
 func (s *xdpSender) awaitRunning() error {
 	for until := traffic.Monotonic() +
 		int64(traffic.SetUp)/2; traffic.Monotonic() < until; time.Sleep(time.Millisecond) {
@@ -127,7 +126,7 @@ func (s *xdpSender) awaitRunning() error {
 	return fmt.Errorf("send frames by %s: the kernel has not begun within %v", s.hop.Device, traffic.SetUp/2)
 }
 
-// leave ends the thread, if there is one.
+// leave stops the thread, if it was started.
 func (s *xdpSender) leave() {
 	if s.done != nil {
 		s.frames.Stop()
@@ -136,7 +135,7 @@ func (s *xdpSender) leave() {
 	}
 }
 
-// Thread returns the sending thread.
+// Thread returns the id of the sending thread.
 func (s *xdpSender) Thread() int { return s.tid }
 
 func (s *xdpSender) Run(ph *traffic.Phases) error {
@@ -171,8 +170,8 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 	return errors.Join(err, failed)
 }
 
-// runDelay returns how long, in ns, a thread of this process has waited for a CPU since the thread began
-// (Documentation/scheduler/sched-stats.rst); 0 if the kernel does not report it.
+// runDelay returns the time in ns for which a thread of this process has waited for a CPU since it started
+// (Documentation/scheduler/sched-stats.rst), or 0 if the kernel does not report it.
 func runDelay(tid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
 	f := strings.Fields(string(b))
@@ -184,7 +183,7 @@ func runDelay(tid int) int64 {
 	return ns
 }
 
-// refresh reads what the thread has sent.
+// refresh reads the counts of frames that the thread has sent.
 func (s *xdpSender) refresh() error {
 	now, err := s.frames.Sent()
 	if err != nil {
@@ -206,7 +205,7 @@ func (s *xdpSender) refresh() error {
 	return nil
 }
 
-// describeSenders describes the threads' modes, and their cores.
+// describeSenders describes how the threads send, and lists their cores.
 func describeSenders(list []*xdpSender) (what, cores string) {
 	burst, stamped := list[0].frames.Burst()
 	threads := "one thread"

@@ -1,5 +1,5 @@
-// Package frames offers load in Ethernet frames that are made and counted outside the network stack: by XDP
-// programs or AF_PACKET. It measures packets, not the stack.
+// Package frames offers load as Ethernet frames that are built and counted outside the network stack, by
+// XDP programs or AF_PACKET. It thus measures the router, not the stacks of the endpoints.
 package frames
 
 import (
@@ -16,23 +16,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// XDP is the load generator for small packets: the sender's kernel makes frames in its driver's receive path
-// and sends them, and the receiver's driver counts them before they become packets of its network stack. Its
-// node side needs Linux and the right to load BPF programs. If a device cannot accept such frames, the load
-// is offered by sendmmsg, and the result reports that.
+// XDP is the load generator for small packets. The sender's kernel creates frames in the receive path of a
+// driver and sends them. The receiver's driver counts them before they become packets of the network
+// stack. The node side requires Linux and the right to load BPF programs. If a device does not accept such
+// frames, the load is offered by sendmmsg, and the result contains a caveat.
 type XDP struct {
-	// Fallback offers the load by sockets if no frames can be sent; nil refuses such a load.
+	// Fallback offers the load through sockets if frames cannot be sent. If nil, such a load is an error.
 	Fallback traffic.Engine
 }
 
-// Name is "xdp".
+// Name returns "xdp".
 func (XDP) Name() string { return "xdp" }
 
-// maxFramePacket is the largest packet for a BPF test-run frame: 1518 bytes with Ethernet's header and check
-// sequence.
+// maxFramePacket is the largest IP packet in a test-run frame, which then has 1518 bytes with header and
+// check sequence.
 const maxFramePacket = 1500
 
-// Check asks both nodes. For a load that is impossible anywhere it answers without them.
+// Check checks both nodes, unless the load is impossible on any machine.
 func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	checked := checkFrames(load)
 	if checked.State == check.Yes {
@@ -47,8 +47,8 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 	return traffic.CheckEnds(ctx, x.Name(), load, checked, near, far)
 }
 
-// refusal explains why an end does not support frames, whatever the load, "" if it does: the peer of lab pair
-// does not support them, nor does an agent of another system.
+// refusal returns the reason why an endpoint does not support frames at all, or "". The peer of lab pair
+// and agents on other systems than Linux do not.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
 		a, has := traffic.AskEnd(ctx, x.Name(), load, "", end)
@@ -59,7 +59,7 @@ func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Loa
 	return ""
 }
 
-// Asked lists the modes of making and counting frames, the best first.
+// Asked lists the modes to send and to count frames, best first.
 func (XDP) Asked() []traffic.Asked {
 	load := record.Load{Protocol: "udp", Direction: record.Up, PacketSize: 64}
 	asked := []traffic.Asked{{Load: load}}
@@ -77,7 +77,7 @@ func (XDP) Asked() []traffic.Asked {
 
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
-// checkFrames checks what does not depend on a machine.
+// checkFrames checks requirements of the load that do not depend on a machine.
 func checkFrames(load record.Load) check.Answer {
 	least := traffic.PacketOverhead(load.IP) + bpf.Header
 	sizes := load.PacketSizes()
@@ -106,7 +106,7 @@ func checkFrames(load record.Load) check.Answer {
 	return traffic.CheckLoad(load)
 }
 
-// Offer runs the load and joins the counts of both ends.
+// Offer runs the load and joins the counts of both endpoints.
 func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	conductor traffic.Conductor) (*record.Traffic, error) {
 	a := checkFrames(load)
@@ -119,7 +119,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		return x.fallBack(ctx, near, far, load, conductor, why)
 	}
 
-	next := map[string]*traffic.Neighbor{} // devices that BPF test-run frames enter, by the sending end
+	next := map[string]*traffic.Neighbor{} // devices that test-run frames enter, by sending end
 	for side, pair := range map[string][2]traffic.End{"near": {near, far}, "far": {far, near}} {
 		if load.Direction != record.Both && !(traffic.FlowKey{Direction: load.Direction}).Sends(side) {
 			continue
@@ -162,12 +162,12 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	for i, f := range t.Flows {
 		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
 			".counted_by"] == record.SinkDriver {
-			t.Flows[i].Packets.Gaps = nil // the driver does not count runs
+			t.Flows[i].Packets.Gaps = nil // the driver does not count runs of lost packets
 		}
 	}
 
 	t.Caveats = append(t.Caveats, fellBack(t.Details)...)
-	for i, direction := range []string{record.Down, record.Up} { // delays for which one clock gave both times
+	for i, direction := range []string{record.Down, record.Up} { // only if both times are from the same clock
 		if len(reports[i].Delays) > 0 && reports[0].Boot == reports[1].Boot && reports[0].Boot != "" {
 			t.OneWay = append(t.OneWay, record.OneWay{Direction: direction, Counts: reports[i].Delays})
 		}
@@ -176,7 +176,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	return t, nil
 }
 
-// fallBack offers the load as the native engine does: by sendmmsg.
+// fallBack offers the load through Fallback, by sendmmsg.
 func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Load, c traffic.Conductor,
 	why string) (*record.Traffic, error) {
 	if x.Fallback == nil {
@@ -200,8 +200,8 @@ func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// prepare makes the device that a sender's frames enter accept them, until letGo is called, which waits until
-// the node has undone that: a virtual link drops them silently if its other end has neither a program nor
+// prepare makes the device that a sender's frames enter accept them until letGo is called, which waits
+// until that is undone. A virtual link silently drops frames if its other end has neither a program nor
 // GRO.
 func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), err error) {
 	octx, cancel := context.WithTimeout(ctx, traffic.SetUp)
@@ -219,8 +219,8 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 	return func() { traffic.LetGo(s, traffic.Patience) }, nil
 }
 
-// ratePPS returns the load's rate in one direction, summed over the flows; 0 is full rate. A rate is that of
-// the UDP payload over all streams and directions.
+// ratePPS returns the packet rate in one direction over all flows; 0 means full rate. The load's rate is
+// UDP payload over all streams and directions.
 func ratePPS(load record.Load) float64 {
 	bits := 8 * traffic.MeanPayload(load)
 	if load.Direction == record.Both {
@@ -229,6 +229,6 @@ func ratePPS(load record.Load) float64 {
 	return load.RateBps / bits
 }
 
-// xdpDrain bounds the wait, after the senders' end and after the last frame that arrived, for a further one:
-// frames have no end marker, and a queue on the path empties for as long as the timeline allows.
+// xdpDrain limits the wait for further frames after the end of sending and after the last frame received.
+// Frames have no end marker, and a queue on the path may take as long to empty as the timeline permits.
 const xdpDrain = 30 * time.Millisecond

@@ -15,22 +15,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// File holds one test written with --json by another user's iperf3.
+// File is one test in a file that iperf3 --json wrote.
 type File struct {
 	Traffic *record.Traffic
 	Began   time.Time // zero if unknown
 	Title   string    // from --title
 	Extra   string    // from --extra-data
-	// Alone is set if the file lacks the other end's own intervals.
+	// Alone is true if the file lacks the intervals of the other end.
 	Alone bool
-	// Printed is set for iperf3's output without --json, with rates of three digits.
+	// Printed is true if the test was read from output without --json, whose rates have three digits.
 	Printed bool
-	// Missing lists factors that the file does not record.
+	// Missing lists factors that the file does not contain.
 	Missing []factor.Name
 }
 
-// ReadFile reads such a file by itself; times are from the beginning of the test. The near end is the one
-// that connected, whichever end wrote the file.
+// ReadFile parses such a file. Times count from the beginning of the test. The near end is the one that
+// connected, regardless of which end wrote the file.
 func ReadFile(text []byte) (*File, error) {
 	var r iperf3Report
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -39,7 +39,7 @@ func ReadFile(text []byte) (*File, error) {
 	return r.file()
 }
 
-// file reads one end's report.
+// file converts the report of one end.
 func (r *iperf3Report) file() (*File, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (r *iperf3Report) file() (*File, error) {
 	return f, err
 }
 
-// load returns the load that iperf3 was asked for.
+// load returns the load that iperf3 was requested to offer.
 func (r *iperf3Report) load() (record.Load, error) {
 	s := r.Start.TestStart
 	l := record.Load{
@@ -108,7 +108,7 @@ func (r *iperf3Report) load() (record.Load, error) {
 	}
 
 	if r.Start.Accepted != nil {
-		l.Opener = "far" // for joinReports the writer is far
+		l.Opener = "far" // for joinReports, the end that wrote the report is far
 		if l.Protocol == "udp" {
 			return l, errServers
 		}
@@ -132,7 +132,8 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e7) * float64(time.Second))
 }
 
-// keepOwn drops the series that only the other end has; near is set if the near end wrote the report.
+// keepOwn removes the series that only the other end has. near states whether the near end wrote the
+// report.
 func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 	for i := range t.Flows {
 		f := &t.Flows[i]
@@ -140,7 +141,7 @@ func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 			f.Local, f.Remote = r.bothNames(f.Local)
 		}
 
-		if (f.Direction == record.Up) == near { // the writer sends
+		if (f.Direction == record.Up) == near { // the end that wrote the report sends
 			f.Received = nil
 			if f.ReceivedBytes == 0 && f.SentBytes > 0 && !near {
 				return errServers

@@ -1,4 +1,4 @@
-// Package iperf3 offers load by an installed iperf3 and parses its output.
+// Package iperf3 offers load with an installed iperf3, and parses its output.
 package iperf3
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine offers load by an installed iperf3, so that results can be compared with other people's. Its
-// measured window is iperf3's report without the warm-up, and begins when its connections are made.
+// Engine offers load with an installed iperf3, so that results can be compared with others. The measured
+// window is that of iperf3's report without the warm-up. It starts when the connections have been opened.
 type Engine struct{}
 
-// Name is "iperf3".
+// Name returns "iperf3".
 func (Engine) Name() string { return "iperf3" }
 
-// iperf3's limits: on a datagram's payload, and on streams in a direction.
+// Limits of iperf3: payload of a datagram in bytes, and streams per direction.
 const (
 	smallestBlock = 16
 	maxStreams    = 128
 )
 
-// Check asks both nodes for an installed iperf3. A third party's server is only checked by using it.
+// Check checks whether iperf3 is installed on both nodes. A third-party server is not checked.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	ends := []traffic.End{near, far}
 	if far.ThirdParty == e.Name() {
@@ -64,15 +64,15 @@ func checkIperf3(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// iperf3Output holds the output of one node's iperf3.
+// iperf3Output is the output of iperf3 on one node.
 type iperf3Output struct {
 	JSON    []byte     `json:"json"`
 	Usage   host.Usage `json:"usage"`
-	Started int64      `json:"started_ns"` // of the process, by the node's clock
+	Started int64      `json:"started_ns"` // start of the process, by the node's clock
 }
 
-// Offer runs iperf3 as a server at the listening end, unless a third party's is there, and as a client at the
-// other. The counts of a third party's server come from the results that it sends to the client at the end.
+// Offer runs iperf3 as the server at the listener, unless it is a third party's, and as the client at the
+// opener. The counts of a third-party server are the results that it sends to the client at the end.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	a := checkIperf3(load)
@@ -120,8 +120,8 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// joinIperf3 makes traffic from both ends' output. If the server is a third party's, its output is missing,
-// and so are that side's series.
+// joinIperf3 converts the output of both ends. The output of a third-party server is nil, and that end's
+// series are missing.
 func joinIperf3(load record.Load, client, server []byte, started int64) (*record.Traffic, error) {
 	cr, err := readIperf3(client)
 	if err != nil {
@@ -161,7 +161,7 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 	return t, nil
 }
 
-// joinReports makes traffic from both ends' reports.
+// joinReports converts the reports of both ends.
 func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record.Traffic, error) {
 	base := started + int64(wholeSeconds(load.Warmup))*int64(time.Second)
 	flows, err := iperf3Flows(cr, sr, load.Opener == "far", load.PacketSize, base)
@@ -191,7 +191,7 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 	}
 	for name, bytes := range map[string]int64{"block_bytes": int64(cr.Start.TestStart.Block),
 		"client.sndbuf_bytes": cr.Start.Sndbuf, "client.rcvbuf_bytes": cr.Start.Rcvbuf} {
-		if bytes > 0 { // otherwise it is unknown
+		if bytes > 0 { // otherwise unknown
 			t.Details[name] = strconv.FormatInt(bytes, 10)
 		}
 	}
@@ -206,10 +206,10 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 	return t, nil
 }
 
-// wholeSeconds rounds up, because iperf3 does not accept fractions.
+// wholeSeconds rounds up to seconds, because iperf3 does not accept fractions.
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// iperf3Arguments returns the command line of an end. Rates are per stream.
+// iperf3Arguments returns the arguments for one end. Rates are per stream.
 func iperf3Arguments(q traffic.Request) []string {
 	port := strconv.Itoa(q.Port)
 	if q.Listen {
@@ -260,7 +260,7 @@ func iperf3Arguments(q traffic.Request) []string {
 	return args
 }
 
-// iperf3Seconds returns the length of an interval in seconds, at least 0.1.
+// iperf3Seconds formats an interval in seconds, from 0.1 to 60.
 func iperf3Seconds(d time.Duration) string {
 	if d <= 0 {
 		d = time.Second

@@ -19,15 +19,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node side of the adapter.
+// Serve is the node side of the engine.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
-	// However this ends, the process ends with it.
+	// The process ends with Serve, however that returns.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return traffic.Serve(ctx, s, func(traffic.Request) check.Answer { return installedIperf3(ctx) }, connect)
 }
 
-// connect starts a server; a client is started when the load begins.
+// connect starts a server. A client is started when the load begins.
 func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	c := &child{request: q.Request}
 	if !q.Listen {
@@ -64,8 +64,8 @@ func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	return c, nil
 }
 
-// holdPort finds a free port, and protects it from connections and other listeners until release. iperf3 may
-// listen on it meanwhile: it uses SO_REUSEADDR, and this socket does not listen (socket(7)).
+// holdPort finds a free port, and keeps others from using it until release. iperf3 can listen on it
+// nevertheless, because it sets SO_REUSEADDR and this socket does not listen (socket(7)).
 func holdPort(addr netip.Addr) (port int, release func(), err error) {
 	family, at := traffic.Sockaddr(netip.AddrPortFrom(addr, 0))
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -100,19 +100,19 @@ func installedIperf3(ctx context.Context) check.Answer {
 	return check.OKBecause("%s", first)
 }
 
-// child is an iperf3 whose output is read once it is started.
+// child is an iperf3 process.
 type child struct {
 	request traffic.Request
-	process host.Process // nil = not started
+	process host.Process // nil if not started
 	started int64
 	done    chan struct{}
-	out     []byte // like the following fields, belongs to the reader until done is closed
+	out     []byte // this and the following belong to the reader until done is closed
 	stderr  []byte
 	usage   host.Usage
 	err     error
 }
 
-// maxOutput bounds how much of an iperf3's output is kept.
+// maxOutput limits the output that is kept, in bytes.
 const maxOutput = 16 << 20
 
 func (c *child) start(ctx context.Context) error {
@@ -138,7 +138,7 @@ func (c *child) start(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the process and waits for it.
+// Close kills the process and waits for it.
 func (c *child) Close() {
 	if c.process != nil {
 		c.process.Kill()
@@ -146,12 +146,12 @@ func (c *child) Close() {
 	}
 }
 
-// slack allows for the time that iperf3 needs beyond the window: its own connections, exchange of results and
+// slack is the time that iperf3 may take beyond the window: to connect, to exchange results, and by
 // rounding to seconds.
 const slack = 8 * time.Second
 
-// Run returns the output, or why there is none. iperf3 explains its failures in the JSON. The end that opens
-// starts it when the load begins.
+// Run returns the output, or an error, which iperf3 reports in its JSON. The opener starts iperf3 when the
+// load begins.
 func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progress) error) ([]any, error) {
 	if c.process == nil {
 		var stop atomic.Bool
@@ -179,7 +179,7 @@ func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progres
 	return []any{out}, err
 }
 
-// outcome is valid once done is closed.
+// outcome returns the output, once done is closed.
 func (c *child) outcome() (iperf3Output, error) {
 	if c.err != nil {
 		if _, err := readIperf3(c.out); err != nil && len(c.out) > 0 {
@@ -190,8 +190,8 @@ func (c *child) outcome() (iperf3Output, error) {
 	return iperf3Output{JSON: c.out, Usage: c.usage, Started: c.started}, nil
 }
 
-// awaitListening waits for the server's socket. It does not connect, since a connection would use up the
-// server's only test.
+// awaitListening waits until the server listens. It does not connect, because the server would take that
+// for its only test.
 func (c *child) awaitListening(ctx context.Context, port int) error {
 	limit := traffic.Monotonic() + int64(traffic.Patience)
 	for traffic.Monotonic() < limit {
@@ -215,7 +215,7 @@ func (c *child) awaitListening(ctx context.Context, port int) error {
 		traffic.Patience)
 }
 
-// listens looks for a listening socket in /proc/net/tcp.
+// listens reports whether /proc/net/tcp lists a socket that listens on the port.
 func listens(table []byte, port int) bool {
 	const listening = "0A"
 	want := fmt.Sprintf(":%04X", port)

@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// iperf3Report holds the used parts of iperf3's -J output; versions add and drop keys. Its "sender" does not
-// distinguish the sender's line from the receiver's: it indicates whether the program that wrote the file
-// sends in that stream.
+// iperf3Report is the part of iperf3's -J output that is used. Versions differ in keys. The value of
+// "sender" does not distinguish the lines of sender and receiver: it states whether the end that wrote the
+// file sends in that stream.
 type iperf3Report struct {
 	Start struct {
 		Connected []iperf3Socket `json:"connected"`
@@ -23,7 +23,7 @@ type iperf3Report struct {
 		Timestamp struct {
 			Seconds float64 `json:"timesecs"`
 		} `json:"timestamp"`
-		Accepted  *struct{} `json:"accepted_connection"` // from a server
+		Accepted  *struct{} `json:"accepted_connection"` // only from a server
 		TestStart struct {
 			Protocol string  `json:"protocol"`
 			Streams  int     `json:"num_streams"`
@@ -45,7 +45,7 @@ type iperf3Report struct {
 	Error  string        `json:"error"`
 	Title  string        `json:"title"`
 	Extra  string        `json:"extra_data"`
-	Server *iperf3Report `json:"server_output_json"` // from --get-server-output
+	Server *iperf3Report `json:"server_output_json"` // with --get-server-output
 }
 
 type iperf3Interval struct {
@@ -66,8 +66,8 @@ type iperf3Socket struct {
 	RemotePort int    `json:"remote_port"`
 }
 
-// iperf3Counts holds the counts of an interval, or of the whole test; nil is unknown. A sender's TCP_INFO is
-// absent, or -1, if its system is neither Linux nor FreeBSD.
+// iperf3Counts holds the counts of an interval or of the whole test. nil means unknown. A sender's
+// TCP_INFO is nil or -1 on systems other than Linux and FreeBSD.
 type iperf3Counts struct {
 	Socket      int      `json:"socket"`
 	Start       float64  `json:"start"`
@@ -82,10 +82,10 @@ type iperf3Counts struct {
 	RTTVar      *float64 `json:"rttvar"`  // µs
 	MinRTT      *float64 `json:"min_rtt"` // µs
 	Omitted     bool     `json:"omitted"`
-	Sender      *bool    `json:"sender"` // whether the writer sends; absent before 3.7
+	Sender      *bool    `json:"sender"` // the end that wrote the file sends; absent before 3.7
 }
 
-// scaled returns a count times a scale, NaN if unknown.
+// scaled returns v times scale, or NaN if v is unknown.
 func scaled(v *float64, scale float64) float64 {
 	if v == nil || *v < 0 {
 		return math.NaN()
@@ -93,7 +93,7 @@ func scaled(v *float64, scale float64) float64 {
 	return *v * scale
 }
 
-// orZero returns a count, 0 if unknown.
+// orZero returns a count, or 0 if it is unknown.
 func orZero(v *float64) float64 {
 	if v == nil {
 		return 0
@@ -101,7 +101,7 @@ func orZero(v *float64) float64 {
 	return *v
 }
 
-// wholeCount returns a count, nil if unknown.
+// wholeCount returns a rounded count, or nil if it is unknown.
 func wholeCount(v *float64) *int64 {
 	if v == nil || *v < 0 {
 		return nil
@@ -109,8 +109,8 @@ func wholeCount(v *float64) *int64 {
 	return new(wholeNumber(*v))
 }
 
-// length returns how many ns one side measured, by its own intervals. The totals confuse the two sides'
-// durations in some directions (3.12: --bidir), so they are used only without intervals.
+// length returns the time in ns that one end measured, from its intervals. For some directions, the totals
+// contain the other end's duration (3.12: --bidir), so they are used only if there are no intervals.
 func (side iperf3Side) length(t *iperf3Counts) int64 {
 	last := t.End - t.Start
 	for _, i := range side.Intervals {
@@ -125,7 +125,7 @@ func (side iperf3Side) length(t *iperf3Counts) int64 {
 
 func nanoseconds(s float64) int64 { return wholeNumber(s * 1e9) }
 
-// wholeNumber rounds a count; slightly below 0 becomes 0, see plausible.
+// wholeNumber rounds a count. Negative values, which plausible permits, become 0.
 func wholeNumber(v float64) int64 {
 	if math.IsNaN(v) || v < 0 || v > 1<<62 {
 		return 0
@@ -133,7 +133,7 @@ func wholeNumber(v float64) int64 {
 	return int64(math.Round(v))
 }
 
-// readIperf3 parses one side's output. An error reported by iperf3 is an error here.
+// readIperf3 parses the output of one end. If iperf3 reports an error, it is returned.
 func readIperf3(b []byte) (*iperf3Report, error) {
 	var r iperf3Report
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -142,12 +142,12 @@ func readIperf3(b []byte) (*iperf3Report, error) {
 	return &r, r.check()
 }
 
-// FailedError is the error of a test that iperf3 itself reports as failed, with iperf3's message.
+// FailedError reports that iperf3 failed, with its message.
 type FailedError struct{ Text string }
 
 func (e *FailedError) Error() string { return "iperf3: " + e.Text }
 
-// check explains why a report holds no result.
+// check returns an error if the report has no valid result.
 func (r *iperf3Report) check() error {
 	if r.Error != "" {
 		return &FailedError{r.Error}
@@ -159,7 +159,7 @@ func (r *iperf3Report) check() error {
 
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
-			s.Lost = nil // negative in an interval in which late packets arrived that had counted as lost
+			s.Lost = nil // negative in an interval with late packets that were counted as lost before
 			if err := s.plausible(); err != nil {
 				return fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
 			}
@@ -177,15 +177,16 @@ func (r *iperf3Report) check() error {
 	return nil
 }
 
-// Bounds on iperf3's counts. The receiver knows losses and the sender what was sent; their counts differ by
-// the packets in transit at the edges: by that number more packets may be lost than sent, or fewer than none.
+// Limits of plausible counts. The receiver counts losses, and the sender counts sent packets. They may
+// differ by the packets in transit at the start and end, so more packets may be lost than sent, or fewer
+// than none.
 const (
 	maxCounted  = 1 << 53
 	edgeShare   = .01
 	edgePackets = 10
 )
 
-// plausible reports impossible counts.
+// plausible returns an error if counts are impossible.
 func (c *iperf3Counts) plausible() error {
 	if c == nil {
 		return nil
@@ -211,15 +212,15 @@ func (c *iperf3Counts) plausible() error {
 		}
 	}
 
-	if c.End < c.Start-1 { // jitter allows that at the warm-up's end
+	if c.End < c.Start-1 { // possible by jitter at the end of the warm-up
 		return fmt.Errorf("it ends at %g s and starts at %g s", c.End, c.Start)
 	}
 
 	return nil
 }
 
-// iperf3Flows pairs the client's streams with the server's. The near end is the client unless clientFar. base
-// is the time at which the measured part began, for the series.
+// iperf3Flows joins the streams of client and server. clientFar states whether the client is the far end.
+// base is the start of the measured part in ns, for the series.
 func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base int64) ([]record.Flow, error) {
 	if len(server.End.Streams) != len(client.End.Streams) {
 		return nil, fmt.Errorf("join iperf3 output: the client has %d streams, the server %d",
@@ -290,8 +291,8 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 	return flows, nil
 }
 
-// tcpTotals: the client's file has both sides' counts, because the server sends its own; in the server's
-// file, those of the other side are zero.
+// tcpTotals sets the totals of a TCP flow. The client's file has the counts of both ends, because the
+// server sends its own. In the server's file, the counts of the client are zero.
 func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives iperf3Side) error {
 	if sent.Bytes == nil || received.Bytes == nil {
 		return errors.New("how many bytes were sent or received is unknown")
@@ -300,12 +301,12 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	f.SentBytes, f.ReceivedBytes = wholeNumber(*sent.Bytes), wholeNumber(*received.Bytes)
 	f.SenderNs, f.ReceiverNs = sends.length(sent), receives.length(received)
 	f.TCP.Retransmits = wholeCount(sent.Retransmits)
-	for _, r := range []iperf3Side{sends, receives} { // a server may not know it
+	for _, r := range []iperf3Side{sends, receives} { // a server may not report it
 		f.TCP.MSS = max(f.TCP.MSS, r.Start.MSS, r.Start.DefaultMS)
 	}
 
 	for _, s := range sends.End.Streams {
-		// Only the file of the sending side knows the round trip.
+		// Only the sender's file has the round-trip time.
 		if s.Sender != nil && s.Sender.Socket == sends.socket {
 			f.TCP.MinRTTNs = wholeNumber(scaled(s.Sender.MinRTT, 1000))
 		}
@@ -314,9 +315,9 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	return nil
 }
 
-// udpTotals: the sending side's packets are those that it sent; losses are counted by the receiver, and the
-// client's file has them in every direction. The receiving side's own count of packets differs by those in
-// transit at the edges, and is not used.
+// udpTotals sets the totals of a UDP flow. Packets sent are those that the sender counted. Losses are
+// counted by the receiver, and the client's file has them in every direction. The receiver's packet count
+// is not used, because it differs by the packets in transit at the start and end.
 func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	sends, receives iperf3Side) error {
 	p := &record.Packets{UnsentUnknown: true}
@@ -337,7 +338,7 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	p.Sent = wholeNumber(*sent.Packets)
 	p.Lost = min(wholeNumber(*client.Lost), p.Sent)
 	if client.OutOfOrder != nil {
-		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // it does not count duplicates
+		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // iperf3 does not count duplicates
 	}
 
 	p.Received = p.Sent - p.Lost
@@ -349,7 +350,7 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	return nil
 }
 
-// iperf3Side is one end of a stream in the file of its side.
+// iperf3Side is one end of a stream, in the file of that end.
 type iperf3Side struct {
 	*iperf3Report
 	socket int
@@ -364,8 +365,8 @@ func (s iperf3Side) name() string {
 	return ""
 }
 
-// series makes the socket's intervals cumulative; tcp, if given, gets the sender's TCP_INFO. It leaves out
-// the omitted warm-up, which ends at base.
+// series returns the cumulative counts of a socket from base on, without the omitted warm-up. It adds the
+// sender's TCP_INFO to tcp, unless nil.
 func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	t.Append(base, 0, 0)
@@ -378,7 +379,7 @@ func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 				continue
 			}
 
-			if s.Bytes == nil { // the sum is unknown from here on
+			if s.Bytes == nil { // later sums are unknown
 				return t
 			}
 
@@ -395,7 +396,7 @@ func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	return t
 }
 
-// bothNames returns the ends of the connection with a local name.
+// bothNames returns both addresses of the connection with the given local one.
 func (r *iperf3Report) bothNames(local string) (string, string) {
 	for _, c := range r.Start.Connected {
 		if joinHostPort(c.LocalHost, c.LocalPort) == local {

@@ -17,15 +17,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Printed is a test in iperf3's output without --json: its place, and its result or an error.
+// Printed is a test in iperf3's output without --json: its position in the text, and its result or an
+// error.
 type Printed struct {
 	From, To int
 	File     *File
 	Err      error
 }
 
-// ReadPrinted parses the tests in iperf3's output without --json, ignoring text around and between them.
-// Rates have the three digits of the text, and bytes are computed from them.
+// ReadPrinted parses the tests in iperf3's output without --json, and ignores other text. Rates have three
+// digits, and bytes are computed from them.
 func ReadPrinted(text []byte) []Printed {
 	var p printedReader
 	at := 0
@@ -49,11 +50,11 @@ func LooksPrinted(line string) bool {
 	return rowLine.MatchString(line) || errorLine.MatchString(line)
 }
 
-// maxPrintedLine bounds a line, in bytes.
+// maxPrintedLine limits a line, in bytes.
 const maxPrintedLine = 4096
 
-// Lines of iperf3 (its iperf_locale.c). A title, a time of --timestamps or another program's prefix may
-// precede any of them.
+// Lines of iperf3's output (iperf_locale.c). A title, a time from --timestamps or another program's prefix
+// may precede them.
 var (
 	rowLine = regexp.MustCompile(`\[ *([0-9]+|SUM)\](?:\[([TR])X-[CS]\])? +([0-9]+\.[0-9]+) *- *([0-9]+\.[0-9]+) +` +
 		`sec +(\S+) +([KMGT]?)Bytes +(\S+) +([KMGT]?)(bits|Bytes)/sec *(.*)$`)
@@ -73,7 +74,7 @@ var (
 	errorLine      = regexp.MustCompile(`^(?:.*:  )?iperf3: (.+)`)
 )
 
-// printedRow is a line of figures: the counts of a socket, 0 for [SUM], without bytes.
+// printedRow is a row of a table: the counts of a socket (0 for [SUM]), without bytes.
 type printedRow struct {
 	iperf3Counts
 	role   string  // with --bidir: "T" or "R"
@@ -81,33 +82,33 @@ type printedRow struct {
 	udp    bool
 	sum    bool
 	iperf2 bool
-	side   string // for a total: "sender", "receiver", "" for UDP before 3.2
+	side   string // of a total: "sender", "receiver", or "" for UDP before 3.2
 }
 
-// printedTest is a test as far as its lines have been read.
+// printedTest is a test while its lines are being read.
 type printedTest struct {
 	from, to       int
 	report         iperf3Report
-	client, server bool // who wrote the text, if it contains its first line
+	client, server bool // which end printed the text, if its first line is included
 	reverse        bool
-	datagrams      bool // the column after the rate counts datagrams, not retransmits
-	totals         bool // its rows cover the whole test
+	datagrams      bool // the column after the rate contains datagrams, not retransmits
+	totals         bool // rows are totals of the test
 	rows           []printedRow
 	ends           []printedRow
 	began          time.Time
 	failure        string
-	iperf2         bool // its times do not have two decimals
+	iperf2         bool // times without two decimals: output of iperf 2
 }
 
 type printedReader struct {
 	out    []Printed
 	test   *printedTest
-	far    bool // within the server's output of --get-server-output
+	far    bool // in the server's output of --get-server-output
 	before iperf3Report
 	time   time.Time
 }
 
-// begin ends the previous test and starts one.
+// begin ends the previous test and starts the next one.
 func (p *printedReader) begin(at int) *printedTest {
 	p.finish()
 	p.test = &printedTest{from: at, report: p.before, began: p.time}
@@ -163,13 +164,13 @@ func (p *printedReader) failed(words string, at int) {
 	case p.test != nil:
 		p.test.failure = words
 		p.finish()
-	case !strings.HasPrefix(words, "interrupt - "): // of a waiting server
+	case !strings.HasPrefix(words, "interrupt - "): // of a server without a test
 		p.begin(at).failure = words
 		p.finish()
 	}
 }
 
-// row adds a row to the test, or to the next one if the table starts again.
+// row adds a row to the current test, or starts a new test if the table starts again.
 func (p *printedReader) row(r printedRow, at int) {
 	t := p.test
 	if t == nil || len(t.ends) > 0 && r.side == "" && !(t.totals && r.udp) {
@@ -189,7 +190,7 @@ func (p *printedReader) row(r printedRow, at int) {
 	}
 }
 
-// detail parses iperf3's output outside its tables, most of which needs --verbose.
+// detail parses lines other than tables. Most of them require --verbose.
 func (p *printedReader) detail(l string) {
 	r := &p.before
 	if p.test != nil {
@@ -236,7 +237,7 @@ func (p *printedReader) detail(l string) {
 	}
 }
 
-// parseRow reads a line of figures.
+// parseRow parses a row of a table.
 func parseRow(l string) (r printedRow, ok bool) {
 	m := rowLine.FindStringSubmatch(l)
 	if m == nil {
@@ -278,13 +279,13 @@ func parseRow(l string) (r printedRow, ok bool) {
 			r.Cwnd = new(*c * math.Pow(1024, float64(scale)))
 		}
 	case len(fields) == 1:
-		r.Packets = count(fields[0]) // or retransmits, according to the table's heading
+		r.Packets = count(fields[0]) // or retransmits, depending on the heading of the table
 	}
 
 	return r, true
 }
 
-// printedNumber parses a figure, NaN for anything else: C may print "-nan".
+// printedNumber parses a number. It returns NaN for other text, such as C's "-nan".
 func printedNumber(s string) float64 {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(v, 0) {
@@ -293,7 +294,7 @@ func printedNumber(s string) float64 {
 	return v
 }
 
-// count parses a figure that may be unknown: absent, "Unknown", or -1.
+// count parses a count that may be unknown: absent, "Unknown", or -1.
 func count(s string) *float64 {
 	v := printedNumber(s)
 	if v >= 0 {
@@ -302,7 +303,7 @@ func count(s string) *float64 {
 	return nil
 }
 
-// What this text lacks and other output would have.
+// Errors for text without a complete result.
 var (
 	errPrinted = check.WithHint(errors.New("iperf3's last lines, those of sender and receiver, are not "+
 		"all in it"),
@@ -311,7 +312,7 @@ var (
 		"measure with iperf3 --json")
 )
 
-// file converts the test to a report as with --json, and reads that.
+// file converts the test to a report as with --json, and returns its contents.
 func (t *printedTest) file() (*File, error) {
 	switch {
 	case t.failure != "":
@@ -326,7 +327,7 @@ func (t *printedTest) file() (*File, error) {
 	switch {
 	case len(ends) == 0 && len(sums) == 0:
 		return nil, errPrinted
-	case len(ends) == 0: // only lines of [SUM] were kept
+	case len(ends) == 0: // the text has only [SUM] lines
 		ends, missing = sums, append(missing, factor.Streams)
 		_, rows = split(t.rows)
 	default:
@@ -385,7 +386,7 @@ func (t *printedTest) file() (*File, error) {
 	return file, nil
 }
 
-// split separates the rows of streams from those of their sums.
+// split separates the rows of streams from [SUM] rows.
 func split(rows []printedRow) (streams, sums []printedRow) {
 	for _, row := range rows {
 		if row.sum {
@@ -397,7 +398,8 @@ func split(rows []printedRow) (streams, sums []printedRow) {
 	return streams, sums
 }
 
-// checkSums reports missing streams: a sum must equal its streams, as far as their digits go.
+// checkSums returns an error if streams are missing, so that their sum differs from [SUM] by more than
+// rounding.
 func checkSums(ends, sums []printedRow) error {
 	for _, sum := range sums {
 		total := 0.0
@@ -415,8 +417,8 @@ func checkSums(ends, sums []printedRow) error {
 	return nil
 }
 
-// sends reports whether the end that printed the text sends, if no role of --bidir shows that, and whether it
-// is known.
+// sends reports whether the end that printed the text sends. It is not needed with --bidir, where each row
+// has a role. known is false if the text does not show it.
 func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	if ends[0].role != "" {
 		return true, true
@@ -433,14 +435,14 @@ func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 		return counted || !sides["receiver"], true
 	case t.client:
 		return !t.reverse, true
-	case counted && sides["sender"] && sides["receiver"]: // only a client has both
+	case counted && sides["sender"] && sides["receiver"]: // only a client prints both
 		return true, true
 	}
 
 	return true, false
 }
 
-// addStreams makes the totals of each stream.
+// addStreams adds the totals of each stream to the report.
 func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 	r := &t.report
 	both := false
@@ -468,12 +470,12 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 				side[1] = &c
 			case other.side == "sender":
 				side[0] = &c
-			default: // for UDP before 3.2, which prints only one line
+			default: // UDP before 3.2: only one line per stream
 				side[0], side[1] = &c, &c
 			}
 		}
 
-		if t.server { // which has only its own counts
+		if t.server { // it has only its own counts
 			zero := 0.0
 			for k, c := range side {
 				if c == nil && side[1-k] != nil {
@@ -513,7 +515,7 @@ func (row printedRow) sameStream(other printedRow) bool {
 	return row.Socket == other.Socket && row.role == other.role
 }
 
-// bytes returns how many bytes the rate makes in some seconds, nil if unknown.
+// bytes returns the bytes sent at the row's rate in some seconds, or nil if the rate is unknown.
 func (row printedRow) bytes(seconds float64) *float64 {
 	if math.IsNaN(row.rate) {
 		return nil

@@ -1,4 +1,5 @@
-// Package latency measures round-trip times by probes at fixed times. It computes no percentile.
+// Package latency measures round-trip times with probes that are sent on a schedule. It does not compute
+// percentiles.
 package latency
 
 import (
@@ -19,28 +20,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Echo measures latency by UDP probes at fixed times, on an idle path or beside a load. The probe runs at the
-// end that opens connections, the echo at the other. On Linux the kernel of its node side stamps each probe;
-// elsewhere it is ServePortable.
+// Echo measures latency with UDP probes, on an idle path or during a load. The opener sends the probes,
+// and the listener echoes them. On Linux, the node side uses the kernel's time stamps. On other systems it
+// is ServePortable.
 type Echo struct{}
 
-// Name is "echo".
+// Name returns "echo".
 func (Echo) Name() string { return "echo" }
 
-// A probe's header is followed by the time that it spent in the echo's process (8 bytes, ns; negative if
-// unknown).
+// echoHeader is the size of a probe's header: a datagram's header and the residence time in the echo
+// process (8 bytes, ns, negative if unknown).
 const echoHeader = traffic.DatagramHeader + 8
 
-// echoPayload is the default payload: 64-byte packets in IPv4.
+// echoPayload is the default payload, for IPv4 packets of 64 bytes.
 const echoPayload = 36
 
-// maxProbes bounds the probes of a trial: a day at 10 ms. partProbes is how many fit into a message.
+// maxProbes limits the probes of a trial, to a day at 10 ms. partProbes is the number of probes per
+// message.
 const (
 	maxProbes  = 10_000_000
 	partProbes = 50_000
 )
 
-// complete checks a probe's load, which somebody else's controller may have sent, and completes it.
+// complete checks the load of a probe, which may come from another user's controller, and sets defaults.
 func complete(load *record.Load) error {
 	if load.PacketSize == 0 {
 		load.PacketSize = traffic.PacketOverhead(load.IP) + echoPayload
@@ -63,13 +65,13 @@ func complete(load *record.Load) error {
 	return nil
 }
 
-// Probe runs the probe to the end of the timeline.
+// Probe runs the probe until the end of the timeline.
 func (e Echo) Probe(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Latency, error) {
 	return runProbe(ctx, e.Name(), near, far, load, c)
 }
 
-// runProbe is the controller side of every probe that is sent by one end.
+// runProbe is the controller side of all probes.
 func runProbe(ctx context.Context, name string, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Latency, error) {
 	if err := complete(&load); err != nil {
@@ -100,7 +102,7 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	}
 
 	var answered echoReport
-	if len(raw[1]) > 0 { // a router's kernel does not report any
+	if len(raw[1]) > 0 { // a router's kernel sends no report
 		if err := json.Unmarshal(raw[1][0], &answered); err != nil {
 			return nil, fmt.Errorf("read the result of the echo: %w", err)
 		}
@@ -125,8 +127,8 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	return l, nil
 }
 
-// serveEcho is the node side of the echo: the listener echoes on a socket that open derives from the one that
-// received the prober's hello, the opener probes.
+// serveEcho is the node side of the echo. The listener echoes on a socket that open derives from the one
+// that received the prober's hello. The opener runs probe.
 func serveEcho(ctx context.Context, s host.Session, open openEcho,
 	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {
 	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Part) (traffic.Running,
@@ -159,27 +161,27 @@ func serveEcho(ctx context.Context, s host.Session, open openEcho,
 
 type openEcho func(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, error)
 
-// echoSocket carries the probes of one prober.
+// echoSocket is the echo's socket for one prober.
 type echoSocket interface {
-	// settle prepares the calling goroutine to receive, and returns its thread and scheduling class.
+	// settle prepares the calling goroutine to receive. It returns its thread id and scheduling class.
 	settle() (tid int, scheduling string)
-	// receive waits some milliseconds for a datagram; arrived is the kernel's time for it, 0 if unknown. A
-	// datagram from another sender yields no bytes.
+	// receive waits a few milliseconds for a datagram from the prober. It returns nil if there is none.
+	// arrived is the kernel's time stamp, or 0 if unknown.
 	receive() (b []byte, arrived int64)
 	reply(b []byte) error
 	Close()
 }
 
-// echoer returns probes with the time that they spent here. It accepts only the sender of the first hello.
+// echoer echoes the probes of the sender of the first hello, with their residence time.
 type echoer struct {
 	hellos *traffic.HelloServer
 	socket echoSocket
-	tag    uint32 // of the probes
+	tag    uint32 // tag of the probes
 	stop   atomic.Bool
 	echoed int64
 }
 
-// Run answers probes until the timeline ends.
+// Run answers probes until the end of the timeline.
 func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progress) error) ([]any, error) {
 	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
 	e.hellos.Stop()
@@ -193,7 +195,7 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 		tid, scheduling = e.socket.settle()
 		tids[0].Store(int64(tid))
 		e.serve()
-		<-measured // until then the thread's time can be read
+		<-measured // keep the thread until its CPU time has been read
 	}()
 	traffic.SleepUntil(w.Start, &e.stop)
 	begin := traffic.TakeMark(tids)
@@ -220,7 +222,7 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 	}}, nil
 }
 
-// serve answers probes until the prober reports its end.
+// serve answers probes until the prober sends its end mark.
 func (e *echoer) serve() {
 	for !e.stop.Load() {
 		b, arrived := e.socket.receive()
@@ -235,8 +237,8 @@ func (e *echoer) serve() {
 	}
 }
 
-// echo returns a probe. The residence is the time from the kernel's stamp of the arrival to just before the
-// answer is passed to the kernel.
+// echo returns a probe to its sender. The residence time is measured from the kernel's time stamp of the
+// arrival to just before the answer is sent.
 func (e *echoer) echo(b []byte, arrived int64) {
 	b[6] = byte(traffic.PhaseEcho)
 	residence := int64(-1)
@@ -250,7 +252,7 @@ func (e *echoer) echo(b []byte, arrived int64) {
 	}
 }
 
-// Close ends the echo.
+// Close closes the sockets.
 func (e *echoer) Close() {
 	e.hellos.Close()
 	if e.socket != nil {
@@ -258,14 +260,14 @@ func (e *echoer) Close() {
 	}
 }
 
-// echoReport is the final message of the echo.
+// echoReport is the result of the echo.
 type echoReport struct {
-	Echoed     int64           `json:"echoed"` // probes of all phases
+	Echoed     int64           `json:"echoed"` // probes in all phases
 	Scheduling string          `json:"scheduling"`
 	Usage      record.EndUsage `json:"usage"`
 }
 
-// parts divides a report into messages with a limited number of probes.
+// parts splits a report into messages with at most partProbes probes.
 func parts(l *record.Latency) (list []any) {
 	for i := 0; i == 0 || i < len(l.RTT); i += partProbes {
 		j := min(i+partProbes, len(l.RTT))
@@ -280,7 +282,7 @@ func parts(l *record.Latency) (list []any) {
 	return list
 }
 
-// joinParts appends the probes of a part, whose other fields are the same, to those of the previous parts.
+// joinParts appends the probes of a part to those of the previous parts. All other fields are equal.
 func joinParts(l, part *record.Latency) *record.Latency {
 	part.RTT = append(l.RTT, part.RTT...)
 	part.UserRTT = append(l.UserRTT, part.UserRTT...)
@@ -290,7 +292,7 @@ func joinParts(l, part *record.Latency) *record.Latency {
 	return part
 }
 
-// includes describes what a round trip includes.
+// includes describes what a round-trip time includes.
 func includes(stamps string, kernelEcho bool) string {
 	switch {
 	case stamps == "kernel" && kernelEcho:
@@ -306,5 +308,5 @@ func includes(stamps string, kernelEcho bool) string {
 		"the echo are in it"
 }
 
-// canProbe: every node can.
+// canProbe returns OK, because every node can probe.
 func canProbe(traffic.Request) check.Answer { return check.OK() }

@@ -11,12 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node side of the latency probe.
+// Serve is the node side of the probe.
 func (Echo) Serve(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, openStamped, connectEcho)
 }
 
-// stampedEcho has the kernel stamp each arrival, and uses a thread of its own.
+// stampedEcho uses the kernel's time stamps of arrivals, and its own thread.
 type stampedEcho struct {
 	*stampedSocket
 	listener *net.UDPConn
@@ -33,8 +33,8 @@ func openStamped(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, 
 	return &stampedEcho{newStampedSocket(fd, size), at, prober}, nil
 }
 
-// settle reserves the socket for this thread, and makes the kernel drop what others send. If that fails, the
-// source address decides.
+// settle takes the socket over for this thread, and connects it, so that the kernel drops datagrams from
+// other senders. If that fails, receive checks the source.
 func (e *stampedEcho) settle() (tid int, scheduling string) {
 	e.listener.Close()
 	unix.SetNonblock(e.FD, false)
@@ -45,7 +45,7 @@ func (e *stampedEcho) settle() (tid int, scheduling string) {
 
 func (e *stampedEcho) receive() (b []byte, arrived int64) {
 	n, control, err := e.stampedSocket.receive(0)
-	if err != nil || e.source() != e.prober { // time-out, signal, or the echo of an ICMP error
+	if err != nil || e.source() != e.prober { // timeout, signal, or an ICMP error
 		return nil, 0
 	}
 	return e.buffer[:n], readStamps(control).at

@@ -8,5 +8,5 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Serve is the node side of the latency probe.
+// Serve is the node side of the probe.
 func (Echo) Serve(ctx context.Context, s host.Session) error { return ServePortable(ctx, s) }

@@ -15,14 +15,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ICMP measures latency by ICMP echo requests, which the far kernel answers: nothing of this program runs
-// between a probe and its answer there. Its node side needs Linux.
+// ICMP measures latency with ICMP echo requests, which the far kernel answers without any process. The
+// node side requires Linux.
 type ICMP struct{}
 
-// Name is "icmp".
+// Name returns "icmp".
 func (ICMP) Name() string { return "icmp" }
 
-// Probe runs the probe to the end of the timeline.
+// Probe runs the probe until the end of the timeline.
 func (i ICMP) Probe(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Latency, error) {
 	return runProbe(ctx, i.Name(), near, far, load, c)
@@ -37,7 +37,7 @@ const (
 	icmpHeader        = 8
 )
 
-// checksum returns the Internet checksum of RFC 1071.
+// checksum returns the Internet checksum (RFC 1071).
 func checksum(b []byte) uint16 {
 	sum := uint32(0)
 	for ; len(b) >= 2; b = b[2:] {
@@ -55,7 +55,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// icmpPayload returns the payload of an echo reply. A raw IPv4 socket puts the IP header before the message.
+// icmpPayload returns the payload of an echo reply. On a raw IPv4 socket, the IP header precedes the
+// message.
 func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 	if raw && ip == 4 {
 		if len(b) < traffic.Ipv4Header {
@@ -82,15 +83,15 @@ func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 	return b[icmpHeader:], true
 }
 
-// Serve is the node side: the opener probes; the listener has nothing to do, because its kernel answers.
+// Serve is the node side. The opener probes. The listener has nothing to do, because its kernel answers.
 func (ICMP) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, canProbe, connectICMP)
 }
 
-// kernelEcho is the listener's part, which is empty.
+// kernelEcho is the listener, which has nothing to do.
 type kernelEcho struct{}
 
-// Run does nothing.
+// Run returns an empty report.
 func (kernelEcho) Run(context.Context, record.Window, func(traffic.Progress) error) ([]any, error) {
 	return []any{echoReport{}}, nil
 }
@@ -100,7 +101,7 @@ func (kernelEcho) Close() {}
 
 func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	if q.Listen {
-		return kernelEcho{}, q.Listening(1) // ICMP has no port; any number reports that this end is there
+		return kernelEcho{}, q.Listening(1) // ICMP has no ports; any number reports that this end is ready
 	}
 
 	if err := complete(&q.Load); err != nil {
@@ -116,7 +117,7 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	around := icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag))
 	p := newStampedProber(fd, q.Request, around)
 	p.kernel = true
-	p.back = traffic.PhaseProbe // a kernel echoes what it received
+	p.back = traffic.PhaseProbe // the kernel echoes the message unchanged
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)
 	}
@@ -129,8 +130,8 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	return p.ready(), nil
 }
 
-// openICMP opens a ping socket, which is open to any user whose group is in net.ipv4.ping_group_range, or
-// else a raw one, which needs CAP_NET_RAW.
+// openICMP opens a ping socket, which is available to users with a group in net.ipv4.ping_group_range. If
+// that fails, it opens a raw socket, which requires CAP_NET_RAW.
 func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 	domain, sa := traffic.Sockaddr(netip.AddrPortFrom(q.Addr, 0))
 	protocol := unix.IPPROTO_ICMP
@@ -159,12 +160,12 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 	return fd, raw, nil
 }
 
-// icmpFraming puts probes into echo requests. A ping socket fills in the identifier and the checksum; for
-// ICMPv6 the kernel always computes the latter.
+// icmpFraming returns the framing of probes as echo requests. On a ping socket, the kernel sets identifier
+// and checksum. For ICMPv6, it always computes the checksum.
 func icmpFraming(ip int, raw bool, tag uint32) framing {
 	f := framing{head: icmpHeader}
 	if raw {
-		f.room = 60 // the longest IPv4 header, in case a packet is not an answer
+		f.room = 60 // longest IPv4 header, in case a packet is not an answer
 	}
 
 	f.seal = func(b []byte, seq uint64) {

@@ -11,18 +11,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ServePortable is a node side of the latency probe that needs only package net. It has no kernel stamps, so
-// that round trips include the wake-ups of both ends' processes, whatever runs at the other end.
+// ServePortable is a node side of the probe that uses only package net. It has no kernel time stamps, so
+// round-trip times include the wake-ups of the processes at both ends, whatever the other end uses.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, func(at *net.UDPConn, prober netip.AddrPort, _ int) (echoSocket, error) {
 		return &portableEcho{at, prober, make([]byte, 1<<16)}, nil
 	}, newPortableProber)
 }
 
-// portableWait separates a receiver's checks for the end.
+// portableWait is the interval at which a receiver checks whether to end.
 const portableWait = 20 * time.Millisecond
 
-// portableEcho does not know how long probes spent here.
+// portableEcho is an echoSocket without time stamps.
 type portableEcho struct {
 	*net.UDPConn
 	prober netip.AddrPort
@@ -48,7 +48,7 @@ func (e *portableEcho) reply(b []byte) error {
 
 func (e *portableEcho) Close() { e.UDPConn.Close() }
 
-// portableProber probes by a socket of package net.
+// portableProber probes through a socket of package net.
 type portableProber struct {
 	*prober
 	conn *net.UDPConn
@@ -73,10 +73,10 @@ func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running,
 	return nil, err
 }
 
-// Close ends the probe.
+// Close closes the socket.
 func (p *portableProber) Close() { p.conn.Close() }
 
-// Run probes along the timeline.
+// Run sends probes until the end of the timeline.
 func (p *portableProber) Run(ctx context.Context, w record.Window, say func(traffic.Progress) error) ([]any,
 	error) {
 	if err := p.run(ctx, w, say, func() { p.sendAll(nil) }, p.receive); err != nil {
@@ -93,7 +93,7 @@ func (p *portableProber) receive() {
 		if err == nil {
 			p.enter(b[:n], at)
 		} else if !traffic.TimedOut(err) {
-			host.Pause(context.Background(), time.Millisecond) // the echo of an ICMP error
+			host.Pause(context.Background(), time.Millisecond) // an ICMP error
 		}
 	}
 }

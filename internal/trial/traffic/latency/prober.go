@@ -11,17 +11,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// framing converts between a probe's payload and what the socket sends and receives; the zero value adds
+// framing converts between the payload of a probe and the messages on the socket. The zero value adds
 // nothing.
 type framing struct {
 	head int                                      // bytes before the payload
-	room int                                      // further bytes that an answer may have
-	seal func(b []byte, seq uint64)               // completes a message to send
-	open func(b []byte) (payload []byte, ok bool) // of an answer
+	room int                                      // further bytes that an answer may include
+	seal func(b []byte, seq uint64)               // completes a message before it is sent
+	open func(b []byte) (payload []byte, ok bool) // returns the payload of an answer
 }
 
-// prober sends and receives probes on any system: one goroutine sends, another receives. A probe's sequence
-// number is its index in the schedule.
+// prober sends and receives probes on any system. One goroutine sends and another one receives. The
+// sequence number of a probe is its index in the schedule.
 type prober struct {
 	framing
 	load    record.Load
@@ -29,26 +29,26 @@ type prober struct {
 	tag     uint32
 	payload int
 	back    traffic.Phase // phase of an answer
-	kernel  bool          // the far kernel answers, not an echo
+	kernel  bool          // answered by the far kernel, not by an echo process
 	write   func(b []byte) (int, error)
 
 	window record.Window
 	due    schedule
 	stop   atomic.Bool
-	newest atomic.Int64 // latest RTT, for the live view
+	newest atomic.Int64 // latest RTT in ns, for the live view
 
-	sent    []atomic.Int64 // CLOCK_MONOTONIC; 0 = not sent
+	sent    []atomic.Int64 // CLOCK_MONOTONIC in ns; 0 means not sent
 	emitted atomic.Int64   // probes that the kernel accepted
 	allSent atomic.Bool
 
-	// Owned by the sending goroutine.
-	taken      []int32 // indexes of those that the kernel accepted, in order
+	// Used by the sending goroutine.
+	taken      []int32 // indexes of probes that the kernel accepted, in order
 	skipped    int64
 	failed     int64
 	scheduling string
 	begin, end traffic.Mark // of the window
 
-	// Owned by the receiving goroutine.
+	// Used by the receiving goroutine.
 	answers    []answer
 	answered   int64
 	duplicates int64
@@ -56,8 +56,8 @@ type prober struct {
 }
 
 type answer struct {
-	at        int64 // CLOCK_MONOTONIC; 0 = none
-	tx, rx    int64 // the kernel's stamps of CLOCK_REALTIME; 0 = none
+	at        int64 // CLOCK_MONOTONIC in ns; 0 means none
+	tx, rx    int64 // the kernel's time stamps, CLOCK_REALTIME in ns; 0 means none
 	residence int64
 }
 
@@ -73,7 +73,7 @@ func newProber(q traffic.Request, write func(b []byte) (int, error)) *prober {
 	}
 }
 
-// run sends probes along the timeline, by two goroutines on any system.
+// run calls send and receive in separate goroutines, and reports progress.
 func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Progress) error,
 	send, receive func()) error {
 	if err := few(w, p.load.Interval); err != nil {
@@ -104,7 +104,7 @@ func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Prog
 	return ctx.Err()
 }
 
-// sendEnd tells the echo to end. If it gets lost, the echo stays until the end of the timeline.
+// sendEnd sends end marks to the echo. If all are lost, the echo runs until the end of the timeline.
 func (p *prober) sendEnd() {
 	if p.kernel {
 		return
@@ -117,7 +117,7 @@ func (p *prober) sendEnd() {
 	}
 }
 
-// sendAll sends each probe when it is due. tids receives the threads that do the sending.
+// sendAll sends each probe when it is due. tids lists the sending threads.
 func (p *prober) sendAll(tids []atomic.Int64) {
 	b := make([]byte, p.head+p.payload)
 	p.begin = traffic.TakeMark(tids)
@@ -131,7 +131,7 @@ func (p *prober) sendAll(tids []atomic.Int64) {
 			break
 		}
 
-		// A probe that is a whole interval late is skipped: probes in a burst would measure each other.
+		// Skip a probe that is late by a whole interval, because probes in a burst would delay each other.
 		for i+1 < len(p.sent) && traffic.Monotonic()-p.due.at(i) >= p.due.interval {
 			if i >= p.due.First {
 				p.skipped++
@@ -159,25 +159,25 @@ func (p *prober) sendAll(tids []atomic.Int64) {
 	p.end.Place(tids)
 }
 
-// listening reports whether answers may still come.
+// listening reports whether more answers may arrive.
 func (p *prober) listening() bool {
 	return !p.stop.Load() && traffic.Monotonic() < p.window.Stop &&
 		!(p.allSent.Load() && p.answered >= p.emitted.Load())
 }
 
-// enter processes a received packet. It returns the payload if it is the first answer to a probe, and nil for
-// everything else.
+// enter processes a received packet. It returns the payload and the probe's entry for the first answer to
+// a probe, and nil for all other packets.
 func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	if p.open != nil {
 		var ok bool
 		if b, ok = p.open(b); !ok {
-			return nil, nil // a raw socket also receives packets of others
+			return nil, nil // a raw socket also receives other packets
 		}
 	}
 
 	d, ok := traffic.ReadDatagram(b)
 	if !ok || len(b) < echoHeader || d.Tag != p.tag || d.Phase != p.back || d.Seq >= uint64(len(p.answers)) {
-		// leftovers of the hello have another tag
+		// remains of the hello have another tag
 		if d.Phase != traffic.PhaseWelcome && d.Phase != traffic.PhaseChallenge &&
 			d.Phase != traffic.PhaseHello {
 			p.strays++
@@ -199,8 +199,8 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	return b, a
 }
 
-// network returns the kernel-stamped RTT minus the time in the echo's process, if an echo answered; 0 if
-// unknown.
+// network returns the RTT by kernel time stamps minus the residence time in the echo process, or 0 if it
+// is unknown.
 func (p *prober) network(a *answer) int64 {
 	if a.tx == 0 || a.rx == 0 || a.residence <= 0 && !p.kernel {
 		return 0
@@ -208,8 +208,8 @@ func (p *prober) network(a *answer) int64 {
 	return max(a.rx-a.tx-a.residence, 0)
 }
 
-// report lists the probes of the window with their answers. It uses the kernel's stamps if every answered
-// probe has them: the two kinds never mix, because they measure different things.
+// report returns the probes of the window with their answers. Kernel time stamps are used only if all
+// answered probes have them. The two kinds are never mixed, because they measure different things.
 func (p *prober) report() *record.Latency {
 	l := &record.Latency{
 		IntervalNs:   int64(p.load.Interval),

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// connectEcho is the opener's part of the echo.
+// connectEcho is the opener's side of the echo.
 func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error) {
 	var p *stampedProber
 	one := []traffic.FlowKey{{Stream: 1}}
@@ -31,11 +31,11 @@ func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error
 	return nil, err
 }
 
-// stampedProber has the kernel stamp each probe, and gives each goroutine a thread.
+// stampedProber uses the kernel's time stamps, and a thread for each goroutine.
 type stampedProber struct {
 	*prober
 	*stampedSocket
-	queued []stamps // when probes entered the queue, joined with them at the end
+	queued []stamps // time stamps of sent probes, assigned to them at the end
 }
 
 func newStampedProber(fd int, q traffic.Request, f framing) *stampedProber {
@@ -44,13 +44,13 @@ func newStampedProber(fd int, q traffic.Request, f framing) *stampedProber {
 	return &stampedProber{prober: p, stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room)}
 }
 
-// ready makes the kernel number datagrams from here on.
+// ready makes the kernel number datagrams from now on.
 func (p *stampedProber) ready() *stampedProber {
 	unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
 	return p
 }
 
-// Run sends probes along the timeline. The report is divided into parts with a limited number of probes.
+// Run sends probes until the end of the timeline. It returns a report in parts.
 func (p *stampedProber) Run(ctx context.Context, w record.Window, say func(traffic.Progress) error) ([]any,
 	error) {
 	if err := p.run(ctx, w, say, p.send, p.receive); err != nil {
@@ -97,8 +97,8 @@ func (p *stampedProber) receive() {
 	}
 }
 
-// join joins the probes with their stamps. A refused send may or may not have used up a number, so that the
-// following numbers are meaningless.
+// join assigns the time stamps to the probes. If a send failed, it assigns none, because it is unknown
+// whether the kernel counted that datagram.
 func (p *stampedProber) join() {
 	for _, s := range p.queued {
 		if p.failed > 0 || int(s.id) >= len(p.taken) {

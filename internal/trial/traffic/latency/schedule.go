@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// few refuses more probes than a trial may have.
+// few returns an error if a trial would have too many probes.
 func few(w record.Window, interval time.Duration) error {
 	n := (w.End - w.Begin) / int64(interval)
 	if n > maxProbes {
@@ -18,17 +18,17 @@ func few(w record.Window, interval time.Duration) error {
 	return nil
 }
 
-// schedule holds the times at which probes are due, from the start of the load to the end of its window. Both
-// kinds are fixed before the first probe is sent, so that the path has no influence on when it is probed.
+// schedule holds the times when probes are due, from the start of the load to the end of the window. It is
+// computed before the first probe is sent, so that the path cannot influence when it is probed.
 type schedule struct {
 	start, interval int64
-	First           int // index of the first probe whose time is in the window
+	First           int // index of the first probe in the window
 	N               int
-	Times           []int64 // of exponential spacing
+	Times           []int64 // only for exponential spacing
 }
 
-// NewSchedule makes the schedule of a window. With isochronous probes one is due at the window's start; the
-// gaps of the others are drawn from the seed.
+// NewSchedule returns the schedule for a window. With isochronous probes, one is due at the start of the
+// window. With exponential spacing, the gaps are drawn from a generator with this seed.
 func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) schedule {
 	s := schedule{start: w.Start, interval: interval}
 	if spacing != record.Exponential {
@@ -55,7 +55,7 @@ func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) s
 	return s
 }
 
-// at returns the time at which the i-th probe is due.
+// at returns the time when probe i is due.
 func (s *schedule) at(i int) int64 {
 	if s.Times != nil {
 		return s.Times[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// stampedSocket receives datagrams together with the kernel's time stamps.
+// stampedSocket receives datagrams with the kernel's time stamps.
 type stampedSocket struct {
 	traffic.Socket
 	buffer  []byte
@@ -22,8 +22,8 @@ type stampedSocket struct {
 }
 
 const (
-	scmTimestamping   = unix.SO_TIMESTAMPING // the type of a control message is the number of its option
-	originTimestamp   = 4                    // SO_EE_ORIGIN_TIMESTAMPING of linux/errqueue.h
+	scmTimestamping   = unix.SO_TIMESTAMPING // a control message has the number of its option as type
+	originTimestamp   = 4                    // SO_EE_ORIGIN_TIMESTAMPING from linux/errqueue.h
 	stampEntersQueue  = 1                    // SCM_TSTAMP_SCHED
 	receiveTimeout    = 20 * time.Millisecond
 	timestampingProbe = unix.SOF_TIMESTAMPING_TX_SCHED | unix.SOF_TIMESTAMPING_RX_SOFTWARE |
@@ -41,8 +41,8 @@ func newStampedSocket(fd, room int) *stampedSocket {
 	return s
 }
 
-// receive returns one datagram and its control messages; flags may select the error queue. It waits for at
-// most receiveTimeout.
+// receive returns a datagram and its control messages, or those of the error queue, as selected by flags.
+// It waits for receiveTimeout at most.
 func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.Control = &s.control[0]
 	s.header.SetControllen(len(s.control))
@@ -57,7 +57,7 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	return int(r), s.control[:s.header.Controllen], nil
 }
 
-// reply answers the sender of the last datagram.
+// reply sends b to the sender of the last datagram.
 func (s *stampedSocket) reply(b []byte) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), 0, uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
@@ -77,12 +77,12 @@ func (s *stampedSocket) source() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(s.from.Addr), port)
 }
 
-// stamps holds the contents of control messages.
+// stamps is the parsed content of control messages.
 type stamps struct {
-	at  int64  // CLOCK_REALTIME; 0 = none
-	id  uint32 // of a sent datagram, counted from 0
+	at  int64  // CLOCK_REALTIME in ns; 0 means none
+	id  uint32 // number of the sent datagram, from 0
 	tx  bool   // from the error queue
-	who uint32 // stage of sending
+	who uint32 // stage of sending, SCM_TSTAMP_*
 }
 
 func readStamps(control []byte) (s stamps) {
@@ -95,7 +95,7 @@ func readStamps(control []byte) (s stamps) {
 		control = rest
 		switch {
 		case h.Level == unix.SOL_SOCKET && (h.Type == scmTimestamping || h.Type == traffic.ScmTimestampNS):
-			// The first of the three stamps of SCM_TIMESTAMPING is the software's.
+			// The first of the three time stamps in SCM_TIMESTAMPING is the software time stamp.
 			if len(data) >= int(unsafe.Sizeof(unix.Timespec{})) {
 				s.at = (*unix.Timespec)(unsafe.Pointer(&data[0])).Nano()
 			}

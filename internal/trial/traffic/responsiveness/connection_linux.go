@@ -14,18 +14,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A connection of the responsiveness engine carries frames: a header with kind, length and number, and as
-// many bytes as its length. A request has to wait for the bulk frames given to the kernel before it, as on an
-// HTTP/2 connection. The kernel's unsent data is bounded, so that the path's queue is measured, and not the
-// sender's.
+// A connection of engine responsiveness carries frames: a header with kind, length and number, and as many
+// bytes as the length states. As on an HTTP/2 connection, a request waits for the bulk frames that were
+// passed to the kernel before it. The unsent data in the kernel is limited, so that the queue of the path
+// is measured, not that of the sender.
 const (
 	frameHeader = 16
-	bulkSize    = 16 << 10 // of the longest frame
-	outboxRoom  = 4        // a connection has one request, or one response, at a time
+	bulkSize    = 16 << 10 // maximum length of a frame
+	outboxRoom  = 4        // a connection has one request or response at a time
 )
 
-// The kernel's limit of unsent data follows the connection's rate: two milliseconds of data, within bounds. A
-// fixed number would be too small for a fast path, and half a second for a slow one.
+// The limit of unsent data in the kernel follows the connection's rate: it is the data of two
+// milliseconds, within bounds. A fixed limit would be too small for a fast path, and would take half a
+// second to send on a slow one.
 const (
 	unsentTime  = 2 * time.Millisecond
 	minUnsent   = 4 << 10
@@ -34,8 +35,8 @@ const (
 	adaptEvery  = 100 * time.Millisecond
 )
 
-// unsentFor returns the unsent limit for a connection that has carried a number of bytes in a time, and the
-// length of its bulk frames: at most half of the limit.
+// unsentFor returns the limit of unsent data, for a connection that carried a number of bytes in ns
+// nanoseconds, and the length of its bulk frames, which is at most half the limit.
 func unsentFor(bytes, ns int64) (unsent, length int) {
 	perTime := float64(bytes) * float64(unsentTime) / float64(max(ns, 1))
 	unsent = int(min(max(perTime, minUnsent), maxUnsent))
@@ -63,7 +64,7 @@ func (f frame) put(b []byte) {
 	binary.BigEndian.PutUint64(b[8:], f.id)
 }
 
-// readFrame parses a header; only a bulk frame is followed by data.
+// readFrame parses a header. Only bulk frames have data.
 func readFrame(b []byte) (frame, bool) {
 	if len(b) < frameHeader {
 		return frame{}, false
@@ -79,17 +80,17 @@ func readFrame(b []byte) (frame, bool) {
 	return f, true
 }
 
-// requestFlow is one end of a connection that carries bulk data one way, and requests and responses both
-// ways.
+// requestFlow is one end of a connection that carries bulk data in one direction, and requests and
+// responses in both.
 type requestFlow struct {
 	traffic.Socket
-	traffic.ByteFlow // in the direction of the bulk data
+	traffic.ByteFlow // counts the bulk data
 
-	outbox   chan frame      // to be sent between two bulk frames
-	answered func(id uint64) // called with the number of a response
-	quit     chan struct{}   // closed by the first unblock
+	outbox   chan frame      // frames to send between bulk frames
+	answered func(id uint64) // called with the number of each response
+	quit     chan struct{}   // closed by the first Unblock
 	quitOnce sync.Once
-	nothing  [bulkSize]byte // for receiving by truncation, which does not write to it
+	nothing  [bulkSize]byte // buffer for receiving with MSG_TRUNC, which does not write to it
 }
 
 func (f *requestFlow) Run(p *traffic.Phases) error {
@@ -199,7 +200,7 @@ func (f *requestFlow) receive(p *traffic.Phases) error {
 			x.kind = frameResponse
 			select {
 			case f.outbox <- x:
-			default: // a peer that sends requests faster than they are answered
+			default: // the peer sends requests faster than they are answered
 				return fmt.Errorf("receive: more than %d requests at once", outboxRoom)
 			}
 		case x.kind == frameResponse:
@@ -218,7 +219,7 @@ func (f *requestFlow) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// take fills b.
+// take receives exactly len(b) bytes.
 func (f *requestFlow) take(b []byte) error {
 	for len(b) > 0 {
 		n, err := f.recv(b, 0)
@@ -231,7 +232,7 @@ func (f *requestFlow) take(b []byte) error {
 	return nil
 }
 
-// discard drops n bytes, at most those of a bulk frame, without copying them.
+// discard receives n bytes, at most bulkSize, without copying them.
 func (f *requestFlow) discard(n int) error {
 	for n > 0 {
 		got, err := f.recv(f.nothing[:n], unix.MSG_TRUNC)

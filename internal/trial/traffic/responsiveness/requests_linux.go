@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxForeign bounds how many foreign connections are open at once.
+// maxForeign limits the foreign connections that are open at once.
 const maxForeign = 64
 
-// requester makes the requests of a window: until a second, or a quarter of the window, before its end, so
-// that each has time to be answered under load.
+// requester sends the requests in a window. It stops one second, or a quarter of the window, before the
+// end, so that each request can be answered under load.
 type requester struct {
 	request traffic.Request
 	flows   []*requestFlow
@@ -25,11 +25,11 @@ type requester struct {
 	cancel  context.CancelFunc
 	stop    atomic.Bool
 	busy    sync.WaitGroup
-	foreign chan struct{} // one token for each open connection
+	foreign chan struct{} // one token per open connection
 
 	mu      sync.Mutex
 	seen    record.Responsiveness
-	pending map[*requestFlow]bool // with an unanswered request
+	pending map[*requestFlow]bool // connections with an unanswered request
 }
 
 func newRequester(q traffic.Request, flows []traffic.Flow) *requester {
@@ -61,14 +61,14 @@ func (r *requester) begin(ctx context.Context, w record.Window) {
 	r.busy.Go(func() { r.each(r.askLoaded, requestInterval/2) })
 }
 
-// finish abandons unanswered requests.
+// finish aborts unanswered requests.
 func (r *requester) finish() {
 	r.stop.Store(true)
 	r.cancel()
 	r.busy.Wait()
 }
 
-// each calls do at every interval, with its index.
+// each calls do with an index at every interval.
 func (r *requester) each(do func(int), shift time.Duration) {
 	traffic.OwnThread()
 	for i := 0; ; i++ {
@@ -86,11 +86,11 @@ func (r *requester) each(do func(int), shift time.Duration) {
 	}
 }
 
-// goForeign makes a foreign request on a connection of its own, concurrently with everything else.
+// goForeign makes a foreign request on a new connection, without waiting for it.
 func (r *requester) goForeign(ctx context.Context) {
 	select {
 	case r.foreign <- struct{}{}:
-	default: // that many unanswered ones are enough to know
+	default: // enough are unanswered; count this one as unanswered, too
 		r.note(traffic.Monotonic(), -1, -1)
 		return
 	}
@@ -111,7 +111,8 @@ func (r *requester) note(at, connect, exchange int64) {
 		append(s.Exchange, exchange)
 }
 
-// visit makes one foreign connection. It closes it by a reset, so that neither end has to remember it.
+// visit makes one foreign request. It resets the connection at the end, so that neither end keeps it in
+// TIME_WAIT.
 func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int64) {
 	c, err := r.request.Dial(ctx, traffic.FlowKey{Stream: 1})
 	if err != nil {
@@ -130,7 +131,7 @@ func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int6
 	return connected - at, traffic.Monotonic() - asked
 }
 
-// askLoaded gives a request to the next connection without one.
+// askLoaded sends a request on the next connection without an unanswered one.
 func (r *requester) askLoaded(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,13 +166,14 @@ func (r *requester) answer(f *requestFlow, id uint64) {
 	}
 }
 
-// answering answers foreign connections at the listener during the load.
+// answering answers foreign requests at the listener during the load.
 type answering struct {
 	*traffic.Acceptor
 	cancel context.CancelFunc
 }
 
-// answerForeign listens at the flows' addresses for connections with a number beyond those of the flows.
+// answerForeign listens for foreign connections on the flows' addresses. Their preamble has the number
+// after those of the flows.
 func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*answering, error) {
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)
@@ -192,13 +194,13 @@ func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*a
 				}
 
 				if _, err := c.Write(traffic.Welcome(q.Load.Tag)); err == nil {
-					io.Copy(io.Discard, io.LimitReader(c, 1)) // until the client leaves
+					io.Copy(io.Discard, io.LimitReader(c, 1)) // until the client closes
 				}
 			}),
 	}, nil
 }
 
-// close also ends the connections being answered.
+// close closes the listeners and all connections.
 func (a *answering) close() {
 	a.cancel()
 	a.Acceptor.Close()

@@ -1,4 +1,4 @@
-// Package responsiveness measures how long a request takes while TCP loads the path.
+// Package responsiveness measures how long requests take while TCP loads the path.
 package responsiveness
 
 import (
@@ -15,23 +15,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine loads a path with TCP and measures meanwhile how long a request takes, on connections of their own
-// and on those that carry the load, as described by draft-ietf-ippm-responsiveness. It uses neither TLS nor
-// HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is given
-// by the load, and not raised until the path is full. Its node side needs Linux.
+// Engine loads a path with TCP and measures how long requests take, on separate connections and on those
+// that carry the load, as in draft-ietf-ippm-responsiveness. It differs from the draft: there is no TLS or
+// HTTP, a request is a few bytes of its own protocol, and the number of load-carrying connections is
+// fixed, not increased until the path is full. The node side requires Linux.
 type Engine struct{}
 
-// Name is "responsiveness".
+// Name returns "responsiveness".
 func (Engine) Name() string { return "responsiveness" }
 
-// requestInterval is the time between two foreign requests, and between two loaded ones: together 80 per
-// second; the draft allows 100. They use less than 5 % of a link of 4 Mbit/s.
+// requestInterval is the time between foreign requests, and between loaded requests. This makes 80
+// requests per second; the draft allows 100. They use less than 5 % of a link of 4 Mbit/s.
 const requestInterval = 25 * time.Millisecond
 
-// maxRequestFlows bounds the threads of one end.
+// maxRequestFlows limits the threads of one endpoint.
 const maxRequestFlows = 64
 
-// Check asks both nodes, once it is clear that the load is TCP.
+// Check checks the load, then both nodes.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
@@ -51,7 +51,7 @@ func (Engine) checkLoad(load record.Load) check.Answer {
 	return traffic.CheckLoad(load)
 }
 
-// Offer runs the load and the requests, and joins the results of both ends.
+// Offer runs the load and the requests, and joins the results of both endpoints.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	t, reports, err := traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
@@ -63,16 +63,16 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// Serve is the node side: both ends carry the load; the opener also sends requests, which the listener
-// answers.
+// Serve is the node side. Both endpoints carry the load. The opener also sends requests, which the
+// listener answers.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Endpoints(connect))
 }
 
-// connect makes one connection per flow, whichever end sends in it, and prepares to send or to answer
-// requests.
+// connect opens one connection per flow, regardless of the flow's direction, and prepares to send or
+// answer requests.
 func connect(ctx context.Context, l *traffic.Endpoint) error {
-	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has one thread per direction
+	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has a thread per direction
 	l.Mode = func() string {
 		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in "+
 			"the kernel", bulkSize>>10, unsentTime)

@@ -10,14 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// The calls of the threads that carry flows are raw ones, see traffic.Write; none of them waits.
+// Threads that carry flows use raw system calls, see traffic.Write. None of them blocks.
 
-// dialer begins connections from an address, on any port.
+// dialer opens connections from an address, with any port.
 type dialer struct {
 	from, to *traffic.RawAddr
 	family   int
 	load     record.Load
-	control  string // congestion control to set; "" if it is the sockets' default
+	control  string // congestion control to set, or "" if it is the default
 }
 
 func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control string) *dialer {
@@ -34,8 +34,8 @@ func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control str
 	}
 }
 
-// dial begins a connection. The kernel chooses the port when it knows the destination
-// (IP_BIND_ADDRESS_NO_PORT), so that each destination can use all ports.
+// dial starts to connect. The kernel chooses the port when it knows the destination
+// (IP_BIND_ADDRESS_NO_PORT), so that all ports can be used for each destination.
 func (d *dialer) dial() (int, error) {
 	r, _, errno := unix.RawSyscall(unix.SYS_SOCKET, uintptr(d.family),
 		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -60,7 +60,7 @@ func (d *dialer) dial() (int, error) {
 }
 
 func (d *dialer) prepare(fd int) error {
-	setFlag(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT) // before Linux 4.2 a port is taken at once
+	setFlag(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT) // before Linux 4.2, bind chooses a port
 	_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&d.from.Raw)),
 		uintptr(d.from.Length))
 	if errno != 0 {
@@ -83,7 +83,7 @@ func setFlag(fd, level, option int) {
 		uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one), 0)
 }
 
-// pendingError returns the outcome of a connection that was begun.
+// pendingError returns the result of a connect in progress.
 func pendingError(fd int) error {
 	var code int32
 	size := uint32(unsafe.Sizeof(code))
@@ -112,7 +112,7 @@ func sendFlow(fd int, b []byte, flags int) (int, error) {
 
 func closeFlow(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// abortFlow closes by a reset, which drops queued data.
+// abortFlow closes a connection with a reset, which discards queued data.
 func abortFlow(fd int) {
 	linger := unix.Linger{Onoff: 1}
 	unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER,
@@ -120,7 +120,7 @@ func abortFlow(fd int) {
 	closeFlow(fd)
 }
 
-// alarm wakes an epoll at a time of CLOCK_MONOTONIC; epoll's own timeouts have a resolution of only a
+// alarm wakes an epoll at a time of CLOCK_MONOTONIC, because epoll's timeouts have a resolution of only a
 // millisecond.
 type alarm struct {
 	fd  int

@@ -13,48 +13,48 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// failurePause is the pause between a failed flow and a stream's next one, so that flows that are refused at
-// once do not become a flood.
+// failurePause is the pause in ns after a failed flow of a stream, so that flows that are refused
+// immediately do not cause a flood.
 const failurePause = int64(10 * time.Millisecond)
 
-// clientStream is a stream at the end that opens.
+// clientStream is a stream at the opener.
 type clientStream struct {
 	preamble []byte
 	gives    *streamEnd
 	takes    *streamEnd
 	dial     *dialer
-	kept     *clientConn // the connection that stays open, for successive requests
+	kept     *clientConn // connection that is kept open for further requests
 }
 
-// clientConn is a flow in progress.
+// clientConn is a flow in progress, at the opener.
 type clientConn struct {
 	flowConn
 	stream   *clientStream
 	slot     int32
 	intended int64
-	called   int64 // when the connection was begun
+	called   int64 // time of the connect call
 	size     int64
 	state    clientState
-	again    bool // on the list of those whose turn ended
+	again    bool // on the table's list again
 }
 
 type clientState int
 
 const (
-	stateIdle clientState = iota // a connection that stays open, between two requests
+	stateIdle clientState = iota // kept open, between requests
 	stateConnecting
-	stateHead // awaiting the answer's head
+	stateHead // waiting for the head of the answer
 	statePayload
-	stateLeaving // complete except for the other end's close
+	stateLeaving // complete, waiting for the listener to close
 )
 
-// client is a thread of the end that opens.
+// client is a thread at the opener.
 type client struct {
 	request traffic.Request
 	streams []*clientStream
-	sizes   FlowSizes // of flows
+	sizes   FlowSizes // sizes of flows
 	kept    bool
-	open    int // connections at once
+	open    int // maximum number of open connections
 	buffers *flowBuffers
 	welcome []byte
 	rng     *rand.Rand
@@ -62,11 +62,11 @@ type client struct {
 
 	table  *flowTable[clientConn]
 	alarm  *alarm
-	idle   []idleStream  // the streams that begin the next flow by themselves
-	due    *flowArrivals // for flows begun at a rate
+	idle   []idleStream  // streams that start the next flow after the previous one
+	due    *flowArrivals // schedule of flows started at a rate, or nil
 	turn   int
 	number uint64
-	err    error // from a connection that should have stayed open
+	err    error // error of a connection that should have stayed open
 }
 
 type idleStream struct {
@@ -116,7 +116,7 @@ func (a *client) Run(p *traffic.Phases) error {
 	return a.err
 }
 
-// round begins the flows that are due and serves those that are ready.
+// round starts the flows that are due and serves the connections that are ready.
 func (a *client) round(p *traffic.Phases) error {
 	next := a.launch(p)
 	wait := traffic.CallTimeout
@@ -147,10 +147,10 @@ func (a *client) round(p *traffic.Phases) error {
 	return nil
 }
 
-// never is a time that never comes.
+// never is a time later than all others.
 const never = int64(1<<63 - 1)
 
-// launch begins the flows that are due, and returns the time of the next one.
+// launch starts the flows that are due, and returns the time of the next one.
 func (a *client) launch(p *traffic.Phases) (next int64) {
 	now := traffic.Monotonic()
 	if now >= p.End {
@@ -186,7 +186,7 @@ func (a *client) launch(p *traffic.Phases) (next int64) {
 		now = traffic.Monotonic()
 	}
 
-	// Flows that failed at once wait at the end.
+	// Flows that failed immediately are appended.
 	a.idle = append(waiting, a.idle...)
 	if len(a.idle) > len(waiting) {
 		next = min(next, now+failurePause)
@@ -232,7 +232,7 @@ func (a *client) begin(s *clientStream, intended, now int64) {
 	}
 }
 
-// sizesOf returns the bytes of a stream's next flow, in both directions.
+// sizesOf returns the bytes to send and to receive in a stream's next flow.
 func (a *client) sizesOf(s *clientStream) (gives, takes int64) {
 	switch {
 	case a.kept:
@@ -243,7 +243,7 @@ func (a *client) sizesOf(s *clientStream) (gives, takes int64) {
 	return 0, a.sizes.draw(a.rng)
 }
 
-// fresh returns a reset flow.
+// fresh returns a connection in its initial state.
 func (a *client) fresh(s *clientStream) *clientConn {
 	if c := s.kept; c != nil {
 		*c = clientConn{flowConn: flowConn{fd: c.fd}, slot: c.slot}
@@ -255,7 +255,7 @@ func (a *client) fresh(s *clientStream) *clientConn {
 	return c
 }
 
-// serve moves a flow as far as possible.
+// serve moves data on a connection as far as possible.
 func (a *client) serve(c *clientConn) {
 	if c.again || c.fd < 0 || c.state == stateIdle {
 		return
@@ -271,7 +271,7 @@ func (a *client) serve(c *clientConn) {
 	}
 }
 
-// errAnswer means that the listener does not answer like ours.
+// errAnswer means that the answer was not from our listener, or is wrong.
 var errAnswer = errors.New("wrong answer")
 
 func (a *client) move(c *clientConn) (more bool, err error) {
@@ -315,7 +315,7 @@ func (a *client) move(c *clientConn) (more bool, err error) {
 	return false, a.awaitClose(c)
 }
 
-// answered checks the answer's head.
+// answered checks the head of the answer.
 func (a *client) answered(c *clientConn) error {
 	b := c.in
 	if !a.kept {
@@ -332,8 +332,8 @@ func (a *client) answered(c *clientConn) error {
 	return nil
 }
 
-// awaitClose waits until the other end has closed first and thus keeps the connection in TIME_WAIT; this
-// end's port is free at once.
+// awaitClose waits for the listener to close first. The listener then keeps the connection in TIME_WAIT,
+// and the local port is free at once.
 func (a *client) awaitClose(c *clientConn) error {
 	if !a.kept {
 		if n, err := c.receive(a.buffers.nothing[:1], 0); n > 0 {
@@ -349,7 +349,7 @@ func (a *client) awaitClose(c *clientConn) error {
 	return nil
 }
 
-// release lets the stream continue.
+// release ends a flow and lets its stream continue from a time on.
 func (a *client) release(c *clientConn, from int64) {
 	if a.due == nil {
 		a.idle = append(a.idle, idleStream{c.stream, from})
@@ -383,7 +383,7 @@ func (a *client) failed(c *clientConn, err error) {
 	a.release(c, now+failurePause)
 }
 
-// failureWords describes how a flow failed.
+// failureWords describes why a flow failed.
 func failureWords(err error) string {
 	switch {
 	case err == io.EOF:
@@ -394,7 +394,7 @@ func failureWords(err error) string {
 	return err.Error()
 }
 
-// leave ends flows in progress. It counts them, and those that should have begun.
+// leave aborts flows in progress and counts them, and counts those that should have started.
 func (a *client) leave(p *traffic.Phases) {
 	for i := range a.table.slots {
 		c := a.table.slots[i].conn

@@ -11,17 +11,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// streamEnd is one end of one stream in one direction: the count of what its flows carried.
+// streamEnd is one end of a stream in one direction. It counts the bytes of its flows.
 type streamEnd struct {
 	traffic.ByteFlow
 	pattern  traffic.Pattern
 	control  string // congestion control
 	verified atomic.Int64
 	corrupt  atomic.Int64
-	over     *atomic.Bool // for the whole end
+	over     *atomic.Bool // shared by the whole endpoint
 }
 
-// Unblock ends the listener's threads.
+// Unblock ends the threads of the listener.
 func (l *streamEnd) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		l.over.Store(true)
@@ -31,7 +31,7 @@ func (l *streamEnd) Unblock(how traffic.Urgency) {
 // Close does nothing.
 func (l *streamEnd) Close() {}
 
-// Report adds the result of verification.
+// Report returns the counts, with the result of verification.
 func (l *streamEnd) Report() traffic.FlowReport {
 	r := l.ByteFlow.Report()
 	r.Verified, r.Corrupt = l.verified.Load(), l.corrupt.Load()
@@ -41,14 +41,14 @@ func (l *streamEnd) Report() traffic.FlowReport {
 // flowBuffers holds the buffers of one thread.
 type flowBuffers struct {
 	verify   bool
-	send     []byte // sent without verification
-	nothing  []byte // received without verification: never touched
+	send     []byte // data to send without verification
+	nothing  []byte // buffer to receive without verification; never written to
 	verified []byte
 }
 
 const (
-	flowPiece = 256 << 10 // for one call
-	flowTurn  = 1 << 20   // bytes that a connection moves before the others' turn
+	flowPiece = 256 << 10 // bytes per call
+	flowTurn  = 1 << 20   // bytes that a connection may move before others have their turn
 )
 
 func newFlowBuffers(q traffic.Request) *flowBuffers {
@@ -61,39 +61,40 @@ func newFlowBuffers(q traffic.Request) *flowBuffers {
 	return b
 }
 
-// flowConn is one end of a connection: what remains to be sent and received of the current message.
+// flowConn is one end of a connection. It tracks what remains to be sent and received of the current
+// message.
 type flowConn struct {
 	fd    int
-	fresh bool // has not identified itself
+	fresh bool // it has not yet sent its preamble
 	gives *streamEnd
 	takes *streamEnd
 
 	number uint64
-	out    []byte // head still to be sent
-	give   int64  // payload after it
+	out    []byte // rest of the head to send
+	give   int64  // payload to send after it
 	gave   int64
-	in     []byte // head still to be received: its space
+	in     []byte // buffer for the head to receive
 	got    int
-	take   int64 // payload after it
+	take   int64 // payload to receive after it
 	took   int64
 	wrong  int64
 
 	heads [2][traffic.PreambleSize + traffic.WelcomeSize + flowHeaderSize + answerSize]byte
 }
 
-// put makes a head of n bytes to send.
+// put returns the buffer for a head of n bytes to send.
 func (c *flowConn) put(n int) []byte {
 	c.out = c.heads[0][:n]
 	return c.out
 }
 
-// expect waits for a head of n bytes.
+// expect prepares to receive a head of n bytes.
 func (c *flowConn) expect(n int) {
 	c.in = c.heads[1][:n]
 	c.got = 0
 }
 
-// push sends what the kernel accepts, up to a turn; more reports that the turn ended it.
+// push sends what the kernel accepts, up to flowTurn bytes. more reports that it stopped at that limit.
 func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	for moved := int64(0); len(c.out) > 0 || c.give > c.gave; {
 		if moved >= flowTurn {
@@ -135,7 +136,7 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
-// receive receives the available data: 0 without an error means nothing so far.
+// receive receives available data. If it returns 0 without an error, there is none yet.
 func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	for {
 		n, err := traffic.Receive(c.fd, b, flags)
@@ -151,7 +152,7 @@ func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	}
 }
 
-// head receives into the header's space; true once that is full.
+// head receives into the buffer for the head, and reports whether it is complete.
 func (c *flowConn) head() (bool, error) {
 	for c.got < len(c.in) {
 		n, err := c.receive(c.in[c.got:], 0)
@@ -164,7 +165,7 @@ func (c *flowConn) head() (bool, error) {
 	return true, nil
 }
 
-// pull receives payload, up to a turn.
+// pull receives payload, up to flowTurn bytes. more reports that it stopped at that limit.
 func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 	for moved := int64(0); c.take > c.took; {
 		if moved >= flowTurn {
@@ -198,24 +199,23 @@ func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
-// noSlot is the number in an event that belongs to no connection.
+// noSlot is the slot of events that do not belong to a connection.
 const noSlot = -1
 
-// flowTable holds the connections of one thread by the number in their events, and an epoll that reports
-// them.
+// flowTable holds the connections of one thread by slot, and an epoll whose events contain the slot.
 type flowTable[C any] struct {
 	poll   int
 	events []unix.EpollEvent
 	slots  []tableSlot[C]
 	free   []int32
 	used   int
-	again  []*C // connections whose turn ended early
-	spare  []*C // memory of connections that are gone, see room
+	again  []*C // connections that stopped at the limit of their turn
+	spare  []*C // memory of closed connections, see room
 }
 
 type tableSlot[C any] struct {
 	conn *C
-	turn int32 // how often the slot was reused, to recognise an event of a previous connection
+	turn int32 // number of reuses, to recognise events of earlier connections
 }
 
 func newFlowTable[C any]() (*flowTable[C], error) {
@@ -226,7 +226,7 @@ func newFlowTable[C any]() (*flowTable[C], error) {
 	return &flowTable[C]{poll: poll, events: make([]unix.EpollEvent, 256)}, nil
 }
 
-// add watches a connection, and reports it once each time it gets ready.
+// add adds a connection to the epoll, edge-triggered.
 func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	slot := int32(len(t.slots))
 	n := len(t.free)
@@ -253,7 +253,8 @@ func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	return slot, nil
 }
 
-// wait returns the connections whose turn ended early, and the events that come within a time.
+// wait returns the connections that stopped at the limit of their turn, and the events that occur within a
+// time.
 func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.EpollEvent, err error) {
 	n, err := traffic.EpollWait(t.poll, t.events, within)
 	if err != nil && err != unix.EINTR {
@@ -265,8 +266,8 @@ func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.Epo
 	return again, t.events[:max(n, 0)], nil
 }
 
-// room returns memory for a connection, possibly reused, because garbage collection would stop all threads
-// until waiting ones are awake.
+// room returns memory for a connection, reused if possible. Garbage collection would stop all threads
+// until those in system calls have returned.
 func (t *flowTable[C]) room() *C {
 	n := len(t.spare)
 	if n == 0 {
@@ -278,7 +279,7 @@ func (t *flowTable[C]) room() *C {
 	return c
 }
 
-// remove removes a connection, whose descriptor is closed.
+// remove removes a connection whose descriptor was closed.
 func (t *flowTable[C]) remove(slot int32) {
 	s := &t.slots[slot]
 	s.conn = nil
@@ -287,7 +288,7 @@ func (t *flowTable[C]) remove(slot int32) {
 	t.used--
 }
 
-// of returns the connection of an event, nil if it is gone.
+// of returns the connection of an event, or nil if it was closed.
 func (t *flowTable[C]) of(e *unix.EpollEvent) *C {
 	if e.Fd < 0 || int(e.Fd) >= len(t.slots) || t.slots[e.Fd].turn != e.Pad {
 		return nil

@@ -17,17 +17,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node side: the opener begins flows, the listener answers.
+// Serve is the node side. The opener starts flows, and the listener answers.
 func (Flows) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{}).connect))
 }
 
-// Serve is the node side: the opener sends requests, the listener answers.
+// Serve is the node side. The opener sends requests, and the listener answers.
 func (Requests) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{kept: true}).connect))
 }
 
-// checkFlows checks this node.
+// checkFlows checks whether this node can open the load's connections.
 func checkFlows(q traffic.Request) check.Answer {
 	a := traffic.CheckFlows(q)
 	if a.State != check.Yes || q.Load.ConnectionRate <= 0 {
@@ -36,14 +36,14 @@ func checkFlows(q traffic.Request) check.Answer {
 	return traffic.CheckDescriptors("flows begun at a rate", maxOpenFlows+traffic.MaxPending+64)
 }
 
-// flowEnd is one end of a load of flows.
+// flowEnd is one end of a load of flows or requests.
 type flowEnd struct {
 	part    traffic.Part
 	kept    bool
 	streams []*streamEnd
 	clients []*client
 	over    atomic.Bool
-	held    []int // descriptors to close: listeners, and connections that stay open
+	held    []int // descriptors to close at the end: listeners and connections that stay open
 }
 
 func (e *flowEnd) close() {
@@ -62,8 +62,8 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 	return joinTallies(tallies, e.part.Load, e.kept)
 }
 
-// connect makes the connections of requests. For flows it makes one on each path, to find out before the load
-// whether they lead there, and leaves the listeners open.
+// connect prepares the end. For requests, it opens all connections. For flows, it opens one on each path
+// to check that the path works, and keeps the listeners open.
 func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
 	q := l.Request
@@ -106,7 +106,7 @@ func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	return err
 }
 
-// String describes how flows are carried.
+// String describes how this end carries flows.
 func (e *flowEnd) String() string {
 	switch {
 	case e.kept:
@@ -118,7 +118,7 @@ func (e *flowEnd) String() string {
 	return "tcp: the next connection when one has ended; the listener closes first"
 }
 
-// open keeps the connections that stay open, or else the listeners.
+// open opens the connections that stay open, or the listeners.
 func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 	fds, port, err := traffic.ConnectFlows(ctx, e.part, keys)
 	if err != nil {
@@ -127,7 +127,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 
 	for _, fd := range fds {
 		if !e.kept {
-			abortFlow(fd) // it was only a test
+			abortFlow(fd) // it only tested the path
 			continue
 		}
 
@@ -147,7 +147,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 		var fd int
 		if err == nil {
 			if fd, err = traffic.TakeOver(l.(*net.TCPListener), false); err == nil {
-				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY) // what is accepted inherits it
+				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY) // inherited by accepted sockets
 				e.held = append(e.held, fd)
 			}
 		}
@@ -158,7 +158,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 	return err
 }
 
-// startServers makes the listener's threads.
+// startServers adds the listener's threads.
 func (e *flowEnd) startServers(l *traffic.Endpoint) {
 	serve := func(s server) {
 		s.streams, s.buffers = e.streams, newFlowBuffers(e.part.Request)
@@ -184,7 +184,7 @@ func (e *flowEnd) startServers(l *traffic.Endpoint) {
 	}
 }
 
-// pair returns the two directions of a stream that carries requests, as this end sees them.
+// pair returns both directions of a stream that carries requests.
 func (e *flowEnd) pair(i int) (gives, takes *streamEnd) {
 	up := e.streams[i]
 	down := e.streams[i+e.part.Load.Streams]
@@ -195,7 +195,7 @@ func (e *flowEnd) pair(i int) (gives, takes *streamEnd) {
 	return down, up
 }
 
-// startClients makes the opener's threads.
+// startClients adds the opener's threads.
 func (e *flowEnd) startClients(l *traffic.Endpoint) error {
 	q := e.part.Request
 	sizes, err := ParseFlowSizes(FlowSizeOf(q.Load))
@@ -213,7 +213,7 @@ func (e *flowEnd) startClients(l *traffic.Endpoint) error {
 		s := &clientStream{preamble: traffic.Preamble(q.Load.Tag, i)}
 		switch {
 		case e.kept && i >= len(e.held):
-			continue // the other direction of a stream
+			continue // other direction of a stream
 		case e.kept:
 			s.gives, s.takes = e.pair(i)
 			s.kept = &clientConn{flowConn: flowConn{fd: e.held[i]}}

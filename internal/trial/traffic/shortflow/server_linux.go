@@ -14,15 +14,15 @@ import (
 type serverConn struct {
 	flowConn
 	slot    int32
-	giving  bool // the answer
+	giving  bool // the answer is being sent
 	again   bool
-	pending bool // no preamble has been read
+	pending bool // no preamble has arrived yet
 }
 
-// server is a thread of the end that listens.
+// server is a thread at the listener.
 type server struct {
 	streams   []*streamEnd
-	listeners []int // watched by all threads
+	listeners []int // all threads accept from them
 	kept      []keptConn
 	buffers   *flowBuffers
 	first     []byte // preamble of stream 0
@@ -30,17 +30,17 @@ type server struct {
 	several   bool // streams have different congestion controls
 
 	table   *flowTable[serverConn]
-	pending []pendingRef // in order of arrival; some have been recognised since
+	pending []pendingRef // accepted connections in order of arrival, including some already identified
 	swept   int64
 }
 
-// pendingRef refers to an accepted connection by its index in the table.
+// pendingRef refers to an accepted connection by its slot.
 type pendingRef struct {
 	slot, turn int32
 	since      int64
 }
 
-// keptConn is a connection of requests, which identified itself beforehand.
+// keptConn is a connection for requests, which was identified before the load.
 type keptConn struct {
 	fd           int
 	gives, takes *streamEnd
@@ -55,7 +55,7 @@ func (a *server) Run(p *traffic.Phases) error {
 	}
 	defer closeFlow(a.table.poll)
 	for i, listener := range a.listeners {
-		// Only one of the waiting threads is woken for a connection.
+		// Wake only one of the waiting threads for a connection.
 		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: noSlot, Pad: int32(i)}
 		if err := unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_ADD, listener, &e); err != nil {
 			return fmt.Errorf("watch for connections: %w", err)
@@ -117,7 +117,7 @@ func (a *server) round(p *traffic.Phases) error {
 	return nil
 }
 
-// maxAdmitted bounds how many are accepted before the others' turn.
+// maxAdmitted limits the connections that are accepted before others have their turn.
 const maxAdmitted = 64
 
 func (a *server) admit(listener int) {
@@ -125,7 +125,7 @@ func (a *server) admit(listener int) {
 		fd, err := acceptFlow(listener)
 		if err != nil {
 			if err == unix.EMFILE || err == unix.ENFILE {
-				traffic.Nap(time.Millisecond) // until one of them is closed
+				traffic.Nap(time.Millisecond) // until one is closed
 			}
 			return
 		}
@@ -142,10 +142,11 @@ func (a *server) admit(listener int) {
 	}
 }
 
-// sweepEvery separates two sweeps of the pending connections.
+// sweepEvery is the minimum time between two sweeps, in ns.
 const sweepEvery = int64(50 * time.Millisecond)
 
-// sweep closes connections that have not identified themselves in time, and the longest waiting of too many.
+// sweep closes connections that have not sent their preamble in time and, if there are too many, the
+// oldest ones.
 func (a *server) sweep() {
 	now := traffic.Monotonic()
 	if now < a.swept+sweepEvery && len(a.pending) < 2*maxOpenFlows {
@@ -175,7 +176,7 @@ func (a *server) sweep() {
 	a.pending = still[:copy(still, still[gone:])]
 }
 
-// pendingConn returns a connection that has not identified itself, or nil.
+// pendingConn returns the connection if it has not sent a preamble, or nil.
 func (a *server) pendingConn(s pendingRef) *serverConn {
 	at := a.table.slots[s.slot]
 	if at.turn == s.turn && at.conn != nil && at.conn.pending {
@@ -187,7 +188,7 @@ func (a *server) pendingConn(s pendingRef) *serverConn {
 func (a *server) dismiss(c *serverConn) {
 	if len(a.kept) == 0 {
 		abortFlow(c.fd)
-	} else { // whose descriptor is closed with the end
+	} else { // the descriptor is closed at the end
 		unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_DEL, c.fd, &unix.EpollEvent{})
 	}
 
@@ -200,8 +201,8 @@ func (a *server) forget(c *serverConn) {
 	a.table.spare = append(a.table.spare, c)
 }
 
-// serve moves a connection as far as possible. If it ends, that is only a failed flow of the other end,
-// unless it should have stayed open.
+// serve moves data on a connection as far as possible. If the connection ends, the opener counts a failed
+// flow. It is an error here only if the connection should have stayed open.
 func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	if c.again || c.fd < 0 {
 		return nil
@@ -221,7 +222,7 @@ func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	return nil
 }
 
-// errNotOurs means a connection that does not belong to this load.
+// errNotOurs means that a connection does not belong to this load.
 var errNotOurs = errors.New("not of this load")
 
 func (a *server) move(c *serverConn) (more bool, err error) {
@@ -262,7 +263,7 @@ func (a *server) move(c *serverConn) (more bool, err error) {
 	}
 }
 
-// heard reads the request, and identifies its flow.
+// heard parses the request and, on a new connection, identifies the stream.
 func (a *server) heard(c *serverConn) error {
 	b := c.in
 	if c.fresh {
@@ -294,7 +295,7 @@ func (a *server) heard(c *serverConn) error {
 	return nil
 }
 
-// answer puts the answer's head before the payload.
+// answer queues the head of the answer, which precedes the payload.
 func (a *server) answer(c *serverConn) {
 	c.giving = true
 	b := c.put(traffic.WelcomeSize + answerSize)
@@ -308,7 +309,7 @@ func (a *server) answer(c *serverConn) {
 	putAnswer(b, uint64(c.took), uint64(c.wrong))
 }
 
-// leave drops unfinished connections.
+// leave closes unfinished connections.
 func (a *server) leave() {
 	for i := range a.table.slots {
 		c := a.table.slots[i].conn

@@ -1,4 +1,4 @@
-// Package shortflow offers many short TCP flows, or requests and responses on connections that stay open.
+// Package shortflow offers many short TCP flows, or requests and responses on persistent connections.
 package shortflow
 
 import (
@@ -13,46 +13,46 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Flows makes a TCP connection for each flow, whose size is drawn from a distribution. Either each stream
-// begins the next flow when one has ended, or flows begin at a rate, however slow the answers are. Its node
-// side needs Linux.
+// Flows opens a TCP connection for each flow, whose size is drawn from a distribution. Either each stream
+// starts the next flow when the previous one has ended, or flows start at a rate, regardless of how fast
+// they end. The node side requires Linux.
 type Flows struct{}
 
-// Name is "flows".
+// Name returns "flows".
 func (Flows) Name() string { return "flows" }
 
-// Requests sends requests over connections that stay open, one at a time on each, and waits for the
-// response. Its node side needs Linux.
+// Requests sends requests on persistent connections. Each connection has one request at a time and waits
+// for its response. The node side requires Linux.
 type Requests struct{}
 
-// Name is "requests".
+// Name returns "requests".
 func (Requests) Name() string { return "requests" }
 
-// Defaults: 10 kB for flows; for requests 100 bytes, with responses of 1000.
+// Default sizes in bytes: of flows, requests and responses.
 const (
 	defaultFlowSize = "10000"
 	defaultRequest  = 100
 	defaultResponse = 1000
 )
 
-// maxOpenFlows bounds an opener's simultaneous connections when they begin at a rate. Further ones wait, and
-// the waiting counts in their times.
+// maxOpenFlows limits the simultaneous connections of an opener that starts flows at a rate. Further flows
+// wait, and their times include the waiting.
 const maxOpenFlows = 4096
 
-// maxConnectionRate is far above what sockets can do.
+// maxConnectionRate is far above what sockets can handle.
 const maxConnectionRate = 1e7
 
-// Check asks both nodes, once it is clear that the load consists of short flows.
+// Check checks the load, then both nodes.
 func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
-// Asked returns a load of requests with responses.
+// Asked returns a load of requests.
 func (e Requests) Asked() []traffic.Asked {
 	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
 }
 
-// Check asks both nodes, once it is clear that the load consists of requests.
+// Check checks the load, then both nodes.
 func (e Requests) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
@@ -83,7 +83,7 @@ func (Requests) checkLoad(load record.Load) check.Answer {
 	return checkUnpacedTCP(load)
 }
 
-// maxMessage bounds a request or response.
+// maxMessage limits a request or response, in bytes.
 const maxMessage = 1 << 30
 
 func checkUnpacedTCP(load record.Load) check.Answer {
@@ -96,27 +96,27 @@ func checkUnpacedTCP(load record.Load) check.Answer {
 	return traffic.CheckLoad(load)
 }
 
-// FlowSizeOf returns the distribution of a load's flow sizes.
+// FlowSizeOf returns the flow size of a load, or the default.
 func FlowSizeOf(load record.Load) string { return cmp.Or(load.FlowSize, defaultFlowSize) }
 
-// MessageSizes returns the bytes of a request and of its response.
+// MessageSizes returns the sizes of a request and its response, in bytes.
 func MessageSizes(load record.Load) (request, response int64) {
 	return int64(cmp.Or(load.RequestSize, defaultRequest)), int64(cmp.Or(load.ResponseSize, defaultResponse))
 }
 
-// Offer runs the load and joins the results of both ends.
+// Offer runs the load and joins the results of both endpoints.
 func (e Flows) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
 }
 
-// Offer runs the load and joins the results of both ends.
+// Offer runs the load and joins the results of both endpoints.
 func (e Requests) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
 }
 
-// joined adds the flows counted by one of the ends.
+// joined adds the flows that the opener counted.
 func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record.Traffic, error) {
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record
 	return t, checkShortFlows(t.ShortFlows)
 }
 
-// checkShortFlows closes the accounts.
+// checkShortFlows returns an error if the counts are inconsistent.
 func checkShortFlows(s *record.ShortFlows) error {
 	switch {
 	case s == nil:
@@ -141,9 +141,9 @@ func checkShortFlows(s *record.ShortFlows) error {
 	return nil
 }
 
-// An opener sends an ask before its payload: the flow's number, the number of bytes that follow, and the
-// number of bytes that it wants back. The answer begins with how many bytes arrived, and how many differed
-// from those sent.
+// The opener sends a header before the payload: number of the flow, number of payload bytes that follow,
+// and number of bytes that it wants back. The answer begins with the number of bytes received, and the
+// number of those that differ from what was sent.
 const (
 	flowHeaderSize = 24
 	answerSize     = 16
@@ -171,7 +171,8 @@ func readFlowHeader(b []byte) (a flowHeader, ok bool) {
 	return a, true
 }
 
-// flowPosition returns where in the pattern a flow's payload begins: each has a range of its own.
+// flowPosition returns the position in the pattern where the payload of a flow begins. Each flow has a
+// separate range.
 func flowPosition(number uint64) uint64 { return number << 32 }
 
 func putAnswer(b []byte, arrived, wrong uint64) {
@@ -179,10 +180,10 @@ func putAnswer(b []byte, arrived, wrong uint64) {
 	binary.BigEndian.PutUint64(b[8:], wrong)
 }
 
-// readAnswer returns the bytes of payload that the listener received.
+// readAnswer returns the number of payload bytes that the listener received.
 func readAnswer(b []byte) (arrived uint64) { return binary.BigEndian.Uint64(b) }
 
-// Factors declares a cell's factors for short flows.
+// Factors declares the factors of engine flows.
 func (Flows) Factors() []factor.Declaration {
 	flows := factor.Beside(factor.Engine, "engine is not flows",
 		func(e string) bool { return e == (Flows{}).Name() })
@@ -221,7 +222,7 @@ func (Flows) Factors() []factor.Declaration {
 	}
 }
 
-// Factors declares a cell's factors for requests.
+// Factors declares the factors of engine requests.
 func (Requests) Factors() []factor.Declaration {
 	requests := factor.Beside(factor.Engine, "engine is not requests",
 		func(e string) bool { return e == (Requests{}).Name() })
@@ -258,7 +259,7 @@ func (Requests) Factors() []factor.Declaration {
 	}
 }
 
-// flowConflict: flows and requests are TCP at full rate.
+// flowConflict returns an error text unless the cell is TCP at full rate.
 func flowConflict(c factor.Cell) string {
 	switch {
 	case !factor.Protocol.Is(c, factor.TCP):

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// flowTally counts the flows that one thread began.
+// flowTally counts the flows that one thread started.
 type flowTally struct {
 	record.ShortFlows
 	window        record.Window
@@ -20,12 +20,12 @@ func newFlowTally(w record.Window) *flowTally {
 	return &flowTally{window: w, ShortFlows: record.ShortFlows{Failures: map[string]int64{}}}
 }
 
-// within reports whether a flow belongs to the window, by its intended start.
+// within reports whether the scheduled start of a flow is in the window.
 func (t *flowTally) within(intended int64) bool {
 	return intended >= t.window.Start && intended < t.window.End
 }
 
-// begin counts a flow that was due to start, and started later or not at all.
+// begin counts a flow that was due, whether or not it started.
 func (t *flowTally) begin(intended, size int64) {
 	if t.within(intended) {
 		t.Started++
@@ -33,18 +33,18 @@ func (t *flowTally) begin(intended, size int64) {
 	}
 }
 
-// launch records how late a flow actually began.
+// launch records the delay of a flow's start.
 func (t *flowTally) launch(intended, at int64) {
 	if t.within(intended) {
 		t.late.see(at - intended)
 	}
 }
 
-// A connection not made within connectionDue of its intended start counts as tardy: Linux repeats a lost
-// first packet after a second.
+// connectionDue is the time after the scheduled start from which a flow counts as tardy if it is not
+// connected. Linux retransmits a lost SYN after a second.
 const connectionDue = 200 * time.Millisecond
 
-// connected records a handshake that ended at a time.
+// connected records a handshake that was completed at a time.
 func (t *flowTally) connected(intended, at, took int64) {
 	if !t.within(intended) {
 		return
@@ -56,7 +56,7 @@ func (t *flowTally) connected(intended, at, took int64) {
 	}
 }
 
-// unconnected counts a flow that was not connected in time, if it had that much time.
+// unconnected counts a flow that was not connected in time, unless the window ended before that.
 func (t *flowTally) unconnected(intended int64) {
 	if t.within(intended) && intended+int64(connectionDue) <= t.window.End {
 		t.Tardy++
@@ -90,14 +90,14 @@ func (t *flowTally) fail(intended, at int64, why string) {
 	}
 }
 
-// abandon counts a flow that was in progress, or still to begin, when the load ended.
+// abandon counts a flow that was unfinished or not started when the load ended.
 func (t *flowTally) abandon(intended int64) {
 	if t.within(intended) {
 		t.Unfinished++
 	}
 }
 
-// joinTallies sums the counts of all threads.
+// joinTallies returns the sum of all threads' counts.
 func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.ShortFlows {
 	sum := newFlowTally(record.Window{})
 	sum.Kept, sum.RateHz, sum.DueNs = kept, load.ConnectionRate, int64(connectionDue)
@@ -134,10 +134,10 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 	return &sum.ShortFlows
 }
 
-// times counts durations in buckets of 64 ns, and from 4096 ns on sixty-four to each doubling.
+// times counts durations in buckets of 64 ns and, from 4096 ns on, in 64 buckets per doubling.
 type times struct{ traffic.Buckets }
 
-const timesOctave = 6 // log2 of the buckets per doubling
+const timesOctave = 6 // log2 of the number of buckets per doubling
 
 func (t *times) see(ns int64) { t.See(max(ns, 0), timesOctave) }
 

@@ -10,28 +10,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxFlowBytes bounds a flow, so that positions in its pattern are unique.
+// maxFlowBytes limits the size of a flow, so that positions in the pattern are unique.
 const maxFlowBytes = 1 << 31
 
-// flowPacket is the packet size in which the published distributions count.
+// flowPacket is the packet size in bytes that published distributions assume.
 const flowPacket = 1500
 
 // FlowSizes is a distribution of flow sizes.
 type FlowSizes struct {
 	fixed  int64
-	mean   float64     // for an exponential distribution
-	points []sizePoint // for a published distribution
+	mean   float64     // of an exponential distribution
+	points []sizePoint // of a published distribution
 }
 
-// sizePoint gives the share of all flows with at most a number of packets. Between two points the size is
-// uniform; the first point has its whole share.
+// sizePoint is the share of all flows with at most this number of packets. Between two points, the size is
+// distributed uniformly. The first point has its whole share.
 type sizePoint struct {
 	packets int64
 	share   float64
 }
 
-// Published distributions, as the simulations of pFabric (Alizadeh et al., SIGCOMM 2013) tabulated them: web
-// search from DCTCP (Alizadeh et al., SIGCOMM 2010), data mining from VL2 (Greenberg et al., SIGCOMM 2009).
+// Published distributions, as tabulated for the simulations of pFabric (Alizadeh et al., SIGCOMM 2013):
+// web search from DCTCP (Alizadeh et al., SIGCOMM 2010), and data mining from VL2 (Greenberg et al.,
+// SIGCOMM 2009).
 var (
 	webSearch = [...]sizePoint{{6, .15}, {13, .2}, {19, .3}, {33, .4}, {53, .53}, {133, .6}, {667, .7},
 		{1333, .8}, {3333, .9}, {6667, .97}, {20000, 1}}
@@ -42,7 +43,7 @@ var (
 const flowSizeForms = "bytes such as 10000, exponential and its mean such as exponential 10000, websearch " +
 	"or datamining"
 
-// ParseFlowSizes reads a distribution: a number of bytes, "exponential" and a mean, "websearch" or
+// ParseFlowSizes parses a distribution: a number of bytes, "exponential" and a mean, "websearch", or
 // "datamining".
 func ParseFlowSizes(text string) (FlowSizes, error) {
 	number, exponential := strings.CutPrefix(text, "exponential ")
@@ -65,7 +66,7 @@ func ParseFlowSizes(text string) (FlowSizes, error) {
 	return FlowSizes{fixed: n}, nil
 }
 
-// FlowSizeLevel returns the canonical text of a level of the factor flow_size.
+// FlowSizeLevel parses a level of the factor flow_size.
 func FlowSizeLevel(text string) (string, error) {
 	if _, err := ParseFlowSizes(text); err != nil {
 		return "", err
@@ -73,7 +74,7 @@ func FlowSizeLevel(text string) (string, error) {
 	return text, nil
 }
 
-// draw returns the size of the next flow, at least a byte.
+// draw returns the size of the next flow, at least one byte.
 func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	switch {
 	case s.fixed > 0:
@@ -100,8 +101,8 @@ func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	return s.points[len(s.points)-1].packets * flowPacket
 }
 
-// flowClasses are the minimum sizes of the classes with separate completion times, as in pFabric: below 100
-// kB, from there to 10 MB, above.
+// flowClasses lists the minimum sizes in bytes of the classes with separate completion times, as in
+// pFabric: below 100 kB, below 10 MB, and above.
 var flowClasses = [...]int64{0, 100e3, 10e6}
 
 func flowClass(size int64) int {
@@ -113,15 +114,15 @@ func flowClass(size int64) int {
 	return 0
 }
 
-// flowArrivals produces the times at which one of several threads begins flows.
+// flowArrivals computes the times at which one of several threads starts flows.
 type flowArrivals struct {
 	next    int64
 	origin  int64
 	count   int64
-	every   float64 // mean interval over all threads, in ns
+	every   float64 // mean interval in ns, over all threads
 	threads int64
 	thread  int64
-	rng     *rand.Rand // nil: evenly spaced
+	rng     *rand.Rand // nil for equal intervals
 }
 
 func (d *flowArrivals) begin(at int64) {
@@ -129,8 +130,9 @@ func (d *flowArrivals) begin(at int64) {
 	d.advance()
 }
 
-// advance moves to the next arrival. Even ones are computed from their number, so that no error accumulates;
-// the arrivals of several threads together are evenly spaced, or a Poisson process.
+// advance moves to the next arrival. With equal intervals, arrivals are computed from their number, so
+// that errors do not accumulate. The arrivals of all threads together have equal intervals or are a
+// Poisson process.
 func (d *flowArrivals) advance() {
 	if d.rng != nil {
 		d.next += int64(d.rng.ExpFloat64() * d.every * float64(d.threads))
@@ -141,7 +143,7 @@ func (d *flowArrivals) advance() {
 	d.count++
 }
 
-// newArrivals returns the arrivals of a thread, nil without a rate.
+// newArrivals returns the arrivals of a thread, or nil if the load has no connection rate.
 func newArrivals(load record.Load, thread, threads int) *flowArrivals {
 	if load.ConnectionRate <= 0 {
 		return nil

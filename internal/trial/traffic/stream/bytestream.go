@@ -10,13 +10,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// byteStream moves the bytes of one end of a TCP flow on any system.
+// byteStream moves the bytes of one end of a TCP flow, on any system.
 type byteStream struct {
-	traffic.ByteFlow // Count is the payload moved by system calls, in bytes
+	traffic.ByteFlow // Count is the payload passed through system calls, in bytes
 	verify           bool
 	pattern          traffic.Pattern
 	buffer           []byte
-	corrupt          int64 // owned by Run
+	corrupt          int64 // used by Run
 	held             *throttle
 }
 
@@ -28,7 +28,7 @@ func newByteStream(q traffic.Request, i int, k traffic.FlowKey) byteStream {
 	}
 }
 
-// send passes bytes to the kernel until the time at which senders stop.
+// send sends until the time when senders stop.
 func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) error {
 	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
 		if over, err := f.sendSome(p, len(f.buffer), give); over || err != nil {
@@ -38,13 +38,13 @@ func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) err
 	return nil
 }
 
-// sendSome passes up to limit bytes to the kernel by one call. The stream is over once the other end has
-// finished, by its own clock.
+// sendSome sends up to limit bytes with one call. over reports that the stream has ended because the other
+// end, by its own clock, has finished.
 func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (int, error)) (over bool,
 	err error) {
 	b := f.buffer
 	at := f.Count.Load()
-	if !f.verify { // always the same
+	if !f.verify { // the content does not matter
 		b = b[at%int64(len(b)):]
 	}
 
@@ -75,8 +75,9 @@ func (f *byteStream) received(b []byte) {
 	f.Count.Add(int64(len(b)))
 }
 
-// ended returns the meaning of the end of a received stream, which is io.EOF if the sender closed it: nil
-// once the window has ended. The sender stops a little after that, by its own clock.
+// ended returns nil if a receive error, io.EOF if the sender closed the connection, is expected because
+// the window has ended, and otherwise an error. The sender stops shortly after the window, by its own
+// clock.
 func ended(p *traffic.Phases, err error) error {
 	switch {
 	case p.Over(p.End):
@@ -87,7 +88,7 @@ func ended(p *traffic.Phases, err error) error {
 	return fmt.Errorf("receive: %w", host.Cause(err))
 }
 
-// Report adds the bytes that a receiver verified.
+// Report returns the counts, with the result of verification at a receiver.
 func (f *byteStream) Report() traffic.FlowReport {
 	r := f.ByteFlow.Report()
 	if f.verify && !f.Sends {

@@ -5,27 +5,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A datagram's send time is the low bits of its sender's clock, in ticks of 4 ns, so that delays within ±8.6
-// s of each other can be distinguished. The two ends' clocks need not agree: only the variation is reported.
+// The send time in a datagram is the low bits of its sender's clock in ticks of 4 ns, so that delays can
+// differ by up to ±8.6 s. The clocks of the two ends need not agree, because only the variation is
+// reported.
 const tickBits = 2
 
-// sendTick returns the send time in a datagram.
+// sendTick returns the send time for a datagram.
 func sendTick(realtime int64) uint32 { return uint32(realtime >> tickBits) }
 
-// delays is the distribution of one flow's one-way delays, relative to the first of them. A bucket is 64 ns
-// wide near the first, and a sixteenth of its distance from it farther away.
+// delays is the distribution of the one-way delays of a flow, relative to that of the first packet.
+// Buckets are 64 ns wide near the first delay, and a sixteenth of the distance farther away.
 type delays struct {
-	first  uint32 // tick difference of the first packet
+	first  uint32 // difference of ticks of the first packet
 	has    bool
-	lowest int64 // ns, relative to the first
+	lowest int64 // ns, relative to the first packet
 	above  traffic.Buckets
 	below  traffic.Buckets
 }
 
-// delayOctave is log2 of the buckets per doubling, see traffic.BucketOf.
+// delayOctave is log2 of the number of buckets per doubling, see traffic.BucketOf.
 const delayOctave = 4
 
-// see records a packet sent at a tick and received at a time.
+// see records a packet: the tick when it was sent, and the time of its arrival.
 func (d *delays) see(sent uint32, received int64) {
 	difference := sendTick(received) - sent
 	if !d.has {
@@ -41,7 +42,7 @@ func (d *delays) see(sent uint32, received int64) {
 	}
 }
 
-// variation returns the distribution above the lowest delay; nil if nothing was seen.
+// variation returns the distribution above the minimum delay, or nil if no packet was recorded.
 func (d *delays) variation(stamps string) *record.DelayVariation {
 	if !d.has {
 		return nil

@@ -12,17 +12,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ServePortable is a node side of the native engine that needs only package net and the socket options of the
-// BSDs. The other end cannot distinguish it from that of Linux, except by what is missing: the kernel's data
-// about a stream, the packets for which a socket's buffer had no room, and their times of arrival there.
+// ServePortable is a node side of the native engine that uses only package net and the socket options of
+// the BSDs. It is compatible with the one for Linux. Its results lack the kernel's data about streams, the
+// packets that a socket dropped because its buffer was full, and the kernel's time stamps.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkPortable, traffic.Endpoints(connectPortable))
 }
 
-// maxPortable bounds the flows, each of which has a goroutine.
+// maxPortable limits the flows, each of which has a goroutine.
 const maxPortable = 64
 
-// checkPortable checks whether a node can have the flows of a load.
+// checkPortable checks whether this node can carry the flows of a load.
 func checkPortable(q traffic.Request) check.Answer {
 	l := q.Load
 	held := q.Load.Limits(q.Side)
@@ -59,7 +59,7 @@ func connectPortable(ctx context.Context, l *traffic.Endpoint) error {
 		return fmt.Errorf("%w: %s", host.ErrUnsupported, a.Reason)
 	}
 
-	// On Linux, where tests run it, threads that only sleep must not keep goroutines from running.
+	// On Linux, where tests use it, threads that only sleep must not keep goroutines from running.
 	traffic.MakeRoom(len(l.Keys) + 4)
 	l.Flows = make([]traffic.Flow, len(l.Keys))
 	if l.Request.Load.Protocol == "udp" {

@@ -9,18 +9,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// portableChunk bounds one call, and thus how far a sender's count can lag at an edge of the window, since
-// package net returns from a write only when everything is accepted.
+// portableChunk is the size of one write in bytes. It limits how far a sender's count can lag at the start
+// or end of the window, because package net returns from a write only when all data was accepted.
 const portableChunk = 64 << 10
 
-// portableTCP is one end of a TCP connection that carries data one way, moved by package net. Bytes that the
-// kernel has accepted count as sent.
+// portableTCP is one end of a TCP connection that carries data in one direction, through package net.
+// Bytes that the kernel has accepted count as sent.
 type portableTCP struct {
 	byteStream
 	conn *net.TCPConn
 }
 
-// connectPortableTCP makes one connection per flow, whichever end sends in it.
+// connectPortableTCP opens one connection per flow, regardless of the flow's direction.
 func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	conns, _, err := traffic.MakeConnections(ctx, l.Part, l.Keys)
@@ -36,7 +36,7 @@ func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 		f.buffer = make([]byte, portableChunk)
 		f.pattern.Fill(f.buffer, 0)
 		rate := q.Load.RateBps
-		if rate > 0 && f.Sends { // each stream has an equal share
+		if rate > 0 && f.Sends { // equal share of each stream
 			f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(l.Keys))}
 		}
 
@@ -54,7 +54,7 @@ func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 	return err
 }
 
-// Run moves data until it is over.
+// Run moves data until the stream ends.
 func (f *portableTCP) Run(p *traffic.Phases) error {
 	if !f.Sends {
 		return f.receive(p)
@@ -75,7 +75,7 @@ func (f *portableTCP) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// Unblock ends waiting calls. A sender's stream ends with the bytes that the kernel has accepted.
+// Unblock ends blocked calls. A sender's stream ends after the bytes that the kernel has accepted.
 func (f *portableTCP) Unblock(how traffic.Urgency) {
 	switch {
 	case how == traffic.AtOnce:
@@ -86,7 +86,7 @@ func (f *portableTCP) Unblock(how traffic.Urgency) {
 	}
 }
 
-// Close drops what is still queued, so that no packet of this load is in transit during the next one.
+// Close discards queued data, so that no packet of this load is in transit during the next one.
 func (f *portableTCP) Close() {
 	f.conn.SetLinger(0)
 	f.conn.Close()

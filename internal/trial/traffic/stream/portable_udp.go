@@ -13,23 +13,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Sizes and times of the portable sockets of datagrams.
+// Sizes and timeouts of the portable UDP sockets.
 const (
 	portableRoom    = 4 << 20 // socket buffer requested first, in bytes
 	minPortableRoom = 64 << 10
-	portableLook    = 5 * time.Millisecond  // interval of a receiver's checks for the end
-	portableWait    = 20 * time.Millisecond // how long it first waits for a datagram
+	portableLook    = 5 * time.Millisecond  // interval at which a receiver checks whether to end
+	portableWait    = 20 * time.Millisecond // timeout of a receive call
 )
 
-// portableUDP is one end of a stream of datagrams, moved by package net one by one.
+// portableUDP is one end of a UDP flow, through package net with one call per datagram.
 type portableUDP struct {
 	udpCount
-	conn *net.UDPConn   // its own, or the listener's, which all flows of a path share
-	to   netip.AddrPort // destination when using the listener's; invalid if conn is connected
+	conn *net.UDPConn   // own socket, or the listener's, which all flows of a path share
+	to   netip.AddrPort // destination on a shared socket; invalid if conn is connected
 }
 
-// connectPortableUDP makes the flows. As on Linux the opener's hello shows the listener where a flow comes
-// from.
+// connectPortableUDP opens the flows. As on Linux, the listener learns the address of a flow from the
+// opener's hello.
 func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	flows := make([]*portableUDP, len(l.Keys))
@@ -89,28 +89,29 @@ func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 	return nil
 }
 
-// makeRoom requests a socket buffer. The BSDs refuse one beyond their limit (kern.ipc.maxsockbuf) altogether.
+// makeRoom requests a socket buffer. The BSDs reject sizes above their limit (kern.ipc.maxsockbuf), so it
+// tries smaller ones.
 func makeRoom(set func(bytes int) error) {
 	for room := portableRoom; room >= minPortableRoom && set(room) != nil; room /= 2 {
 	}
 }
 
-// Unblock ends a call that waits for space; a receiver's calls wait only briefly.
+// Unblock ends a blocked send. Receive calls have a short timeout.
 func (f *portableUDP) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		f.conn.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 
-// Close closes the flow's own socket.
+// Close closes the flow's own socket, if it has one.
 func (f *portableUDP) Close() {
 	if f.conn != nil && !f.to.IsValid() {
 		f.conn.Close()
 	}
 }
 
-// give passes a datagram to the kernel, and returns how many it accepted. If a queue is full, the BSDs return
-// ENOBUFS instead of making the caller wait.
+// give sends a datagram. It returns the number that the kernel accepted, 0 or 1. If a queue is full, the
+// BSDs return ENOBUFS instead of blocking.
 func (f *portableUDP) give(b []byte) (int, error) {
 	var err error
 	if f.to.IsValid() {
@@ -132,7 +133,7 @@ type portableSink struct {
 	conn *net.UDPConn
 }
 
-// Run reads until the senders have ended their streams, or until the planned stop.
+// Run receives until the senders have ended their streams, or until the planned stop.
 func (k *portableSink) Run(p *traffic.Phases) error {
 	b := make([]byte, 1<<16)
 	look := int64(0)

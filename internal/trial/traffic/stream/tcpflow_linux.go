@@ -15,29 +15,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Sizes of one system call. A large write saves sleeps and wake-ups; a receiving call that only truncates
-// copies nothing, so a large size takes no memory.
+// Sizes of one system call, in bytes. Large writes save sleeps and wake-ups. A receive call with MSG_TRUNC
+// copies nothing, so its size costs no memory.
 const (
 	writeSize    = 1 << 20
 	truncateSize = 4 << 20
 	verifySize   = 256 << 10
 )
 
-// tcpFlow is one end of a TCP connection that carries data one way.
+// tcpFlow is one end of a TCP connection that carries data in one direction.
 type tcpFlow struct {
 	traffic.Socket
 	byteStream
 	mode       tcpMode
 	congestion string
 
-	// Owned by the meter until Run has ended.
+	// Used by the meter until Run has ended.
 	series *record.Table
-	info   [2]unix.TCPInfo // at the window's edges
-	sndbuf int             // as the kernel's tuning left them at the window's end
+	info   [2]unix.TCPInfo // at the start and end of the window
+	sndbuf int             // at the end of the window, as tuned by the kernel
 	rcvbuf int
 }
 
-// optionsOf names the options that both ends agreed on (TCPI_OPT_… of linux/tcp.h).
+// optionsOf lists the TCP options that both ends agreed on (TCPI_OPT_* in linux/tcp.h).
 func optionsOf(i *unix.TCPInfo) []string {
 	agreed := []string{}
 	for bit, name := range []string{"timestamps", "sack", "wscale"} {
@@ -48,15 +48,15 @@ func optionsOf(i *unix.TCPInfo) []string {
 	return agreed
 }
 
-// tcpOptionECN is TCPI_OPT_ECN of linux/tcp.h: agreed on at the handshake.
+// tcpOptionECN is TCPI_OPT_ECN from linux/tcp.h: ECN was agreed on in the handshake.
 const tcpOptionECN = 8
 
-// tcpBuffers are shared by the streams of one end: without verification a sender always sends the same bytes,
-// and what a receiver truncates is not stored.
+// tcpBuffers are shared by the streams of one end. Without verification, senders always send the same
+// bytes, and receivers store nothing.
 type tcpBuffers struct{ send, trunc []byte }
 
 func newTCPBuffers(q traffic.Request) *tcpBuffers {
-	// never written to, so it occupies no memory
+	// trunc is never written to, so it uses no memory.
 	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)}
 	traffic.NewPattern(q.Load.Tag, 0).Fill(b.send, 0)
 	return b
@@ -64,7 +64,7 @@ func newTCPBuffers(q traffic.Request) *tcpBuffers {
 
 func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	switch {
-	case f.verify && f.mode.pool: // uses its thread's
+	case f.verify && f.mode.pool: // uses the buffer of its thread
 	case f.verify:
 		f.buffer = make([]byte, verifySize)
 	case f.Sends:
@@ -80,7 +80,7 @@ func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	}
 }
 
-// Run carries a flow that has a thread of its own.
+// Run runs a flow that has its own thread.
 func (f *tcpFlow) Run(p *traffic.Phases) error {
 	if err := traffic.Bound(f.FD); err != nil {
 		return fmt.Errorf("bound the calls of %s: %w", f.Name(), err)
@@ -106,9 +106,10 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 
 func (f *tcpFlow) write(b []byte) (int, error) { return traffic.Write(f.FD, b) }
 
-// receive polls by a timer where that pays off, and after a while without data it sleeps until some arrives.
+// receive receives until the stream ends. In polled mode, it polls with a timer, and blocks if there was
+// no data for some time.
 func (f *tcpFlow) receive(p *traffic.Phases) error {
-	patient := 0 // polls without data
+	patient := 0 // consecutive polls without data
 	for !p.Abandoned.Load() {
 		flags := 0
 		if f.mode.polled && patient < tcpPolls {
@@ -134,13 +135,13 @@ func (f *tcpFlow) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// Waits of a receiver that polls by a timer.
+// Interval of polls, and number of polls without data before a receiver blocks.
 const (
 	tcpPoll  = 50 * time.Microsecond
 	tcpPolls = 20
 )
 
-// take receives the data of one call; over reports that the stream has ended.
+// take receives data with one call. over reports that the stream has ended.
 func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
@@ -193,8 +194,8 @@ func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
 	}
 }
 
-// sentBytes returns the payload that was sent at least once. A kernel before 4.19 does not count it; then the
-// bytes given to the kernel are used.
+// sentBytes returns the payload that was sent at least once. Before Linux 4.19, the kernel does not count
+// it, and the bytes passed to the kernel are used.
 func sentBytes(info *unix.TCPInfo, written int64) int64 {
 	if info.Bytes_sent == 0 {
 		return written
@@ -214,8 +215,8 @@ func (f *tcpFlow) appendSeries(at int64, i *unix.TCPInfo) {
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
 }
 
-// appLimited reads a bit field that is missing from package unix: it follows the options and the window
-// scales. If set, the rate reveals nothing about the path.
+// appLimited reads a bit field that package unix lacks, after the options and window scales. If it is set,
+// the delivery rate shows nothing about the path.
 func appLimited(i *unix.TCPInfo) bool {
 	const offset = unsafe.Offsetof(i.Options) + 2
 	bits := *(*byte)(unsafe.Add(unsafe.Pointer(i), offset))
@@ -261,7 +262,7 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 	return r
 }
 
-// connectTCP makes one connection per flow, whichever end sends in it.
+// connectTCP opens one connection per flow, regardless of the flow's direction.
 func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	fds, _, err := traffic.ConnectFlows(ctx, l.Part, l.Keys)
@@ -299,7 +300,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 		for _, share := range traffic.Deal(of, cores) {
 			l.Workers = append(l.Workers, &tcpPool{flows: share, sends: w == 1})
 			held := share[0].held.of(len(share))
-			for _, f := range share { // one thread waits for all of them
+			for _, f := range share { // one thread serves all of them
 				f.held = held
 			}
 		}
@@ -309,7 +310,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	return err
 }
 
-// holdBack gives each flow of an end its share of the end's limit.
+// holdBack sets each flow's share of the end's rate limits.
 func holdBack(l *traffic.Endpoint) {
 	held := l.Request.Load.Limits(l.Request.Side)
 	for _, sends := range []bool{false, true} {
@@ -338,7 +339,7 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 	f.Addr = f.Local()
 	f.congestion, err = traffic.SetCongestion(fd, traffic.CongestionOf(q.Load, k))
 	if err == nil && q.Load.RateBps > 0 && f.Sends {
-		// The kernel paces the payload; each stream has an equal share.
+		// The kernel paces the payload. Each stream has an equal share.
 		bytes := q.Load.RateBps / 8 / float64(len(traffic.FlowsOf(q.Load)))
 		if err = traffic.SetPacing(fd, uint64(math.Ceil(bytes))); err != nil {
 			err = fmt.Errorf("pace at %.0f bytes per second: %w", bytes, err)
@@ -353,14 +354,14 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 	return f, nil
 }
 
-// poolWrite bounds how much one stream may send before the next one's turn.
+// poolWrite limits the bytes that a stream may send before others have their turn.
 const poolWrite = 256 << 10
 
-// tcpPool carries several streams of one direction on one thread.
+// tcpPool runs several streams with the same direction on one thread.
 type tcpPool struct {
 	flows []*tcpFlow
 	sends bool
-	open  int // flows that have not ended
+	open  int // streams that have not ended
 }
 
 func (c *tcpPool) Name() string {
@@ -402,7 +403,7 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 	return c.serve(p, poll)
 }
 
-// serve gives each ready stream its turn.
+// serve moves data of each ready stream in turn.
 func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	events := make([]unix.EpollEvent, min(len(c.flows), 256))
 	for c.open > 0 && !p.Abandoned.Load() && !(c.sends && traffic.Monotonic() >= p.Senders) {
@@ -431,7 +432,7 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	return nil
 }
 
-// turn moves the data of one call; over reports that the stream has ended.
+// turn moves data with one call. over reports that the stream has ended.
 func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)

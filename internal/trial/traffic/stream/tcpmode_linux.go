@@ -12,26 +12,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// tcpMode chooses how one end moves the bytes of its streams. Measurements show which mode pays off: see
-// docs/measured/2026-11-21-engine.md.
+// tcpMode is the method by which one end moves the data of its streams. For the measurements behind the
+// choice, see docs/measured/2026-11-21-engine.md.
 type tcpMode struct {
 	verify bool
-	pool   bool // several streams share a thread
-	// splice gives the kernel the payload's pages instead of a copy. This pays off if the kernel does the
-	// segmentation itself, and costs time if a device does.
+	pool   bool // several streams per thread
+	// splice passes pages of the payload to the kernel instead of copying it. This saves time if the kernel
+	// segments the data itself, and costs time if a device does.
 	splice bool
-	// polled polls by a timer instead of being woken. This pays off if every packet would wake the receiver,
-	// because the device does not merge them, and the receiver has a core to itself: waking the receiver
-	// costs the sender's core, which carries the path as well, a sixth of its time.
+	// polled polls with a timer instead of being woken. This saves time if every packet would wake the
+	// receiver, because the device does not merge them, and if the receiver has a core of its own. A wake-up
+	// is paid for by the sender's core, which also processes the path: it took a sixth of that core's time.
 	polled bool
 }
 
-// threadsPerStream counts the threads of both ends, which share the cores of a local lab. Only if each has a
-// core do a timer and a pipe cost less than they save: otherwise threads that sleep and wake by their own
-// clocks obstruct each other.
+// threadsPerStream counts the threads of both ends, which share the cores in a local lab. Timer and pipe
+// save time only if each thread has a core. Otherwise threads that sleep and wake at different times delay
+// each other.
 const threadsPerStream = 2
 
-// featuresTo returns the features of the device to the other end, nil if unknown.
+// featuresTo returns the features of the device towards an address, or nil if unknown.
 func featuresTo(to netip.Addr) map[string]bool {
 	dev, err := kernel.RouteDevice(to)
 	if err != nil {
@@ -46,8 +46,8 @@ func featuresTo(to netip.Addr) map[string]bool {
 	return features
 }
 
-// with chooses the mode by which work the device to the other end leaves to the kernel. An unknown device is
-// assumed to help.
+// with returns the mode that suits the device towards the other end. calm states that each thread has its
+// own core. A device with unknown features is assumed to segment and merge packets.
 func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMode {
 	segments := "tx-tcp-segmentation"
 	if to.Is6() {
@@ -61,7 +61,7 @@ func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMod
 	return w
 }
 
-// String names the mode, for the result.
+// String describes the mode, for the result.
 func (w tcpMode) String() string {
 	send, take := "write 1 MiB", "truncating"
 	switch {
@@ -85,8 +85,8 @@ func (w tcpMode) String() string {
 	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
 }
 
-// splicer passes pages to a socket through a pipe. The pages are never written to, so that data still in
-// transit stays unchanged.
+// splicer passes pages to a socket through a pipe. The pages are never written to, so that data in transit
+// does not change.
 type splicer struct{ in, out int }
 
 func newSplicer() (*splicer, error) {
@@ -95,7 +95,7 @@ func newSplicer() (*splicer, error) {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
 
-	// Without the right to a larger pipe, the usual size must do.
+	// Without the right to enlarge the pipe, keep its default size.
 	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, writeSize)
 	return &splicer{in: p[1], out: p[0]}, nil
 }
@@ -105,8 +105,8 @@ func (g *splicer) close() {
 	unix.Close(g.out)
 }
 
-// splice sends b and returns how much of it the socket accepted. The pipe must be emptied first: a full pipe
-// would never accept the next pages.
+// splice sends b and returns the number of bytes that the socket accepted. It always empties the pipe,
+// because a full pipe would never accept the next pages.
 func (g *splicer) splice(p *traffic.Phases, fd int, b []byte) (int, error) {
 	iov := unix.Iovec{Base: &b[0]}
 	iov.SetLen(len(b))

@@ -6,20 +6,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// throttle limits an application to a rate: it moves little at a time, and sleeps in between. A nil throttle
-// does not limit.
+// throttle limits the rate of an application, which moves little data at a time and sleeps in between. A
+// nil throttle does not limit.
 type throttle struct {
-	perNs float64 // bytes
-	due   int64   // when the data moved so far is due, at the rate
+	perNs float64 // bytes per ns
+	due   int64   // time when the data moved so far is due
 }
 
 const (
-	throttleStep = 5 * time.Millisecond  // worth of data that one call moves
-	throttleDebt = 50 * time.Millisecond // maximum made up for after a late wake-up
+	throttleStep = 5 * time.Millisecond  // length of the data moved by one call, at the rate
+	throttleDebt = 50 * time.Millisecond // maximum lag that is made up after a late wake-up
 	minStep      = 1448
 )
 
-// of returns a throttle for n flows together, each of which has this share.
+// of returns a throttle for n flows together, whose share is that of t each.
 func (t *throttle) of(flows int) *throttle {
 	if t == nil || flows == 1 {
 		return t
@@ -35,7 +35,7 @@ func (t *throttle) share(b []byte) []byte {
 	return b[:min(len(b), max(minStep, int(t.perNs*float64(throttleStep))))]
 }
 
-// wait sleeps until the time at which the data moved is due, but not beyond the window.
+// wait sleeps until the data moved is due, or until the end of the window.
 func (t *throttle) wait(p *traffic.Phases, moved int) {
 	if t == nil || moved <= 0 || p.Over(p.End) {
 		return

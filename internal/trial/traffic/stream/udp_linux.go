@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// connectUDP makes the flows. The opener's hello shows the listener where a flow comes from, behind any NAT,
-// and opens the return path. All flows share the listener's one port, so that a single port forward carries
-// them. There each flow has a connected socket or, if there are many, all share that of the port: kernels
-// before 6.13 search through all sockets of a port for each packet.
+// connectUDP opens the flows. The listener learns the address of a flow behind NAT from the opener's
+// hello, which also opens the return path. All flows use the same port of the listener, so that one port
+// forward suffices. At the listener, each flow has a connected socket. With many flows, all share one
+// socket, because kernels before 6.13 search all sockets of a port for each packet.
 func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	u := &udpEnd{Endpoint: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
@@ -46,7 +46,7 @@ func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 
 	l.Workers = u.workers()
 	l.Mode = u.mode
-	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // per socket
+	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // of each socket
 	l.Details["sndbuf_bytes"] = strconv.Itoa(u.sndbuf)
 	uncut := slices.ContainsFunc(slices.Collect(maps.Values(u.gso)), func(t gso) bool { return t.whole })
 	l.Details["gso_uncut"] = strconv.FormatBool(uncut) // the first device received whole batches
@@ -57,11 +57,11 @@ func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 type udpEnd struct {
 	*traffic.Endpoint
 	gso            map[netip.Addr]gso
-	shared         traffic.SharedSockets // if there are many flows
+	shared         traffic.SharedSockets // used if there are many flows
 	rcvbuf, sndbuf int
 }
 
-// admit makes the flow of a hello.
+// admit creates the flow of a hello.
 func (u *udpEnd) admit(ctx context.Context, i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn,
 	error) {
 	if len(u.Keys) <= traffic.OwnThreads {
@@ -80,7 +80,8 @@ func (u *udpEnd) admit(ctx context.Context, i int, from netip.AddrPort, at *net.
 	return nil, u.newFlow(s, i, from, traffic.NewRawAddr(from))
 }
 
-// newFlow makes a flow from a connected socket, or from one that many flows share, with a destination.
+// newFlow creates a flow on a connected socket or, if to is not nil, on a shared socket with that
+// destination.
 func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traffic.RawAddr) error {
 	q := u.Request
 	f := &udpFlow{Socket: s, to: to}
@@ -112,8 +113,9 @@ func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traf
 	return nil
 }
 
-// workers gives each flow a thread, or distributes them: flows with sockets of their own over one thread per
-// core and direction, those that share a listener to one thread.
+// workers distributes the flows among threads. Up to traffic.OwnThreads flows have a thread each. More
+// flows with separate sockets get one thread per core and direction, and flows that share a listener's
+// socket get one thread.
 func (u *udpEnd) workers() []traffic.Worker {
 	parts := len(traffic.AllowedCPUs())
 	if len(u.Keys) <= traffic.OwnThreads {
@@ -179,24 +181,24 @@ func (u *udpEnd) mode() string {
 	return fmt.Sprintf("udp, %s mode: %s", traffic.UDPMode(u.Request.Load), strings.Join(parts, "; "))
 }
 
-// Datagrams that one call may carry: UDP_MAX_SEGMENTS is 128, and was 64 before kernel 6.9.
+// Maximum number of datagrams per call: UDP_MAX_SEGMENTS is 128 since Linux 6.9, 64 before.
 const (
 	maxGSOSegments = 128
 	oldGSOSegments = 64
 )
 
-// gso describes how several datagrams are passed to the kernel together, in one large write that is cut apart
-// later (UDP_SEGMENT), which saves most of the cost of sending.
+// gso describes how batches of datagrams are passed to the kernel in one large write, which is split later
+// (UDP_SEGMENT). This saves most of the cost of sending.
 type gso struct {
-	most  int  // datagrams per call; below 2 = none
-	whole bool // the first device accepts them whole
+	most  int  // datagrams per call; below 2 means no batches
+	whole bool // the first device accepts batches whole
 }
 
-// gsoBy returns what the path to the other end allows, by the features of its first device. If the device
-// accepts a whole batch, the batch would cross a virtual network uncut, and no real packets would be
-// forwarded: only count mode does that, and its result says so.
+// gsoBy returns the batches that suit the path, by the features of its first device. If that device
+// accepts whole batches, they would cross a virtual network unsplit, and no real packets would be
+// forwarded. Only count mode accepts that, and its result contains a caveat.
 //
-// Kernels before 6.11 refuse every datagram of a socket that sends batches, including short ones, if the
+// Kernels before 6.11 reject every datagram on a socket with UDP_SEGMENT, including short ones, if the
 // device leaves checksums to the kernel, as OpenVPN's does.
 func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso {
 	sums := "tx-checksum-ipv4"
@@ -213,7 +215,7 @@ func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso
 	return gso{most: n, whole: whole}
 }
 
-// begin turns UDP GSO on for a socket, or gives up on it.
+// begin enables UDP GSO on a socket, or returns the zero value if that fails.
 func (t gso) begin(fd, payload int) gso {
 	if t.most < 2 || unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, payload) != nil {
 		return gso{}

@@ -13,47 +13,47 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// For a receiver, and for end-of-stream messages, which inform it after the window how many packets there
-// were.
+// End-of-stream messages report to the receiver, after the window, how many packets were sent. Times and
+// minimum number of these messages.
 const (
-	afterlife   = 10 * time.Millisecond // for packets overtaken by the end of the stream
+	afterlife   = 10 * time.Millisecond // for packets overtaken by the end-of-stream message
 	endInterval = 2 * time.Millisecond
 	minEnds     = 5
 )
 
-// udpCount is the account of one end of a stream of datagrams, however they are moved.
+// udpCount holds the counts of one end of a UDP flow, regardless of how it is sent or received.
 type udpCount struct {
-	traffic.ByteFlow // Count is the number of payload bytes moved in all phases, like packets
+	traffic.ByteFlow // Count and packets include all phases
 	packets          atomic.Int64
 	index            uint16
 	verify           bool
-	count            bool // by length: several datagrams may arrive as one
+	count            bool // count mode: several datagrams may arrive as one
 	tag              uint32
 	pattern          traffic.Pattern
-	payload          int // bytes of each datagram, or of the largest
-	size             int // its IP length
+	payload          int // payload of each datagram, or of the largest, in bytes
+	size             int // IP length of the same datagram
 	sizes            sizes
 
-	// Owned by the worker.
-	seq        uint64 // sender: next sequence number in this phase
-	moved      int64  // receiver: packets not yet published
+	// Used by the worker.
+	seq        uint64 // sender: next number in this phase
+	moved      int64  // receiver: packets received, not yet published
 	movedBytes int64
-	arrived    int64 // bytes in the window, without duplicates
+	arrived    int64 // bytes received in the window, without duplicates
 	sequence   traffic.Sequence
 	delays     delays
 	unstamped  int64
 	announced  int64
-	endSeen    int64 // when the first end-of-stream message arrived; 0 = not yet
-	sent       int64 // in the window
+	endSeen    int64 // arrival of the first end-of-stream message, or 0
+	sent       int64 // packets sent in the window
 	unsent     int64
-	burst      int64 // largest number of bytes that its thread sent back to back
-	from, till int64 // of the window as seen by this end
-	wrong      int64 // datagrams of another size
+	burst      int64 // maximum number of bytes that the thread sent back to back
+	from, till int64 // start and end of the window, as seen by this end
+	wrong      int64 // datagrams with another size
 	corrupt    int64
 	verified   int64
 }
 
-// open initialises the account of a flow.
+// open initialises the counts of a flow.
 func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) {
 	f.Key, f.index, f.Sends, f.verify = k, uint16(i), k.Sends(q.Side), q.Load.Verify
 	f.count, f.tag = traffic.Counts(q.Load), traffic.TagHash(traffic.TagData, q.Load.Tag)
@@ -66,7 +66,7 @@ func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) 
 	}
 }
 
-// over reports that nothing more of the stream will come: its sender has ended it.
+// over reports whether the sender has ended the stream, so that no more packets will arrive.
 func (f *udpCount) over(now int64) bool { return f.endSeen != 0 && now >= f.endSeen+int64(afterlife) }
 
 func (f *udpCount) Sample(at int64, _ traffic.Edge) {
@@ -96,14 +96,14 @@ func (f *udpCount) Report() traffic.FlowReport {
 	r.Notes = map[string]int64{"stray_packets": f.wrong + f.sequence.Strange,
 		"ancient_packets": f.sequence.Ancient}
 	if f.count {
-		// Only the sender's count can show what is lost.
+		// Losses can only be computed from the sender's count.
 		r.Received, r.Highest, r.Announced = f.sequence.Received, f.sequence.Received, -1
 		return r
 	}
 
 	r.Announced = f.announced
 	if f.announced >= 0 && !f.sequence.Finish(uint64(f.announced)) {
-		r.Announced = -1 // contradicts the number that arrived; the sender's count will show it
+		r.Announced = -1 // contradicts the numbers received; the sender's count decides
 	}
 
 	if r.Announced < 0 {
@@ -120,15 +120,15 @@ func (f *udpCount) Report() traffic.FlowReport {
 	return r
 }
 
-// tell publishes the counts so far.
+// tell publishes the current counts.
 func (f *udpCount) tell() {
 	f.packets.Store(f.moved)
 	f.Count.Store(f.movedBytes)
 }
 
-// take counts one datagram, or in count mode a batch of them, of a total length. b holds the first bytes, or
-// all if they are verified. It was seen at now, and arrived at stamp by the kernel's realtime clock, 0 if
-// unknown.
+// take counts a datagram or, in count mode, a batch of them with a total length. b holds the header, or
+// everything if content is verified. now is the time when it was read, and stamp the kernel's time stamp
+// (CLOCK_REALTIME), 0 if unknown.
 func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int64) {
 	many := 1
 	each := f.sizes.of(d.Seq)
@@ -181,7 +181,7 @@ func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int
 	}
 }
 
-// put makes the datagram with a number of a phase, in space for the largest, and returns it.
+// put builds a datagram in b, which has space for the largest one, and returns it.
 func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) []byte {
 	b = b[:f.sizes.of(seq)]
 	traffic.Datagram{Tag: f.tag, Flow: f.index, Phase: phase, Seq: seq, Tick: tick}.Put(b)
@@ -192,7 +192,7 @@ func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) [
 	return b
 }
 
-// explainSize explains what an error of a send means for packets of a size.
+// explainSize returns an error for a failed send. EMSGSIZE means that the packet exceeds the path's MTU.
 func explainSize(err error, size int) error {
 	if errors.Is(err, syscall.EMSGSIZE) {
 		return check.WithHint(fmt.Errorf("send %d-byte packets: larger than the path's MTU", size),
@@ -201,15 +201,15 @@ func explainSize(err error, size int) error {
 	return fmt.Errorf("send %d-byte packets: %w", size, err)
 }
 
-// sizes are the payloads of a flow's datagrams: the sequence number determines the size, in all phases, so
-// that both ends know the length of each.
+// sizes lists the payload sizes of a flow's datagrams. The sequence number determines the size in every
+// phase, so both ends know the length of each datagram.
 type sizes struct {
 	cycle []int
-	ahead []int64 // bytes of all sizes before it in the cycle; the last entry covers the whole cycle
+	ahead []int64 // total bytes of the sizes before each one; the last entry is the whole cycle
 }
 
-// sizesOf returns the sizes of one flow of a load. Flows begin at different positions, so that flows that
-// send in turn do not all send their large datagrams at the same time.
+// sizesOf returns the sizes for a flow. Flows begin at different positions of the cycle, so that flows
+// that send in turn do not send all large datagrams at the same time.
 func sizesOf(load record.Load, flow int) sizes {
 	all := load.PacketSizes()
 	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}
@@ -221,7 +221,7 @@ func sizesOf(load record.Load, flow int) sizes {
 	return s
 }
 
-// of returns the payload of the datagram with a number.
+// of returns the payload size of the datagram with number seq.
 func (s *sizes) of(seq uint64) int {
 	if len(s.cycle) == 1 {
 		return s.cycle[0]
@@ -229,7 +229,7 @@ func (s *sizes) of(seq uint64) int {
 	return s.cycle[seq%uint64(len(s.cycle))]
 }
 
-// bytes sums up the first n datagrams.
+// bytes returns the payload of the first n datagrams.
 func (s *sizes) bytes(n uint64) int64 {
 	round := uint64(len(s.cycle))
 	return int64(n/round)*s.ahead[round] + s.ahead[n%round]

@@ -7,21 +7,22 @@ import (
 )
 
 const (
-	// for a receiver with ample space; saves a tenth of the total cost of two flows at full rate
+	// Polling interval for a receiver with a large socket buffer. It saves a tenth of the total cost of two
+	// flows at full rate.
 	amplePoll = time.Millisecond
 	ampleRoom = 16 << 20
 	edgeTime  = 10 * time.Millisecond
 )
 
-// udpFlow is one end of a stream of datagrams.
+// udpFlow is one end of a UDP flow.
 type udpFlow struct {
 	udpCount
-	*traffic.Socket                  // its own, connected, or the listener's, which many flows share
-	to              *traffic.RawAddr // destination when using the listener's; else nil
-	ample           bool             // space for arriving datagrams
-	drops           bool             // the socket reports its own drops
+	*traffic.Socket                  // own connected socket, or the listener's, which flows share
+	to              *traffic.RawAddr // destination on a shared socket, or nil
+	ample           bool             // the receive buffer is large
+	drops           bool             // this flow reports the drops of its socket
 	gso             gso
-	dropped         [2]uint32 // by the socket, at the edges; belongs to the meter until run has ended
+	dropped         [2]uint32 // socket drops at start and end; used by the meter until the run has ended
 }
 
 func (f *udpFlow) Sample(at int64, e traffic.Edge) {

@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpSink receives flows on one thread: one flow with a socket of its own, many with a socket each, or many
-// that share a listener.
+// udpSink receives flows on one thread. Each flow has its own socket, or all share that of a listener.
 type udpSink struct {
 	*udpArrivals
 	ample bool
@@ -28,8 +27,8 @@ func newUDPSink(flows []*udpFlow, all int) *udpSink {
 	return k
 }
 
-// prepare chooses what the sockets report about a datagram. The time of a datagram is the kernel's; the
-// datagrams of a merged batch have no separate times.
+// prepare sets the sockets' options. Datagrams get the kernel's time stamps, except in count mode, because
+// merged datagrams have no separate times.
 func (k *udpSink) prepare() error {
 	room := traffic.DatagramHeader
 	control := 0
@@ -40,7 +39,7 @@ func (k *udpSink) prepare() error {
 
 	for _, fd := range k.fds {
 		if one.count {
-			// A kernel before 5.0 does not merge datagrams; all are counted nevertheless.
+			// Kernels before 5.0 do not merge datagrams. They are counted all the same.
 			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 			continue
 		}
@@ -66,12 +65,12 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	}
 	defer r.Close()
 	enter := k.enterBatch
-	// The first pass discards hellos that came too late. Data that has arrived is read completely: the path
-	// did not lose it.
-	late := int64(0) // the time by which everything from before Stop is read
+	// The first pass drops late hellos. At the end, everything that has arrived is read, because the path did
+	// not lose it.
+	late := int64(0) // limit for reading what arrived before Stop
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
-		if late == 0 && now >= p.Stop { // it may be long past, if this thread was delayed
+		if late == 0 && now >= p.Stop { // may be long ago if this thread was delayed
 			late = now + int64(traffic.BacklogTime)
 		}
 
@@ -98,8 +97,8 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	return nil
 }
 
-// pause returns the time between two reads: longer if the socket has space for what arrives meanwhile, but
-// not at the window's edges, whose precision depends on it.
+// pause returns the time between two reads. It is longer if the socket's buffer is large, but not near the
+// start and end of the window, whose precision depends on it.
 func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	now := traffic.Monotonic()
 	if k.ample && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {
@@ -108,8 +107,8 @@ func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	return traffic.ReceivePoll
 }
 
-// enterBatch counts a batch of arrivals. The window's edges are precise to the poll's interval; a datagram's
-// own time is the kernel's.
+// enterBatch counts a batch of received datagrams. The window's start and end are only as precise as the
+// polling interval; time stamps of datagrams are the kernel's.
 func (k *udpSink) enterBatch(n int) {
 	now := traffic.Monotonic()
 	for i := range n {

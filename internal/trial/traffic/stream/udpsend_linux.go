@@ -12,12 +12,12 @@ import (
 
 const sendBatch = 128
 
-// udpSender sends the flows of a source in batches, one call each.
+// udpSender sends the flows of a source in batches, with one call each.
 type udpSender struct {
 	*udpSource
 	flows []*udpFlow
 	batch *traffic.Batch
-	ttl   []byte // control message for a shared listener; nil if the socket has it
+	ttl   []byte // control message on a shared socket; nil if set on the socket
 }
 
 func newUDPSender(flows []*udpFlow, q traffic.Request, all int) *udpSender {
@@ -26,7 +26,7 @@ func newUDPSender(flows []*udpFlow, q traffic.Request, all int) *udpSender {
 	return s
 }
 
-// counts returns the accounts of flows.
+// counts returns the counts of the flows.
 func counts(flows []*udpFlow) (list []*udpCount) {
 	for _, f := range flows {
 		list = append(list, &f.udpCount)
@@ -44,15 +44,15 @@ func (s *udpSender) Run(p *traffic.Phases) error {
 	return s.udpSource.Run(p)
 }
 
-// Times to live of the phases in count mode, so that no receiver merges datagrams of two phases: a kernel
-// merges only equal ones.
+// TTLs of the phases in count mode. A kernel merges only datagrams with equal TTLs, so datagrams of
+// different phases are never merged.
 const (
 	ttlWarmup   = 63
 	ttlWindow   = 64
 	ttlCooldown = 62
 )
 
-// mark sets the phase's time to live for the following datagrams.
+// mark sets the TTL of the phase for the following datagrams.
 func (s *udpSender) mark() {
 	one := s.flows[0]
 	if !one.count {
@@ -85,8 +85,8 @@ func (s *udpSender) mark() {
 	binary.NativeEndian.PutUint32(s.ttl[unix.CmsgLen(0):], uint32(ttl))
 }
 
-// give sends up to n datagrams of a flow, as one UDP GSO batch if that works. The datagrams of one call share
-// one send time.
+// give sends up to n datagrams of a flow, as one UDP GSO batch if possible. Datagrams of one call have the
+// same send time.
 func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 	f := s.flows[flow]
 	if f.gso.most < 2 {
@@ -101,12 +101,13 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 	case nil:
 		return n, nil
 	case unix.EINVAL, unix.EIO, unix.EMSGSIZE:
-		if f.gso.most > oldGSOSegments { // the limit of kernels before 6.9
+		if f.gso.most > oldGSOSegments { // the limit before Linux 6.9
 			f.gso.most = oldGSOSegments
 			return 0, nil
 		}
 
-		// This route does not support it (no checksum offload, a policy, too small an MTU): send one by one.
+		// This route does not support GSO (no checksum offload, a policy, or a small MTU), so send one by
+		// one.
 		f.gso = gso{}
 		unix.SetsockoptInt(f.FD, unix.SOL_UDP, unix.UDP_SEGMENT, 0)
 		return 0, nil
@@ -115,7 +116,7 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 	return 0, err
 }
 
-// fill makes n datagrams of a flow.
+// fill builds n datagrams of a flow.
 func (s *udpSender) fill(f *udpFlow, n int, seq uint64) {
 	tick := sendTick(time.Now().UnixNano())
 	for i := range n {

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpFull is the pause between two attempts to send through a full queue.
+// udpFull is the pause after an attempt to send while a queue is full.
 const udpFull = 50 * time.Microsecond
 
 // udpSource sends flows on one thread, in turn.
@@ -17,20 +17,20 @@ type udpSource struct {
 	flows  []*udpCount
 	pace   traffic.Pace
 	phases *traffic.Phases
-	batch  int // maximum number of datagrams between two readings of the clock
+	batch  int // maximum number of datagrams between readings of the clock
 	phase  traffic.Phase
-	turn   int   // index of the flow whose turn it is
+	turn   int   // index of the flow that sends next
 	from   int64 // start of the window
 	till   int64
-	length float64 // mean IP length of its packets
+	length float64 // mean IP length of the packets, in bytes
 
-	// give passes datagrams of the present phase to the kernel, up to n of a flow from a number on, and
-	// returns how many it accepted.
+	// give sends up to n datagrams of a flow in the current phase, numbered from seq, and returns the number
+	// that the kernel accepted.
 	give func(flow, n int, seq uint64) (int, error)
-	mark func() // informs the kernel of a new phase
+	mark func() // called when a phase begins
 }
 
-// newUDPSource returns a source for flows that share the total rate equally.
+// newUDPSource returns a source for some of the load's flows, which share the rate equally.
 func newUDPSource(flows []*udpCount, q traffic.Request, all, batch int) *udpSource {
 	payload := traffic.MeanPayload(q.Load)
 	return &udpSource{
@@ -58,7 +58,7 @@ func namesOf(first, last *traffic.ByteFlow) string {
 	return fmt.Sprintf("streams %d to %d %s", first.Key.Stream, last.Key.Stream, first.Key.Direction)
 }
 
-// Run offers load from Begin to End, then sends end-of-stream messages until the senders' stop.
+// Run sends the load from Begin to End, then end-of-stream messages until senders stop.
 func (s *udpSource) Run(p *traffic.Phases) error {
 	s.phases = p
 	s.mark()
@@ -84,7 +84,7 @@ func (s *udpSource) Run(p *traffic.Phases) error {
 	return nil
 }
 
-// advance moves to the phase for the present time.
+// advance enters the phase of the current time.
 func (s *udpSource) advance(now int64) {
 	if s.phase == traffic.PhaseWarmup && now >= s.phases.Start {
 		s.phase = traffic.PhaseWindow
@@ -116,8 +116,7 @@ func (s *udpSource) nextPhase() int64 {
 	return s.phases.End
 }
 
-// account attributes the datagrams that the rate required but that were not sent to the flows that sent
-// least.
+// account distributes the unsent datagrams among the flows that sent least.
 func (s *udpSource) account() {
 	total := int64(0)
 	for _, f := range s.flows {
@@ -135,8 +134,8 @@ func (s *udpSource) account() {
 	s.flows[0].burst = int64(float64(s.pace.Most()) * s.length)
 }
 
-// emit sends n datagrams of the present phase. At full rate they belong to one flow; at a given rate flows
-// take turns, so that every flow is spaced evenly.
+// emit sends n datagrams of the current phase. At full rate, all belong to one flow. At a given rate,
+// flows take turns, so that each is evenly spaced.
 func (s *udpSource) emit(n int) error {
 	if s.pace.Forever || len(s.flows) == 1 {
 		return s.emitOf(s.next(), n)
@@ -158,8 +157,8 @@ func (s *udpSource) next() int {
 	return i
 }
 
-// emitOf sends n datagrams of a flow and counts those that the kernel accepted. If the buffer or the queue is
-// full, the rest waits until the clock is read next.
+// emitOf sends n datagrams of a flow and counts those that the kernel accepted. If a buffer or queue is
+// full, it returns, and the rest remains due.
 func (s *udpSource) emitOf(flow, n int) error {
 	f := s.flows[flow]
 	for n > 0 && !s.phases.Abandoned.Load() {
@@ -185,8 +184,8 @@ func (s *udpSource) emitOf(flow, n int) error {
 	return nil
 }
 
-// sendEnd reports to the receivers how many datagrams there were. However late the thread is, it reports to
-// some of them.
+// sendEnd sends end-of-stream messages with the number of datagrams sent. It sends at least minEnds
+// rounds, even if the thread is late.
 func (s *udpSource) sendEnd() {
 	for round := 0; round < minEnds || !s.phases.Over(s.phases.Senders); round++ {
 		for i, f := range s.flows {
@@ -204,10 +203,10 @@ func (s *udpSource) sendEnd() {
 	}
 }
 
-// udpArrivals counts what a socket receives in the accounts of its flows.
+// udpArrivals assigns received datagrams to flows.
 type udpArrivals struct {
 	flows  []*udpCount
-	byFlow []*udpCount // the same, by index; nil belongs to another thread
+	byFlow []*udpCount // flows by index; nil for flows of other threads
 }
 
 func newUDPArrivals(flows []*udpCount, all int) *udpArrivals {
@@ -220,7 +219,7 @@ func newUDPArrivals(flows []*udpCount, all int) *udpArrivals {
 
 func (a *udpArrivals) Name() string { return flowNames(a.flows) }
 
-// complete reports whether nothing more will come: the senders have ended their streams.
+// complete reports whether the senders have ended all streams.
 func (a *udpArrivals) complete(now int64) bool {
 	for _, f := range a.flows {
 		if !f.over(now) {
@@ -230,8 +229,8 @@ func (a *udpArrivals) complete(now int64) bool {
 	return true
 }
 
-// flowOf returns the flow of a datagram, or nil for a stray one, which it counts unless it belongs to a
-// hello. An incomplete datagram is a stray.
+// flowOf returns the flow of a datagram, or nil for a stray or incomplete one. It counts strays, except
+// hellos.
 func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	if whole && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) && a.byFlow[d.Flow] != nil &&
 		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
@@ -241,7 +240,7 @@ func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	switch d.Phase {
 	case traffic.PhaseHello, traffic.PhaseWelcome, traffic.PhaseChallenge:
 	default:
-		a.flows[0].wrong++ // the intended flow is unknown
+		a.flows[0].wrong++ // its flow is unknown
 	}
 	return nil
 }
