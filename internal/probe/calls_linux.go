@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// pread reads a file of the kernel by a raw call, bypassing Go's scheduler: the work of the scheduler and of
-// its monitor at each call would cost as much as reading a source.
+// pread reads a kernel file with a raw system call. Informing Go's scheduler and sysmon of each call would
+// cost as much CPU time as reading the file.
 func pread(fd int, b []byte, offset int64) (int, error) {
-	if unsafe.Sizeof(uintptr(0)) < 8 { // where the offset consists of two words, in a specific order
+	if unsafe.Sizeof(uintptr(0)) < 8 { // a 32-bit ABI passes the offset in two registers
 		return unix.Pread(fd, b, offset)
 	}
 
@@ -32,7 +32,7 @@ func pread(fd int, b []byte, offset int64) (int, error) {
 	return int(n), nil
 }
 
-// dumpSocket is a persistent netlink socket with its request and buffer.
+// dumpSocket is a netlink socket with a prepared request and a receive buffer.
 type dumpSocket struct {
 	fd      int
 	what    string
@@ -40,11 +40,11 @@ type dumpSocket struct {
 	buf     []byte
 }
 
-// answerPatience bounds the wait for the kernel, which answers at once.
+// answerPatience limits the wait for an answer. The kernel normally answers at once.
 const answerPatience = time.Second
 
-// openDump opens a socket for requesting a dump: kind is the message's type, size that of the family's
-// header, which follows netlink's own.
+// openDump opens a socket for dump requests. kind is the type of the message, and size the length of the
+// family's header after the netlink header.
 func openDump(family int, kind uint16, size int, what string) (*dumpSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
 	if err != nil {
@@ -64,18 +64,17 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	return &dumpSocket{fd, what, r, make([]byte, minDatagram)}, nil
 }
 
-// The kernel allocates each datagram of a dump as large as the largest receive buffer used so far, up to 32
-// KiB (net/netlink/af_netlink.c, netlink_dump): a small one is cheaper for a few devices, a large one for
-// thousands of connections.
+// The kernel allocates each datagram of a dump as large as the largest receive buffer seen so far, up to
+// 32 KiB (net/netlink/af_netlink.c, netlink_dump). A small buffer is cheaper for a few devices, a large
+// one for thousands of connections.
 const (
 	minDatagram   = 8 << 10
 	maxDatagram   = 32 << 10
 	manyDatagrams = 4
 )
 
-// dump requests a dump, and calls take with each message of the answer until the answer ends or take returns
-// io.EOF. Each dump has its own sequence number, so that the late end of an abandoned one is not mistaken for
-// the next one's.
+// dump requests a dump and calls take for each message, until the dump ends or take returns io.EOF. Each
+// request has a new sequence number, so that the rest of an aborted dump is not taken for the next one.
 func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)
@@ -113,7 +112,7 @@ func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	}
 }
 
-// receive receives a datagram that is usually there already, by a raw call.
+// receive reads one datagram. It is usually queued already, so it tries a raw system call first.
 func (s *dumpSocket) receive() (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&s.buf[0])),
 		uintptr(len(s.buf)), unix.MSG_DONTWAIT, 0, 0)
@@ -130,15 +129,15 @@ func (s *dumpSocket) Close() error {
 	return unix.Close(s.fd)
 }
 
-// of limits a dump of classes to one device.
+// of restricts a dump of classes to one device.
 func (s *dumpSocket) of(device int32) {
 	binary.NativeEndian.PutUint32(s.request[kernel.NetlinkHeader+4:], uint32(device))
 }
 
-// kmsg is an open /dev/kmsg. Each read returns one record.
+// kmsg is the file descriptor of /dev/kmsg. Each read returns one record.
 type kmsg int
 
-// openKernelLog starts at the end of the log: earlier messages do not concern the watch.
+// openKernelLog opens the kernel log at its end. Earlier messages are not part of the observation.
 func openKernelLog(path string) (Sampler, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
@@ -174,7 +173,7 @@ func (k kmsg) next(buf []byte) (int, error) {
 		case errno == 0 || errno == unix.EAGAIN:
 			return 0, errNoRecord
 		case errno == unix.EPIPE || errno == unix.EINTR:
-			continue // overwritten before it was read: the sequence number shows how many
+			continue // EPIPE: records were overwritten; sequence numbers show how many
 		}
 		return 0, fmt.Errorf("read kernel log: %w", errno)
 	}
@@ -182,7 +181,7 @@ func (k kmsg) next(buf []byte) (int, error) {
 
 func (k kmsg) Close() error { return unix.Close(int(k)) }
 
-// allowedCores returns the cores on which the calling thread may run.
+// allowedCores returns the cores that the calling thread may run on.
 func allowedCores() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -199,8 +198,7 @@ func allowedCores() ([]int, error) {
 	return cores, nil
 }
 
-// onCore runs do on one core; for a core that has gone offline it does nothing. Afterwards the thread may
-// again run on all cores that it was allowed before.
+// onCore calls do on a core. If the core is offline, it does nothing. It restores the thread's affinity.
 func onCore(core int, do func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// clock times a fixed piece of work, which shows how fast a CPU really is if no frequency is known, as in a
-// virtual machine, and how much of it is taken away invisibly, such as by a quota on the host.
+// clock times a fixed amount of work. The result shows a CPU's real speed if its frequency is unknown, as
+// in a virtual machine, and the CPU time that is withheld invisibly, for example by a quota on the host.
 func clock(root Root) Probe {
 	return Probe{
 		Name:  "clock",
@@ -27,9 +27,9 @@ func clock(root Root) Probe {
 	}
 }
 
-// A sample is clockRuns runs of about clockRunNs: some 0.8 ms, less than 0.1 % of a core. One run would be
-// too short to hit a pause that a host makes every 10 ms, and in a longer one an interrupt would hide the
-// clock.
+// A sample is clockRuns runs of about clockRunNs each, 0.8 ms in total, which is less than 0.1 % of a
+// core. A single run would be too short to hit a pause that the host makes every 10 ms. In a longer run,
+// interrupts would distort the result.
 const (
 	clockRuns  = 16
 	clockRunNs = 50e3
@@ -40,11 +40,11 @@ type clockSampler struct {
 	rounds int
 	cores  []int
 	turn   int
-	result uint64 // kept, so that the compiler cannot skip the work
+	result uint64 // used, so that the compiler cannot remove the work
 }
 
 func openClock(root Root) (Sampler, error) {
-	// /proc identifies the machine's CPUs: without it no CPU can be timed.
+	// /proc identifies the machine's CPUs. Without it, none can be timed.
 	if _, err := os.Stat(root.proc("stat")); errors.Is(err, fs.ErrNotExist) {
 		return nil, absent("%v: %s", err, noStat)
 	} else if err != nil {
@@ -74,7 +74,7 @@ func openClock(root Root) (Sampler, error) {
 	return s, nil
 }
 
-// run does the work once and returns how long it took.
+// run does the work once and returns its duration in nanoseconds.
 func (s *clockSampler) run() int64 {
 	start := host.Monotonic()
 	x := s.result | 1
@@ -88,7 +88,7 @@ func (s *clockSampler) run() int64 {
 	return max(host.Monotonic()-start, 1)
 }
 
-// Sample measures one core, the next one each time; it leaves the thread's affinity unchanged.
+// Sample times one core per call, in turn, and restores the thread's affinity.
 func (s *clockSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	i := s.turn % len(s.cores)

@@ -7,9 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conntrackNames are files of /proc/sys/net/netfilter and columns of /proc/net/stat/nf_conntrack
-// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show), in the kernel's spelling; conntrackStems are
-// ours.
+// conntrackNames lists files in /proc/sys/net/netfilter and columns of /proc/net/stat/nf_conntrack
+// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show). conntrackStems are the corresponding stems.
 var (
 	conntrackNames = []string{"nf_conntrack_count", "nf_conntrack_max", "clashres", "found", "invalid",
 		"insert_failed", "drop", "early_drop", "icmp_error", "search_restart", "chainlength"}
@@ -19,11 +18,11 @@ var (
 
 var errPerCPU = errors.New("parse counters of /proc/net/stat: want a heading and rows of hexadecimal numbers")
 
-// parsePerCPU sums the rows of the CPUs in a file of /proc/net/stat. Kernels name and order the columns
-// differently, so the heading decides.
+// parsePerCPU sums the rows of all CPUs in a file of /proc/net/stat. It finds columns by the heading,
+// because kernels name and order them differently.
 func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 	head, b := line(b)
-	var at []int // column → index into dst, or -1
+	var at []int // index into dst by column, or -1
 	for w := range bytes.FieldsSeq(head) {
 		i, wanted := want[string(w)]
 		if wanted {
@@ -61,7 +60,7 @@ func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-// parseOne returns a parser for a file that contains one number for the name.
+// parseOne returns a parser for a file that contains one number.
 func parseOne(name string) func(b []byte, want map[string]int, dst []float64) error {
 	return func(b []byte, want map[string]int, dst []float64) error {
 		w, _ := word(b)

@@ -9,12 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nsPerTick: /proc/stat counts in USER_HZ, which is 100 on every architecture that we build for
+// nsPerTick is the unit of /proc/stat in nanoseconds. USER_HZ is 100 on every supported architecture
 // (include/asm-generic/param.h).
 const nsPerTick = 1e9 / 100
 
-// cpuStates lists the columns of a cpu line in the kernel's order (fs/proc/stat.c, show_stat; proc_stat(5)).
-// Kernels before 2.6.33 lack the last ones.
+// cpuStates lists the columns of a cpu line, in the kernel's order (fs/proc/stat.c, show_stat;
+// proc_stat(5)). Kernels before 2.6.33 lack the last ones.
 var cpuStates = [...]string{"user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns",
 	"irq_ns", "softirq_ns", "steal_ns", "guest_ns", "guest_nice_ns"}
 
@@ -24,18 +24,18 @@ const (
 	cpuSteal  = 7
 )
 
-// statTotals maps the kernel's names of single numbers to ours.
+// statTotals maps other lines of /proc/stat to stems.
 var statTotals = [...]struct{ key, stem string }{{"intr", "interrupts"}, {"ctxt", "context_switches"},
 	{"processes", "processes"}, {"procs_running", "procs_running"}, {"procs_blocked", "procs_blocked"}}
 
-// cpuLine is one "cpu…" line; id -1 is the machine's total.
+// cpuLine is a parsed "cpu" line. id is -1 for the total of all CPUs.
 type cpuLine struct {
 	id    int
-	n     int // number of states present
+	n     int // number of states in the line
 	ticks [len(cpuStates)]uint64
 }
 
-// statText is a parsed /proc/stat; totals are NaN if the kernel does not report them.
+// statText is a parsed /proc/stat. Missing totals are NaN.
 type statText struct {
 	cpus   []cpuLine
 	totals [len(statTotals)]float64
@@ -43,7 +43,7 @@ type statText struct {
 
 var errStat = errors.New("parse /proc/stat: no cpu lines as in proc_stat(5)")
 
-// parseStat parses /proc/stat into the reused slice.
+// parseStat parses /proc/stat. It reuses the slice of reuse.
 func parseStat(b []byte, reuse statText) (statText, error) {
 	t := statText{cpus: reuse.cpus[:0], totals: [...]float64{nan, nan, nan, nan, nan}}
 	for l := range bytes.Lines(b) {
@@ -131,8 +131,8 @@ func cpu(root Root) Probe {
 type cpuSampler struct {
 	columns
 	text[statText]
-	ids  []int     // what the columns describe
-	live []cpuLine // of the last call of Cores
+	ids  []int     // CPUs of the columns, in order
+	live []cpuLine // values at the last call of Cores
 }
 
 func (s *cpuSampler) describe() {
@@ -151,7 +151,7 @@ func (s *cpuSampler) describe() {
 	}
 }
 
-// cpuLabel returns "cpu3", or "cpu" for the sum over all cores.
+// cpuLabel returns "cpu3", or "cpu" for the total of all cores.
 func cpuLabel(id int) string {
 	if id < 0 {
 		return "cpu"
@@ -186,8 +186,8 @@ func (s *cpuSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// Cores compares the last sample with the one at the last call. Time that the hypervisor took away (steal)
-// counts as busy, since nothing could use it.
+// Cores returns the busy share of each core since its previous call, up to the last sample. Time taken by
+// the hypervisor (steal) counts as busy, because nothing else could use it.
 func (s *cpuSampler) Cores(dst []float64) []float64 {
 	now := s.now.cpus
 	if len(s.live) == len(now) {
@@ -205,7 +205,7 @@ func (s *cpuSampler) Cores(dst []float64) []float64 {
 func busyShare(a, b *cpuLine) float64 {
 	var all, idle float64
 	for i := range cpuSteal + 1 {
-		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // a counter that steps back counts as zero
+		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // a decrease counts as zero
 		all += d
 		if i == cpuIdle || i == cpuIowait {
 			idle += d

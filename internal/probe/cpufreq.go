@@ -9,14 +9,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// freqTime is one line of time_in_state.
+// freqTime is a line of time_in_state.
 type freqTime struct {
 	kilohertz uint64
 	ticks     uint64
 }
 
-// parseTimeInState parses stats/time_in_state of a cpufreq policy: kHz and time in 10 ms units
-// (drivers/cpufreq/cpufreq_stats.c).
+// parseTimeInState parses stats/time_in_state of a cpufreq policy: frequencies in kHz and times in units
+// of 10 ms (drivers/cpufreq/cpufreq_stats.c).
 func parseTimeInState(b []byte, reuse []freqTime) ([]freqTime, error) {
 	times := reuse[:0]
 	for l := range bytes.Lines(b) {
@@ -58,7 +58,7 @@ func cpufreq(root Root) Probe {
 }
 
 type cpufreqSampler struct {
-	gauges // the policies' single numbers, whose columns come first
+	gauges // files with a single number; their columns come first
 	times  []text[[]freqTime]
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb feeds a histogram that
-// the kernel maintains by itself (Documentation/trace/histogram.rst), so a drop costs one lookup and a sample
-// one read. The histogram is a setting of the whole machine: it is made only if the watch permits it, in its
-// own tracing instance, which is removed with the watch.
+// drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb feeds a histogram in
+// the kernel (Documentation/trace/histogram.rst), so a drop costs one lookup, and a sample costs one read.
+// The histogram affects the whole machine. It is therefore created only if Options.Trace is set, in a
+// tracing instance that Close removes.
 func drops(root Root) Probe {
 	return Probe{
 		Name:  "drops",
@@ -38,7 +38,7 @@ func drops(root Root) Probe {
 	}
 }
 
-// dropReason is a reason's number in the histogram and its name.
+// dropReason is the number of a reason in the histogram, and its name.
 type dropReason struct {
 	number uint64
 	name   string
@@ -47,8 +47,8 @@ type dropReason struct {
 var errDropFormat = errors.New("parse the format of tracepoint kfree_skb: want __print_symbolic of " +
 	"its reason")
 
-// parseDropFormat parses the reasons' names in events/skb/kfree_skb/format: "…__print_symbolic(REC->reason, {
-// 2, "NOT_SPECIFIED" }, …)".
+// parseDropFormat parses the names of the reasons in events/skb/kfree_skb/format:
+// "…__print_symbolic(REC->reason, { 2, "NOT_SPECIFIED" }, …)".
 func parseDropFormat(b []byte) ([]dropReason, error) {
 	_, rest, ok := bytes.Cut(b, []byte("__print_symbolic(REC->reason"))
 	if !ok {
@@ -81,8 +81,8 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 	return out, nil
 }
 
-// parseDropHist adds up a histogram "{ reason: 2 } hitcount: 7" in dst, by the reasons' columns, and returns
-// the sum over all reasons.
+// parseDropHist parses histogram lines "{ reason: 2 } hitcount: 7". at maps reasons to indexes of dst. It
+// returns the total over all reasons.
 func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
 	for l := range bytes.Lines(b) {
 		open, rest := word(l)
@@ -109,13 +109,13 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 	return total, nil
 }
 
-// dropsSampler has a tracing instance (Documentation/trace/ftrace.rst): its settings vanish with its
-// directory, whatever else is traced on the machine.
+// dropsSampler uses its own tracing instance (Documentation/trace/ftrace.rst). Removing the instance
+// removes all of its settings and does not affect other tracing.
 type dropsSampler struct {
 	columns
-	dir  string // of the instance, or ""
+	dir  string // directory of the instance, or ""
 	hist *file
-	at   map[uint64]int // reason → column
+	at   map[uint64]int // column by reason
 }
 
 const dropEvent = "/events/skb/kfree_skb/"
@@ -158,7 +158,8 @@ func openDrops(tracing string) (Sampler, error) {
 
 const instanceName = "chokepoint."
 
-// instantiate makes an instance named after this process, and removes those of killed processes.
+// instantiate creates an instance named after this process, and removes instances of processes that no
+// longer exist.
 func (s *dropsSampler) instantiate(all string) (err error) {
 	for _, left := range matches(filepath.Join(all, instanceName+"*")) {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(left), instanceName), ".")
@@ -176,10 +177,10 @@ func (s *dropsSampler) instantiate(all string) (err error) {
 		return fmt.Errorf("make tracing instance: %w", err)
 	}
 
-	return s.write("/buffer_size_kb", "4") // its buffer records nothing, so it may be small
+	return s.write("/buffer_size_kb", "4") // its ring buffer is not used
 }
 
-// write sets a file of the instance.
+// write writes text to a file of the instance.
 func (s *dropsSampler) write(name, text string) error {
 	f, err := os.OpenFile(s.dir+name, os.O_WRONLY, 0)
 	if err != nil {
@@ -190,7 +191,7 @@ func (s *dropsSampler) write(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Sample reads the histogram. A reason that is not listed there has not occurred.
+// Sample reads the histogram. Reasons that it does not list have not occurred.
 func (s *dropsSampler) Sample(dst []float64) error {
 	b, err := s.hist.read()
 	if err != nil {
@@ -202,7 +203,7 @@ func (s *dropsSampler) Sample(dst []float64) error {
 	return err
 }
 
-// Close removes the instance with all its settings.
+// Close removes the instance and its settings.
 func (s *dropsSampler) Close() error {
 	if s.dir == "" {
 		return nil

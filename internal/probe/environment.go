@@ -24,11 +24,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// VerbEnvironment reads a node's environment.
+// VerbEnvironment is the verb that reads a node's environment.
 var VerbEnvironment = host.Verb(host.FamilyProbe, "environment")
 
-// Environment asks a node for its fingerprint: what a reader must know to compare its numbers with another
-// machine's, and nothing that identifies it.
+// Environment reads the environment of a node: the facts that readers need to compare its results with
+// those of other machines, and nothing that identifies it.
 func Environment(ctx context.Context, agent host.Agent, node string) (record.Environment, error) {
 	var e record.Environment
 	if err := agent.Invoke(ctx, VerbEnvironment, struct{}{}, &e); err != nil {
@@ -39,15 +39,15 @@ func Environment(ctx context.Context, agent host.Agent, node string) (record.Env
 	return e, nil
 }
 
-// ServeEnvironment is the node side of Environment.
+// ServeEnvironment returns the node's handler for Environment.
 func ServeEnvironment(root Root) host.Handler {
 	return host.Answering(func(context.Context, struct{}) (record.Environment, error) {
 		return Fingerprint(root), nil
 	})
 }
 
-// Fingerprint reads the environment of this process's machine and namespace; Node is left empty. Facts never
-// contain host names, serial numbers, boot identifiers or hardware addresses.
+// Fingerprint reads the environment of this machine and network namespace. Node remains empty. Facts never
+// contain host names, serial numbers, boot ids or hardware addresses.
 func Fingerprint(root Root) record.Environment {
 	f := facts{
 		root:    root,
@@ -68,13 +68,13 @@ func Fingerprint(root Root) record.Environment {
 	return e
 }
 
-// facts collects known facts, and why others are missing.
+// facts collects known facts, and reasons why others are missing.
 type facts struct {
 	root           Root
 	known, missing map[string]string
 }
 
-// set records a fact or, if it is empty, why it is missing.
+// set records a fact, or why it is missing if value is empty.
 func (f *facts) set(name, value, why string) {
 	if value == "" {
 		f.missing[name] = why
@@ -84,19 +84,19 @@ func (f *facts) set(name, value, why string) {
 	f.known[name] = value
 }
 
-// word records the first line of a file as a fact.
+// word records the first line of a file as a fact, or why it is missing.
 func (f *facts) word(name, path, why string) {
 	f.set(name, readWord(path), fmt.Sprintf("%s cannot be read: %s", path, why))
 }
 
-// optional records a fact unless it is empty.
+// optional records a fact if value is not empty.
 func (f *facts) optional(name, value string) {
 	if value != "" {
 		f.known[name] = value
 	}
 }
 
-// KernelRelease returns the output of uname -r, "" if there is none.
+// KernelRelease returns the output of uname -r, or "" if uname fails.
 func KernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -105,16 +105,16 @@ func KernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// file records the first line of a file as a fact, if there is one.
+// file records the first line of a file as a fact, if the file has one.
 func (f *facts) file(name, path string) { f.optional(name, readWord(path)) }
 
 const notLinux = "not reported by this kernel"
 
-// kernel records version, timer, and the boot parameters that affect speed.
+// kernel records distribution, version, build options, and the boot parameters that affect performance.
 func (f *facts) kernel() {
-	text, _ := os.ReadFile("/etc/os-release") // a missing file adds nothing
+	text, _ := os.ReadFile("/etc/os-release") // the file may be missing
 	more, _ := os.ReadFile("/etc/openwrt_release")
-	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // its commands make settings
+	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // OpenWrt's exact version
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	if runtime.GOOS != "linux" {
 		release = KernelRelease()
@@ -137,15 +137,15 @@ func (f *facts) kernel() {
 	}
 }
 
-// bootChoices lists the boot parameters that affect how fast packets are processed; the rest of the command
-// line may identify the machine.
+// bootChoices lists the boot parameters that affect packet processing. Other parameters may identify the
+// machine.
 var bootChoices = strings.Fields(`
 	mitigations isolcpus nohz_full nohz rcu_nocbs preempt threadirqs nosmt intel_pstate amd_pstate
 	cpufreq.default_governor processor.max_cstate intel_idle.max_cstate idle clocksource irqaffinity psi
 	retbleed spectre_v2
 `)
 
-// configFacts maps relevant build options of the kernel to facts.
+// configFacts maps build options of the kernel to facts.
 var configFacts = map[string]string{
 	"CONFIG_HZ": "timer_hz", "CONFIG_IRQ_TIME_ACCOUNTING": "irq_time_accounting",
 	"CONFIG_PREEMPT_DYNAMIC": "preempt_dynamic", "CONFIG_PREEMPT_RT": "preempt_rt",
@@ -153,7 +153,7 @@ var configFacts = map[string]string{
 	"CONFIG_MITIGATION_RETPOLINE": "retpoline",
 }
 
-// maxConfig bounds the size of a kernel's configuration, in bytes.
+// maxConfig limits the size of the kernel configuration, in bytes.
 const maxConfig = 1 << 20
 
 func (f *facts) kernelConfig(release string) {
@@ -195,7 +195,7 @@ func (f *facts) configText(release string) (string, error) {
 	return "", errors.New("neither /proc/config.gz nor /boot has the kernel's configuration")
 }
 
-// cpu records model, cores, clock, and the instructions that ciphers use.
+// cpu records the model, cores, frequency scaling, and instruction set extensions for ciphers.
 func (f *facts) cpu() {
 	b, err := os.ReadFile(f.root.proc("cpuinfo"))
 	if err != nil {
@@ -240,13 +240,13 @@ func (f *facts) frequency() {
 	f.file("idle_governor", f.root.sys("devices/system/cpu/cpuidle/current_governor"))
 }
 
-// distinct joins the distinct words of a list.
+// distinct joins the distinct words with spaces, sorted.
 func distinct(words []string) string {
 	slices.Sort(words)
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// cpuInfo holds the used parts of /proc/cpuinfo.
+// cpuInfo is the part of /proc/cpuinfo that is used.
 type cpuInfo struct {
 	model, microcode string
 	threads, cores   int
@@ -254,14 +254,15 @@ type cpuInfo struct {
 	virtual          bool
 }
 
-// cpuFlags lists the instructions used by ciphers and checksums, in the spelling of x86, arm and mips
-// kernels.
+// cpuFlags lists instruction set extensions for ciphers and checksums, as spelled by kernels for x86, arm
+// and mips.
 var cpuFlags = strings.Fields(`
 	aes pclmulqdq ssse3 sse4_2 avx avx2 avx512f vaes vpclmulqdq sha_ni bmi2 adx asimd neon pmull sha1 sha2
 	sha512 crc32 atomics sve vfpv4 dsp mips16
 `)
 
-// parseCPUInfo parses /proc/cpuinfo, whose keys differ by architecture (arch/*/kernel: show_cpuinfo, c_show).
+// parseCPUInfo parses /proc/cpuinfo. Its keys differ between architectures (show_cpuinfo and c_show in
+// arch/*/kernel).
 func parseCPUInfo(text string) cpuInfo {
 	var c cpuInfo
 	cores := map[string]bool{}
@@ -311,7 +312,7 @@ func chooseFlags(value string) (flags []string, virtual bool) {
 	return flags, virtual
 }
 
-// machine records memory and product, without anything that distinguishes two machines of one type.
+// machine records memory and product. It omits everything that differs between machines of the same type.
 func (f *facts) machine() {
 	want := map[string]int{"MemTotal": 0, "SwapTotal": 1}
 	sizes := []float64{nan, nan}
@@ -333,7 +334,7 @@ func (f *facts) machine() {
 	f.file("numa_nodes", f.root.sys("devices/system/node/online"))
 }
 
-// settingNames lists the sysctls that affect how packets are processed.
+// settingNames lists the sysctls that affect packet processing.
 var settingNames = strings.Fields(`
 	net.core.rmem_default net.core.rmem_max net.core.wmem_default net.core.wmem_max net.core.optmem_max
 	net.core.netdev_budget net.core.netdev_budget_usecs net.core.netdev_max_backlog net.core.dev_weight
@@ -351,8 +352,7 @@ var settingNames = strings.Fields(`
 	vm.swappiness
 `)
 
-// settings reads the settings in the process's own network namespace: an absent sysctl is missing with its
-// reason.
+// settings records the sysctls of this network namespace, or why they are missing.
 func (f *facts) settings() {
 	for _, name := range settingNames {
 		path := f.root.proc("sys/" + strings.ReplaceAll(name, ".", "/"))
@@ -368,10 +368,10 @@ func (f *facts) settings() {
 	}
 }
 
-// devices records the properties of each network device of the namespace. lo is not on any path.
+// devices records the properties of all network devices in this namespace that are up, except loopback.
 func (f *facts) devices() {
 	if f.root.Proc != "" {
-		return // not this process's namespace
+		return // not this namespace
 	}
 
 	list, err := net.Interfaces()
@@ -394,7 +394,7 @@ func (f *facts) device(dev net.Interface) {
 	if dir != "" {
 		f.file(name+"tx_queue_len", filepath.Join(dir, "tx_queue_len"))
 		f.file(name+"duplex", filepath.Join(dir, "duplex"))
-		// A device without a speed reports -1, or refuses to answer.
+		// A device without a speed reports -1 or fails the read.
 		speed := readWord(filepath.Join(dir, "speed"))
 		if speed != "" && speed[0] != '-' {
 			f.known[name+"speed_mbps"] = speed
@@ -415,7 +415,8 @@ func (f *facts) device(dev net.Interface) {
 	f.offloads(name, dev.Name)
 }
 
-// pcie records the card's present and possible link, "8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4".
+// pcie records the current and maximum PCIe link of a card, such as "8.0 GT/s PCIe x4 of 16.0 GT/s PCIe
+// x4".
 func (f *facts) pcie(name, dir string) {
 	state := func(which string) string {
 		return readWord(filepath.Join(dir, which+"_link_speed")) + " x" +

@@ -10,14 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Directions of frames.
+// Directions of pause frames: received and sent.
 const (
 	rx = iota
 	tx
 )
 
-// pauseNames are the drivers' names for received or sent pause frames (IEEE 802.3x); a driver uses those of
-// one line.
+// pauseNames maps the names that drivers give the counters of pause frames (IEEE 802.3x) to directions. A
+// driver uses the names of one line.
 var pauseNames = map[string]int{
 	"rx_flow_control_xon": rx, "rx_flow_control_xoff": rx, // igb, ixgbe, e1000e
 	"tx_flow_control_xon": tx, "tx_flow_control_xoff": tx,
@@ -30,15 +30,15 @@ var pauseNames = map[string]int{
 	"RxPause": rx, "TxPause": tx,
 }
 
-// driverWords select among a driver's counters, which may be thousands: packets lost, refused or late, and
-// how packets are spread over queues.
+// driverWords selects some of a driver's counters, which may be thousands: losses, errors and delays, and
+// the distribution of packets over queues.
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}
 
-// driverCounters bounds the columns per device.
+// driverCounters limits the columns of a device.
 const driverCounters = 256
 
-// pauseStems are the sums over the drivers' own names.
+// pauseStems are the sums of the drivers' counters of pause frames.
 var pauseStems = [...]string{rx: "rx_pause_frames_total", tx: "tx_pause_frames_total"}
 
 func ethtool(Root) Probe {
@@ -55,21 +55,21 @@ func ethtool(Root) Probe {
 	}
 }
 
-// ethtoolSampler reads the drivers' own counters. Each is a column "device/driver's name", in addition to the
-// declared sums.
+// ethtoolSampler reads the counters of drivers. In addition to the declared sums, each counter is a column
+// "device/driver's name".
 type ethtoolSampler struct {
 	columns
 	reader *kernel.NICStats
 	known  []driver
-	stems  []string // the drivers' own names
+	stems  []string // the drivers' names
 }
 
-// driver is a device whose driver has counters; each column is the sum over some names.
+// driver is a device whose driver has counters. Each column is the sum of the counters with these names.
 type driver struct {
 	device  string
 	columns [][]string
-	all     []string // the driver's names
-	at      [][]int  // per column, the indexes of its names
+	all     []string // all names at the last reading
+	at      [][]int  // indexes of the names, by column
 }
 
 func openEthtool(Options) (Sampler, error) {
@@ -148,7 +148,7 @@ func (s *ethtoolSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	for i := range s.known {
 		d := &s.known[i]
-		if names, values, err := s.reader.Read(d.device); err == nil { // no value while it cannot be read
+		if names, values, err := s.reader.Read(d.device); err == nil { // otherwise the values are missing
 			d.find(names)
 			for j, at := range d.at {
 				dst[j] = sum(values, at)
@@ -160,7 +160,7 @@ func (s *ethtoolSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// find locates the columns among a driver's names, which rarely change.
+// find looks up the columns in the names of the driver's counters, which rarely change.
 func (d *driver) find(names []string) {
 	if slices.Equal(names, d.all) {
 		return
@@ -177,7 +177,7 @@ func (d *driver) find(names []string) {
 	}
 }
 
-// sum adds some values; NaN if one is missing.
+// sum adds the values at some indexes. It returns NaN if an index is -1.
 func sum(values []uint64, at []int) float64 {
 	total := 0.0
 	for _, i := range at {
@@ -190,7 +190,7 @@ func sum(values []uint64, at []int) float64 {
 	return total
 }
 
-// Declared adds the drivers' own names, which no fixed list could contain, to the declared metrics.
+// Declared declares the names that the drivers use, which no fixed list could contain.
 func (s *ethtoolSampler) Declared() []record.Metric {
 	return scoped(record.ScopeNode, counters("count", "the driver's own counter, as ethtool -S shows it",
 		s.stems...))

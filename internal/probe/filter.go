@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Constants of linux/netfilter/nf_tables.h and nfnetlink.h.
+// Constants from linux/netfilter/nf_tables.h and nfnetlink.h.
 const (
-	newRule       = 10<<8 | 6 // subsystem NFTABLES, NFT_MSG_NEWRULE
+	newRule       = 10<<8 | 6 // subsystem NFTABLES, message NFT_MSG_NEWRULE
 	getRule       = 10<<8 | 7
 	newGeneration = 10<<8 | 15
 	getGeneration = 10<<8 | 16
@@ -20,8 +20,8 @@ const (
 	familyBoth, familyIPv4, familyIPv6 = 1, 2, 10 // NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6
 )
 
-// filterRules counts the rules of the packet filter. Reading thousands of them takes long, so it reads them
-// again only when the kernel reports a change.
+// filterRules counts the rules of the packet filter. Reading thousands of rules takes long, so they are
+// read again only if the kernel's generation counter has changed.
 func filterRules(root Root) Probe {
 	return Probe{
 		Name:  "filter",
@@ -58,7 +58,7 @@ func filterRules(root Root) Probe {
 type filterSampler struct {
 	columns
 	list, change *dumpSocket
-	generation   uint32 // of the counted rules
+	generation   uint32 // generation that was counted
 	rules        float64
 }
 
@@ -66,7 +66,7 @@ func (s *filterSampler) Sample(dst []float64) error {
 	var now uint32
 	err := s.change.dump(func(kind uint16, body []byte) (err error) {
 		if now, err = generation(kind, body); err == nil {
-			err = io.EOF // the answer is not a dump, and has no end
+			err = io.EOF // the answer is a single message without NLMSG_DONE
 		}
 		return err
 	})
@@ -83,7 +83,7 @@ func (s *filterSampler) Sample(dst []float64) error {
 
 func (s *filterSampler) Close() error { return errors.Join(s.list.Close(), s.change.Close()) }
 
-// generation returns how often the rules were changed.
+// generation returns the kernel's counter of rule changes.
 func generation(kind uint16, body []byte) (uint32, error) {
 	if kind != newGeneration {
 		return 0, kernel.ErrNetlink
@@ -91,10 +91,10 @@ func generation(kind uint16, body []byte) (uint32, error) {
 	return nfNumber(body, generationID)
 }
 
-// ruleCount counts rules by the kind of packets that they apply to.
+// ruleCount counts rules by the IP version of the packets that they apply to.
 type ruleCount struct{ ipv4, ipv6, both int }
 
-// take counts the rule of a message.
+// take counts a rule.
 func (n *ruleCount) take(kind uint16, body []byte) error {
 	switch {
 	case kind != newRule || len(body) < nfHeader:

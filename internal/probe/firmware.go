@@ -2,8 +2,8 @@ package probe
 
 import "strings"
 
-// Firmware describes a machine's system in one line, from its facts: the distribution with its version, and
-// the kernel. Levels of the factor firmware are looked up in it; "" if nothing is known.
+// Firmware describes a machine's system in one line: distribution, version and kernel, or "" if all are
+// unknown. Levels of the factor firmware are searched for in it.
 func Firmware(facts map[string]string) string {
 	var parts []string
 	var words []string
@@ -25,8 +25,8 @@ func Firmware(facts map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// SystemFacts parses the release files of a Linux system, /etc/os-release (os-release(5)) and, on OpenWrt and
-// derived systems, /etc/openwrt_release: the distribution and its version. The latter has the exact version.
+// SystemFacts parses the release files of a Linux system: /etc/os-release (os-release(5)) and, on OpenWrt
+// and its derivatives, /etc/openwrt_release. Only the latter has the exact version.
 func SystemFacts(text string) map[string]string {
 	names := map[string]string{"ID": "distribution", "VERSION_ID": "distribution_version",
 		"DISTRIB_RELEASE": "distribution_release", "DISTRIB_REVISION": "distribution_revision",

@@ -11,9 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Constants of linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h and nf_conntrack_common.h.
+// Constants from linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h and nf_conntrack_common.h.
 const (
-	getFlow       = 1<<8 | 1 // subsystem CTNETLINK, IPCTNL_MSG_CT_GET
+	getFlow       = 1<<8 | 1 // subsystem CTNETLINK, message IPCTNL_MSG_CT_GET
 	newFlow       = 1 << 8   // IPCTNL_MSG_CT_NEW
 	nfHeader      = 4
 	ctaStatus     = 3
@@ -21,14 +21,14 @@ const (
 	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
 )
 
-// maxFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources have to wait
-// meanwhile.
+// maxFlows is the size above which the table is not read. An entry takes about 300 bytes, and a read
+// delays the fast probes.
 const maxFlows = 20000
 
-// flowCount counts entries of connection tracking.
+// flowCount counts tracked connections.
 type flowCount struct{ tracked, offloaded, hardware int }
 
-// take counts an entry of a dump of connection tracking. Its status bits are in network byte order.
+// take counts one connection. Status bits are in network byte order.
 func (n *flowCount) take(kind uint16, body []byte) error {
 	if kind != newFlow {
 		return nil
@@ -47,7 +47,7 @@ func (n *flowCount) take(kind uint16, body []byte) error {
 	return err
 }
 
-// nfNumber returns the 32 bits of an attribute of a netfilter message, 0 if it is missing.
+// nfNumber returns a 32-bit attribute of a netfilter message, or 0 if it is missing.
 func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 	whole := len(body) >= nfHeader && kernel.EachAttribute(body[nfHeader:], func(kind uint16, v []byte) bool {
 		if kind == attribute && len(v) >= 4 {
@@ -61,8 +61,8 @@ func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 	return number, nil
 }
 
-// flows counts the connections presently marked as offloaded: a flow table drops its flows soon after they
-// end, so that only a sample during the traffic shows them.
+// flows counts the tracked connections that are currently offloaded. A flow table drops flows soon after
+// they end, so only samples during the traffic see them.
 func flows(root Root) Probe {
 	return Probe{
 		Name:  "flows",
@@ -79,7 +79,7 @@ func flows(root Root) Probe {
 				"(HW_OFFLOAD)"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// A query would load connection tracking, so query only if it is loaded.
+			// A dump request would load connection tracking, so send it only if it is loaded.
 			count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
 				"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
 			if err != nil {
@@ -103,13 +103,13 @@ func flows(root Root) Probe {
 
 type flowsSampler struct {
 	columns
-	count  *file // number of entries, which bounds the cost
+	count  *file // number of entries, read first to limit the cost
 	socket *dumpSocket
-	none   bool // no connection can be offloaded
+	none   bool // the kernel has no flow tables
 }
 
-// noFlowTables reports whether the kernel was built without them: Linux 5.14 and later have a flow table
-// setting among those of connection tracking (net/netfilter/nf_conntrack_standalone.c).
+// noFlowTables reports whether the kernel was built without flow tables. Since Linux 5.14, a kernel with
+// flow tables has a sysctl for them (net/netfilter/nf_conntrack_standalone.c).
 func noFlowTables(root Root) bool {
 	var major, minor int
 	release := readWord(root.proc("sys/kernel/osrelease"))
@@ -128,7 +128,7 @@ func (s *flowsSampler) Sample(dst []float64) error {
 		return nil
 	}
 
-	if s.none || entries == 0 { // a dump walks the whole table, however empty
+	if s.none || entries == 0 { // a dump walks the whole table, even if it is empty
 		dst[0], dst[1], dst[2] = entries, 0, 0
 		return nil
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pidStat holds the used parts of /proc/<pid>/stat. ticks is the process's own time, childTicks that of the
-// children it has waited for.
+// pidStat is the part of /proc/<pid>/stat that is used. ticks is the CPU time of the process, and
+// childTicks that of its terminated and waited-for children.
 type pidStat struct {
 	pid, parent int
 	kernel      bool
@@ -25,13 +25,13 @@ type pidStat struct {
 	start       uint64
 }
 
-// kthreadFlag is PF_KTHREAD of include/linux/sched.h.
+// kthreadFlag is PF_KTHREAD from include/linux/sched.h.
 const kthreadFlag = 0x00200000
 
 var errPidStat = errors.New("parse process statistics: want the fields of proc_pid_stat(5)")
 
-// parsePidStat parses /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The name in parentheses may contain
-// anything.
+// parsePidStat parses /proc/<pid>/stat (fs/proc/array.c, do_task_stat). The name in parentheses may
+// contain any character.
 func parsePidStat(b []byte) (pidStat, error) {
 	open := bytes.IndexByte(b, '(')
 	end := bytes.LastIndexByte(b, ')')
@@ -75,8 +75,8 @@ func parsePidStat(b []byte) (pidStat, error) {
 	return p, nil
 }
 
-// readPidStat reads the statistics of a process or thread. It avoids package os, which would register each
-// file with the runtime's poller.
+// readPidStat reads the stat file of a process or thread. It avoids package os, which registers each file
+// with the runtime's poller.
 func readPidStat(path string, buf []byte) (pidStat, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func readPidStat(path string, buf []byte) (pidStat, error) {
 	return parsePidStat(buf[:n])
 }
 
-// processes lists the numbers of all processes in a directory such as /proc.
+// processes lists the ids of all processes in a directory such as /proc.
 func processes(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -118,8 +118,8 @@ func foreign(root Root) Probe {
 	}
 }
 
-// foreignSampler walks all processes. A process belongs to the lab if it is one of the roots, this process,
-// or a descendant of one of them, even after it has lost its parent.
+// foreignSampler walks all processes. A process belongs to the lab if it is this process, one of
+// Options.Own, or a descendant of them, even if its parent has ended.
 type foreignSampler struct {
 	columns
 	dir     string
@@ -131,8 +131,8 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is the number of rounds after which a kernel thread is read again: another process might have
-// received its number.
+// kernelRounds is the number of walks after which a kernel thread is checked again, because a process may
+// have reused its id.
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
@@ -160,7 +160,7 @@ func openForeign(root Root, own []int) (Sampler, error) {
 		return nil, absent("other users' processes are hidden here (hidepid): %v", err)
 	}
 
-	// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
+	// Process 2 is the parent of all kernel threads. It is visible only in the initial process namespace.
 	if p, err := s.stat("2"); err != nil || !p.kernel {
 		return nil, absent("the machine's processes cannot be seen from inside a process namespace")
 	}
@@ -209,22 +209,22 @@ func (s *foreignSampler) skip(pid int) bool {
 
 func (s *foreignSampler) Close() error { return nil }
 
-// process describes a process seen by the walk. The growths are those since the previous walk, and not yet
-// booked.
+// process is a process seen by the walk. grown and childGrown are the increases of its CPU times since the
+// previous walk, before they are added to a group.
 type process struct {
 	pidStat
 	lab               bool
-	round             uint64 // number of the last walk that saw it
+	round             uint64 // last walk that saw it
 	grown, childGrown uint64
 }
 
-// processTime is the CPU time of a group of processes since the first walk.
+// processTime is the CPU time of a group of processes since the first walk, in ticks.
 type processTime struct {
 	ticks uint64
 	live  int
 }
 
-// see records a process. The growth of a new process is counted from zero.
+// see records a process. For a new process, the increase is its whole CPU time.
 func (s *foreignSampler) see(now pidStat) {
 	p := s.known[now.pid]
 	if p == nil || p.start != now.start {
@@ -238,8 +238,8 @@ func (s *foreignSampler) see(now pidStat) {
 	p.round = s.round
 }
 
-// settle ends a walk: it books the growth of every process to its group. The first walk only records the
-// initial values.
+// settle ends a walk. It adds the increase of every process to its group, except in the first walk, which
+// only records initial values.
 func (s *foreignSampler) settle(first bool) {
 	for pid, p := range s.known {
 		if p.round != s.round && !p.kernel {
@@ -268,9 +268,9 @@ func (s *foreignSampler) settle(first bool) {
 	}
 }
 
-// discount subtracts what was booked for a dead process from the growth of the child time of the process that
-// waited for it: its parent, or an ancestor that inherited it. The remainder is the time of processes, or of
-// a process's last moments, that no walk has seen. So short-lived processes count as well.
+// discount avoids counting an ended process twice. Its CPU time appears in the child time of the process
+// that waited for it: its parent, or the ancestor that inherited it. discount subtracts what was already
+// counted. The rest is the CPU time that no walk has seen, such as that of short-lived processes.
 func (s *foreignSampler) discount(dead *process) {
 	booked := dead.ticks + dead.childTicks
 	p := s.known[dead.parent]
@@ -285,8 +285,7 @@ func (s *foreignSampler) discount(dead *process) {
 	}
 }
 
-// maxDepth bounds the walk up to the first process: numbers are reused, so that a stale parent could close a
-// loop.
+// maxDepth limits the walk up the process tree. Ids are reused, so an outdated parent could form a loop.
 const maxDepth = 100
 
 func (s *foreignSampler) ofLab(pid, depth int) bool {

@@ -9,12 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// gauge is a small file that contains one number.
+// gauge is a file that contains one number.
 type gauge struct {
 	f     *file
 	scale float64
-	wrap  float64 // value after which the raw number restarts at 0; 0 = never
-	raw   float64 // last raw number, for wrap
+	wrap  float64 // value at which the number wraps to 0; 0 means never
+	raw   float64 // last number read, to detect a wrap
 	turns float64
 }
 
@@ -31,14 +31,14 @@ func (g *gauge) value() float64 {
 	return v * g.scale
 }
 
-// gauges samples the files that exist and are readable.
+// gauges samples all files of a list that exist and are readable.
 type gauges struct {
 	columns
 	list   []gauge
-	denied string // a file that exists but is not readable
+	denied string // reason why a file that exists is not readable
 }
 
-// add adds a file with a number as a column; it reports whether it could.
+// add adds a file as a column. It reports whether the file contains a number.
 func (g *gauges) add(column, path string, scale float64) bool {
 	f, err := openFile(path, "")
 	if err != nil {
@@ -49,7 +49,7 @@ func (g *gauges) add(column, path string, scale float64) bool {
 	}
 
 	v := f.number()
-	if v != v { // some files refuse every read
+	if v != v { // some files fail every read
 		f.Close()
 		return false
 	}
@@ -58,7 +58,7 @@ func (g *gauges) add(column, path string, scale float64) bool {
 	return true
 }
 
-// gaugeFile is a file in a directory that contains one number, and the stem of its column.
+// gaugeFile is a file with one number, and the stem of its column.
 type gaugeFile struct {
 	stem, name string
 	scale      float64
@@ -71,7 +71,7 @@ func (g *gauges) addFolder(label, dir string, files ...gaugeFile) {
 	}
 }
 
-// sampler returns the collection, or the reason why it is empty.
+// sampler returns g, or the reason why it has no columns.
 func (g *gauges) sampler(why string) (Sampler, error) {
 	if len(g.list) > 0 {
 		return g, nil
@@ -94,14 +94,14 @@ func (g *gauges) Close() error {
 	return errors.Join(errs...)
 }
 
-// matches lists the paths of a pattern in numerical order: "zone2" before "zone10".
+// matches lists the paths that match a pattern in natural order: "zone2" before "zone10".
 func matches(pattern string) []string {
-	paths, _ := filepath.Glob(pattern) // only an invalid pattern is an error
+	paths, _ := filepath.Glob(pattern) // fails only for an invalid pattern
 	sortNatural(paths)
 	return paths
 }
 
-// labelled joins parts to a column's label, without blanks and slashes.
+// labelled joins parts to a label, and replaces spaces and slashes.
 func labelled(parts ...string) string {
 	return strings.NewReplacer("/", "_", " ", "_").Replace(strings.Join(parts, "."))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// guests reads the CPU time of the threads of the lab's virtual machines: the cost of a guest on its host.
-// Under emulation a guest's own accounting cannot show that.
+// guests reads the CPU time of the lab's virtual machines by thread, which is what a guest costs its host.
+// Under emulation, the guest itself cannot measure it.
 func guests(root Root) Probe {
 	return Probe{
 		Name:  "guests",
@@ -30,22 +30,23 @@ func guests(root Root) Probe {
 	}
 }
 
-// guestThread is one column.
+// guestThread is a thread of an emulator.
 type guestThread struct {
 	label string     // "router/vcpu0"
-	path  string     // of its statistics
-	start uint64     // start time, to recognise a reused number
-	quota *throttles // how long its quota throttled it; nil if it has no quota
+	path  string     // path of its stat file
+	start uint64     // start time, to detect a reused id
+	quota *throttles // time that a quota stopped the thread; nil without a quota
 }
 
 func (t guestThread) is(other guestThread) bool {
 	return t.label == other.label && t.path == other.path && t.start == other.start
 }
 
-// throttles sums the counts of a thread's successive cgroups: each starts at zero.
+// throttles sums the throttled time over the successive cgroups of a thread. In each, the count starts at
+// zero.
 type throttles struct {
-	file       func() string // of the present cgroup
-	past, last float64       // in ns: of previous emulators, and of the present one at the last reading
+	file       func() string // returns the cpu.stat file of the current cgroup
+	past, last float64       // ns: total of previous cgroups; last value of the current one
 }
 
 func (t *throttles) read() float64 {
@@ -89,8 +90,8 @@ func openGuests(root Root, own []int) (Sampler, error) {
 
 func (s *guestsSampler) Close() error { return nil }
 
-// Sample reads the threads' times. Threads of a guest that has ended, and of one booted in its place, change
-// the columns; while a guest is gone, Sample looks for its successor.
+// Sample reads the CPU times. If a guest has ended or another was booted in its place, the columns change.
+// While a guest is missing, Sample searches for its successor.
 func (s *guestsSampler) Sample(dst []float64) error {
 	if len(s.threads) < s.most && s.changed() {
 		return ErrColumns
@@ -121,7 +122,7 @@ func (s *guestsSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// changed finds the threads again and reports whether they differ.
+// changed searches for the threads again and reports whether they differ.
 func (s *guestsSampler) changed() bool {
 	now := s.find()
 	if slices.EqualFunc(now, s.threads, guestThread.is) {
@@ -149,7 +150,7 @@ func (s *guestsSampler) changed() bool {
 	return true
 }
 
-// find lists the threads of the emulators among the lab's processes, ordered by label.
+// find lists the threads of all emulators among the lab's processes, sorted by label.
 func (s *guestsSampler) find() []guestThread {
 	parents := map[int]int{}
 	var emulators []int
@@ -161,7 +162,7 @@ func (s *guestsSampler) find() []guestThread {
 		}
 
 		parents[p.pid] = p.parent
-		// The program's name is the second field, in parentheses (proc_pid_stat(5)).
+		// The second field is the program's name in parentheses (proc_pid_stat(5)).
 		_, name, _ := bytes.Cut(s.buf, []byte("("))
 		if bytes.HasPrefix(name, []byte("qemu")) {
 			emulators = append(emulators, p.pid)
@@ -210,7 +211,7 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 		if label != "" {
 			t := guestThread{label: guest + "/" + label, path: path, start: p.start}
 			if label != "main" && s.root.Proc == "" {
-				// A trial's quota moves the thread to another cgroup while the watch continues.
+				// A trial's quota moves the thread to another cgroup while it is observed.
 				now := func() string { return kernel.ThrottleFile(pid, p.pid) }
 				if now() != "" {
 					t.quota = &throttles{file: now}
@@ -224,7 +225,8 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 	return out
 }
 
-// throttledNs reads cpu.stat, which has nanoseconds in cgroups of version 1 and microseconds in version 2.
+// throttledNs reads the throttled time from cpu.stat. It is in nanoseconds in cgroup v1, and in
+// microseconds in v2.
 func throttledNs(path string) float64 {
 	b, err := os.ReadFile(path)
 	times := []float64{nan, nan}
@@ -239,7 +241,8 @@ func throttledNs(path string) float64 {
 	return times[1] * 1000
 }
 
-// threadLabel labels a vCPU by its thread's name, "CPU 0/TCG" or "CPU 0/KVM"; "" for QEMU's other threads.
+// threadLabel returns the label of a vCPU thread from its name, "CPU 0/TCG" or "CPU 0/KVM", or "" for
+// other threads of QEMU.
 func threadLabel(comm string) string {
 	rest, ok := strings.CutPrefix(comm, "CPU ")
 	number, _, found := strings.Cut(rest, "/")
@@ -250,7 +253,8 @@ func threadLabel(comm string) string {
 	return ""
 }
 
-// guestName returns the value of -name in a command line of /proc/<pid>/cmdline, without its options.
+// guestName returns the value of QEMU's option -name in the contents of /proc/<pid>/cmdline, without
+// suboptions.
 func guestName(line []byte) string {
 	words := strings.Split(string(line), "\x00")
 	i := slices.Index(words, "-name")

@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds on an inventory. What exceeds them is only counted.
+// Limits of an inventory. Items beyond them are only counted.
 const (
 	maxDevices = 64
-	maxQueues  = 128 // also bounds filters, per device
-	maxChains  = 64  // at hooks; also bounds flow tables
+	maxQueues  = 128 // also limits the filters of a device
+	maxChains  = 64  // with hooks; also limits flow tables
 	maxTaps    = 32
 )
 
@@ -25,11 +25,12 @@ func plainNumber(text string) float64 {
 	return v
 }
 
-// ProcTexts holds files below /proc: net/packet, net/netfilter/nfnetlink_queue, and settings. An empty text
-// was not read, and its reason is already in the inventory.
+// ProcTexts holds the contents of files in /proc: net/packet, net/netfilter/nfnetlink_queue, and sysctls.
+// An empty text could not be read, and the inventory already lists the reason.
 type ProcTexts struct{ Taps, NFQueues, Max, Count, BridgeFilter string }
 
-// AddProc adds the contents of the texts to an inventory. nameOf returns the name of a device by its index.
+// AddProc parses the texts and adds their contents to an inventory. nameOf returns the name of the device
+// with an index.
 func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	var more int
 	if v.Taps, more = parseTaps(t.Taps, nameOf); more > 0 {
@@ -37,7 +38,7 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	}
 
 	for line := range strings.Lines(t.NFQueues) {
-		// number, program, waiting, copy mode, copy range, dropped, dropped by the program's socket
+		// number, port id, waiting, copy mode, copy range, dropped, dropped by the program's socket, …
 		f := strings.Fields(line)
 		if len(f) >= 7 && len(v.NFQueues) < maxTaps {
 			n, err := strconv.Atoi(f[0])
@@ -68,7 +69,8 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	}
 }
 
-// parseTaps counts the sockets in /proc/net/packet by kind, and those beyond maxTaps kinds.
+// parseTaps counts the sockets in /proc/net/packet by kind. more is the number of sockets of kinds beyond
+// maxTaps.
 func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, more int) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)                         // sk, RefCnt, Type, Proto, Iface, R, …
@@ -96,8 +98,8 @@ func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, m
 	return taps, more
 }
 
-// DeviceQueues records the disciplines and filters of a device, parents before their children. It omits
-// classes that a kind has by itself, such as those of a tbf.
+// DeviceQueues records the qdiscs and filters of a device, parents before children. It omits classes that
+// a qdisc creates by itself, such as those of tbf.
 func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficFilter) record.NetDevice {
 	d := record.NetDevice{Name: dev}
 	slices.SortStableFunc(all, func(a, b kernel.Discipline) int {

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// inventory reads what this process's network namespace has on the path of packets.
+// inventory reads the parts of this network namespace that packets pass.
 func inventory(root Root) *record.Inventory {
 	v := &record.Inventory{Missing: map[string]string{}}
 	known := func(part string, err error) bool {
@@ -81,7 +81,7 @@ func deviceNames(links []kernel.Link) func(index int) string {
 	}
 }
 
-// devicesOf describes the devices that are up.
+// devicesOf describes all devices that are up.
 func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (out []record.NetDevice) {
 	up := slices.DeleteFunc(slices.Clone(links), func(l kernel.Link) bool { return !l.Up || l.Loopback })
 	for _, l := range up[:min(len(up), maxDevices)] {
@@ -98,7 +98,7 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 			}
 		}
 
-		if dir != "" { // a device without a speed reports -1, or refuses to answer
+		if dir != "" { // a device without a speed reports -1 or fails the read
 			d.SpeedMbps = max(0, plainNumber(readWord(filepath.Join(dir, "speed"))))
 		}
 
@@ -112,7 +112,8 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 	return out
 }
 
-// legacyEntries counts the entries in the tables of iptables-legacy. There are none if the kernel lacks it.
+// legacyEntries counts the entries in each table of iptables-legacy. The result is empty if the kernel
+// does not support it.
 func legacyEntries(root Root) (map[string]int, error) {
 	out := map[string]int{}
 	for prefix, file := range map[string]string{"": "net/ip_tables_names", "ip6 ": "net/ip6_tables_names"} {

@@ -8,18 +8,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// kmsgRecord is one record of /dev/kmsg.
+// kmsgRecord is a record of /dev/kmsg.
 type kmsgRecord struct {
 	severity, facility int
 	sequence           uint64
-	at                 int64 // ns, by the kernel's log clock
+	at                 int64 // time of the kernel's log clock, in ns
 	text               string
 }
 
 var errKmsg = errors.New("parse kernel log record: want \"prefix,sequence,time,flags;text\"")
 
-// parseKmsg parses one record: "priority,sequence,microseconds,flags[,…];text" and continuation lines
-// (Documentation/ABI/testing/dev-kmsg). Control characters are escaped.
+// parseKmsg parses a record: "priority,sequence,microseconds,flags[,…];text" and continuation lines, which
+// it ignores (Documentation/ABI/testing/dev-kmsg). The kernel has escaped control characters.
 func parseKmsg(b []byte) (kmsgRecord, error) {
 	head, text, ok := bytes.Cut(b, []byte(";"))
 	fields := bytes.Split(head, []byte(","))
@@ -39,7 +39,7 @@ func parseKmsg(b []byte) (kmsgRecord, error) {
 		string(text)}, nil
 }
 
-// redactLog hides hardware addresses, which identify a machine, because reports may be published.
+// redactLog replaces hardware addresses, because they identify a machine and reports may be published.
 func redactLog(text string) string {
 	const hidden = "xx:xx:xx:xx:xx:xx"
 	var b strings.Builder
@@ -72,8 +72,8 @@ func hardwareAddress(text string) bool {
 
 func wordByte(c byte) bool { return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// Bounds on what is kept: a kernel in trouble can log thousands of lines per second, and the first ones show
-// the cause.
+// Limits of the lines that are kept. A kernel in trouble may log thousands of lines per second, and the
+// first ones show the cause.
 const (
 	logLinesPerSample = 50
 	logLinesKept      = 1000
@@ -102,9 +102,9 @@ func kernellog(root Root) Probe {
 	}
 }
 
-// kernelLogSampler reads records as they come. now is the clock for dating lines: the kernel uses another
-// one, which drifts from CLOCK_MONOTONIC, so a line's time is limited to the interval between the samples
-// around it.
+// kernelLogSampler reads records as they arrive. The kernel dates them with a clock that drifts from
+// CLOCK_MONOTONIC. A line's time is therefore limited to the interval between the samples before and after
+// it, as measured by now.
 type kernelLogSampler struct {
 	log interface {
 		next(buf []byte) (n int, err error) // returns errNoRecord at the end
@@ -144,8 +144,8 @@ func (s *kernelLogSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// take counts a record and keeps it if there is room. Only the kernel's own lines (facility 0) count:
-// programs can write to /dev/kmsg as well.
+// take counts a record, and keeps it if the limits permit. It ignores records that programs wrote to
+// /dev/kmsg (facility other than 0).
 func (s *kernelLogSampler) take(r kmsgRecord, now int64, taken int) bool {
 	if s.sequence != 0 && r.sequence > s.sequence+1 {
 		s.counts[3] += float64(r.sequence - s.sequence - 1)

@@ -10,16 +10,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// workers is the prefix of a worker's name, which changes with its work.
+// workers is the prefix of the names of kernel workers. The rest of a name changes with the work.
 const workers = "kworker/"
 
-// unnamed is the name of a newly created thread (kernel/kthread.c).
+// unnamed is the name of a newly created kernel thread (kernel/kthread.c).
 const unnamed = "kthreadd"
 
-// kthreadKinds lists the kernel's threads that process or encrypt packets, by name.
+// kthreadKinds lists the kinds of kernel threads that process or encrypt packets.
 var kthreadKinds = []string{"softirqs", "napi", "wg-crypt", "irq"}
 
-// kthreads reads the CPU time of the kernel's threads that process packets, by kind.
+// kthreads reads the CPU time of kernel threads that process packets, by kind.
 func kthreads(root Root) Probe {
 	return Probe{
 		Name:  "kthreads",
@@ -39,7 +39,8 @@ func kthreads(root Root) Probe {
 					len(kthreadKinds)),
 				buf: make([]byte, 4096),
 			}
-			// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
+			// Process 2 is the parent of all kernel threads. It is visible only in the initial process
+			// namespace.
 			if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
 				return nil, absent("the kernel's threads cannot be seen from inside a process namespace")
 			}
@@ -53,8 +54,8 @@ func kthreads(root Root) Probe {
 	}
 }
 
-// kthreadsSampler walks the kernel's threads. A worker serves changing parts of the kernel: its time counts
-// for the kind that its name shows when it is read.
+// kthreadsSampler walks all kernel threads. A worker serves different parts of the kernel in turn. Its CPU
+// time is attributed to the kind that its name shows when it is read.
 type kthreadsSampler struct {
 	columns
 	dir  string
@@ -84,7 +85,7 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 		old := s.seen[pid]
 		name := nameOf(s.buf)
 		i := slices.Index(kthreadKinds, kthreadKind(name))
-		// A named thread that is neither of a known kind nor a worker is not read again.
+		// Other named threads of the kernel are not read again, unless they are workers.
 		p.kernel = p.kernel && (i >= 0 || strings.HasPrefix(name, workers) || name == unnamed)
 		s.seen[pid] = p
 		if p.kernel && i >= 0 && !first && (old.start == 0 || old.start == p.start) {
@@ -98,8 +99,8 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 
 func (*kthreadsSampler) Close() error { return nil }
 
-// nameOf returns the second field of /proc/<pid>/stat, in parentheses, which may itself contain some
-// (proc_pid_stat(5)).
+// nameOf returns the second field of /proc/<pid>/stat. It is enclosed in parentheses and may contain
+// parentheses (proc_pid_stat(5)).
 func nameOf(stat []byte) string {
 	open := bytes.IndexByte(stat, '(')
 	end := bytes.Index(stat[max(open, 0):], []byte(") "))
@@ -110,7 +111,7 @@ func nameOf(stat []byte) string {
 	return string(stat[open+1 : open+end])
 }
 
-// kthreadKind returns the kind of a kernel thread by its name; a worker's contains its work:
+// kthreadKind returns the kind of a kernel thread by its name, or "". A worker's name includes its work:
 // "kworker/1:2-wg-crypt-wg0" (kernel/workqueue.c, wq_worker_comm).
 func kthreadKind(name string) string {
 	switch {

@@ -34,20 +34,20 @@ func link(root Root) Probe {
 	}
 }
 
-// linkSampler reads sysfs files of each device. It notices a device that comes or goes in /proc/net/dev, and
-// one recreated under its name by files that no longer have a value.
+// linkSampler reads sysfs files of each device. /proc/net/dev shows devices that appear or vanish. If a
+// device is recreated with the same name, its files no longer have a value.
 type linkSampler struct {
 	columns
 	devices
 	root Root
-	list []linkFile // one per column
+	list []linkFile // by column
 }
 
-// linkFile is a file in a device's directory.
+// linkFile is a file in the directory of a device.
 type linkFile struct {
 	*file
 	read   func(*file) float64
-	valued bool // it has had a value since it was opened
+	valued bool // its last reading had a value
 }
 
 func (s *linkSampler) describe() {
@@ -93,7 +93,7 @@ func (s *linkSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// readLinks reports whether a column lost its previous value.
+// readLinks fills dst and reports whether a column that had a value has none now.
 func (s *linkSampler) readLinks(dst []float64) (lost bool) {
 	for i := range s.list {
 		f := &s.list[i]
@@ -115,7 +115,8 @@ func (s *linkSampler) Close() error {
 	return s.devices.Close()
 }
 
-// up reads an operstate (RFC 2863): "unknown" means that the driver does not report it.
+// up reads an operstate (RFC 2863) as 1 or 0. It returns NaN for "unknown", which means that the driver
+// does not report it.
 func (f *file) up() float64 {
 	b, err := f.read()
 	if err != nil {
@@ -132,9 +133,9 @@ func (f *file) up() float64 {
 	return 0
 }
 
-// device returns the sysfs directory of a device of this process's network namespace, or "". A sysfs mounted
-// by another namespace shows that namespace's devices, perhaps with the same names: index and address must
-// match.
+// device returns the sysfs directory of a device in this network namespace, or "". A sysfs mounted in
+// another namespace shows the devices of that one, possibly with the same names. Therefore index and
+// address must match.
 func (r Root) device(name string) string {
 	dir := filepath.Join(r.sys("class/net"), name)
 	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))
@@ -158,8 +159,7 @@ func (r Root) device(name string) string {
 	return dir
 }
 
-// lowerDevices lists the devices on which name is stacked, such as the parent of a VLAN, in the order of
-// sysfs.
+// lowerDevices lists the devices below name in its stack, such as the parent of a VLAN, in sysfs order.
 func (r Root) lowerDevices(name string) []string {
 	dir := r.device(name)
 	if dir == "" {

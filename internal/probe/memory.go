@@ -2,8 +2,8 @@ package probe
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// memoryNames lists the used lines of /proc/meminfo (fs/proc/meminfo.c; kibibytes) and /proc/vmstat, with
-// their stems.
+// memoryNames lists the lines of /proc/meminfo (fs/proc/meminfo.c, in KiB) and /proc/vmstat that are used,
+// and their stems.
 var memoryNames = [...]struct {
 	name, stem string
 	vmstat     bool

@@ -8,9 +8,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// netdevMetrics are the columns of /proc/net/dev in the kernel's order (net/core/net-procfs.c,
-// dev_seq_printf_stats), named as in rtnl_link_stats64. rx_dropped includes rx_missed_errors, rx_frame_errors
-// includes length, overrun and CRC errors, tx_carrier_errors includes aborted, window and heartbeat errors.
+// netdevMetrics lists the columns of /proc/net/dev in the kernel's order (net/core/net-procfs.c,
+// dev_seq_printf_stats), with their names in rtnl_link_stats64. rx_dropped includes rx_missed_errors.
+// rx_frame_errors includes length, overrun and CRC errors. tx_carrier_errors includes aborted, window and
+// heartbeat errors.
 var netdevMetrics = counters("count", "counter of the device, from /proc/net/dev, which sums some of "+
 	"the driver's counters",
 	"rx_bytes", "rx_packets", "rx_errors", "rx_dropped", "rx_fifo_errors", "rx_frame_errors", "rx_compressed",
@@ -19,20 +20,20 @@ var netdevMetrics = counters("count", "counter of the device, from /proc/net/dev
 
 const netdevValues = 16
 
-// netdevLine is one device of /proc/net/dev; name points into the text.
+// netdevLine is a device in /proc/net/dev. name refers to the buffer that was parsed.
 type netdevLine struct {
 	name   []byte
 	values [netdevValues]uint64
 }
 
-// parseNetdev parses /proc/net/dev, appending to reuse. Old kernels print no blank between the colon and the
-// first number.
+// parseNetdev parses /proc/net/dev into reuse. Old kernels print no space between the colon and the first
+// number.
 func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 	lines := reuse[:0]
 	for l := range bytes.Lines(b) {
 		colon := bytes.IndexByte(l, ':')
 		if colon < 0 {
-			continue // the two lines of headings
+			continue // one of two heading lines
 		}
 
 		d := netdevLine{}
@@ -54,7 +55,8 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 	return lines, nil
 }
 
-// DeviceCounters parses /proc/net/dev: each device's counters by the names of the probe's columns.
+// DeviceCounters parses /proc/net/dev and returns the counters of each device, by the metric names of
+// probe netdev.
 func DeviceCounters(text []byte) (map[string]map[string]uint64, error) {
 	lines, err := parseNetdev(text, nil)
 	all := map[string]map[string]uint64{}
@@ -84,7 +86,7 @@ func netdev(root Root) Probe {
 	}
 }
 
-// devices is an open /proc/net/dev, with the names that it contained at the last reading.
+// devices is an open /proc/net/dev, and the devices that it last listed.
 type devices struct {
 	text[[]netdevLine]
 	names []string
@@ -95,7 +97,7 @@ func openDevices(root Root) (devices, error) {
 	return devices{text: t}, err
 }
 
-// renew reads all devices again and reports whether they have changed.
+// renew reads the file again and reports whether the list of devices has changed.
 func (d *devices) renew() (changed bool, err error) {
 	if err := d.update(); err != nil || slices.EqualFunc(d.now, d.names,
 		func(l netdevLine, name string) bool { return string(l.name) == name }) {

@@ -18,9 +18,9 @@ func power(root Root) Probe {
 			level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// Those available of Documentation/power/powercap/powercap.rst (microjoules that restart after
-			// max_energy_range_uj; readable only by root since 5.10) and
-			// Documentation/hwmon/sysfs-interface.rst (microwatts and microjoules).
+			// Powercap counts microjoules and wraps after max_energy_range_uj
+			// (Documentation/power/powercap/powercap.rst); since 5.10 only root may read it. Hwmon has
+			// microwatts and microjoules (Documentation/hwmon/sysfs-interface.rst). Use what is available.
 			var g gauges
 			for _, dir := range matches(root.sys("class/powercap/*:*")) {
 				label := labelled(filepath.Base(dir), readWord(filepath.Join(dir, "name")))

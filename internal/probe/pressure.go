@@ -11,8 +11,8 @@ import (
 var errPressure = errors.New("parse pressure: want \"some avg10=… total=…\"")
 
 // parsePressure parses a file of /proc/pressure (kernel/sched/psi.c, psi_show;
-// Documentation/accounting/psi.rst): the microseconds in which some, and in which all, runnable tasks waited;
-// NaN if a line is missing (cpu has no "full" before 5.13).
+// Documentation/accounting/psi.rst). It returns the microseconds in which some or all non-idle tasks
+// waited. A missing line is NaN: cpu has no "full" before 5.13.
 func parsePressure(b []byte) (some, full float64, err error) {
 	some, full = nan, nan
 	for l := range bytes.Lines(b) {
@@ -80,7 +80,7 @@ func pressure(root Root) Probe {
 		},
 		Source: func(Options) (Sampler, error) {
 			s, err := openNamed(parts, names, names)
-			if err != nil && !errors.Is(err, host.ErrUnsupported) { // psi=0 fails on the first read
+			if err != nil && !errors.Is(err, host.ErrUnsupported) { // with psi=0, the first read fails
 				err = absent("%v: %s", err, why)
 			}
 			return s, err

@@ -1,5 +1,5 @@
-// Package probe watches a node while traffic flows: one file per telemetry source, each a thin reader over a
-// pure parser. It draws no conclusion.
+// Package probe reads the telemetry of a node while traffic flows. Each source is a file of this package:
+// a thin reader over a pure parser. The package does not interpret the values.
 package probe
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// All lists every probe, fast ones first: the order in which they are read.
+// All lists all probes in the order in which they are read, fast ones first.
 func All(root Root) []Probe {
 	return []Probe{
 		cpu(root), softirq(root), softnet(root), netdev(root), qdiscs(root),
@@ -27,61 +27,61 @@ func All(root Root) []Probe {
 // Probe is a telemetry source.
 type Probe struct {
 	Name  string
-	Scope string // scope of its metrics: record.ScopeHost or record.ScopeNode
-	Slow  bool   // slow to read or to change; the others are sampled at 10 Hz
-	Rare  bool   // slow and expensive; its readings at the edges of a window suffice
-	Empty string // why it may temporarily have no column
+	Scope string // record.ScopeHost or record.ScopeNode
+	Slow  bool   // slow to read or to change; other probes are sampled at 10 Hz
+	Rare  bool   // slow and expensive: readings at the start and end of a window suffice
+	Empty string // reason if it currently has no columns
 	Stems []record.Metric
-	// Source opens the probe's source. If the source is absent, the error gives the reason; it is
-	// host.ErrUnsupported if that is conclusive. A sampler returned with an error is closed.
+	// Source opens the source. An error explains why it is unavailable, and wraps host.ErrUnsupported if that
+	// is permanent. If Source returns a sampler with an error, Open closes it.
 	Source func(o Options) (Sampler, error)
 }
 
-// Sampler reads one source repeatedly. It is used by one goroutine.
+// Sampler reads a source repeatedly. Methods must not be called concurrently.
 type Sampler interface {
-	// Columns returns the names of the values filled in by Sample: "<label>/<stem>" or "<stem>". They may
-	// change only when Sample returns ErrColumns.
+	// Columns returns the names of the columns, "<label>/<stem>" or "<stem>". They may change only when
+	// Sample returns ErrColumns.
 	Columns() []string
-	// Sample fills dst, one value per column; NaN = no value now.
+	// Sample sets dst to one value per column, NaN if a value is currently unavailable.
 	Sample(dst []float64) error
 	Close() error
 }
 
-// Sample returns ErrColumns if the set of columns has changed (a device appeared, a core went offline). The
-// sampler has already adapted: Columns is new, and the next Sample fills it.
+// ErrColumns is returned by Sample if the columns have changed, for example because a device appeared or a
+// core went offline. Columns then returns the new columns, and the next Sample fills them.
 var ErrColumns = errors.New("columns changed")
 
-// Options describes, for the probes, the machine that they read.
+// Options describes the machine that the probes read.
 type Options struct {
-	// Own lists processes of the node's machine that, with all their descendants, belong to the lab:
-	// "foreign" excludes them.
+	// Own lists processes on the node's machine that belong to the lab, with all their descendants. Probe
+	// foreign excludes them.
 	Own []int `json:"own,omitempty"`
-	// Trace permits switching on tracepoints of the node's machine for the length of the watch: the machine
-	// belongs to the lab alone, and supports it.
+	// Trace allows probes to enable tracepoints of the node's machine during the observation, because the
+	// machine belongs to the lab and supports it.
 	Trace bool `json:"trace,omitempty"`
-	// NoLog forbids reading the kernel's log: it belongs to a machine outside the lab.
+	// NoLog forbids reading the kernel log, because it belongs to a machine outside the lab.
 	NoLog bool `json:"no_log,omitempty"`
 }
 
-// Liner is implemented by samplers that also collect log lines; Lines returns the lines since its previous
-// call. Times are the node's CLOCK_MONOTONIC.
+// Liner is implemented by samplers that also collect log lines. Lines returns the lines since its previous
+// call. Their times are the node's CLOCK_MONOTONIC in nanoseconds.
 type Liner interface{ Lines() []record.LogLine }
 
-// Cored is implemented by samplers that know each core's load. Cores appends the busy share (0…1) of each
-// core since its previous call.
+// Cored is implemented by samplers that measure the load of each core. Cores appends the busy share (0 to
+// 1) of each core since its previous call.
 type Cored interface{ Cores(dst []float64) []float64 }
 
-// Declarer is implemented by samplers whose columns have stems that only the machine knows, such as a
-// driver's counters.
+// Declarer is implemented by samplers with stems that depend on the machine, such as the counters of
+// drivers.
 type Declarer interface{ Declared() []record.Metric }
 
-// ByScope returns the probes whose metrics have the scope: record.ScopeHost for metrics of the whole machine,
-// record.ScopeNode for those of each namespace.
+// ByScope returns the probes with a scope: record.ScopeHost for metrics of the whole machine,
+// record.ScopeNode for metrics of each network namespace.
 func ByScope(list []Probe, scope string) []Probe {
 	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.Scope != scope })
 }
 
-// Names lists the probes' names, for a watch request.
+// Names lists the names of probes.
 func Names(list []Probe) []string {
 	names := make([]string, len(list))
 	for i, p := range list {
@@ -90,10 +90,10 @@ func Names(list []Probe) []string {
 	return names
 }
 
-// Metrics declares the stems of the sampler's columns.
+// Metrics declares the stems of the probe's columns.
 func (p Probe) Metrics() []record.Metric { return scoped(p.Scope, p.Stems) }
 
-// scoped sets the scope of metrics.
+// scoped returns the metrics with their scope set.
 func scoped(scope string, metrics []record.Metric) []record.Metric {
 	metrics = slices.Clone(metrics)
 	for i := range metrics {
@@ -102,7 +102,7 @@ func scoped(scope string, metrics []record.Metric) []record.Metric {
 	return metrics
 }
 
-// Check finds out, by opening the source, whether it exists on this machine.
+// Check opens the source to find out whether it exists on this machine.
 func (p Probe) Check() check.Answer {
 	s, err := p.Open(Options{})
 	switch {
@@ -116,7 +116,7 @@ func (p Probe) Check() check.Answer {
 	return check.OK()
 }
 
-// Open opens the source. A sampler without columns learns them from its first reading.
+// Open opens the source. If the columns are not yet known, it takes a first sample.
 func (p Probe) Open(o Options) (Sampler, error) {
 	s, err := p.Source(o)
 	if err == nil && len(s.Columns()) == 0 {
@@ -153,13 +153,12 @@ func counters(unit, doc string, names ...string) []record.Metric {
 	return metrics
 }
 
-// columns lists the columns that a sampler fills.
+// columns implements Sampler.Columns.
 type columns []string
 
-// Columns returns them.
 func (c columns) Columns() []string { return c }
 
-// add adds a column with a label for each of the metrics.
+// add adds a column for each of the metrics, with a label.
 func (c *columns) add(label string, metrics []record.Metric) {
 	for _, m := range metrics {
 		*c = append(*c, label+"/"+m.Name)

@@ -21,7 +21,7 @@ var qdiscStems = [...]record.Metric{
 	level("qlen_packets", "count", "waiting now"),
 }
 
-// qdiscLine is one queueing discipline of a dump.
+// qdiscLine is one qdisc in a dump.
 type qdiscLine struct {
 	index          int32
 	handle, parent uint32
@@ -29,13 +29,13 @@ type qdiscLine struct {
 	values         [len(qdiscStems)]float64
 }
 
-// qdiscValues returns a queue's counters in the order of qdiscStems.
+// qdiscValues returns the counters of a qdisc or class in the order of qdiscStems.
 func qdiscValues(q *kernel.Qdisc) [len(qdiscStems)]float64 {
 	return [...]float64{float64(q.Bytes), float64(q.Packets), float64(q.Drops), float64(q.Overlimits),
 		float64(q.Requeues), float64(q.Backlog), float64(q.Queue)}
 }
 
-// Messages of linux/rtnetlink.h, and the families of linux/netlink.h.
+// Message types from linux/rtnetlink.h, and families from linux/netlink.h.
 const (
 	netlinkRoute     = 0
 	netlinkNetfilter = 12
@@ -46,12 +46,12 @@ const (
 	getClass = 42
 )
 
-// qdiscKinds lists the kinds that the probe distinguishes: the meaning of a queue's drops depends on its
+// qdiscKinds lists the qdiscs that the probe distinguishes. The meaning of a queue's drops depends on its
 // kind.
 var qdiscKinds = [...]string{noqueue, "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
 	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
 
-// qdiscKind returns a kind's name, "other" for unlisted ones: one string for all samples.
+// qdiscKind returns the name of the kind, or "other". It does not allocate.
 func qdiscKind(name []byte) string {
 	for _, kind := range qdiscKinds {
 		if string(name) == kind {
@@ -61,7 +61,7 @@ func qdiscKind(name []byte) string {
 	return "other"
 }
 
-// label returns the device for the root queue, else "device@parent" or "device@handle" in tc's spelling.
+// label returns the device for a root qdisc, otherwise "device@parent" with the parent in tc's notation.
 func (q qdiscLine) label(device string) string {
 	switch q.parent {
 	case qdisc.HandleRoot:
@@ -94,15 +94,15 @@ func qdiscs(Root) Probe {
 
 const qdiscDump = "queueing disciplines"
 
-// noqueue counts nothing, so its zeros are not measurements.
+// noqueue has no counters, so its zeros are not measurements.
 const noqueue = "noqueue"
 
-// qdiscSampler skips noqueue.
+// qdiscSampler samples all qdiscs except noqueue.
 type qdiscSampler struct {
 	columns
 	socket *dumpSocket
 	now    []qdiscLine
-	known  []qdiscLine // what the columns describe
+	known  []qdiscLine // qdiscs of the columns
 }
 
 func (s *qdiscSampler) Sample(dst []float64) error {
@@ -140,7 +140,7 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// Declared declares the columns for each queue's kind.
+// Declared declares a column for each kind of qdisc.
 func (s *qdiscSampler) Declared() []record.Metric {
 	var out []record.Metric
 	for _, kind := range append(qdiscKinds[:len(qdiscKinds):len(qdiscKinds)], "other") {
@@ -149,7 +149,7 @@ func (s *qdiscSampler) Declared() []record.Metric {
 	return scoped(record.ScopeNode, out)
 }
 
-// take parses one message of the dump of all queueing disciplines of this network namespace.
+// take parses one message of a dump of qdiscs.
 func (s *qdiscSampler) take(kind uint16, body []byte) error {
 	if kind != newQdisc {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// queuesMetrics are the columns of probe queues. Those that share a name with a column of probe qdisc have
-// the same meaning, for a class or a tin.
+// queuesMetrics lists the columns of probe queues. Columns of probe qdisc have the same meaning here, for
+// a class or a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times an htb class sent at its own rate"),
 	counter("borrows", "count", "times an htb class sent at its parent's rate"),
@@ -33,8 +33,8 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	level("average_delay_ns", "ns", "mean time that packets waited in CAKE"),
 )
 
-// queues reads what only certain queues have: the classes of htb, the flows and marks of fq_codel, the tins
-// of CAKE.
+// queues reads what only some qdiscs have: the classes of htb, the flows and marks of fq_codel, and the
+// tins of CAKE.
 func queues(Root) Probe {
 	return Probe{
 		Name:  "queues",
@@ -58,7 +58,7 @@ type queuesSampler struct {
 	columns
 	qdiscs, classes *dumpSocket
 	now             []queueValue
-	shaped          []int32 // devices that have classes
+	shaped          []int32 // devices with classes
 	known           []queueKey
 }
 
@@ -79,7 +79,7 @@ func (s *queuesSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// read dumps the queueing disciplines, and the classes if there are any.
+// read dumps the qdiscs, and the classes of devices that have some.
 func (s *queuesSampler) read() error {
 	s.now, s.shaped = s.now[:0], s.shaped[:0]
 	err := s.qdiscs.dump(s.take)
@@ -116,16 +116,16 @@ func (s *queuesSampler) describe() {
 
 func (s *queuesSampler) Close() error { return errors.Join(s.qdiscs.Close(), s.classes.Close()) }
 
-const cakeTins = 10 // TCA_CAKE_STATS_TIN_STATS of linux/pkt_sched.h
+const cakeTins = 10 // TCA_CAKE_STATS_TIN_STATS from linux/pkt_sched.h
 
-// queueKey identifies one number of a queueing discipline or class. tin is one of CAKE's, counted from 1, or
-// 0 for the whole.
+// queueKey identifies one value of a qdisc or class. tin is the number of a tin of CAKE, from 1, or 0 for
+// the whole qdisc.
 type queueKey struct {
 	index  int32
 	class  bool
-	id     uint32 // a class's own statistics, a queueing discipline's parent
+	id     uint32 // handle of a class, or parent of a qdisc
 	tin    int
-	metric int // in queuesMetrics
+	metric int // index in queuesMetrics
 }
 
 type queueValue struct {
@@ -133,14 +133,14 @@ type queueValue struct {
 	value float64
 }
 
-// queueField locates a number: as an attribute of CAKE, or by its offset in the structure of the others.
+// queueField locates a value. at is a CAKE attribute, or an offset in the statistics of other qdiscs.
 type queueField struct {
 	at     int
-	metric int // in queuesMetrics
+	metric int // index in queuesMetrics
 	scale  float64
 }
 
-// queueFields converts names by position. Those of CAKE's delays count microseconds.
+// queueFields returns fields from metric names by position. CAKE counts delays in microseconds.
 func queueFields(names map[int]string) (fields []queueField) {
 	for _, at := range slices.Sorted(maps.Keys(names)) {
 		f := queueField{at, queueMetric(names[at]), 1}
@@ -157,14 +157,14 @@ func queueMetric(name string) int {
 	return slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
 }
 
-// fqCodelFields locates the fields of struct tc_fq_codel_qd_stats, after its type.
+// fqCodelFields locates values in struct tc_fq_codel_qd_stats, by offset after its type.
 var fqCodelFields = queueFields(map[int]string{8: "overlimit_drops", 12: "ecn_marks", 16: "new_flows",
 	20: "flows_new", 24: "flows_old", 28: "ce_marks", 32: "memory_bytes", 36: "overmemory_drops"})
 
-// htbFields locates the fields of struct tc_htb_xstats.
+// htbFields locates values in struct tc_htb_xstats.
 var htbFields = queueFields(map[int]string{0: "lends", 4: "borrows", 8: "giants"})
 
-// cakeFields lists some of the attributes TCA_CAKE_STATS_*, cakeTinFields of TCA_CAKE_TIN_STATS_*.
+// cakeFields lists attributes TCA_CAKE_STATS_*, and cakeTinFields attributes TCA_CAKE_TIN_STATS_*.
 var (
 	cakeFields    = queueFields(map[int]string{4: "memory_bytes"})
 	cakeTinFields = queueFields(map[int]string{2: "packets", 3: "bytes", 4: "drops", 6: "ack_drops",
@@ -172,7 +172,7 @@ var (
 		21: "flows_new", 22: "flows_old", 23: "flows_unresponsive"})
 )
 
-// take parses one message of a dump of queueing disciplines or of classes.
+// take parses one message of a dump of qdiscs or classes.
 func (s *queuesSampler) take(kind uint16, body []byte) error {
 	if kind != newQdisc && kind != newClass {
 		return nil
@@ -192,7 +192,7 @@ func (s *queuesSampler) take(kind uint16, body []byte) error {
 	case name == "htb" && k.class:
 		s.fields(k, q.App, htbFields)
 		for i, v := range qdiscValues(&q) {
-			s.add(k, i, v) // they come first in queuesMetrics
+			s.add(k, i, v) // qdiscStems come first in queuesMetrics
 		}
 	case name == "htb":
 		s.shaped = append(s.shaped, k.index)
@@ -210,7 +210,7 @@ func (s *queuesSampler) add(k queueKey, metric int, v float64) {
 	s.now = append(s.now, queueValue{k, v})
 }
 
-// fields parses 32-bit numbers of a structure; old kernels' are shorter.
+// fields reads 32-bit values from a structure, which is shorter on old kernels.
 func (s *queuesSampler) fields(k queueKey, b []byte, fields []queueField) {
 	for _, f := range fields {
 		if f.at+4 <= len(b) {
@@ -237,7 +237,7 @@ func (s *queuesSampler) cake(k queueKey, b []byte) bool {
 	})
 }
 
-// attribute adds a number of 32 or 64 bits if it is one of the fields.
+// attribute adds a value of 32 or 64 bits if the attribute is listed in fields.
 func (s *queuesSampler) attribute(k queueKey, fields []queueField, kind uint16, v []byte) {
 	i := slices.IndexFunc(fields, func(f queueField) bool { return f.at == int(kind) })
 	switch {

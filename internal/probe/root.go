@@ -14,16 +14,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Root holds the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev; tests use
-// their own tree.
+// Root holds the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev. Tests
+// use their own tree.
 type Root struct{ Proc, Sys, Dev string }
 
 func (r Root) proc(name string) string { return filepath.Join(cmp.Or(r.Proc, "/proc"), name) }
 func (r Root) sys(name string) string  { return filepath.Join(cmp.Or(r.Sys, "/sys"), name) }
 func (r Root) dev(name string) string  { return filepath.Join(cmp.Or(r.Dev, "/dev"), name) }
 
-// absentError explains why a source does not exist here. It is conclusive: errors.Is(err,
-// host.ErrUnsupported).
+// absentError explains why a source does not exist here. It wraps host.ErrUnsupported.
 type absentError struct{ reason string }
 
 func (e *absentError) Error() string        { return e.reason }
@@ -31,15 +30,15 @@ func (e *absentError) Is(target error) bool { return target == host.ErrUnsupport
 
 func absent(format string, args ...any) error { return &absentError{fmt.Sprintf(format, args...)} }
 
-// file is a persistent descriptor that is read from the start each time, which saves 13–22 % of a read. The
-// buffer grows to the size of the file and is reused.
+// file is an open file that is read from the start each time. Not reopening it saves 13–22 % of a read.
+// The buffer grows to the size of the file and is reused.
 type file struct {
 	f   *os.File
-	fd  int // its descriptor
+	fd  int // descriptor of f
 	buf []byte
 }
 
-// openFile opens a kernel file; why is the reason if it does not exist.
+// openFile opens a kernel file. why explains its absence.
 func openFile(path, why string) (*file, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,15 +52,16 @@ func openFile(path, why string) (*file, error) {
 	return &file{f: f, fd: int(f.Fd()), buf: make([]byte, 1024)}, nil
 }
 
-// shortRead: the kernel returns files in pages of at least 4 KiB, record by record, and returns less than
-// requested only if the next record does not fit into the page (fs/seq_file.c, seq_read_iter). None of our
-// records has 2 KiB, so a shorter answer ends the file, and another call would be wasted.
+// shortRead is the length below which a read has reached the end of a file. The kernel returns record by
+// record, in pages of at least 4 KiB, and returns less than requested only if the next record does not fit
+// into the page (fs/seq_file.c, seq_read_iter). None of our records has 2 KiB, so after a shorter result
+// another read would be wasted.
 const shortRead = 2048
 
-// read returns the file's content, valid until the next read.
+// read returns the contents of the file, valid until the next read.
 func (f *file) read() ([]byte, error) {
 	for have := 0; ; {
-		if have == len(f.buf) { // start over: two reads show two different moments
+		if have == len(f.buf) { // start over: two reads would show different moments
 			f.buf = make([]byte, 2*len(f.buf))
 			have = 0
 		}
@@ -88,7 +88,7 @@ func (f *file) Close() error {
 	return f.f.Close()
 }
 
-// text is a file that is parsed at each reading, into the previous result.
+// text is a file that is parsed after each read. now is the last result, whose memory is reused.
 type text[T any] struct {
 	*file
 	parse func(b []byte, reuse T) (T, error)
@@ -100,7 +100,7 @@ func openText[T any](path, why string, parse func([]byte, T) (T, error)) (text[T
 	return text[T]{file: f, parse: parse}, err
 }
 
-// update reads the file again.
+// update reads and parses the file.
 func (t *text[T]) update() error {
 	b, err := t.read()
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *text[T]) update() error {
 	return err
 }
 
-// number reads a file that contains one integer; NaN if it cannot.
+// number reads a file that contains one integer. It returns NaN on error.
 func (f *file) number() float64 {
 	if b, err := f.read(); err == nil {
 		w, _ := word(b)
@@ -126,7 +126,7 @@ func (f *file) number() float64 {
 	return nan
 }
 
-// readWord returns the first line of a small file, or "".
+// readWord returns the first line of a small file, or "" on error.
 func readWord(path string) string {
 	b, _ := os.ReadFile(path)
 	l, _ := line(b)

@@ -2,12 +2,12 @@ package probe
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// routecacheNames are columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show), in the names of
-// lnstat(8); the others have been zero since Linux 3.6 removed the cache.
+// routecacheNames lists columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show), as named
+// by lnstat(8). All others have been zero since Linux 3.6 removed the cache.
 var routecacheNames = []string{"in_slow_tot", "in_slow_mc", "in_no_route", "in_brd", "in_martian_dst",
 	"in_martian_src", "out_slow_tot", "out_slow_mc"}
 
-// routecache counts the lookups of IPv4 routes, and their refusals.
+// routecache counts IPv4 route lookups and their failures.
 func routecache(root Root) Probe {
 	var metrics []record.Metric
 	for i, doc := range []string{

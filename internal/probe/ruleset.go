@@ -10,23 +10,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ruleset is a packet filter as read, by netlink or from the text of nft(8). The rules of each chain are in
-// its order.
+// Ruleset is a packet filter, read by netlink or parsed from the output of nft(8). The rules of each chain
+// are in order.
 type Ruleset struct {
 	Chains     []record.FilterChain
 	Rules      []FoundRule
 	Flowtables []record.FoundFlowtable
 }
 
-// FoundRule is a rule of the packet filter. Its reader calls its methods in the order of the rule's
+// FoundRule is a rule of the packet filter. A parser calls its methods in the order of the rule's
 // statements.
 type FoundRule struct {
 	record.FilterRule
-	Jump       string // chain to which it sends packets
-	Goto       bool   // without return
-	Map        bool   // it sends packets through a map to unknown chains
-	Conditions int    // any match other than the state of the connection
-	States     uint32 // states of connections, bits as in nftables; 0 = any
+	Jump       string // chain of a jump or goto
+	Goto       bool   // the jump does not return
+	Map        bool   // a map sends packets to unknown chains
+	Conditions int    // number of matches other than on the connection's state
+	States     uint32 // connection states that match, as bits of nftables; 0 means any
 	Verdict    string
 }
 
@@ -39,14 +39,14 @@ const (
 	StateUntracked = 64
 )
 
-// connectionStates lists all states, in the names and order of nft(8).
+// connectionStates lists all states, with the names and in the order of nft(8).
 var connectionStates = [...]struct {
 	name string
 	bit  uint32
 }{{"invalid", StateInvalid}, {"established", StateEstablished}, {"related", StateRelated}, {"new", StateNew},
 	{"untracked", StateUntracked}}
 
-// StateOf returns the bit of a state by its name, 0 for any other word.
+// StateOf returns the bit of a state by its name, or 0 if there is none.
 func StateOf(name string) uint32 {
 	for _, s := range connectionStates {
 		if s.name == name {
@@ -56,10 +56,10 @@ func StateOf(name string) uint32 {
 	return 0
 }
 
-// maxRuleText bounds the text of a rule.
+// maxRuleText limits the text of a rule, in bytes.
 const maxRuleText = 120
 
-// Do adds a statement of a kind in record.FilterRule, "" for others.
+// Do adds a statement. kind is one of the kinds of record.FilterRule, or "".
 func (r *FoundRule) Do(kind, text string) {
 	if kind != "" && !slices.Contains(r.Kinds, kind) {
 		r.Kinds = append(r.Kinds, kind)
@@ -70,7 +70,7 @@ func (r *FoundRule) Do(kind, text string) {
 	}
 }
 
-// InStates records "ct state …".
+// InStates adds a match "ct state …".
 func (r *FoundRule) InStates(states uint32) {
 	r.States = states
 	var names []string
@@ -82,17 +82,17 @@ func (r *FoundRule) InStates(states uint32) {
 
 	kind := ""
 	outside := uint32(StateInvalid | StateUntracked)
-	if states&outside != 0 && states&^outside == 0 { // of packets that belong to no connection
+	if states&outside != 0 && states&^outside == 0 { // packets that belong to no connection
 		kind = record.RuleInvalid
 	}
 
 	r.Do(kind, "ct state "+strings.Join(names, ","))
 }
 
-// Count records a counter.
+// Count sets the rule's counter.
 func (r *FoundRule) Count(packets, bytes int64) { r.Packets, r.Bytes = &packets, &bytes }
 
-// LimitTo records "limit rate …": a number of packets or bytes per number of seconds.
+// LimitTo adds a statement "limit rate …": a number of packets or bytes per number of seconds.
 func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, over bool) {
 	if seconds == 0 {
 		return
@@ -113,7 +113,7 @@ func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, ove
 		return bytesText(v)
 	}
 	text += amount(rate) + "/" + cmp.Or(per, fmt.Sprintf("%d s", seconds))
-	if burst != 0 && burst != 5 { // the default
+	if burst != 0 && burst != 5 { // not the default
 		text += " burst " + amount(burst)
 		if unit == "packets" {
 			text += " packets"
@@ -123,12 +123,12 @@ func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, ove
 	r.Do(record.RuleLimit, text)
 }
 
-// Quota records "quota …".
+// Quota adds a statement "quota …".
 func (r *FoundRule) Quota(bytes uint64, over bool) {
 	r.Do(record.RuleLimit, "quota "+overText(over)+bytesText(bytes))
 }
 
-// Connections records "ct count …".
+// Connections adds a statement "ct count …".
 func (r *FoundRule) Connections(n uint64, over bool) {
 	r.Do(record.RuleLimit, "ct count "+overText(over)+fmt.Sprint(n))
 }
@@ -140,7 +140,7 @@ func overText(over bool) string {
 	return ""
 }
 
-// bytesText formats a number of bytes in the units of nft(8).
+// bytesText formats a number of bytes like nft(8).
 func bytesText(v uint64) string {
 	switch {
 	case v >= 1<<20 && v%(1<<20) == 0:
@@ -151,7 +151,8 @@ func bytesText(v uint64) string {
 	return fmt.Sprintf("%d bytes", v)
 }
 
-// Decide records a verdict: "accept", "drop", "return", "continue", "jump", "goto" or "queue".
+// Decide sets the verdict: "accept", "drop", "return", "continue", "jump", "goto" or "queue". chain is the
+// target of a jump or goto.
 func (r *FoundRule) Decide(verdict, chain string) {
 	if r.Verdict = verdict; verdict == "jump" || verdict == "goto" {
 		r.Jump = chain
@@ -163,7 +164,7 @@ func (r *FoundRule) Decide(verdict, chain string) {
 	r.Do(kind, verdict)
 }
 
-// Each records a statement whose inner statements apply to each element of a set.
+// Each adds a statement that updates a set and applies the statements of inner to each element.
 func (r *FoundRule) Each(set string, inner FoundRule) {
 	kind := ""
 	switch {
@@ -177,7 +178,7 @@ func (r *FoundRule) Each(set string, inner FoundRule) {
 	r.Do(kind, set+" { "+inner.Text+" }")
 }
 
-// Refer records the use of a named object: "counter", "quota", "limit" or "ct count".
+// Refer adds a reference to a named object: a "counter", "quota", "limit" or "ct count".
 func (r *FoundRule) Refer(object, name string) {
 	kind := record.RuleLimit
 	switch object {
@@ -190,7 +191,7 @@ func (r *FoundRule) Refer(object, name string) {
 	r.Do(kind, object+" name "+name)
 }
 
-// Extend records a match or target of iptables in nftables, by its name there.
+// Extend adds a match or target of iptables, by its iptables name.
 func (r *FoundRule) Extend(target bool, name string) {
 	kind := map[string]string{"limit": record.RuleLimit, "hashlimit": record.RuleFlowMeter,
 		"connlimit": record.RuleLimit, "quota": record.RuleLimit, "statistic": record.RuleRandom,
@@ -208,7 +209,7 @@ func (r *FoundRule) Extend(target bool, name string) {
 	}
 }
 
-// End is called after the last statement.
+// End completes the rule after its last statement.
 func (r *FoundRule) End() {
 	r.Own = ours(r.Table)
 	if r.Packets != nil && r.Verdict == "" && !r.Map && len(r.Kinds) == 0 {
@@ -216,7 +217,7 @@ func (r *FoundRule) End() {
 	}
 }
 
-// ByState records "ct state vmap { … }": a verdict for each state.
+// ByState adds "ct state vmap { … }", with a verdict for each state.
 func (r *FoundRule) ByState(verdicts map[string]string) {
 	var parts []string
 	kind := ""
@@ -241,7 +242,7 @@ func (r *FoundRule) ByState(verdicts map[string]string) {
 	r.Do(kind, "ct state vmap { "+strings.Join(parts, ", ")+" }")
 }
 
-// takes reports whether the rule applies to packets of established connections, and to all of them.
+// takes reports whether the rule applies to some, or to all, packets of established connections.
 func (r *FoundRule) takes() (some, all bool) {
 	some = r.States == 0 || r.States&StateEstablished != 0
 	part := slices.ContainsFunc(r.Kinds, func(kind string) bool {
@@ -250,13 +251,13 @@ func (r *FoundRule) takes() (some, all bool) {
 	return some, some && r.Conditions == 0 && !part
 }
 
-// chainWalk follows packets from the chain at a hook, separately for those of established connections and
-// others.
+// chainWalk follows packets from a chain with a hook. Packets of established connections are tracked
+// separately from others.
 type chainWalk struct {
 	rules  []FoundRule
-	chains map[string][]int    // rules by chain, see chainKey
-	jumped map[string][]string // chains without a hook by table
-	known  []bool              // per rule: packets of established connections match it
+	chains map[string][]int    // indexes of rules by chain, see chainKey
+	jumped map[string][]string // chains without a hook, by table
+	known  []bool              // by rule: packets of established connections match it
 	seen   map[int]bool        // rules that packets reach
 	done   map[walked]bool
 }
@@ -268,8 +269,8 @@ type walked struct {
 
 func chainKey(family, table, chain string) string { return family + " " + table + " " + chain }
 
-// follow walks through a chain reached by packets, of established connections or others, and reports whether
-// they leave it at its end.
+// follow walks through a chain. established states whether packets of established connections enter it.
+// follow reports whether such packets return from its end.
 func (w *chainWalk) follow(chain string, established bool) bool {
 	at := walked{chain, established}
 	out, again := w.done[at]
@@ -277,7 +278,7 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 		return out
 	}
 
-	w.done[at] = established // guards against a loop, which the kernel refuses
+	w.done[at] = established // ends the walk if there is a loop, although the kernel rejects loops
 	here, back := established, false
 	for _, i := range w.chains[chain] {
 		r := &w.rules[i]
@@ -316,7 +317,8 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 	return here || back
 }
 
-// PacketFilter describes the rules: which packets reach them, and which rules do more than accept.
+// PacketFilter summarises the rules: which chains and rules packets reach, and what the rules do other
+// than accept.
 func (s Ruleset) PacketFilter() *record.PacketFilter {
 	f := &record.PacketFilter{Flowtables: s.Flowtables[:min(len(s.Flowtables), maxChains)]}
 	slices.SortStableFunc(s.Chains, func(a, b record.FilterChain) int {

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wire holds the attributes of a message of nf_tables, or of one inside another, by their numbers in
-// linux/netfilter/nf_tables.h. Numbers are in network byte order.
+// wire holds the attributes of an nf_tables message or of a nested attribute, by number
+// (linux/netfilter/nf_tables.h). Values are in network byte order.
 type wire map[uint16][]byte
 
 func wireOf(b []byte) wire {
@@ -39,10 +39,10 @@ func (w wire) number(at uint16) uint64 {
 
 func (w wire) inner(at uint16) wire { return wireOf(w[at]) }
 
-// families of the packet filter by number (linux/netfilter.h, NFPROTO_*).
+// families maps NFPROTO_* numbers (linux/netfilter.h) to names of families.
 var families = map[uint8]string{1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}
 
-// hookOf returns the name of a family's hook by its number.
+// hookOf returns the name of a family's hook.
 func hookOf(family string, number uint64) string {
 	names := []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
 	switch family {
@@ -59,13 +59,14 @@ func hookOf(family string, number uint64) string {
 	return "unknown"
 }
 
-// maxStateSets bounds how many sets of states of connections are read.
+// maxStateSets limits the sets of connection states that are read.
 const maxStateSets = 16
 
-// setReader returns the elements of a set of the packet filter.
+// setReader reads the elements of a set.
 type setReader func(family uint8, table, set string) ([][]byte, error)
 
-// ReadRuleset parses a dump of the packet filter. It calls elements only for sets of connection states.
+// ReadRuleset parses a dump of the packet filter. It calls elements only for sets that are matched with
+// the connection's state.
 func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 	var s Ruleset
 	for _, m := range d.Chains {
@@ -149,7 +150,7 @@ func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 	return s
 }
 
-// bodyOf parses what follows a struct nfgenmsg; the family is "" if unknown.
+// bodyOf parses the attributes after a struct nfgenmsg. family is "" if it is unknown.
 func bodyOf(m []byte) (family string, w wire) {
 	if len(m) < nfHeader {
 		return "", nil
@@ -157,12 +158,12 @@ func bodyOf(m []byte) (family string, w wire) {
 	return families[m[0]], wireOf(m[nfHeader:])
 }
 
-// ruleReader parses the expressions of one rule.
+// ruleReader parses the expressions of a rule.
 type ruleReader struct {
 	FoundRule
 	set   func(set string) [][]byte
-	state bool   // the register holds the state of the connection
-	mask  uint32 // bits to compare
+	state bool   // the register contains the connection's state
+	mask  uint32 // bits of the state to compare
 }
 
 func (r *ruleReader) read(list []byte) {
@@ -174,12 +175,13 @@ func (r *ruleReader) read(list []byte) {
 	})
 }
 
-// expression parses one expression; one that only loads or changes a register is not a condition.
+// expression parses one expression. Expressions that only load or change a register do not count as
+// conditions.
 func (r *ruleReader) expression(name string, w wire) {
 	switch name {
 	case "ct":
 		const key, state = 2, 0
-		if w.number(key) == state && w[4] == nil { // NFTA_CT_SREG: it sets a value
+		if w.number(key) == state && w[4] == nil { // NFTA_CT_SREG would set the state
 			r.state, r.mask = true, 0
 		}
 	case "bitwise":
@@ -209,7 +211,7 @@ func (r *ruleReader) expression(name string, w wire) {
 	}
 }
 
-// lookup parses a look-up in a set, or in a map of verdicts.
+// lookup parses a lookup in a set or in a verdict map.
 func (r *ruleReader) lookup(w wire) {
 	const set, result, flags = 1, 3, 5
 	_, mapped := w[result]
@@ -243,7 +245,7 @@ func (r *ruleReader) lookup(w wire) {
 	}
 
 	switch {
-	case states == 0: // unreadable
+	case states == 0: // the set could not be read
 		r.Map = mapped
 		r.Conditions++
 	case mapped:
@@ -253,7 +255,7 @@ func (r *ruleReader) lookup(w wire) {
 	}
 }
 
-// verdictOf returns a verdict in the words of nft(8), "" if unknown.
+// verdictOf returns a verdict in the syntax of nft(8), or "" if it is unknown.
 func verdictOf(w wire) string {
 	const code, chain = 1, 2
 	word := map[int32]string{0: "drop", 1: "accept", 3: "queue", -1: "continue", -2: "break", -3: "jump",
@@ -267,7 +269,7 @@ func verdictOf(w wire) string {
 
 func (r *ruleReader) immediate(w wire) {
 	const register, data, verdict = 1, 2, 2
-	if w.number(register) != 0 { // not NFT_REG_VERDICT: a value
+	if w.number(register) != 0 { // not NFT_REG_VERDICT, so it loads a value
 		return
 	}
 
@@ -275,7 +277,7 @@ func (r *ruleReader) immediate(w wire) {
 	r.Decide(word, chain)
 }
 
-// bounded parses expressions that only part of the packets pass.
+// bounded parses expressions that match only some of the packets.
 func (r *ruleReader) bounded(name string, w wire) {
 	const inverted = 1
 	switch name {
@@ -301,13 +303,13 @@ func (r *ruleReader) bounded(name string, w wire) {
 	}
 }
 
-// tcpOptions are the names of nft(8).
+// tcpOptions maps TCP option numbers to their names in nft(8).
 var tcpOptions = map[uint64]string{2: "maxseg", 3: "window", 4: "sack-perm", 5: "sack", 8: "timestamp"}
 
 // Names of expressions.
 const exprQueue, exprNAT = "queue", "nat"
 
-// statement parses expressions that act on the packet.
+// statement parses expressions that change, log or redirect the packet.
 func (r *ruleReader) statement(name string, w wire) {
 	switch name {
 	case "counter":
@@ -353,12 +355,14 @@ func (r *ruleReader) statement(name string, w wire) {
 	}
 }
 
-// extension parses a match or target of iptables. The match for states is treated like that of nftables.
+// extension parses a match or target of iptables. A match on the connection's state is treated like "ct
+// state".
 func (r *ruleReader) extension(target bool, w wire) {
 	const nameAt, revision, info = 1, 2, 3
 	name := w.text(nameAt)
 	b := w[info]
-	// struct xt_conntrack_mtinfo2 and 3: flags of what is compared, flags of what is inverted, the states.
+	// Offsets in struct xt_conntrack_mtinfo2 and 3: flags of what is matched, flags of what is inverted,
+	// states.
 	const flags, inverted, states, end, ofState = 146, 148, 150, 152, 1
 	half := binary.NativeEndian.Uint16
 	if name == "conntrack" && w.number(revision) >= 2 && len(b) >= end && half(b[flags:]) == ofState &&

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// The parsers walk the text in place: the fast ones must not allocate.
+// The parsers walk the text in place, because parsers of fast probes must not allocate.
 
-// line splits off the first line, without its newline.
+// line splits b after the first line. head excludes the newline.
 func line(b []byte) (head, rest []byte) {
 	i := bytes.IndexByte(b, '\n')
 	if i < 0 {
@@ -20,7 +20,7 @@ func line(b []byte) (head, rest []byte) {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == 0 }
 
-// word splits off the first run of non-blanks; it is empty at the end.
+// word splits b after the first run of non-blank characters. head is empty at the end.
 func word(b []byte) (head, rest []byte) {
 	i := 0
 	for i < len(b) && blank(b[i]) {
@@ -37,7 +37,7 @@ func word(b []byte) (head, rest []byte) {
 
 func trim(b []byte) []byte { return bytes.Trim(b, " \t\r\n\x00") }
 
-// number reads a decimal number; more than 64 bits is not a number.
+// number parses an unsigned decimal integer. It fails above 64 bits.
 func number(b []byte) (uint64, bool) {
 	var v uint64
 	for _, c := range b {
@@ -51,7 +51,7 @@ func number(b []byte) (uint64, bool) {
 	return v, len(b) > 0
 }
 
-// signed reads a decimal number with an optional minus.
+// signed parses a decimal integer with an optional minus sign.
 func signed(b []byte) (float64, bool) {
 	if len(b) > 0 && b[0] == '-' {
 		v, ok := number(b[1:])
@@ -62,7 +62,7 @@ func signed(b []byte) (float64, bool) {
 	return float64(v), ok
 }
 
-// hexNumber reads a hexadecimal number without prefix, of at most 64 bits.
+// hexNumber parses a hexadecimal integer of at most 64 bits, without a prefix.
 func hexNumber(b []byte) (uint64, bool) {
 	if len(b) == 0 || len(b) > 16 {
 		return 0, false
@@ -87,7 +87,7 @@ func hexNumber(b []byte) (uint64, bool) {
 	return v, true
 }
 
-// sortNatural orders names with the numbers in them by value.
+// sortNatural sorts names, comparing numbers in them by value.
 func sortNatural(names []string) { slices.SortFunc(names, compareNatural) }
 
 func compareNatural(a, b string) int {
@@ -112,5 +112,5 @@ func compareNatural(a, b string) int {
 	return len(a) - len(b)
 }
 
-// digits returns the digits that s begins with.
+// digits returns the leading digits of s.
 func digits(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }

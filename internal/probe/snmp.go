@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// snmpNames lists the protocol counters that reveal something about a path, its limits or its losses, by
-// nstat(8)'s names. A kernel has those of its version; the others get no column.
+// snmpNames lists the protocol counters that show something about a path, its limits or its losses, as
+// named by nstat(8). A counter that the kernel lacks gets no column.
 var snmpNames = strings.Fields(`
 	IpInReceives IpInHdrErrors IpInAddrErrors IpForwDatagrams IpInUnknownProtos IpInDiscards IpInDelivers
 	IpOutRequests IpOutDiscards IpOutNoRoutes IpReasmTimeout IpReasmReqds IpReasmOKs IpReasmFails IpFragOKs
@@ -45,9 +45,9 @@ var snmpNames = strings.Fields(`
 
 var errSnmp = errors.New("parse protocol counters: want pairs of a heading and a line of numbers")
 
-// parseSnmp parses the format of /proc/net/snmp and /proc/net/netstat: for each protocol a line "Proto:
-// Name…" and a line "Proto: value…" (net/ipv4/proc.c). It sets dst[want[Proto+Name]], in nstat(8)'s names. On
-// an error dst is invalid.
+// parseSnmp parses /proc/net/snmp and /proc/net/netstat. Each protocol has a line "Proto: Name…" and a
+// line "Proto: value…" (net/ipv4/proc.c). parseSnmp stores the counters in dst[want[Proto+Name]], as named
+// by nstat(8). If it returns an error, dst is undefined.
 func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	var scratch [64]byte
 	for len(b) > 0 {
@@ -86,8 +86,8 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-// parsePairs parses lines of "name value …", such as /proc/net/snmp6, /proc/vmstat and /proc/meminfo (whose
-// names end in a colon).
+// parsePairs parses lines "name value …", as in /proc/net/snmp6, /proc/vmstat and /proc/meminfo, whose
+// names end in a colon.
 func parsePairs(b []byte, want map[string]int, dst []float64) error {
 	for l := range bytes.Lines(b) {
 		n, rest := word(l)
@@ -117,7 +117,8 @@ func snmp(root Root) Probe {
 	})
 }
 
-// namedProbe reads the wanted names, those of the metrics in the kernel's spelling, from a set of files.
+// namedProbe returns a probe that reads named numbers from files. names are the kernel's names of the
+// metrics, in the same order.
 func namedProbe(name, scope string, metrics []record.Metric, names []string, parts []namedFile) Probe {
 	var stems []string
 	for _, m := range metrics {
@@ -132,7 +133,7 @@ func namedProbe(name, scope string, metrics []record.Metric, names []string, par
 	}
 }
 
-// namedFile is a file that names its numbers. The first of a list must exist.
+// namedFile is a file with named numbers. The first file in a list must exist; why explains its absence.
 type namedFile struct {
 	path  string
 	parse func(b []byte, want map[string]int, dst []float64) error
@@ -140,7 +141,7 @@ type namedFile struct {
 	scale float64
 }
 
-// namedSampler reads the wanted names from some files; a name in no file gets no column.
+// namedSampler reads named numbers from files. A name that occurs in no file gets no column.
 type namedSampler struct {
 	columns
 	files []*file
@@ -174,7 +175,7 @@ func openNamed(parts []namedFile, names, stems []string) (Sampler, error) {
 
 	clear(s.want)
 	for i, v := range dst {
-		if v == v { // present
+		if v == v { // it has a value
 			s.want[names[i]] = len(s.columns)
 			s.columns = append(s.columns, stems[i])
 		}

@@ -8,25 +8,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// softirqRows lists the rows that we keep, in the kernel's order (include/linux/interrupt.h, softirq_to_name;
-// fs/proc/softirqs.c). Kernels before 4.5 have BLOCK_IOPOLL instead of IRQ_POLL; neither concerns the
-// network.
+// softirqRows lists the rows that are sampled, in the kernel's order (include/linux/interrupt.h,
+// softirq_to_name; fs/proc/softirqs.c). BLOCK and IRQ_POLL do not concern the network.
 var (
 	softirqRows    = [...]string{"TIMER:", "NET_TX:", "NET_RX:", "TASKLET:", "SCHED:", "HRTIMER:", "RCU:"}
 	softirqMetrics = counters("count", "softirqs of this kind run on the core, from /proc/softirqs",
 		"timer", "net_tx", "net_rx", "tasklet", "sched", "hrtimer", "rcu")
 )
 
-// softirqText is a parsed /proc/softirqs: cpus holds the ids in the header, and counts one value per kind and
-// cpu, -1 if a row is missing.
+// softirqText is a parsed /proc/softirqs: the CPUs in the heading, and their counts. A count is -1 if its
+// row is missing.
 type softirqText struct {
 	cpus   []int
-	counts []float64 // [cpu*len(softirqRows)+kind]
+	counts []float64 // index: cpu*len(softirqRows)+kind
 }
 
 var errSoftirqs = errors.New("parse /proc/softirqs: no header of CPU names")
 
-// parseSoftirqs parses /proc/softirqs into the reused slices.
+// parseSoftirqs parses /proc/softirqs. It reuses the slices of reuse.
 func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 	t := softirqText{cpus: reuse.cpus[:0], counts: reuse.counts[:0]}
 	head, b := line(b)
@@ -92,15 +91,15 @@ func softirq(root Root) Probe {
 	}
 }
 
-// softirqSampler skips cores that never ran one: the file lists all possible cores, including those that the
-// machine does not have.
+// softirqSampler skips cores that have run no softirq. The file lists all possible cores, including absent
+// ones.
 type softirqSampler struct {
 	columns
 	text[softirqText]
 	ids []int
 }
 
-// of returns the counts of the core at c, and whether it ran any.
+// of returns the counts of the core with index c, and whether it has run any softirq.
 func (t *softirqText) of(c int) (counts []float64, active bool) {
 	counts = t.counts[c*len(softirqRows) : (c+1)*len(softirqRows)]
 	return counts, slices.Max(counts) > 0

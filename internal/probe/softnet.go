@@ -8,9 +8,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// softnetStems names the used columns of /proc/net/softnet_stat, with their position (net/core/net-procfs.c,
-// softnet_seq_show). The file has 9 columns before 2.6.35, 10 with received_rps, 11 with flow_limit (3.11),
-// 13 with backlog and the core's number (5.10), 15 with the two parts of the backlog (6.10).
+// softnetStems lists the columns of /proc/net/softnet_stat that are sampled, by position
+// (net/core/net-procfs.c, softnet_seq_show). The file has 9 columns before Linux 2.6.35, 10 with
+// received_rps, 11 with flow_limit (3.11), 13 with backlog and core number (5.10), and 15 with both parts
+// of the backlog (6.10).
 var softnetStems = [...]struct {
 	stem  string
 	index int
@@ -32,7 +33,7 @@ const (
 	softnetCPU     = 12
 )
 
-// softnetRow is one core's line; n columns were present.
+// softnetRow is the line of a core. n is the number of its columns.
 type softnetRow struct {
 	id, n  int
 	values [softnetColumns]uint64
@@ -40,8 +41,8 @@ type softnetRow struct {
 
 var errSoftnet = errors.New("parse /proc/net/softnet_stat: want rows of 9 or more hexadecimal columns")
 
-// parseSoftnet parses /proc/net/softnet_stat, appending to reuse. Kernels that do not print the core's number
-// have one row per online core: then the row's index is used.
+// parseSoftnet parses /proc/net/softnet_stat into reuse. Kernels that do not print core numbers have one
+// row per online core; the index of the row is then used.
 func parseSoftnet(b []byte, reuse []softnetRow) ([]softnetRow, error) {
 	rows := reuse[:0]
 	for l := range bytes.Lines(b) {
@@ -111,7 +112,7 @@ type softnetSampler struct {
 	columns
 	text[[]softnetRow]
 	ids   []int
-	stems []int // indexes into softnetStems that this kernel has
+	stems []int // indexes into softnetStems of the columns that this kernel has
 }
 
 func (s *softnetSampler) describe() {

@@ -29,8 +29,9 @@ func thermal(root Root) Probe {
 				"time for which its package was slowed for heat (package_throttle_total_time_ms)"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// Those available of Documentation/driver-api/thermal/sysfs-api.rst,
-			// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c.
+			// Sources: Documentation/driver-api/thermal/sysfs-api.rst,
+			// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c. Use what is
+			// available.
 			var g gauges
 			for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {
 				label := labelled(strings.TrimPrefix(filepath.Base(dir), "thermal_"),
@@ -65,7 +66,7 @@ func thermal(root Root) Probe {
 	}
 }
 
-// sensorLabel labels a hwmon file by chip and input: "hwmon0.coretemp.temp1".
+// sensorLabel returns the label of a hwmon file, made of chip and input: "hwmon0.coretemp.temp1".
 func sensorLabel(path string) string {
 	dir, name := filepath.Split(path)
 	input, _, _ := strings.Cut(name, "_")

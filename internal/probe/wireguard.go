@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wireguard reads the peers of the kernel's devices. A userspace device shows its counters only to users who
-// may read its keys.
+// wireguard reads the peers of WireGuard devices in the kernel. A userspace implementation reveals its
+// counters only to users who may read its keys.
 func wireguard(root Root) Probe {
 	return Probe{
 		Name:   "wireguard",
@@ -35,7 +35,7 @@ var wireguardMetrics = []record.Metric{
 
 type wireguardSampler struct {
 	columns
-	devices // all devices of the node, which show when to look for WireGuard's again
+	devices // all devices; if they change, search for WireGuard devices
 	root    Root
 	reader  *kernel.WireGuardReader
 	ours    []string
@@ -43,7 +43,7 @@ type wireguardSampler struct {
 }
 
 func openWireGuard(root Root) (Sampler, error) {
-	// A query would load the module, so query only if it is loaded.
+	// Opening the netlink family would load the module, so do it only if it is loaded.
 	if len(matches(root.sys("module/wireguard"))) == 0 {
 		return nil, absent("WireGuard is not in use on this kernel (its module is not loaded)")
 	}
@@ -61,7 +61,8 @@ func openWireGuard(root Root) (Sampler, error) {
 	return &wireguardSampler{devices: d, root: root, reader: r}, err
 }
 
-// wireguardDevices lists the kernel's devices. Finding them costs many times what reading one does.
+// wireguardDevices lists the kernel's WireGuard devices. Finding them is much more expensive than reading
+// one.
 func wireguardDevices(root Root) []string {
 	var names []string
 	for _, path := range matches(root.sys("class/net/*/uevent")) {
@@ -85,7 +86,7 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 
 	now, err := s.reader.Peers(s.ours)
 	if err != nil {
-		s.names = nil // a device may have been recreated, as another kind
+		s.names = nil // search again: a device may have been recreated as another kind
 		return err
 	}
 

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// xfrmNames are the counters of Documentation/networking/xfrm_proc.rst: each is a reason why IPsec has
-// dropped a packet.
+// xfrmNames lists the counters in Documentation/networking/xfrm_proc.rst. Each counts packets that IPsec
+// dropped for one reason.
 var xfrmNames = strings.Fields(`
 	XfrmInError XfrmInBufferError XfrmInHdrError XfrmInNoStates XfrmInStateProtoError XfrmInStateModeError
 	XfrmInStateSeqError XfrmInStateExpired XfrmInStateMismatch XfrmInStateInvalid XfrmInTmplMismatch

@@ -1,6 +1,6 @@
-// Package bpf contains the kernel-side programs of the small-packet engine and loads them: frames are sent by
-// the kernel's test run (BPF_PROG_TEST_RUN, Linux 5.18) and counted in the driver where they arrive.
-// Everything that it makes is tied to descriptors of this process and ends with it.
+// Package bpf loads the BPF programs of the small-packet engine. Its frames are sent by the kernel's test
+// run (BPF_PROG_TEST_RUN, Linux 5.18), and counted in the driver of the receiving device. All kernel
+// objects are tied to file descriptors of this process and vanish with it.
 package bpf
 
 import (
@@ -13,17 +13,17 @@ import (
 
 //go:generate sh generate.sh
 
-// ErrUnsupported means that something is conclusively impossible on this kernel, or with this device.
+// ErrUnsupported means that this kernel or device definitely lacks a feature.
 var ErrUnsupported = errors.New("not supported by this kernel")
 
-// Bounds on a load.
+// Limits of a load.
 const (
 	MaxFlows = 1024 // in each direction
-	Header   = 18   // bytes of UDP payload that every frame needs: see frame
-	MaxSizes = 16   // that frames use in turn
+	Header   = 18   // minimum UDP payload of a frame, in bytes; see frame
+	MaxSizes = 16   // packet sizes that frames alternate between
 )
 
-// Phases of a load. A frame's number counts within its phase and flow.
+// Phases of a load. Frames are numbered separately in each phase and flow.
 const (
 	Warmup = iota
 	Window
@@ -31,54 +31,55 @@ const (
 	phases
 )
 
-// Tuple holds the addresses and ports of a flow's frames.
+// Tuple is the addresses and ports of a flow.
 type Tuple struct{ From, To netip.AddrPort }
 
-// Load describes what one end sends and receives. All flows share both addresses.
+// Load describes what one endpoint sends and receives. All flows have the same pair of addresses.
 type Load struct {
 	IP         int    // 4 or 6
-	Tag        uint32 // distinguishes the load's frames from strays
-	PacketSize int    // IP length, the largest if there are several
-	// Sizes are the IP lengths that a flow's frames use in turn, by number: flow n begins with the n-th. nil
-	// = only PacketSize.
+	Tag        uint32 // distinguishes frames of this load from others
+	PacketSize int    // IP length in bytes; the largest of Sizes
+	// Sizes lists the IP lengths that the frames of a flow alternate between, by their number. Flow n begins
+	// with the n-th. nil means only PacketSize.
 	Sizes   []int
 	DSCP    int
 	Send    []Tuple
 	Receive []Tuple
-	Base    int              // index of the first of Send, as numbered by the receiver
-	Source  net.HardwareAddr // of sent frames
-	Next    net.HardwareAddr // their first hop
-	PPS     float64          // over all sent flows; 0 = full rate
+	Base    int              // index of Send[0] in the receiver's numbering of flows
+	Source  net.HardwareAddr // source address of sent frames
+	Next    net.HardwareAddr // address of the next hop
+	PPS     float64          // packets per second of all sent flows together; 0 means full rate
 	Shared  bool             // the device has several receive queues
 }
 
-// Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent from Begin, of the window from
-// Start to End, of the cool-down until Stop. With a Slack, a sender that starts late shifts all times by its
-// delay, but by no more than Slack, and there is no cool-down.
+// Timeline lists times in nanoseconds of CLOCK_MONOTONIC. Frames of the warm-up are sent from Begin, those
+// of the window from Start to End, and those of the cool-down until Stop. With a Slack, a sender that
+// starts late shifts all times by its delay, up to Slack, and there is no cool-down.
 type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
-// Sent counts what was given to the device so far.
+// Sent reports what was passed to the device so far.
 type Sent struct {
-	Flows [][phases]uint32 // used numbers, modulo 2^32
+	Flows [][phases]uint32 // next frame number by phase, modulo 2^32
 	Began [phases + 1]int64
-	Late  int64 // ns, maximum lateness of a burst in the window of a paced load
+	Late  int64 // maximum delay of a burst in the window of a paced load, in ns
 }
 
-// Arrived counts what has arrived of a flow so far. The counts from Received to Strange cover the window.
+// Arrived reports the frames received so far in a flow. Received, Lost, Duplicates, Reordered, Ancient and
+// Strange cover the window only.
 type Arrived struct {
-	Next                                  uint64 // highest number seen + 1
+	Next                                  uint64 // highest number received + 1
 	Received, Lost, Duplicates, Reordered int64
-	Ancient                               int64 // too old to be recognised as a duplicate
+	Ancient                               int64 // too old to be recognised as duplicates
 	Strange                               int64 // damaged numbers
-	Wrong                                 int64 // of another length, in all phases
-	All                                   int64 // in all phases
-	First, Last                           int64 // ns, when frames with a timestamp arrived
-	Contended                             int64 // not counted, because two queues received one flow
-	Bytes                                 int64 // payload of those received
+	Wrong                                 int64 // wrong length, in all phases
+	All                                   int64 // frames in all phases
+	First, Last                           int64 // arrival of frames with a time stamp, in ns
+	Contended                             int64 // not counted, because two queues received one flow at once
+	Bytes                                 int64 // UDP payload of Received
 }
 
-// A frame: Ethernet, IP, UDP, then the tag (4 bytes), the number (4), the send time or zero (8), the phase (2
-// bits) and the flow (14 bits); then a pattern. All in wire order.
+// The layout of a frame is: Ethernet, IP and UDP headers, tag (4 bytes), number (4), send time or zero
+// (8), phase (2 bits) and flow (14 bits), then a pattern. All fields are in network byte order.
 const (
 	ethernet = 14
 	udp      = 8
@@ -91,10 +92,10 @@ func (l Load) headers() int {
 	return ethernet + 20 + udp
 }
 
-// overhead returns the length of the headers of IP and UDP.
+// overhead returns the length of the IP and UDP headers.
 func (l Load) overhead() int { return l.headers() - ethernet }
 
-// SizeOf returns the IP length of a flow's frame with that number in its phase.
+// SizeOf returns the IP length of the frame with number seq in a flow.
 func (l Load) SizeOf(flow int, seq uint32) int {
 	if len(l.Sizes) == 0 {
 		return l.PacketSize
@@ -102,8 +103,8 @@ func (l Load) SizeOf(flow int, seq uint32) int {
 	return l.Sizes[(seq+uint32(flow))%uint32(len(l.Sizes))]
 }
 
-// variant describes the frames of one size: the headers, and what the size adds to the constant part of the
-// checksum, which is computed for the largest size.
+// variant describes the frames of one size: the headers, and the difference of the checksum from that of
+// the largest size.
 type variant struct {
 	size int
 	head []byte
@@ -111,7 +112,7 @@ type variant struct {
 }
 
 func (l Load) variants() []variant {
-	var of Tuple // depends only on addresses and ports
+	var of Tuple // sizes do not depend on the flow
 	switch {
 	case len(l.Send) > 0:
 		of = l.Send[0]
@@ -137,7 +138,7 @@ func (l Load) variants() []variant {
 	return out
 }
 
-// frame returns the first frame of a flow, without its UDP checksum.
+// frame returns the first frame of a flow, with UDP checksum 0.
 func (l Load) frame(t Tuple) []byte {
 	b := make([]byte, ethernet+l.PacketSize)
 	copy(b, l.Next)
@@ -152,7 +153,7 @@ func (l Load) frame(t Tuple) []byte {
 		copy(ip[24:], t.To.Addr().AsSlice())
 	} else {
 		binary.BigEndian.PutUint16(b[12:], 0x0800)
-		ip[0], ip[1], ip[6], ip[8], ip[9] = 0x45, byte(l.DSCP<<2), 0x40, 64, 17 // do not fragment
+		ip[0], ip[1], ip[6], ip[8], ip[9] = 0x45, byte(l.DSCP<<2), 0x40, 64, 17 // don't fragment
 		binary.BigEndian.PutUint16(ip[2:], uint16(l.PacketSize))
 		copy(ip[12:], t.From.Addr().AsSlice())
 		copy(ip[16:], t.To.Addr().AsSlice())
@@ -171,8 +172,8 @@ func (l Load) frame(t Tuple) []byte {
 	return b
 }
 
-// constant returns the constant part of a frame's UDP checksum, in the machine's byte order, which does not
-// matter for the sum (RFC 1071).
+// constant returns the sum of all constant words in a frame's UDP checksum, in native byte order. The byte
+// order does not affect the result (RFC 1071).
 func (l Load) constant(frame []byte) uint32 {
 	addresses := frame[ethernet+12 : ethernet+20]
 	if l.IP == 6 {
@@ -184,7 +185,7 @@ func (l Load) constant(frame []byte) uint32 {
 	return uint32(fold(sum(addresses) + sum(pseudo) + sum(datagram)))
 }
 
-// sum adds the 16-bit words of b.
+// sum adds the 16-bit words of b, without folding.
 func sum(b []byte) uint64 {
 	var s uint64
 	for ; len(b) > 1; b = b[2:] {
@@ -205,10 +206,10 @@ func fold(s uint64) uint16 {
 	return uint16(s)
 }
 
-// Delays are counted in buckets of 1/32 of an octave; the first 64 are one nanosecond wide.
+// Delays are counted in buckets of 1/32 octave. The first 64 buckets are one nanosecond wide.
 const delayBuckets = 1184
 
-// DelayBucket returns the smallest delay, in ns, of the i-th bucket.
+// DelayBucket returns the lower bound of bucket i, in nanoseconds.
 func DelayBucket(i int) int64 {
 	if i < 64 {
 		return int64(i)
@@ -218,22 +219,22 @@ func DelayBucket(i int) int64 {
 	return int64(i-octave*32) << octave
 }
 
-// A burst is sent without reading the clock.
+// A burst is a number of frames sent without reading the clock in between.
 const (
-	maxBurst   = 8       // for a paced load: no router notices so short a burst
-	burstRate  = 100_000 // per second: below, each frame is due separately
-	stampEvery = 61      // a prime, so that every position in a burst and every flow gets one
-	stampRate  = 100_000 // below, every frame has a timestamp
+	maxBurst   = 8       // for a paced load: too short to matter to a router
+	burstRate  = 100_000 // packets/s; below, each frame is scheduled separately
+	stampEvery = 61      // prime, so that time stamps reach every flow and every position in a burst
+	stampRate  = 100_000 // packets/s; below, every frame has a time stamp
 	maxDebt    = 15_000_000
 	flatBatch  = 64
 )
 
-// pace is a rate in the program's form.
+// pace is a rate as the BPF program needs it.
 type pace struct {
 	gap, debt    uint64 // ns
-	part         uint32 // of a nanosecond
+	part         uint32 // fraction of gap, in ns/2^32
 	burst, stamp uint32
-	batch        uint32 // frames that the kernel makes together
+	batch        uint32 // frames per batch of the kernel's test run
 }
 
 func paceOf(pps float64) pace {
@@ -254,8 +255,8 @@ func paceOf(pps float64) pace {
 	return p
 }
 
-// BurstOf returns how many frames of a load with that rate, on one thread, are sent without reading the
-// clock, and the distance between frames with a timestamp.
+// BurstOf returns the number of frames that one thread sends without reading the clock at a rate of pps,
+// and the distance between frames with a time stamp.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Structures of frames.c. Its fields in network byte order are bytes here.
+// Structures of frames.c. Fields in network byte order are byte arrays.
 type config struct {
 	Gap, Debt                   uint64
 	Part, Burst, Stamp, Out, In uint32
@@ -62,23 +62,23 @@ type arrivals struct {
 	Bytes                                 int64
 }
 
-// once bounds how often one test run makes a frame: effectively until a signal comes.
+// once is the number of repetitions of one test run, which in effect continues until a signal arrives.
 const once = 1 << 30
 
-// Frames is a load in the kernel.
+// Frames is a load that the kernel sends and receives.
 type Frames struct {
 	load   Load
 	pace   pace
 	state  sending
-	first  []byte // frame
+	first  []byte // first frame, the input of the test run
 	loaded objects
 	link   link.Link
 
 	stop   atomic.Bool
-	thread atomic.Int64 // sending thread; 0 = none
+	thread atomic.Int64 // id of the sending thread, or 0
 }
 
-// objects holds the parts of frames.c that a load needs.
+// objects lists the programs and maps of frames.c.
 type objects struct {
 	Program *ebpf.Program `ebpf:"frames"`
 	State   *ebpf.Map     `ebpf:".bss"`
@@ -86,7 +86,7 @@ type objects struct {
 	Delays  *ebpf.Map     `ebpf:"delays"`
 }
 
-// compiled is frames.c for machines of both byte orders.
+// compiled holds frames.c compiled for both byte orders.
 //
 //go:embed frames_bpfel.o frames_bpfeb.o
 var compiled embed.FS
@@ -105,8 +105,8 @@ func specification() (*ebpf.CollectionSpec, error) {
 	return ebpf.LoadCollectionSpecFromReader(bytes.NewReader(b))
 }
 
-// Open loads the programs for a load. Frames leave by the device with the given index in the caller's network
-// namespace.
+// Open loads the program and maps for a load. Frames are sent through the device with the given index in
+// the network namespace of the caller.
 func Open(l Load, device int) (*Frames, error) {
 	if l.Base+len(l.Send) > MaxFlows || len(l.Receive) > MaxFlows {
 		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send),
@@ -191,7 +191,7 @@ func (f *Frames) config() config {
 	return c
 }
 
-// start is the state before the first frame: no frame is ever due.
+// start sets the state before the timeline is known, in which no frame is due.
 func (f *Frames) start() {
 	s := &f.state
 	s.Begin = 1<<63 - 1
@@ -202,7 +202,7 @@ func (f *Frames) start() {
 			copy(s.Head[:], b)
 		}
 
-		at := f.load.headers() - udp - 2 // offset of the word that ends with, or contains, the ports
+		at := f.load.headers() - udp - 2 // offset of 8 bytes that end with, or contain, the ports
 		if f.load.IP == 6 {
 			at = 48
 			copy(s.Flows[i].Tail[:], b[56:])
@@ -213,14 +213,14 @@ func (f *Frames) start() {
 	}
 }
 
-// Attach makes the device's driver run the program: it counts arriving frames there, and passes everything
-// else.
+// Attach attaches the program to a device's driver, where it counts the frames of the load and passes all
+// other packets on.
 func (f *Frames) Attach(device int) (err error) {
 	f.link, err = attach(f.loaded.Program, device)
 	return err
 }
 
-// attach attaches a program to a device's driver, for as long as the returned link is open.
+// attach attaches an XDP program to a device's driver until the returned link is closed.
 func attach(p *ebpf.Program, device int) (link.Link, error) {
 	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: device, Flags: link.XDPDriverMode})
 	if err != nil {
@@ -229,7 +229,7 @@ func attach(p *ebpf.Program, device int) (link.Link, error) {
 	return l, nil
 }
 
-// Schedule sets the timeline for Send. Call it once, before Begin.
+// Schedule sets the timeline. Call it once, before Begin.
 func (f *Frames) Schedule(t Timeline) error {
 	s := &f.state
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
@@ -243,13 +243,13 @@ func (f *Frames) Schedule(t Timeline) error {
 
 func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) }
 
-// Send makes frames until Stop is called: none until the timeline is set, which may be later, and none after
-// it. It keeps its thread busy throughout; the caller must dedicate the thread to it.
+// Send sends frames according to the timeline, which may be set later, until Stop is called. It keeps a
+// CPU busy throughout. The caller must have locked the goroutine to its thread.
 //
-// The kernel takes a while to begin, because a sending test run changes the XDP dispatcher, which waits until
-// all cores have left their present work (bpf_dispatcher_change_prog of kernel/bpf/dispatcher.c,
-// synchronize_rcu): 7 to 24 ms on an idle machine, and 8 to 159 ms beside a thread that already sends. See
-// Runs.
+// The kernel needs some time to begin. A test run that sends changes the XDP dispatcher, which waits until
+// all CPUs have passed a quiescent state (bpf_dispatcher_change_prog in kernel/bpf/dispatcher.c,
+// synchronize_rcu). This took 7 to 24 ms on an idle machine, and 8 to 159 ms beside a thread that was
+// already sending. See Runs.
 func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
 	defer f.thread.Store(0)
@@ -262,14 +262,14 @@ func (f *Frames) Send() error {
 	return nil
 }
 
-// Runs reports whether Send has begun, and would make frames if any were due. It may be called until Begin.
+// Runs reports whether Send is ready to send frames when they are due. It may be called until Begin.
 func (f *Frames) Runs() (bool, error) {
 	s, err := f.read()
 	return err == nil && s.Runs > 0, err
 }
 
-// Stop ends Send. Its thread is in a system call, which only a signal ends; one of Go's own signals does no
-// harm.
+// Stop ends Send. Its thread is in a system call that only a signal interrupts. SIGURG is harmless,
+// because Go's runtime uses it itself.
 func (f *Frames) Stop() {
 	f.stop.Store(true)
 	for {
@@ -291,14 +291,15 @@ func (f *Frames) read() (*sending, error) {
 	return s, nil
 }
 
-// testRun makes the kernel repeatedly run a program on a frame and send the result, up to times times, or
-// until a signal ends it with EINTR. The library's Program.Run would continue after a signal.
+// testRun makes the kernel run a program on a frame and send the result. The kernel repeats this as often
+// as times states, unless a signal interrupts it with EINTR. ebpf's Program.Run would restart it after a
+// signal.
 func testRun(p *ebpf.Program, frame []byte, times, batch uint32) error {
-	var pins runtime.Pinner // Go treats an address in an attribute as a number, and moves stacks
+	var pins runtime.Pinner // attr holds the address as an integer, and Go moves stacks
 	defer pins.Unpin()
 	data := unsafe.SliceData(frame)
 	pins.Pin(data)
-	attr := struct { // for BPF_PROG_TEST_RUN, include/uapi/linux/bpf.h
+	attr := struct { // argument of BPF_PROG_TEST_RUN, see include/uapi/linux/bpf.h
 		program, result, sizeIn, sizeOut uint32
 		in, out                          uint64
 		repeat, duration, ctxIn, ctxOut  uint32
@@ -322,7 +323,7 @@ func testRun(p *ebpf.Program, frame []byte, times, batch uint32) error {
 	return nil
 }
 
-// Sent reads what was sent so far.
+// Sent reads the counts of sent frames so far.
 func (f *Frames) Sent() (Sent, error) {
 	s, err := f.read()
 	if err != nil {
@@ -337,7 +338,7 @@ func (f *Frames) Sent() (Sent, error) {
 	return out, nil
 }
 
-// Arrived reads the counts so far of each received flow.
+// Arrived reads the counts of each received flow so far.
 func (f *Frames) Arrived() ([]Arrived, error) {
 	var out []Arrived
 	for i := range f.load.Receive {
@@ -369,8 +370,9 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	return out, nil
 }
 
-// Delays reads how long frames with a timestamp were in transit, by bucket (see DelayBucket), and how many
-// arrived before they were sent, which is possible with two clocks.
+// Delays reads the histogram of transit times of frames with a time stamp, by bucket (see DelayBucket).
+// early is the number of frames with a negative transit time, which is possible if two clocks are
+// involved.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	buckets = make([]int64, delayBuckets+1)
 	if err := f.loaded.Delays.Lookup(uint32(0), buckets); err != nil {
@@ -379,11 +381,11 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst returns how many frames are sent without reading the clock, and the distance between frames with a
-// timestamp.
+// Burst returns the number of frames sent without reading the clock, and the distance between frames with
+// a time stamp.
 func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
 
-// Close detaches the program from its device and releases everything.
+// Close detaches the program from its device and releases all resources.
 func (f *Frames) Close() error {
 	var errs []error
 	if f.link != nil {
@@ -394,9 +396,9 @@ func (f *Frames) Close() error {
 		f.loaded.Arrived.Close(), f.loaded.Delays.Close())...)
 }
 
-// Pass attaches a program to a device that passes everything, for as long as the returned link is open: the
-// other end of a virtual link then accepts frames (veth has its receive queues only if a program or GRO needs
-// them).
+// Pass attaches a program that passes all packets to a device, until the returned link is closed. The
+// device's peer in a veth pair can then send frames to it: veth sets up its receive queues only for XDP or
+// GRO.
 func Pass(device int) (link.Link, error) {
 	spec, err := specification()
 	if err != nil {
@@ -411,7 +413,8 @@ func Pass(device int) (link.Link, error) {
 	return attach(p, device)
 }
 
-// Probe checks whether programs can be loaded (err) and whether this kernel sends a test run's frames (live).
+// Probe checks whether this kernel can load the programs (err) and can send the frames of a test run
+// (live).
 func Probe() (live, err error) {
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 	f, err := Open(Load{IP: 4, PacketSize: 46, Send: []Tuple{{at, at}}}, 0)
@@ -419,7 +422,7 @@ func Probe() (live, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	// No frame is due yet, so that the frame is dropped.
+	// The frame is dropped, because it is not due yet.
 	if live := testRun(f.loaded.Program, f.first, 1, 1); live != nil {
 		return reason(fmt.Errorf("send BPF test-run frames: %w", live)), nil
 	}
@@ -427,7 +430,7 @@ func Probe() (live, err error) {
 	return nil, nil
 }
 
-// reason distinguishes conclusive errors from those that another attempt might not have.
+// reason wraps conclusive errors in ErrUnsupported. Other errors might not occur again.
 func reason(err error) error {
 	for _, never := range []error{ebpf.ErrNotSupported, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL} {
 		if errors.Is(err, never) {
