@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Path returns a cell without its loads. Cells with equal paths share a verification and an idle latency:
-// their packets pass the same devices with the same settings.
+// Path returns a cell without its loads. Cells with equal paths share a path verification and an idle
+// latency, because their packets pass the same devices with the same settings.
 func (p *Procedure) Path(cell Factors) Factors {
 	path := Factors{}
 	for name, level := range cell {
@@ -18,9 +18,9 @@ func (p *Procedure) Path(cell Factors) Factors {
 	return path
 }
 
-// DropDefaultNAT removes the level off of the factor nat, the default, which claims that addresses are not
-// translated, from the cells selected by where, for which the claim is wrong or unknown, and from lists of
-// such cells. It changes the lists in place.
+// DropDefaultNAT removes the level off of the factor nat from the cells selected by where, for which it is
+// wrong or unknown that addresses are not translated. It also removes it from Baseline, Requirements and
+// Skipped, and modifies the lists in place.
 func (d *Design) DropDefaultNAT(where func(Factors) bool) {
 	without := func(cell Factors) Factors {
 		if factor.NAT.Is(cell, factor.Off) && where(cell) {

@@ -8,26 +8,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Inventory lists what a node had in the path of packets: its devices with their queues, its packet filter,
-// and other readers of packets. A part that could not be read is absent, with the reason in Missing.
+// Inventory lists the parts of a node that packets pass: devices with their queues, the packet filter, and
+// other receivers of packets. A part that could not be read is absent, with the reason in Missing.
 type Inventory struct {
-	Devices   []NetDevice   `json:"devices,omitempty"` // devices that are up, except the loopback device
+	Devices   []NetDevice   `json:"devices,omitempty"` // devices that are up, except loopback
 	Filter    *PacketFilter `json:"filter,omitempty"`
 	Taps      []Tap         `json:"taps,omitempty"`
 	NFQueues  []NFQueue     `json:"nfqueues,omitempty"`
 	Conntrack *Conntrack    `json:"conntrack,omitempty"`
 	XFRM      *XFRMStates   `json:"xfrm,omitempty"`
-	// BridgeFilter reports that the IPv4 packet filter also sees bridged packets (bridge-nf-call-iptables).
+	// BridgeFilter is true if the IPv4 packet filter also processes bridged packets
+	// (bridge-nf-call-iptables).
 	BridgeFilter *bool `json:"bridge_filter,omitempty"`
-	// Missing holds the reason for each unknown part: "devices", "filter", "iptables", "taps", "nfqueues",
+	// Missing maps each unknown part to the reason: "devices", "filter", "iptables", "taps", "nfqueues",
 	// "conntrack", "xfrm", "bridge_filter", or "all".
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-// NoInventory returns an empty inventory.
+// NoInventory returns an empty inventory. why is the reason.
 func NoInventory(why string) *Inventory { return &Inventory{Missing: map[string]string{"all": why}} }
 
-// Lacks returns why a part is unknown, "" if it is known.
+// Lacks returns the reason why a part is unknown, or "" if it is known.
 func (v *Inventory) Lacks(part string) string {
 	if v == nil {
 		return "it was not read"
@@ -39,73 +40,75 @@ func (v *Inventory) Lacks(part string) string {
 	return v.Missing[part]
 }
 
-// Kinds of network devices; others have the kernel's own name.
+// Kinds of network devices that the kernel does not name.
 const (
 	DevicePhysical = "physical"
-	DeviceVirtual  = "virtual" // for a kind that could not be read
+	DeviceVirtual  = "virtual" // virtual, of unknown kind
 )
 
-// NetDevice describes one network device with its queueing disciplines, classes and filters.
+// NetDevice describes a network device with its qdiscs, classes and filters.
 type NetDevice struct {
 	Name      string        `json:"name"`
-	Port      string        `json:"port,omitempty"`   // its port in the topology
+	Port      string        `json:"port,omitempty"`   // port in the topology
 	Kind      string        `json:"kind,omitempty"`   // "physical", "bridge", "bond", "vlan", "ifb", "veth" …
-	Master    string        `json:"master,omitempty"` // bridge or bond of which it is a port
+	Master    string        `json:"master,omitempty"` // bridge or bond that the device belongs to
 	Lower     string        `json:"lower,omitempty"`  // underlying device
 	MTU       int           `json:"mtu,omitempty"`
 	SpeedMbps float64       `json:"speed_mbps,omitempty"`
 	Queues    []QueueFacts  `json:"queues"`
 	Filters   []QueueFilter `json:"filters,omitempty"`
-	Missing   string        `json:"missing,omitempty"` // why the lists are incomplete
+	Missing   string        `json:"missing,omitempty"` // reason if the lists are incomplete
 }
 
-// Tap counts packet sockets (AF_PACKET) of one kind; each gets a copy of every matching packet.
+// Tap counts packet sockets (AF_PACKET) of one kind. Each receives a copy of every matching packet.
 type Tap struct {
-	Device   string `json:"device,omitempty"` // "" = all
+	Device   string `json:"device,omitempty"` // "" means all
 	Type     string `json:"type"`             // "raw" or "dgram"
-	Protocol string `json:"protocol"`         // in hexadecimal, "0003" = all
+	Protocol string `json:"protocol"`         // hexadecimal EtherType; "0003" means all
 	Sockets  int    `json:"sockets"`
 }
 
-// NFQueue is a queue through which the packet filter passes packets to a program (NFQUEUE).
+// NFQueue is a queue by which the packet filter passes packets to a program (NFQUEUE).
 type NFQueue struct {
 	Number      int   `json:"number"`
 	Waiting     int64 `json:"waiting"`
-	Dropped     int64 `json:"dropped"`      // because it was full
-	UserDropped int64 `json:"user_dropped"` // because the program's socket was full
+	Dropped     int64 `json:"dropped"`      // the queue was full
+	UserDropped int64 `json:"user_dropped"` // the program's socket was full
 }
 
-// Conntrack is the table of tracked connections.
+// Conntrack describes the table of tracked connections.
 type Conntrack struct {
 	Max   int64 `json:"max"`
 	Count int64 `json:"count"`
 }
 
-// XFRMStates counts IPsec associations.
+// XFRMStates counts IPsec security associations.
 type XFRMStates struct {
 	States   int `json:"states"`
 	Replayed int `json:"with_replay_window"`
-	// the smallest replay window, in packets; 0 = there is none
+	// smallest replay window in packets; 0 means none
 	MinWindow int `json:"min_window,omitempty"`
 }
 
-// MaxFilterRules bounds how many rules PacketFilter lists.
+// MaxFilterRules limits the rules that PacketFilter lists.
 const MaxFilterRules = 64
 
-// PacketFilter describes the parts of nftables that cost time for packets or decide about them.
+// PacketFilter describes the nftables chains and rules that delay packets or decide about them.
 type PacketFilter struct {
-	Chains     []FilterChain `json:"chains,omitempty"`      // at a hook
-	MoreChains int           `json:"more_chains,omitempty"` // chains at hooks that were not read
-	// Rules that do more than accept, first those that established connections pass; at most MaxFilterRules.
+	Chains     []FilterChain `json:"chains,omitempty"`      // chains with a hook
+	MoreChains int           `json:"more_chains,omitempty"` // number of unlisted chains with a hook
+	// Rules lists rules that do more than accept, at most MaxFilterRules. Rules that established connections
+	// reach come first.
 	Rules      []FilterRule     `json:"rules,omitempty"`
-	MoreRules  int              `json:"more_rules,omitempty"` // further rules of that kind, not listed
+	MoreRules  int              `json:"more_rules,omitempty"` // number of such rules that are not listed
 	Flowtables []FoundFlowtable `json:"flowtables,omitempty"`
-	// LegacyEntries counts the entries of each table of iptables-legacy beyond its policies: "filter" for
+	// LegacyEntries counts the entries in each table of iptables-legacy, excluding policies: "filter" for
 	// IPv4, "ip6 filter" for IPv6. Their actions are not read.
 	LegacyEntries map[string]int `json:"iptables_legacy,omitempty"`
 }
 
-// FilterChain is a chain at a hook. Rules counts the rules that its packets may reach, including by jumps.
+// FilterChain is a chain with a hook. Rules is the number of rules that its packets may reach, including
+// by jumps.
 type FilterChain struct {
 	Family   string `json:"family"` // "ip", "ip6", "inet", "bridge", "netdev", "arp"
 	Table    string `json:"table"`
@@ -113,52 +116,52 @@ type FilterChain struct {
 	Hook     string `json:"hook"` // "forward", "prerouting" …
 	Priority int    `json:"priority"`
 	Policy   string `json:"policy,omitempty"`
-	Device   string `json:"device,omitempty"` // for family netdev
+	Device   string `json:"device,omitempty"` // only for family netdev
 	Rules    int    `json:"rules"`
-	Own      bool   `json:"own,omitempty"` // made by chokepoint
+	Own      bool   `json:"own,omitempty"` // created by chokepoint
 }
 
-// Effects of rules, in FilterRule.Kinds.
+// Effects of rules, for FilterRule.Kinds.
 const (
-	RuleLimit     = "limit"      // by rate, quota or number of connections
+	RuleLimit     = "limit"      // limits a rate, volume or number of connections
 	RuleFlowMeter = "flow-meter" // limits each flow or address
 	RuleDrop      = "drop"
 	RuleReject    = "reject"
-	RuleInvalid   = "invalid" // for packets that belong to no connection
+	RuleInvalid   = "invalid" // matches packets that belong to no connection
 	RuleQueue     = "queue"   // passes packets to a program
 	RuleLog       = "log"
-	RuleCount     = "count"      // has a counter and no verdict, or a named counter
-	RuleTCPOption = "tcp-option" // changes or removes an option, such as the MSS
+	RuleCount     = "count"      // has a counter but no verdict, or a named counter
+	RuleTCPOption = "tcp-option" // changes or removes a TCP option, such as the MSS
 	RuleOffload   = "offload"    // adds connections to a flowtable
 	RuleNoTrack   = "notrack"
 	RuleRandom    = "random"
 	RuleCopy      = "copy" // sends packets, or copies of them, elsewhere
 )
 
-// FilterRule is a rule of the packet filter that does more than accept. Text has its statements as nft(8)
-// writes them, without addresses, names of devices and comments.
+// FilterRule is a rule of the packet filter that does more than accept. Text is the rule in the syntax of
+// nft(8), without addresses, device names and comments.
 type FilterRule struct {
 	Family string   `json:"family"`
 	Table  string   `json:"table"`
 	Chain  string   `json:"chain"`
 	Handle int64    `json:"handle"`
-	Own    bool     `json:"own,omitempty"`   // made by chokepoint
-	Hooks  []string `json:"hooks,omitempty"` // hooks whose packets may reach it
-	// NewOnly reports that an earlier rule accepts the packets of established connections.
+	Own    bool     `json:"own,omitempty"`   // created by chokepoint
+	Hooks  []string `json:"hooks,omitempty"` // hooks whose packets may reach the rule
+	// NewOnly is true if an earlier rule accepts all packets of established connections.
 	NewOnly bool       `json:"new_only,omitempty"`
 	Kinds   []string   `json:"kinds"`
 	Text    string     `json:"text"`
 	Limit   *RateLimit `json:"limit,omitempty"`
-	Packets *int64     `json:"packets,omitempty"` // absent without a counter
+	Packets *int64     `json:"packets,omitempty"` // nil if the rule has no counter
 	Bytes   *int64     `json:"bytes,omitempty"`
 }
 
-// RateLimit is the limit of a rule.
+// RateLimit is the rate limit of a rule.
 type RateLimit struct {
 	Rate  float64 `json:"rate"` // per second
 	Unit  string  `json:"unit"` // "packets" or "bytes"
 	Burst float64 `json:"burst,omitempty"`
-	Over  bool    `json:"over,omitempty"` // the rule applies to traffic above the limit, else to the rest
+	Over  bool    `json:"over,omitempty"` // the rule matches traffic above the limit, not below it
 }
 
 // FoundFlowtable is a flowtable of the packet filter.
@@ -167,13 +170,13 @@ type FoundFlowtable struct {
 	Table   string   `json:"table"`
 	Name    string   `json:"name"`
 	Devices []string `json:"devices,omitempty"`
-	Flags   []string `json:"flags,omitempty"` // "offload" by hardware, "counter"
-	Own     bool     `json:"own,omitempty"`   // made by chokepoint
+	Flags   []string `json:"flags,omitempty"` // "offload" (to hardware), "counter"
+	Own     bool     `json:"own,omitempty"`   // created by chokepoint
 }
 
-// SkippedBy returns the first rule, other than ours, that no longer affects connections in a flowtable: at
-// the forward hook, reached by packets of established connections, in order to limit, drop, redirect, log or
-// count them.
+// SkippedBy returns the first rule that connections in a flowtable bypass: a rule at the forward hook that
+// packets of established connections reach, and that limits, drops, redirects, logs or counts them. It
+// ignores chokepoint's own rules.
 func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	i := slices.IndexFunc(f.Rules, func(r FilterRule) bool {
 		acts := slices.ContainsFunc(r.Kinds, func(kind string) bool {
@@ -189,7 +192,8 @@ func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	return f.Rules[i], true
 }
 
-// PacketsOf returns the counter of a rule found by another reading, 0 if the rule is missing, or has none.
+// PacketsOf returns the packet counter of a rule that another inventory lists, or 0 if the rule or its
+// counter is missing.
 func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	if v == nil || v.Filter == nil {
 		return 0
@@ -205,24 +209,24 @@ func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	return 0
 }
 
-// QueueFacts describes one queueing discipline or class. Handle and Parent are in the form of tc(8).
+// QueueFacts describes a qdisc or class. Handle and Parent are formatted like tc(8).
 type QueueFacts struct {
-	Class        bool    `json:"class,omitempty"` // class of Parent, which queues no packets itself
+	Class        bool    `json:"class,omitempty"` // a class, which queues no packets itself
 	Kind         string  `json:"kind"`
-	Handle       string  `json:"handle"`                  // "8001:"; of a class "1:10"; of a default "0:"
+	Handle       string  `json:"handle"`                  // qdisc "8001:", class "1:10", default qdisc "0:"
 	Parent       string  `json:"parent"`                  // "root", "ingress", "clsact" or a handle
 	RateBps      float64 `json:"rate_bps,omitempty"`      // rate limit; for a class, the guaranteed rate
 	CeilBps      float64 `json:"ceil_bps,omitempty"`      // maximum rate of a class
 	FlowRateBps  float64 `json:"flow_rate_bps,omitempty"` // maximum rate of each flow
-	BurstBytes   float64 `json:"burst_bytes,omitempty"`   // bytes that may pass at once
-	LimitBytes   float64 `json:"limit_bytes,omitempty"`   // that may wait
-	LimitPackets float64 `json:"limit_packets,omitempty"` // that may wait
-	Level        string  `json:"level,omitempty"`         // its kind and parameters, as the factor queue has them
-	Missing      string  `json:"missing,omitempty"`       // why its parameters are not completely known
+	BurstBytes   float64 `json:"burst_bytes,omitempty"`   // bytes that may be sent at once
+	LimitBytes   float64 `json:"limit_bytes,omitempty"`   // maximum length of the queue
+	LimitPackets float64 `json:"limit_packets,omitempty"` // maximum length of the queue
+	Level        string  `json:"level,omitempty"`         // kind and parameters, as in the factor queue
+	Missing      string  `json:"missing,omitempty"`       // reason if some parameters are unknown
 }
 
-// Words describes the discipline or class as the factor queue does, or by its kind and rates if its
-// parameters are not completely known.
+// Words describes the qdisc or class as a level of the factor queue. If parameters are missing, it returns
+// the kind and rates.
 func (q QueueFacts) Words() string {
 	text := cmp.Or(q.Level, q.Kind)
 	for _, r := range []struct {
@@ -236,7 +240,7 @@ func (q QueueFacts) Words() string {
 	return text
 }
 
-// Words describes the filter by its kind, its action, and the target or rate.
+// Words describes the filter by its kind, action, and target or rate.
 func (f QueueFilter) Words() string {
 	text := f.Kind + " " + f.Action
 	if f.To != "" {
@@ -250,16 +254,16 @@ func (f QueueFilter) Words() string {
 	return text
 }
 
-// QueueFilter is a filter of traffic control with an action on the packets that it matches.
+// QueueFilter is a traffic control filter and its action on matching packets.
 type QueueFilter struct {
 	Parent  string  `json:"parent"`
 	Kind    string  `json:"kind"`               // "u32", "matchall", "flower" …
 	Action  string  `json:"action"`             // "redirect", "mirror", "police", "drop", "class" …
 	To      string  `json:"to,omitempty"`       // device of a redirect, or class
-	RateBps float64 `json:"rate_bps,omitempty"` // for a policer
+	RateBps float64 `json:"rate_bps,omitempty"` // only for a policer
 }
 
-// Device returns the device of a port of the topology, else the one of that name; nil if it was not read.
+// Device returns the device at a port of the topology, or otherwise the device with that name, or nil.
 func (v *Inventory) Device(port string) *NetDevice {
 	if v == nil {
 		return nil
@@ -277,15 +281,15 @@ func (v *Inventory) Device(port string) *NetDevice {
 	return nil
 }
 
-// egressFilters is the parent of a clsact's filters for packets that leave a device.
+// egressFilters is the parent of clsact's filters for packets that leave the device.
 const egressFilters = "ffff:fff3"
 
 func (d *NetDevice) clsact() bool {
 	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
 }
 
-// filters returns the filters with an action on packets that leave the device, or on those that arrive. A
-// queueing discipline "ingress" sees only those that arrive.
+// filters returns the filters with an action on packets that leave the device, or if egress is false, on
+// packets that arrive. Filters of the qdisc "ingress" see only packets that arrive.
 func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	if d == nil {
 		return nil
@@ -300,8 +304,7 @@ func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	return out
 }
 
-// RedirectsTo lists the devices, such as an ifb, to which filters redirect packets that leave the device, or
-// that arrive.
+// RedirectsTo lists the devices, such as an ifb, that filters redirect leaving or arriving packets to.
 func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 	for _, f := range d.filters("redirect", egress) {
 		if f.To != "" && !slices.Contains(out, f.To) {
@@ -311,7 +314,7 @@ func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 	return out
 }
 
-// FiltersLeaving reports whether filters inspect packets that leave the device before they are queued.
+// FiltersLeaving reports whether filters process packets that leave the device before they are queued.
 func (d *NetDevice) FiltersLeaving() bool {
 	return d != nil && (d.Polices(true) || d.clsact())
 }
@@ -319,7 +322,7 @@ func (d *NetDevice) FiltersLeaving() bool {
 // Polices reports whether a filter polices packets that leave the device, or that arrive.
 func (d *NetDevice) Polices(egress bool) bool { return len(d.filters("police", egress)) > 0 }
 
-// Root returns the queueing discipline through which everything leaves the device.
+// Root returns the device's root qdisc.
 func (d *NetDevice) Root() (QueueFacts, bool) {
 	i := slices.IndexFunc(d.Queues, func(q QueueFacts) bool { return !q.Class && q.Parent == "root" })
 	if i < 0 {
@@ -328,7 +331,7 @@ func (d *NetDevice) Root() (QueueFacts, bool) {
 	return d.Queues[i], true
 }
 
-// Below returns the queueing disciplines and classes whose parent is a handle.
+// Below returns the qdiscs and classes with a parent.
 func (d *NetDevice) Below(handle string) []QueueFacts {
 	var out []QueueFacts
 	for _, q := range d.Queues {
@@ -339,8 +342,8 @@ func (d *NetDevice) Below(handle string) []QueueFacts {
 	return out
 }
 
-// Leaves returns the classes without classes below them. Their own queue, if it is not the kernel's default,
-// is below them.
+// Leaves returns the classes that have no child classes. The qdisc of such a class is its child, unless it
+// is the kernel's default.
 func (d *NetDevice) Leaves() []QueueFacts {
 	var out []QueueFacts
 	for _, q := range d.Queues {
@@ -351,23 +354,23 @@ func (d *NetDevice) Leaves() []QueueFacts {
 	return out
 }
 
-// Rated reports whether any queueing discipline of the device limits traffic to a rate.
+// Rated reports whether a qdisc or class of the device has a rate limit.
 func (d *NetDevice) Rated() bool {
 	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool {
 		return q.RateBps > 0 || q.CeilBps > 0 || q.FlowRateBps > 0
 	})
 }
 
-// maxRate returns the rate to which a class, or a queue in place of one, limits its traffic. A class of HTB
-// borrows up to its ceiling from the classes above it; the topmost borrows from none, so its own rate counts
-// (tc-htb(8)).
+// maxRate returns the maximum rate in bit/s of a class, or of a qdisc in place of a class. An HTB class
+// can borrow up to its ceiling from its ancestors. The topmost class cannot borrow, so its own rate is the
+// limit (tc-htb(8)).
 func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	most := max(c.CeilBps, c.RateBps)
 	if c.Kind != "htb" {
 		return most
 	}
 
-	for range d.Queues { // no tree is deeper
+	for range d.Queues { // no tree is deeper than this
 		most = min(most, max(c.CeilBps, c.RateBps))
 		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool {
 			return q.Class && q.Handle == c.Parent
@@ -382,8 +385,8 @@ func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	return most
 }
 
-// RateBps returns the rate to which the device limits everything that leaves it; 0 if there is no limit, or
-// if classes with different rates do.
+// RateBps returns the rate in bit/s that limits everything that leaves the device. It returns 0 without a
+// limit, or if classes have different limits.
 func (d *NetDevice) RateBps() float64 {
 	root, _ := d.Root()
 	if root.RateBps > 0 {
@@ -392,7 +395,7 @@ func (d *NetDevice) RateBps() float64 {
 
 	rate := 0.0
 	leaves := d.Leaves()
-	if len(leaves) == 0 { // such as prio, whose bands are not classes
+	if len(leaves) == 0 { // such as prio, whose bands are not listed as classes
 		leaves = slices.DeleteFunc(slices.Clone(d.Queues), func(q QueueFacts) bool {
 			return q.Parent == "root" || !strings.HasPrefix(q.Parent, root.Handle)
 		})
@@ -405,7 +408,7 @@ func (d *NetDevice) RateBps() float64 {
 			ceil = below[0].RateBps
 		}
 
-		if ceil == 0 { // such as an idle band of ets
+		if ceil == 0 { // such as an unused band of ets
 			continue
 		}
 

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Light returns the trial without what grows with its length: series, raw output, and everything about probes
-// except their round trips. The trial itself keeps them.
+// Light returns a copy of the trial without the data that grows with its length: series, raw output, and
+// everything about probes except round-trip times.
 func (t Trial) Light() Trial {
 	t.Nodes = nil
 	t = t.Apart()
@@ -35,8 +35,8 @@ func (t Trial) Light() Trial {
 	return t
 }
 
-// Apart returns the trial with copies of all fields that hold series or raw output, so that these can be
-// removed from it.
+// Apart returns a copy of the trial in which fields with series or raw output can be removed without
+// affecting the original.
 func (t Trial) Apart() Trial {
 	t.Meter = copyOf(t.Meter)
 	t.Foreign = copyOf(t.Foreign)
@@ -74,7 +74,7 @@ func copyOf[T any](p *T) *T {
 	return new(*p)
 }
 
-// Tables names every field for a table in a trial, as docs/reference/store.md does.
+// Tables returns pointers to all fields with tables, by name as in docs/reference/store.md.
 func (t *Trial) Tables() map[string]**Table {
 	slots := map[string]**Table{}
 	if t.Traffic != nil {
@@ -99,7 +99,7 @@ func (t *Trial) Tables() map[string]**Table {
 
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
-			// n is a copy of the map's value, but its slice is the trial's.
+			// n is a copy, but its slice is shared with the trial.
 			slots["nodes/"+name+"/"+strconv.Itoa(i)] = &n.Samples[i].Table
 		}
 	}
@@ -107,7 +107,7 @@ func (t *Trial) Tables() map[string]**Table {
 	return slots
 }
 
-// latencies names the latency measurements of a trial.
+// latencies returns the latency measurements of the trial by name.
 func (t *Trial) latencies() map[string]*Latency {
 	all := map[string]*Latency{"idle": t.Idle, "loaded": t.Loaded}
 	for i, h := range t.Hops {

@@ -13,49 +13,48 @@ type Load struct {
 	Direction  string `json:"direction"`
 	Streams    int    `json:"streams"`
 	IP         int    `json:"ip"`                    // 4 or 6
-	PacketSize int    `json:"packet_size,omitempty"` // IP length, UDP and echo
-	// UDP, instead of packet_size: IP lengths that each flow repeats in this order, the n-th flow starting
-	// with the n-th
+	PacketSize int    `json:"packet_size,omitempty"` // IP length in bytes, for UDP and echo
+	// For UDP, instead of packet_size: the IP lengths that each flow repeats in this order. The n-th flow
+	// starts with the n-th length.
 	Sizes []int `json:"packet_sizes,omitempty"`
-	// over all streams, payload bits, in equal shares; 0 = full rate
+	// payload rate of all streams together, in equal shares; 0 means full rate
 	RateBps float64 `json:"rate_bps,omitempty"`
-	// of each stream; several joined by "+" are assigned in turn
+	// congestion control; several joined by "+" are assigned to the streams in turn
 	Congestion string `json:"congestion,omitempty"`
 	MSS        int    `json:"mss,omitempty"`
 	DSCP       int    `json:"dscp,omitempty"` // 0 to 63
-	// send and receive buffer of each TCP socket; 0 = tuned by the kernel
+	// send and receive buffer of each TCP socket; 0 means tuned by the kernel
 	Buffer  int    `json:"buffer_bytes,omitempty"`
-	Tunnels int    `json:"tunnels,omitempty"` // stream n uses tunnel (n-1) mod Tunnels; 0 = no tunnels
-	Opener  string `json:"opener"`            // "near" or "far": who connects
-	Port    int    `json:"port"`              // first port of the listening side
+	Tunnels int    `json:"tunnels,omitempty"` // stream n uses tunnel (n-1) mod Tunnels; 0 means no tunnel
+	Opener  string `json:"opener"`            // "near" or "far": the end that connects
+	Port    int    `json:"port"`              // first port of the listener
 	Verify  bool   `json:"verify,omitempty"`
-	UDPMode string `json:"udp_mode,omitempty"` // "exact" or "count"; exact if not given
-	GSO     string `json:"udp_gso,omitempty"`  // "off": UDP datagrams are passed to the kernel one by one
-	// engine xdp: the only permitted transmit mode; "" = the best mode that works
+	UDPMode string `json:"udp_mode,omitempty"` // "exact" (also if absent) or "count"
+	GSO     string `json:"udp_gso,omitempty"`  // "off": pass UDP datagrams to the kernel one by one
+	// engine xdp: the only transmit mode allowed; "" means the best one that works
 	Frames   string        `json:"frames,omitempty"`
-	Sink     string        `json:"sink,omitempty"` // engine xdp: the only permitted receive mode, likewise
+	Sink     string        `json:"sink,omitempty"` // engine xdp: the only receive mode allowed
 	Warmup   time.Duration `json:"warmup_ns"`
 	Duration time.Duration `json:"duration_ns"`
-	Interval time.Duration `json:"interval_ns"` // of the series; for echo, between probes
-	// of probes: Isochronous (also if empty) or Exponential; of flows: Exponential (also if empty) or
-	// Isochronous
+	Interval time.Duration `json:"interval_ns"` // of the series; for echo, mean time between probes
+	// Probes: Isochronous (also if empty) or Exponential. Flows: Exponential (also if empty) or Isochronous.
 	Spacing string `json:"spacing,omitempty"`
-	Tag     string `json:"tag"` // random text that identifies this trial's packets
+	Tag     string `json:"tag"` // random text that identifies the packets of this trial
 
-	// For the engines flows and requests.
-	FlowSize string `json:"flow_size,omitempty"` // as the factor flow_size
-	// new connections per second, spaced by Spacing; 0 = each starts when the previous one has ended
+	// Only for engines flows and requests.
+	FlowSize string `json:"flow_size,omitempty"` // level of the factor flow_size
+	// new connections per second, spaced by Spacing; 0 means that each starts when the previous one has ended
 	ConnectionRate float64 `json:"connection_rate_hz,omitempty"`
 	RequestSize    int     `json:"request_size,omitempty"`  // bytes
 	ResponseSize   int     `json:"response_size,omitempty"` // bytes
 
-	// Limits of the ends' applications, for TCP of the native engine.
+	// Limits of the applications at the endpoints, for TCP with the native engine.
 	Near EndLimits `json:"near,omitzero"`
 	Far  EndLimits `json:"far,omitzero"`
 }
 
-// EndLimits deliberately slow down the application at an end; 0 = no limit. Rates are of all streams
-// together, buffers of each socket.
+// EndLimits deliberately slows down the application at an endpoint; 0 means no limit. Rates are for all
+// streams together, and buffer sizes for each socket.
 type EndLimits struct {
 	ReadRateBps   float64 `json:"read_rate_bps,omitempty"`
 	WriteRateBps  float64 `json:"write_rate_bps,omitempty"`
@@ -63,7 +62,7 @@ type EndLimits struct {
 	SendBuffer    int     `json:"send_buffer_bytes,omitempty"`
 }
 
-// Limits returns the limits of a side, "near" or "far".
+// Limits returns the limits of the endpoint "near" or "far".
 func (l Load) Limits(side string) EndLimits {
 	if side == "far" {
 		return l.Far
@@ -71,26 +70,26 @@ func (l Load) Limits(side string) EndLimits {
 	return l.Near
 }
 
-// Modes of counting UDP, and whether batches of datagrams are sent by UDP GSO.
+// Modes to count UDP datagrams, and the value of Load.GSO.
 const (
-	UDPExact = factor.UDPExact // each datagram by its number and time
-	UDPCount = factor.UDPCount // by length: several may be sent and received at once
+	UDPExact = factor.UDPExact // records number and time of each datagram
+	UDPCount = factor.UDPCount // counts by length: several may be sent and received at once
 	GSOOff   = "off"
 )
 
-// Modes in which the engine xdp sends and counts frames, best first.
+// Modes of engine xdp to send and count frames, best first.
 const (
-	FramesLive   = "live"      // the kernel's test run of a BPF program makes them
-	FramesPacket = "af_packet" // a socket of AF_PACKET, bypassing the queueing discipline
-	SinkDriver   = "driver"    // an XDP program
+	FramesLive   = "live"      // the kernel's test run of a BPF program
+	FramesPacket = "af_packet" // AF_PACKET sockets, bypassing the qdisc
+	SinkDriver   = "driver"    // an XDP program in the driver
 	SinkSockets  = "sockets"
 )
 
-// SendersMargin extends a load at its senders beyond the window, so that a receiver that reads its count late
-// at the window's end does not see silence in between.
+// SendersMargin is the time for which senders continue after the window. A receiver that reads its
+// counters late at the window's end thus does not measure a pause.
 const SendersMargin = 20 * time.Millisecond
 
-// PacketSizes returns the IP lengths of the load's packets, which each flow repeats in this order.
+// PacketSizes returns the IP lengths of the load's packets in bytes. Each flow repeats them in this order.
 func (l Load) PacketSizes() []int {
 	if len(l.Sizes) > 0 {
 		return l.Sizes
@@ -98,7 +97,7 @@ func (l Load) PacketSizes() []int {
 	return []int{l.PacketSize}
 }
 
-// MeanSize returns the mean of packet sizes; 0 if there are none.
+// MeanSize returns the mean of packet sizes, or 0 if there are none.
 func MeanSize(sizes []int) float64 {
 	sum := 0
 	for _, n := range sizes {
@@ -107,8 +106,8 @@ func MeanSize(sizes []int) float64 {
 	return float64(sum) / float64(max(len(sizes), 1))
 }
 
-// Goodput returns the payload per second of the window that arrived in each direction, in bit/s; err reports
-// what is missing for it.
+// Goodput returns the payload received in the window per second and direction, in bit/s. err reports what
+// is missing to compute it.
 func (t *Traffic) Goodput() (up, down float64, err error) {
 	if len(t.Flows) == 0 {
 		err = errors.New("the engine reported no flow")

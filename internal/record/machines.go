@@ -8,54 +8,55 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// LocalMachine stands for the machine on which the controller runs.
+// LocalMachine is the Machine.At of the machine that runs the controller.
 const LocalMachine = "local"
 
-// Machine is one machine of a lab of real machines, as named by the user.
+// Machine is a machine in a lab of real machines, as configured by the user.
 type Machine struct {
 	// At is LocalMachine, or "ssh://[USER@]HOST[:PORT]".
 	At string `json:"at"`
-	// Address is the data address of an endpoint; "" = discovered.
+	// Address is the data address of an endpoint; "" means discovered.
 	Address string `json:"address,omitempty"`
-	// Driver configures and observes a router; "" = an agent, if it can run there.
+	// Driver configures and observes a router without an agent; "" means an agent, if it can run there.
 	Driver string `json:"driver,omitempty"`
-	// LAN and WAN are the router's devices that face the client and the server; "" = discovered.
+	// LAN and WAN are the router's devices towards client and server; "" means discovered.
 	LAN string `json:"lan,omitempty"`
 	WAN string `json:"wan,omitempty"`
-	// Management is the device through which the machine is reached; "" = discovered.
+	// Management is the device that carries the control connection; "" means discovered.
 	Management string `json:"management,omitempty"`
-	// Identity is the file of the private key for ssh, and Jump the jump hosts, as for ssh -J; "" = the
-	// user's configuration.
+	// Identity is the private key file for ssh. Jump lists jump hosts, as for ssh -J. "" means the user's
+	// configuration.
 	Identity string `json:"identity,omitempty"`
 	Jump     string `json:"jump,omitempty"`
-	// ISP is the kind of access that a server, as provider, gives the router on its device ISPPort; "" =
-	// none.
+	// ISP is the kind of access that the server, acting as provider, offers the router on device ISPPort; ""
+	// means none.
 	ISP     string `json:"isp,omitempty"`
 	ISPPort string `json:"isp_port,omitempty"`
 }
 
-// Machines describes a lab of real machines. A router without At cannot be logged in to.
+// Machines describes a lab of real machines. A router without At is not accessible.
 type Machines struct {
 	Client    Machine `json:"client"`
 	Router    Machine `json:"router,omitzero"`
 	Server    Machine `json:"server"`
-	Port      int     `json:"port,omitempty"`       // the first of three data ports; 0 = the default
-	SSHConfig string  `json:"ssh_config,omitempty"` // file that replaces the user's ssh configuration
-	// AllowSysctl names kernel settings outside packet processing that a plan may nevertheless set on the
-	// machines; nil: none.
+	Port      int     `json:"port,omitempty"`       // first of three data ports; 0 means the default
+	SSHConfig string  `json:"ssh_config,omitempty"` // replaces the user's ssh configuration file
+	// AllowSysctl lists kernel settings outside packet processing that a plan may set on the machines; nil
+	// means none.
 	AllowSysctl *[]string `json:"allow_sysctl,omitempty"`
-	AcceptNew   bool      `json:"accept_new,omitempty"` // unknown host keys are trusted and stored
-	Meter       *Meter    `json:"-"`                    // which a run has by itself
-	LinkSpeed   string    `json:"-"`                    // of the slowest link, such as 1G, likewise
-	Device      string    `json:"-"`                    // the router's name in the head of a run, likewise
-	Notes       *[]string `json:"-"`                    // of the head of a run; nil: none
-	// Firmware is the command on the controller's machine that installs firmware on the router, with the
-	// level of the factor as last argument; nil: it is installed by hand.
+	AcceptNew   bool      `json:"accept_new,omitempty"` // accept and store unknown host keys
+	Meter       *Meter    `json:"-"`                    // part of the run's head
+	LinkSpeed   string    `json:"-"`                    // rate of the slowest link, such as 1G
+	Device      string    `json:"-"`                    // name of the router, part of the run's head
+	Notes       *[]string `json:"-"`                    // part of the run's head
+	// Firmware is the command on the controller's machine that installs firmware on the router. The level of
+	// the factor is appended as the last argument. nil means that the user installs it by hand.
 	Firmware *[]string `json:"firmware,omitempty"`
 }
 
-// FoundDevice describes the router under test by its fingerprint, see DeviceOf. It returns "" unless the
-// router is a real machine that the run reached. A system that the run replaces itself is left out.
+// FoundDevice describes the router under test from its fingerprint, see DeviceOf. It returns "" unless the
+// router is a real machine that the run accessed. If the run itself changes the firmware, the system is
+// omitted.
 func (r *Run) FoundDevice() string {
 	if r.Machines == nil || r.Machines.Router.At == "" {
 		return ""
@@ -65,8 +66,8 @@ func (r *Run) FoundDevice() string {
 	return DeviceOf(r.Facts(r.Tested().Name), !own)
 }
 
-// DeviceOf describes a machine by the facts of its fingerprint, as far as they are known: its model, else its
-// processor, and with system the distribution and release.
+// DeviceOf describes a machine from the facts of its fingerprint: the product or, if unknown, the
+// processor, and if system is set, distribution and release.
 func DeviceOf(facts map[string]string, system bool) string {
 	words := cmp.Or(facts["product"], facts["cpu_model"])
 	if system {

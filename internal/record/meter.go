@@ -1,23 +1,23 @@
 package record
 
-// MeterProbe is the probe's name in Trial.Meter.
+// MeterProbe is the name of the probe in Trial.Meter.
 const MeterProbe = "meter"
 
-// Meter is an external meter of the power that a device draws during the trials of a run.
+// Meter is an external meter of the power that a device draws during a run's trials.
 type Meter struct {
-	// At is the address of the meter, as typed; it contains no password.
+	// At is the address of the meter, as given by the user. It contains no password.
 	At string `json:"at"`
-	// Node is the node whose power it reads; "" = the device under test, or the machine that carries it.
+	// Node is the node whose power is measured; "" means the device under test, or the machine that runs it.
 	Node string `json:"node,omitempty"`
-	// IdleW and LoadedW are watts that were typed in; then no meter is read.
+	// IdleW and LoadedW are readings in watts that the user typed in. If set, no meter is read.
 	IdleW   float64 `json:"idle_w,omitempty"`
 	LoadedW float64 `json:"loaded_w,omitempty"`
 }
 
-// TypedIn reports whether a human read it.
+// TypedIn reports whether the user typed in the readings.
 func (m Meter) TypedIn() bool { return m.IdleW > 0 || m.LoadedW > 0 }
 
-// Metered returns the node that the run's meter measures.
+// Metered returns the node whose power the meter measures.
 func (r *Run) Metered() string {
 	switch {
 	case r.Meter != nil && r.Meter.Node != "":

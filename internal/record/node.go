@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// HostNode stands for the machine which carries a lab.
+// HostNode is the name of the machine that runs a lab.
 const HostNode = "host"
 
-// Kinds of lab, as in Run.Lab; the one with virtual routers of another architecture is "vm:ARCH". Only this
-// file compares them; other code uses the facts of a node.
+// Kinds of labs, for Run.Lab. The kind of a lab whose virtual routers have another architecture is
+// "vm:ARCH". Only this file compares kinds; other code uses NodeFacts.
 const (
 	LabLocal = "local"
 	LabVM    = "vm"
@@ -17,65 +17,65 @@ const (
 	LabSSH   = "ssh" // real machines
 )
 
-// GuestArch returns the architecture of a lab's virtual routers by its kind, "" for the machine's own; ok is
-// false for a kind without guests.
+// GuestArch returns the architecture of the virtual routers in a kind of lab, or "" for the machine's own.
+// ok is false if the lab has no virtual routers.
 func GuestArch(lab string) (arch string, ok bool) {
 	kind, arch, _ := strings.Cut(lab, ":")
 	return arch, kind == LabVM
 }
 
-// InNamespaces reports whether a kind of lab consists of namespaces of this machine, without guests.
+// InNamespaces reports whether a kind of lab consists only of network namespaces on this machine.
 func InNamespaces(lab string) bool { return lab == LabLocal }
 
-// WithPeer reports whether a lab of this kind has a far end that a user started for one run: such a lab
-// cannot be made again to resume it.
+// WithPeer reports whether a kind of lab needs a peer that the user starts for each run. Such a run cannot
+// be resumed.
 func WithPeer(lab string) bool { return lab == LabPair }
 
-// Owners of a node's CPUs. Counts on shared CPUs do not belong to the node alone.
+// Owners of a node's CPUs. Counters of shared CPUs include other nodes and programs.
 const (
-	CPUsShared   = "shared"   // of the machine that carries the lab, with everything else on it
-	CPUsVirtual  = "virtual"  // of a guest: provided by that machine's hypervisor
-	CPUsEmulated = "emulated" // of a guest: emulated by that machine
-	CPUsOwn      = "own"      // of a real machine
+	CPUsShared   = "shared"   // CPUs of the machine that runs the lab, shared with everything on it
+	CPUsVirtual  = "virtual"  // a guest's, provided by the hypervisor of that machine
+	CPUsEmulated = "emulated" // a guest's, emulated by that machine
+	CPUsOwn      = "own"      // a real machine's
 )
 
-// How a node's CLOCK_MONOTONIC relates to the controller's.
+// Relation of a node's CLOCK_MONOTONIC to the controller's.
 const (
 	ClockSame    = "same"
-	ClockRelated = "related" // by exchanges before and after each trial
+	ClockRelated = "related" // measured before and after each trial
 )
 
-// DrivenByAgent is the value of NodeFacts.Driven for a node with an agent.
+// DrivenByAgent is the value of NodeFacts.Driven for nodes with an agent.
 const DrivenByAgent = "agent"
 
-// NodeFacts describes what a node of a run's labs is and can do, so that readers of the run need not know the
-// kind of its lab.
+// NodeFacts describes the properties of a node in the run's labs, so that code that reads runs does not
+// depend on the kind of lab.
 type NodeFacts struct {
 	Name string `json:"name"`
-	// Driven names what configures and observes the node: DrivenByAgent, the name of a driver, or "" for
-	// nothing, for the reason Unreachable.
+	// Driven is DrivenByAgent or the name of the driver that configures and observes the node. It is "" if
+	// nothing does; then Unreachable is the reason.
 	Driven      string `json:"driven,omitempty"`
 	Unreachable string `json:"unreachable,omitempty"`
-	Fixed       string `json:"fixed,omitempty"` // why no settings are changed there; "" = they are
+	Fixed       string `json:"fixed,omitempty"` // reason if settings cannot be changed there
 	OwnKernel   bool   `json:"own_kernel,omitempty"`
-	CPUs        string `json:"cpus,omitempty"`  // "" = unknown
-	Clock       string `json:"clock,omitempty"` // "" = unreadable
-	// Kernel names the first of the nodes that share this node's kernel and cores, such as containers; "" =
-	// none, or unknown.
+	CPUs        string `json:"cpus,omitempty"`  // "" means unknown
+	Clock       string `json:"clock,omitempty"` // "" means unreadable
+	// Kernel is the first of several nodes that share a kernel and its cores, such as containers; "" means
+	// that the node has its own, or that this is unknown.
 	Kernel string `json:"kernel,omitempty"`
 }
 
-// Guest reports whether the node is a virtual machine on the one that carries the lab.
+// Guest reports whether the node is a virtual machine on the machine that runs the lab.
 func (n NodeFacts) Guest() bool { return n.CPUs == CPUsVirtual || n.CPUs == CPUsEmulated }
 
-// OwnCPUs reports whether counts on the node's CPUs belong to the node alone.
+// OwnCPUs reports whether counters of the node's CPUs cover that node only.
 func (n NodeFacts) OwnCPUs() bool { return n.CPUs != CPUsShared }
 
-// OwnMachine reports whether the node is a real machine, on which other programs may run, too.
+// OwnMachine reports whether the node is a real machine. Other programs may run on it.
 func (n NodeFacts) OwnMachine() bool { return n.CPUs == CPUsOwn }
 
-// KernelOf returns the nodes that share a kernel, and therefore cores, with a machine, including itself; none
-// if it has its own.
+// KernelOf returns the nodes that share a kernel, and therefore cores, with a node, including the node
+// itself. It returns nil if the node has its own kernel.
 func (r *Run) KernelOf(node string) (sharing []string) {
 	kernel := r.Node(node).Kernel
 	for _, n := range r.Nodes {
@@ -86,14 +86,14 @@ func (r *Run) KernelOf(node string) (sharing []string) {
 	return sharing
 }
 
-// NearShares reports whether the near end shares its cores: those of the machine that carries the lab or,
-// through a common kernel, those of the device under test.
+// NearShares reports whether the near endpoint shares its cores: with everything on the machine that runs
+// the lab or, through a common kernel, with the device under test.
 func (r *Run) NearShares() bool {
 	near := r.Near()
 	return near.CPUs == CPUsShared || near.Kernel != "" && near.Kernel == r.Tested().Kernel
 }
 
-// Node returns the facts of a node.
+// Node returns the facts of the node with the given name.
 func (r *Run) Node(name string) NodeFacts {
 	for _, n := range r.Nodes {
 		if n.Name == name {
@@ -103,7 +103,7 @@ func (r *Run) Node(name string) NodeFacts {
 	return NodeFacts{Name: name}
 }
 
-// Facts returns the facts of a node's environment, nil if it has none.
+// Facts returns the facts in a node's environment, or nil if it has none.
 func (r *Run) Facts(node string) map[string]string {
 	for _, e := range r.Environments {
 		if e.Node == node {
@@ -113,7 +113,7 @@ func (r *Run) Facts(node string) map[string]string {
 	return nil
 }
 
-// Tested returns the facts of the device under test: the first router, or the near end if the run's
+// Tested returns the facts of the device under test: the first router, or the near endpoint if the
 // topologies have no router.
 func (r *Run) Tested() NodeFacts {
 	for _, t := range r.Topologies {
@@ -128,10 +128,11 @@ func (r *Run) Tested() NodeFacts {
 	return r.Node("router")
 }
 
-// Between reports whether the device under test is whatever lies between two machines, which nobody reaches.
+// Between reports whether the device under test is whatever lies between two machines and is not
+// accessible.
 func (r *Run) Between() bool { return r.Near().OwnMachine() && r.Tested().Driven == "" }
 
-// Near returns the facts of the near end, where the controller runs.
+// Near returns the facts of the near endpoint, where the controller runs.
 func (r *Run) Near() NodeFacts {
 	for _, t := range r.Topologies {
 		return r.Node(t.Near)
@@ -139,9 +140,9 @@ func (r *Run) Near() NodeFacts {
 	return r.Node("client")
 }
 
-// virtualDrivers drive cards that a hypervisor emulates.
+// virtualDrivers lists the drivers of network cards that a hypervisor emulates.
 var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "ena", "gve"}
 
-// VirtualDriver reports whether a network device's driver belongs to a card emulated by a hypervisor, whose
-// reported speed is nominal.
+// VirtualDriver reports whether a driver is for a network card emulated by a hypervisor. The speed of such
+// a card is nominal.
 func VirtualDriver(name string) bool { return slices.Contains(virtualDrivers[:], name) }

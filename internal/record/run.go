@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Run states. A run without an end record is running or, if its program is gone, killed; the latter is never
-// stored.
+// Run states. A run without an end record is running or, if its process has ended, killed. The latter is
+// never stored.
 const (
 	RunRunning     = "running"
 	RunKilled      = "killed"
@@ -15,119 +15,118 @@ const (
 	RunFailed      = "failed"
 )
 
-// GuestSize is the size of each virtual router of a lab; zero values are the lab's defaults.
+// GuestSize is the size of each virtual router in a lab. Zero values mean the lab's defaults.
 type GuestSize struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
-	Model    string `json:"cpu_model,omitempty"` // in QEMU's words
-	// CPU vulnerability mitigations of its kernel: "auto" or "off"
+	Model    string `json:"cpu_model,omitempty"` // name in QEMU
+	// mitigations of CPU vulnerabilities in its kernel: "auto" or "off"
 	Mitigations string `json:"mitigations,omitempty"`
 }
 
 // RunHead identifies a run.
 type RunHead struct {
 	ID         string    `json:"id"`
-	Name       string    `json:"name,omitempty"`   // that a person gave it, unique in a store
-	Device     string    `json:"device,omitempty"` // under test, in a person's words or by its fingerprint
-	Notes      []string  `json:"notes,omitempty"`  // of whoever made the run
+	Name       string    `json:"name,omitempty"`   // given by the user, unique in a store
+	Device     string    `json:"device,omitempty"` // device under test, as named by the user or fingerprint
+	Notes      []string  `json:"notes,omitempty"`  // remarks by the user
 	Started    time.Time `json:"started"`
 	Ended      time.Time `json:"ended,omitzero"`
 	Status     string    `json:"status"`
-	Reason     string    `json:"reason,omitempty"`      // for an interruption or failure
+	Reason     string    `json:"reason,omitempty"`      // reason of an interruption or failure
 	Lab        string    `json:"lab"`                   // "local", …
-	LabNote    string    `json:"lab_note,omitempty"`    // e.g. what is unavailable to an ordinary user
+	LabNote    string    `json:"lab_note,omitempty"`    // such as features unavailable to unprivileged users
 	Meter      *Meter    `json:"meter,omitempty"`       // external power meter
-	Command    string    `json:"command"`               // the exact command that made it, seed included
-	Version    string    `json:"version"`               // of the program
-	BinaryHash string    `json:"binary_hash,omitempty"` // sha256 of the executable, for resume
+	Command    string    `json:"command"`               // exact command of the run, including the seed
+	Version    string    `json:"version"`               // version of the program
+	BinaryHash string    `json:"binary_hash,omitempty"` // SHA-256 of the executable, for resume
 	// ImportedFrom lists the programs, with versions, whose results were imported as this run.
 	ImportedFrom []string `json:"imported_from,omitempty"`
 }
 
-// Bounds of what a person says of a run: the bytes of the device's name and of a note, and the notes.
+// Limits of what a user may add to a run: bytes of the device's name and of a note, and number of notes.
 const (
 	MaxDevice = 100
 	MaxNote   = 400
 	MaxNotes  = 50
 )
 
-// Headline is the one number that a list shows of a run.
+// Headline is the result that lists show for a run.
 type Headline struct {
 	Metric string  `json:"metric"`
-	Value  float64 `json:"value"` // the cell's median, in the metric's unit
+	Value  float64 `json:"value"` // median of the cell, in the metric's unit
 	Unit   string  `json:"unit"`
-	Cell   string  `json:"cell"` // label of the cell that has it
+	Cell   string  `json:"cell"` // label of the cell
 	Grade  string  `json:"grade"`
 }
 
-// Run is a campaign without its trials, stored before the first of them.
+// Run is a campaign without its trials. It is stored before the first trial.
 type Run struct {
 	RunHead
 	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // size of the virtual routers, if given
-	Image        *DiskImage    `json:"image,omitempty"`      // of the routers, given by the user
-	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // of the routers, given by the user
-	Queues       int           `json:"queues,omitempty"`     // queues of each virtual link, if more than one
-	Driver       string        `json:"driver,omitempty"`     // driver of the routers, "" = agents
-	Peer         string        `json:"peer,omitempty"`       // the other machine, as typed
-	Machines     *Machines     `json:"machines,omitempty"`   // of a lab of real machines
-	Attached     string        `json:"attached,omitempty"`   // lab of lab up that it used, "" = its own
-	Kernel       string        `json:"kernel"`               // kernel of the machine that carries the lab
+	Image        *DiskImage    `json:"image,omitempty"`      // given by the user for the routers
+	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // given by the user for the routers
+	Queues       int           `json:"queues,omitempty"`     // queues per virtual link, if more than one
+	Driver       string        `json:"driver,omitempty"`     // driver of the routers; "" means agents
+	Peer         string        `json:"peer,omitempty"`       // the other machine, as given by the user
+	Machines     *Machines     `json:"machines,omitempty"`   // for a lab of real machines
+	Attached     string        `json:"attached,omitempty"`   // lab from "lab up" of the run; "" means its own
+	Kernel       string        `json:"kernel"`               // kernel of the machine that runs the lab
 	Design       Design        `json:"design"`
 	Topologies   []Topology    `json:"topologies"`
 	Nodes        []NodeFacts   `json:"nodes,omitempty"` // properties of each node, see Run.Node
 	Environments []Environment `json:"environments"`
-	Ceilings     []Ceiling     `json:"ceilings"`          // of the tester alone
-	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
+	Ceilings     []Ceiling     `json:"ceilings"`          // rates of the tester alone
+	Skipped      []Skipped     `json:"skipped,omitempty"` // skipped by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
-	Imports      []Import      `json:"imports,omitempty"` // the last one of a node counts
-	// ImportedAt is when another program's results were imported as this run; Started and Ended are those of
-	// the measurement, if its files have them.
+	Imports      []Import      `json:"imports,omitempty"` // a later one replaces others of the same node
+	// ImportedAt is the time when another program's results were imported as this run. Started and Ended are
+	// the times of the measurement, if the files have them.
 	ImportedAt  time.Time `json:"imported,omitzero"`
 	Experiments []string  `json:"experiments,omitempty"` // runs that test its findings
-	Series      *Series   `json:"series,omitempty"`      // of runs in turn that it belongs to
+	Series      *Series   `json:"series,omitempty"`      // series of alternating runs that it belongs to
 }
 
-// Series is the place of a run among the runs that measure two versions of the router in turn. Blocks from 1
-// hold one run of each version.
+// Series is the place of a run in a series that measures two versions of the router alternately. Each
+// block, from 1, contains one run of each version.
 type Series struct {
 	ID      string `json:"id"`
 	Version string `json:"version"`
 	Block   int    `json:"block"`
 }
 
-// Import holds what a node recorded by itself during the run, which did not reach it; it was added to the
-// run afterwards.
+// Import holds what a node that the run could not access recorded by itself. It is added to the run later.
 type Import struct {
 	Node string `json:"node"`
-	File string `json:"file"` // its name
+	File string `json:"file"` // name of the file
 	// Offset is the node's clock minus the controller's, within ±Bound. Match is the correlation between the
-	// bytes that the node counted and the run's traffic, at most 1.
+	// bytes counted by the node and the run's traffic, at most 1.
 	Offset  int64     `json:"offset_ns"`
 	Bound   int64     `json:"bound_ns"`
 	Match   float64   `json:"match"`
-	Samples []Samples `json:"samples"` // times: the controller's clock
+	Samples []Samples `json:"samples"` // times by the controller's clock
 	Log     []LogLine `json:"log,omitempty"`
 }
 
-// DiskImage is a user's disk image that the routers of a lab boot, and how to log in to it. It holds paths
-// only; the contents of the files are never recorded.
+// DiskImage is the user's disk image for the routers of a lab, and how to log in to it. It contains only
+// paths; the contents of the files are never recorded.
 type DiskImage struct {
 	File     string `json:"file"`
-	Login    string `json:"login,omitempty"`    // METHOD:USER, "" = ssh:root
-	Key      string `json:"key,omitempty"`      // file of a private key
-	Password string `json:"password,omitempty"` // file
+	Login    string `json:"login,omitempty"`    // METHOD:USER; "" means ssh:root
+	Key      string `json:"key,omitempty"`      // file with a private key
+	Password string `json:"password,omitempty"` // file with a password
 	UEFI     bool   `json:"uefi,omitempty"`
 }
 
-// OwnKernel is the kernel that a user chose for the routers of a lab: a package of the distribution, or a
-// file and the folder of its modules, "" if it needs none.
+// OwnKernel is the user's kernel for the routers of a lab: a package of the distribution, or a file and
+// the directory of its modules ("" if it needs none).
 type OwnKernel struct {
 	Package string `json:"package,omitempty"`
 	File    string `json:"file,omitempty"`
 	Modules string `json:"modules,omitempty"`
 }
 
-// Event is one step of a run, as printed by run --json.
+// Event is an event of a run, as printed by run --json.
 type Event struct {
 	Time time.Time `json:"time"`
 	// run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
@@ -137,18 +136,18 @@ type Event struct {
 	Cell   Factors       `json:"factors,omitempty"`
 	Phase  string        `json:"phase,omitempty"`
 	Text   string        `json:"text,omitempty"`
-	Index  int           `json:"index,omitempty"` // row index
+	Index  int           `json:"index,omitempty"` // index of the row
 	Total  int           `json:"total,omitempty"`
 	Rate   float64       `json:"rate_bps,omitempty"`
 	PPS    float64       `json:"rate_pps,omitempty"`
 	RTT    int64         `json:"rtt_ns,omitempty"`
-	Cores  []float64     `json:"cores,omitempty"` // busy share per core of node host, 0…1
+	Cores  []float64     `json:"cores,omitempty"` // busy share of each core of node host, 0 to 1
 	Left   time.Duration `json:"left_ns,omitempty"`
 	Status string        `json:"status,omitempty"`
-	// Cause names the limit of the trial that ended, judged from that trial alone.
+	// Cause is the limit of the trial that ended, diagnosed from that trial alone.
 	Cause      string  `json:"cause,omitempty"`
-	Confidence float64 `json:"confidence,omitempty"` // of Cause
-	// Data is the design: with run-started the plan's, and with the phase "plan" the run's, if the lab has
-	// changed it.
+	Confidence float64 `json:"confidence,omitempty"` // confidence of Cause
+	// Data is the design: with run-started, the design of the plan; with phase "plan", that of the run, if
+	// the lab has changed it.
 	Data json.RawMessage `json:"data,omitempty"`
 }

@@ -6,32 +6,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Search defines a search for the highest rate that meets its goals, by RFC 9971. A row then yields as many
-// trials as it takes.
+// Search defines a search for the highest rate that meets its goals, as in RFC 9971. Each row then has as
+// many trials as the search needs.
 type Search struct {
-	Preset string  `json:"preset"` // preset of the goals, before the plan's changes
+	Preset string  `json:"preset"` // preset that the goals are based on
 	Goals  []Goal  `json:"goals"`
-	MinPPS float64 `json:"min_pps"`           // lowest load of one interface
-	MaxPPS float64 `json:"max_pps,omitempty"` // highest; 0 = the tester's own maximum
+	MinPPS float64 `json:"min_pps"`           // minimum load per interface
+	MaxPPS float64 `json:"max_pps,omitempty"` // maximum; 0 means the tester's own maximum
 	MinBps float64 `json:"min_bps"`           // the same for paced TCP
 	MaxBps float64 `json:"max_bps,omitempty"`
 	MinHz  float64 `json:"min_connections_hz,omitempty"` // the same for new connections
 	MaxHz  float64 `json:"max_connections_hz,omitempty"`
-	// Knob is a setting, with its place, whose levels are the loads, such as the rate of a shaper, while TCP
-	// runs at full rate; "" = the load generator is paced.
+	// Knob is a setting, with its place, whose values are the loads, such as the rate of a shaper. TCP then
+	// runs at full rate. "" means that the load generator is paced.
 	Knob    string        `json:"knob,omitempty"`
-	Warmup  time.Duration `json:"warmup_trial_ns"` // length of a first trial that does not count; 0 = none
-	MaxTime time.Duration `json:"max_time_ns"`     // effective durations, all together
-	// CountPauses includes warm-up and pause of each trial in its effective duration.
+	Warmup  time.Duration `json:"warmup_trial_ns"` // length of an initial trial that does not count, or 0
+	MaxTime time.Duration `json:"max_time_ns"`     // limit for the sum of effective durations
+	// CountPauses includes the warm-up and pause of each trial in its effective duration.
 	CountPauses bool `json:"count_pauses,omitempty"`
-	// Further tests of RFC 2544, at the rate found for the first goal or at the highest load; nil = not run.
+	// Further tests of RFC 2544, at the rate found for the first goal or at the highest load. nil means not
+	// run.
 	Latency    *Test `json:"latency,omitempty"`
 	FrameLoss  *Test `json:"frame_loss,omitempty"`
 	BackToBack *Test `json:"back_to_back,omitempty"`
 }
 
-// Goal is a search goal: the first six attributes, with the initial trial duration, are those of RFC 9971;
-// the others are ours.
+// Goal is a search goal. LossRatio, ExceedRatio, DurationSum, Width and the trial durations are the
+// attributes of RFC 9971; the other fields are ours.
 type Goal struct {
 	Name            string        `json:"name"`
 	FinalDuration   time.Duration `json:"final_trial_duration_ns"`
@@ -40,29 +41,29 @@ type Goal struct {
 	ExceedRatio     float64       `json:"exceed_ratio"`
 	Width           float64       `json:"width"` // maximum (upper - lower) ÷ upper bound
 	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
-	// MaxDelay also makes a trial high-loss if the load adds more delay; 0 = no bound.
+	// MaxDelay makes a trial a high-loss trial if the load adds more delay than this. 0 means no limit.
 	MaxDelay time.Duration `json:"max_added_delay_ns,omitempty"`
-	// Coarser counts the coarser targets that precede the goal, each with a shorter duration sum and twice
+	// Coarser is the number of coarser targets before the goal, each with a shorter duration sum and twice
 	// the width.
 	Coarser int `json:"coarser_targets"`
-	// Expansion widens the step of an external search that has not found its bound.
+	// Expansion widens the steps of an external search until it has found its bound.
 	Expansion int `json:"expansion"`
 }
 
-// TrialInput holds the load and the duration that a search requests for its next trial.
+// TrialInput is the load and duration that a search requests for its next trial.
 type TrialInput struct {
-	Load     float64       `json:"load"`             // intended, of one interface, per second
-	Duration time.Duration `json:"duration_ns"`      // intended, of the traffic that counts
-	Warmup   bool          `json:"warmup,omitempty"` // warm-up only: not a result of the search
+	Load     float64       `json:"load"`             // intended, per interface and second
+	Duration time.Duration `json:"duration_ns"`      // intended, excluding warm-up
+	Warmup   bool          `json:"warmup,omitempty"` // only warms up: not a result of the search
 }
 
-// Test is one of RFC 2544's tests after the throughput.
+// Test is a test of RFC 2544 that follows the throughput test.
 type Test struct {
 	Duration time.Duration `json:"duration_ns"` // of each trial; for back-to-back, of the longest burst
 	Repeats  int           `json:"repeats"`
 }
 
-// Tests to which a trial of a search can belong.
+// Tests that a trial of a search can belong to.
 const (
 	TestThroughput = "throughput"
 	TestLatency    = "latency"
@@ -70,32 +71,31 @@ const (
 	TestBackToBack = "back-to-back"
 )
 
-// SearchLimits bounds the loads of one interface in a search.
+// SearchLimits are the limits of the load per interface.
 type SearchLimits struct {
-	Unit string  `json:"unit"` // of loads: "pps", "bit/s" of TCP payload, or "flows/s"
+	Unit string  `json:"unit"` // "pps", "bit/s" (TCP payload) or "flows/s"
 	Min  float64 `json:"min"`
 	Max  float64 `json:"max"`
-	// Interfaces counts the interfaces that are loaded at once: the ratio of the load of all to the load of
-	// one.
+	// Interfaces is the number of interfaces loaded at once: total load ÷ load per interface.
 	Interfaces int `json:"interfaces"`
 }
 
-// SearchTrial holds what a search requested of a trial, and the limits that it observed.
+// SearchTrial holds the input of a search's trial, and the limits of the search.
 type SearchTrial struct {
 	SearchLimits
 	TrialInput
 	Test   string `json:"test"`
-	Number int    `json:"number"` // from 1, among the successful trials of its search
+	Number int    `json:"number"` // number among the successful trials of its search, from 1
 }
 
-// Units of a search's loads.
+// Units of loads.
 const (
 	UnitPackets = "pps"
 	UnitBits    = "bit/s"
 	UnitFlows   = "flows/s" // new connections
 )
 
-// SearchUnit returns the unit of loads for searching a cell.
+// SearchUnit returns the unit of the load for searches of a cell.
 func SearchUnit(f Factors) string {
 	switch {
 	case factor.Engine.Is(f, "flows"):
@@ -106,8 +106,7 @@ func SearchUnit(f Factors) string {
 	return UnitPackets
 }
 
-// Searches reports whether a row's rate is searched for. A share of a rate to be found is offered without a
-// search.
+// Searches reports whether a row is searched. A load that is a share of a measured rate is not.
 func (d Design) Searches(a Assignment) bool {
 	_, share := factor.FoundOf(a.Factors)
 	return d.Method.Search != nil && a.Kind == RowLoad && !share

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Split separates the series of a trial from the rest and encodes them, as described in
-// docs/reference/store.md. The trial itself keeps them.
+// Split returns a copy of the trial without series, and the encoded series (see docs/reference/store.md).
+// It does not modify the trial.
 func (t Trial) Split() (bare Trial, series []byte, err error) {
 	bare = t.Apart()
 	tables := bare.Tables()
@@ -43,7 +43,7 @@ func (t Trial) Split() (bare Trial, series []byte, err error) {
 	return bare, series, nil
 }
 
-// Join restores what Split encoded. A series without a place in the trial is an error.
+// Join restores the series that Split encoded. It is an error if the trial has no field for a series.
 func (t *Trial) Join(series []byte) error {
 	tables := t.Tables()
 	latencies := t.latencies()
@@ -73,8 +73,8 @@ func (t *Trial) Join(series []byte) error {
 	return nil
 }
 
-// array is one series of a latency measurement. If base has the same number of values, the differences are
-// stored, which take less space.
+// array is a series of a latency measurement. If base has the same length, differences from base are
+// stored, because they take less space.
 type array struct {
 	values, base *[]int64
 }
@@ -98,7 +98,7 @@ func (a array) above() []int64 {
 	return above
 }
 
-// raise undoes above.
+// raise reverses above.
 func (a array) raise() {
 	if len(*a.values) != len(*a.base) {
 		return
@@ -111,16 +111,16 @@ func (a array) raise() {
 
 var errSeries = errors.New("damaged series")
 
-// Forms of a column.
+// Encodings of a column.
 const (
 	columnDoubles = iota
-	columnWhole   // integers, where gap stands for NaN
+	columnWhole   // integers, with gap for NaN
 )
 
-// gap is not an integer that a double holds exactly.
+// gap stands for NaN. It is outside the integers that a float64 represents exactly.
 const gap = math.MinInt64
 
-// AppendBinary encodes the table.
+// AppendBinary appends the encoded table to b.
 func (t *Table) AppendBinary(b []byte) ([]byte, error) {
 	b = binary.AppendUvarint(b, uint64(len(t.Names)))
 	for _, name := range t.Names {
@@ -140,7 +140,7 @@ func (t *Table) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary decodes what AppendBinary wrote. On error t is unchanged.
+// UnmarshalBinary decodes the output of AppendBinary. If it returns an error, t is unchanged.
 func (t *Table) UnmarshalBinary(b []byte) error {
 	r := reader{rest: b}
 	table := r.table()
@@ -156,7 +156,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// appendWhole encodes the number of values, and the difference of each from the previous one.
+// appendWhole encodes the number of values, then the difference of each value from the previous one.
 func appendWhole(b []byte, values []int64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(values)))
 	last := int64(0)
@@ -181,7 +181,7 @@ func appendColumn(b []byte, column []float64) []byte {
 	return b
 }
 
-// wholeNumbers converts a column, if that preserves every bit.
+// wholeNumbers converts a column to integers. ok is false if that would change any bit.
 func wholeNumbers(column []float64) (values []int64, ok bool) {
 	values = make([]int64, len(column))
 	for i, v := range column {
@@ -198,7 +198,7 @@ func wholeNumbers(column []float64) (values []int64, ok bool) {
 	return values, true
 }
 
-// reader decodes values of encoded series. After the first missing one it returns none.
+// reader decodes series. After the first error it returns only zero values.
 type reader struct {
 	rest   []byte
 	failed bool
@@ -219,8 +219,8 @@ func (r *reader) take(n int) []byte {
 	return b
 }
 
-// count decodes the number of items that take at least a byte each, so that a damaged number does not exhaust
-// memory.
+// count decodes a number of items. It fails if the rest is shorter than one byte per item, so that damaged
+// data cannot exhaust memory.
 func (r *reader) count() int {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > uint64(len(r.rest)-n) {

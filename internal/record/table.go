@@ -7,19 +7,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Table is a set of series over one time axis. V[i] is the column named Names[i] and has one value per entry
-// of T; NaN means "no value here". A column's name is a metric's stem or "<label>/<stem>", such as
-// "cpu0/softirq_ns" or "wan/rx_packets".
+// Table is a set of series with a common time axis. V[i] is the column named Names[i], with one value per
+// entry of T, or NaN if there is no value. The name of a column is the stem of a metric or
+// "<label>/<stem>", such as "cpu0/softirq_ns" or "wan/rx_packets".
 type Table struct {
 	Names []string
-	T     []int64 // ns, controller's monotonic clock
+	T     []int64 // ns, controller's CLOCK_MONOTONIC
 	V     [][]float64
 }
 
-// NewTable returns an empty table with the given columns.
+// NewTable returns an empty table with these columns.
 func NewTable(names ...string) *Table { return &Table{Names: names, V: make([][]float64, len(names))} }
 
-// Append adds one line. It panics if the number of values is wrong.
+// Append adds one row. It panics if the number of values differs from the number of columns.
 func (t *Table) Append(at int64, values ...float64) {
 	if len(values) != len(t.Names) {
 		panic("record: wrong number of values for table")
@@ -45,7 +45,7 @@ func (t *Table) Column(name string) []float64 {
 	return nil
 }
 
-// Shift adds d to every time, to convert the table to another clock.
+// Shift adds d to all times, to convert them to another clock.
 func (t *Table) Shift(d int64) {
 	if t == nil {
 		return
@@ -56,7 +56,7 @@ func (t *Table) Shift(d int64) {
 	}
 }
 
-// MarshalJSON writes the binary form in base64, because JSON has no NaN.
+// MarshalJSON encodes the binary form in base64, because JSON has no NaN.
 func (t *Table) MarshalJSON() ([]byte, error) {
 	b, err := t.AppendBinary(nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 	return json.Marshal(b)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (t *Table) UnmarshalJSON(data []byte) error {
 	var b []byte
 	if err := json.Unmarshal(data, &b); err != nil {
@@ -76,7 +76,7 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 		return err
 	}
 
-	for i, n := range t.Names { // the names may come from a node, hidden from text filters by base64
+	for i, n := range t.Names { // names come from a node; base64 hides them from text filters
 		t.Names[i] = check.Plain(n)
 	}
 
