@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// The factors declared by this package, and those of knobs and engines on which the meaning of other factors
-// depends.
+// Factors declared by this package, and factors of knobs and engines that other factors depend on.
 const (
 	Topology     Name = "topology"
 	Tunnel       Name = "tunnel"
@@ -54,7 +53,7 @@ const (
 	WAN     Name = "wan"
 )
 
-// Levels that other packages compare with.
+// Levels that other packages refer to.
 const (
 	NoTunnel = "none"
 
@@ -65,23 +64,23 @@ const (
 	Down = "down" // server to client
 	Both = "both"
 
-	UDPExact = "exact" // each datagram by its number and time
-	UDPCount = "count" // by length: several may be sent and received at once
+	UDPExact = "exact" // records sequence number and time of each datagram
+	UDPCount = "count" // counts by length: several may be sent and received at once
 
 	Off = "off"
 	On  = "on"
 
-	NATForward = "forward" // ports of the router's outer address lead to the client
+	NATForward = "forward" // the router forwards ports of its outer address to the client
 
-	Native = "native" // our own engine
+	Native = "native" // chokepoint's own engine
 
-	CipherEngine = "cipher" // measures ciphers of one node, and sends nothing
+	CipherEngine = "cipher" // measures the ciphers of one node and sends no traffic
 )
 
-// Sends reports whether a cell's activity sends traffic over a path.
+// Sends reports whether the cell's engine sends traffic over a path.
 func Sends(c Cell) bool { return !Engine.Is(c, CipherEngine) }
 
-// sending is the Applies of factors that concern only traffic.
+// sending implements Applies for factors that concern only traffic.
 func sending(c Cell) (bool, string) {
 	if !Sends(c) {
 		return false, "engine cipher sends nothing"
@@ -89,53 +88,53 @@ func sending(c Cell) (bool, string) {
 	return true, ""
 }
 
-// Header bytes that bound a UDP packet, and Ethernet's overhead.
+// Header sizes in bytes that determine the smallest UDP packet, and Ethernet's overhead.
 const (
 	ipv4Header  = 20
 	ipv6Header  = 40
 	udpHeader   = 8
-	stampHeader = 16 // our sequence number and flags, in each datagram
+	stampHeader = 16 // our sequence number and flags in each datagram
 
-	// EthernetBytes is the number of bytes that a frame adds to its IP packet: 14 of header and 4 of frame
-	// check sequence (IEEE 802.3), without a tag.
+	// EthernetBytes is the overhead of an untagged Ethernet frame: 14 bytes of header and 4 of frame check
+	// sequence (IEEE 802.3).
 	EthernetBytes = 18
 )
 
-// Bounds on TCP's own settings: the kernel's minimum segment (TCP_MIN_MSS), the maximum in an IP packet, the
-// kernel's minimum receive buffer, and a maximum far above what any path holds.
+// Limits of the TCP factors, in bytes: the kernel's minimum segment (TCP_MIN_MSS), the largest segment in
+// an IP packet, the kernel's minimum receive buffer, and a buffer far larger than any path needs.
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
 )
 
-// Bounds on a virtual router's resources; with less memory, in MB, the image does not boot.
+// Limits of a virtual router's resources. Memory is in MB; with less than MinMemory, the image does not
+// boot.
 const (
 	MaxVCPUs  = 64
 	MinMemory = 128
 	MaxMemory = 64 << 10
 )
 
-// maxStreams bounds UDP; an engine has its own bound for TCP.
+// maxStreams limits the UDP streams. For TCP, each engine has its own limit.
 const maxStreams = 10_000
 
-// frameSizes lists Ethernet's frame sizes from RFC 2544, section 9.1.
+// frameSizes lists the Ethernet frame sizes of RFC 2544, section 9.1, in bytes.
 var frameSizes = [...]string{"64", "128", "256", "512", "1024", "1280", "1518"}
 
-// Options provides the levels that other packages define.
+// Options lists the levels that other packages define.
 type Options struct {
 	Shapes      []Shape  // the first is the default
-	Tunnels     []string // NoTunnel must be among them, and is the default
+	Tunnels     []string // the default is NoTunnel, which must be listed
 	Engines     []string // the first is the default
 	Congestions []string // the first is the default
-	IPs         []string // versions of IP, the default first; nil = 4 and 6
-	// TunnelMTU returns the default inner MTU of a kind of tunnel over a version of IP; nil leaves 80 bytes
-	// for the outer headers, as wg-quick(8) does.
+	IPs         []string // IP versions, the default first; nil means 4 and 6
+	// TunnelMTU returns the default inner MTU of a kind of tunnel over an IP version. If nil, 80 bytes are
+	// left for the outer headers, as wg-quick(8) does.
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
-	MaxTunnels int // side by side in a lab
+	MaxTunnels int // parallel tunnels that a lab can set up
 }
 
-// Base returns the factors that are part of every cell, in the order in which their defaults depend on each
-// other.
+// Base returns the factors that every cell has. Defaults of later factors may depend on earlier ones.
 func Base(o Options) []Declaration {
 	if o.TunnelMTU == nil {
 		o.TunnelMTU = func(_ string, _, linkMTU int) int { return linkMTU - 80 }
@@ -399,7 +398,7 @@ func Base(o Options) []Declaration {
 			Levels:  []string{On, Off},
 			Parse:   Choice(On, Off),
 			Applies: tcp,
-			// The end that opens requests it, the other agrees.
+			// The side that opens the connection requests ECN, and the other side agrees.
 			Target: BothEnds,
 			Knob:   "sysctl:net.ipv4.tcp_ecn",
 			Value:  func(level string) string { return map[string]string{On: "1", Off: "0"}[level] },
@@ -413,7 +412,7 @@ func Base(o Options) []Declaration {
 		})}
 }
 
-// Further returns the factors that follow those of the engines.
+// Further returns the factors that follow the factors of the engines.
 func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for identical cells
 	return []Declaration{
@@ -480,7 +479,7 @@ func Further() []Declaration {
 	}
 }
 
-// choice completes the declaration of a factor with a closed set of levels; the first is the default.
+// choice completes the declaration of a factor with a closed set of levels, whose first is the default.
 func choice(levels []string, d Declaration) Declaration {
 	d.Base, d.Levels = true, levels
 	if len(levels) > 0 {
@@ -494,7 +493,7 @@ func choice(levels []string, d Declaration) Declaration {
 	return d
 }
 
-// Beside returns the Applies of a factor that has a meaning only with some levels of another.
+// Beside implements Applies for a factor that has a meaning only with some levels of another factor.
 func Beside(name Name, why string, ok func(level string) bool) func(Cell) (bool, string) {
 	return func(c Cell) (bool, string) {
 		if ok(name.Of(c)) {
@@ -504,17 +503,17 @@ func Beside(name Name, why string, ok func(level string) bool) func(Cell) (bool,
 	}
 }
 
-// phrase returns a function that describes a level, which replaces the "%".
+// phrase returns a function that replaces "%" in form with the level.
 func phrase(form string) func(string) string {
 	return func(level string) string { return strings.Replace(form, "%", level, 1) }
 }
 
-// counted returns a function that describes a number of things.
+// counted returns a function that describes a number of things: "1 stream", "4 streams".
 func counted(what string) func(string) string {
 	return insteadOf("1", "1 "+what, phrase("% "+what+"s"))
 }
 
-// insteadOf uses another text for one level.
+// insteadOf returns a function that describes one level by words, and other levels by calling others.
 func insteadOf(level, words string, others func(string) string) func(string) string {
 	return func(l string) string {
 		if l == level {
@@ -535,11 +534,11 @@ func tunnelName(level string) string {
 	return level
 }
 
-// congestionForm matches the names that the kernel accepts (TCP_CA_NAME_MAX). The lab finds out whether a
-// kernel has one.
+// congestionForm matches the names that the kernel accepts (TCP_CA_NAME_MAX). Whether a kernel offers the
+// algorithm is known only in the lab.
 var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
 
-// severalOf parses levels joined by "+", each once.
+// severalOf parses distinct levels joined by "+".
 func severalOf(parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		var seen []string
@@ -564,7 +563,7 @@ func (o Options) pathMTU(c Cell) int {
 	return PathMTU(o.Shapes[max(i, 0)], c)
 }
 
-// mtuConflict checks a derived inner MTU; an explicit one is checked when parsed.
+// mtuConflict checks a derived inner MTU. Parse has already checked an explicit one.
 func mtuConflict(c Cell) string {
 	if mtu, err := strconv.Atoi(MTU.Of(c)); err == nil && mtu < minIPv4MTU {
 		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu,
@@ -573,7 +572,7 @@ func mtuConflict(c Cell) string {
 	return ""
 }
 
-// outerConflict: outer IPv6 needs links with room for it.
+// outerConflict returns an error text if the links are too small for IPv6 outside the tunnel.
 func outerConflict(c Cell) string {
 	mtu := UnderlayMTU(c)
 	if OuterIP.Is(c, "6") && mtu < minIPv6MTU {
@@ -583,7 +582,8 @@ func outerConflict(c Cell) string {
 	return ""
 }
 
-// tunnelsConflict: stream n takes tunnel n modulo their number, so that each must have a stream.
+// tunnelsConflict returns an error text if a tunnel would have no stream: stream n uses tunnel n modulo
+// the number of tunnels.
 func tunnelsConflict(c Cell) string {
 	n := Tunnels.Number(c)
 	streams := Streams.Number(c)
@@ -628,10 +628,10 @@ func natConflict(c Cell) string {
 	return ""
 }
 
-// sizeConflict checks the cell's packets, however their size was given.
+// sizeConflict checks the packet size, which may have been given as a frame size.
 func (o Options) sizeConflict(c Cell) string {
 	mtu := o.pathMTU(c)
-	if PacketSize.Is(c, IMIX) { // therefore packets of several sizes cannot be sent in turn
+	if PacketSize.Is(c, IMIX) {
 		switch largest := slices.Max(c.PacketSizes()); {
 		case !Engine.Is(c, Native, "xdp"):
 			return fmt.Sprintf("engine %s sends packets of one size: imix needs engine: native or xdp",
@@ -672,7 +672,7 @@ func (o Options) sizeConflict(c Cell) string {
 	return ""
 }
 
-// InUserspace reports whether the packets of a kind of tunnel pass through a process of its node, by a TUN
+// InUserspace reports whether packets of a kind of tunnel pass through a process on its node, by a TUN
 // device.
 func InUserspace(tunnel string) bool {
 	return strings.HasSuffix(tunnel, "-userspace") || strings.HasPrefix(tunnel, "openvpn")

@@ -9,139 +9,141 @@ import (
 	"strings"
 )
 
-// Kind is the part of a measurement to which a factor belongs.
+// Kind is the part of the experiment that a factor belongs to.
 type Kind int
 
 // Kinds. Cells that differ only in loads share a path: their packets pass the same devices with the same
-// settings, so that it is verified, and measured idle, once.
+// settings. The path is verified, and measured idle, only once.
 const (
-	Setting  Kind = iota // of a node, made by a knob
-	Path                 // what carries the traffic
-	Load                 // what is sent over a path
-	Activity             // the load generator, which sends it
+	Setting  Kind = iota // a property of a node, applied by a knob
+	Path                 // the path that carries the traffic
+	Load                 // the traffic sent over a path
+	Activity             // the load generator
 )
 
-// Places determine where a plan may put a factor.
+// Places is a set of places where a plan may apply a factor.
 type Places int
 
-// Placed allows "name@node" and "name@node.port", and OnHost the machine that carries the lab.
+// Placed allows "name@node" and "name@node.port". OnHost allows the machine that runs the lab.
 const (
 	Placed Places = 1 << iota
 	OnHost
 )
 
-// Target selects the nodes of a setting without a place.
+// Target selects the nodes of a setting for which the plan names no place.
 type Target int
 
 // Targets.
 const (
 	Routers    Target = iota // every device under test
 	EveryNode                // every node of the lab
-	Carrier                  // the machine that carries the lab, for any place
-	FirstOfWAN               // the first device under test, at its WAN port
-	BothEnds                 // the nodes between which traffic runs
-	WANLink                  // both ends of the first device under test's WAN link, then all others
+	Carrier                  // the machine that runs the lab, whatever the place
+	FirstOfWAN               // the WAN port of the first device under test
+	BothEnds                 // both endpoints of the traffic
+	WANLink                  // both ends of the WAN link of the first device under test, then all other ports
 )
 
-// Without is the level of a factor that means "without it", and the text for a comparison with that level.
+// Without is the level of a factor that means "without it", and the words for a comparison with that
+// level.
 type Without struct{ Level, Words string }
 
 // Declaration describes a factor. Only Name, Doc and Parse are required.
 type Declaration struct {
 	Name string
-	Unit string // for people: what a level counts, or which words are possible
-	Doc  string // one sentence: what a level means
+	Unit string // shown to users: what a level counts, or the possible words
+	Doc  string // shown to users: the meaning of a level, in one sentence
 	Kind Kind
 
-	// Default is the level in a cell that does not name the factor. If Derive is not nil, it computes the
-	// level from the other levels instead. Both apply only to base factors.
+	// Default is the level in a cell that does not set the factor. Derive, if not nil, computes that level
+	// from the other levels instead. Both apply only to base factors.
 	Default string
 	Derive  func(Cell) string
 
-	Base bool // present in every cell in which it has a meaning
-	Hard bool // hard to change: forms outer blocks
+	Base bool // present in every cell where it has a meaning
+	Hard bool // hard to change: the plan's outer blocks are formed by its levels
 
-	// Levels lists all levels of a closed set, for hints; Parse checks.
+	// Levels lists all levels of a closed set, for hints. Only Parse validates.
 	Levels []string
-	// Sets maps names that a plan may write to several levels.
+	// Sets maps a name that a plan may use to several levels.
 	Sets map[string][]string
-	// Parse returns the canonical text of a level, or an error that lists what is allowed; an error may have
-	// a Hint() string.
+	// Parse returns the canonical text of a level, or an error that lists the allowed levels. The error may
+	// have a method Hint() string.
 	Parse func(text string) (string, error)
 
-	// Applies reports whether the factor has a meaning with the other levels of the cell, or why not: then it
-	// is dropped. nil: always.
+	// Applies reports whether the factor has a meaning with the other levels of the cell, and if not, why. A
+	// factor that does not apply is dropped from the cell. nil means that it always applies.
 	Applies func(Cell) (ok bool, why string)
 	// Needs is like Applies, for conditions on the lab and the place: "node", "node.port", or "" if the plan
-	// names none. A Catalogue derives Applies from it; only one of the two may be set.
+	// names no place. A Catalogue derives Applies from Needs; only one of the two may be set.
 	Needs func(s Shape, place string) (ok bool, why string)
-	// Conflict returns the reason why a complete cell cannot exist, or "". nil: never.
+	// Conflict returns the reason why a complete cell is impossible, or "". nil means that it never is.
 	Conflict func(Cell) string
 	// Refuses is like Conflict, for conditions on the lab.
 	Refuses func(Shape, Cell) string
 
 	Placed Places // where a plan may put it
-	// Param returns the member of a family (a name that ends in a colon) for the part after the colon.
+	// Param returns a member of a family, whose name ends in a colon. The argument is the part after the
+	// colon.
 	Param func(param string) (Declaration, bool)
-	// Target selects the nodes of a setting without a place, made by the knob with the factor's name or by
-	// Knob, with the level or the result of Value; "" from Value means no setting.
+	// Target selects the nodes of a setting without a place. The knob is the one named Knob, or named like
+	// the factor if Knob is "". It applies the level, or the result of Value; if that is "", nothing is set.
 	Target Target
 	Knob   string
 	Value  func(level string) string
-	// PinsEnds: at an end of the traffic, a level selects the CPUs of the load generator there, and is not a
+	// PinsEnds is set if the level at an endpoint selects the CPUs of the load generator instead of being a
 	// setting.
 	PinsEnds bool
-	// OnCarrier is set if, placed at the machine that carries the lab, this is a setting of that machine, not
-	// of the routers on it.
+	// OnCarrier is set if the factor, placed at the machine that runs the lab, is a setting of that machine
+	// and not of the routers on it.
 	OnCarrier bool
 
-	// Policy marks a factor that sets how much the router must carry, or that is itself being tested:
-	// removing it would not be tuning. Tunable marks one that is not a setting but may hold traffic back in a
-	// plan that contains it.
+	// Policy marks a factor that determines how much work the router must do, or that is itself under test;
+	// removing it would not be tuning. Tunable marks a factor that is no setting, but may limit the traffic
+	// of a plan that contains it.
 	Policy, Tunable bool
 
-	// Without, if not nil, is the level with which others are compared.
+	// Without, if not nil, is the level that others are compared with.
 	Without *Without
-	// Follow lists factors whose level follows from this one's: a comparison need not keep them equal.
+	// Follow lists factors whose level depends on this one. A comparison need not keep them equal.
 	Follow []Name
-	// Dependent factors exist only with certain levels of others. The presence of such a factor has no
-	// meaning by itself.
+	// Dependent factors exist only with certain levels of other factors. Their presence has no meaning by
+	// itself.
 	Dependent bool
-	// Says names the factor that, if given, implies this one.
+	// Says names a factor that, if given, determines this one.
 	Says Name
-	// Scales: more of it (streams, tunnels, CPUs) may give more throughput.
+	// Scales is set if more of it (streams, tunnels, CPUs) may increase throughput.
 	Scales bool
 
-	// Rank is the position among the factors in titles and labels, from 1; those with 0 follow by name.
-	// Leading ones come first in a label.
+	// Rank is the position among the factors in titles and labels, from 1. Factors with rank 0 follow, sorted
+	// by name. Leading factors come first in a label.
 	Rank    int
 	Leading bool
-	Quiet   bool // omitted if no factor varies, although it is leading
-	// Short describes a level in a label, such as "1 stream", and Long in a sentence, such as "1500-byte
-	// packets". nil: Long is Short, and Short is "name level", with the level as returned by Plain, which
-	// omits defaults.
+	Quiet   bool // omitted from labels if no factor varies, although Leading
+	// Short describes a level in a label, such as "1 stream". Long describes it in a sentence, such as
+	// "1500-byte packets", and defaults to Short. If Short is nil, it is "name level", with the level as
+	// returned by Plain, which omits defaults.
 	Short, Long, Plain func(level string) string
 
-	labels map[string]string // for levels, from the plan
+	labels map[string]string // the plan's labels by level
 }
 
-// usual lists the words for a level that nobody set.
+// usual lists the words for a level that was not set.
 var usual = [...]string{"", "default", "off", "none"}
 
-// AtBaseline reports whether a level is that of Without.
+// AtBaseline reports whether a level is the one of Without.
 func (d Declaration) AtBaseline(level string) bool {
 	return d.Without != nil && Same(level, d.Without.Level)
 }
 
-// Same reports whether a level equals a baseline. If the baseline is "", all words for "nothing set" are
-// equal to it. Zero is not one of them, nor, for a setting whose level is "default", are "off" and "none":
-// those are values.
+// Same reports whether a level equals a baseline. A baseline of "" equals every word for "nothing set".
+// Those words do not include 0. For a baseline of "default", they do not include "off" and "none", which
+// are values of the setting.
 func Same(level, baseline string) bool {
 	return level == baseline || baseline == "default" && level == "" ||
 		baseline == "" && slices.Contains(usual[:], level)
 }
 
-// Label describes a level in a label.
+// Label returns the text for a level in a label.
 func (d Declaration) Label(level string) string {
 	switch {
 	case d.labels[level] != "":
@@ -154,7 +156,7 @@ func (d Declaration) Label(level string) string {
 	return d.Name + " " + level
 }
 
-// Words describes a level for use in a sentence.
+// Words returns the text for a level in a sentence.
 func (d Declaration) Words(level string) string {
 	if d.Long != nil && d.labels[level] == "" {
 		return d.Long(level)
@@ -162,17 +164,17 @@ func (d Declaration) Words(level string) string {
 	return d.Label(level)
 }
 
-// Catalogue lists the factors that plans may use, in display order, in which defaults are also filled in. If
-// two have the same name, the second is the one for a place. A nil Catalogue has the factors declared by this
-// package.
+// Catalogue lists the factors that plans may use, in display order; defaults are filled in in the same
+// order. Of two factors with the same name, the second is used if the plan names a place. A nil Catalogue
+// has the factors declared by this package.
 type Catalogue struct {
 	Factors []Declaration
-	Shapes  []Shape // of labs; the first is the default
+	Shapes  []Shape // shapes of the labs, the default first
 
 	labels map[string]map[string]string
 }
 
-// Labelled returns the catalogue with a plan's labels for levels: factor → level → label.
+// Labelled returns the catalogue with the plan's labels, by factor and level.
 func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	if len(labels) == 0 {
 		return c
@@ -186,10 +188,10 @@ func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	return of
 }
 
-// Equal reports whether two catalogues are the same object.
+// Equal reports whether both are the same object.
 func (c *Catalogue) Equal(other *Catalogue) bool { return c == other }
 
-// Names lists the plain names, families with their colon, each once.
+// Names lists the names without places, each once. Names of families end in a colon.
 func (c *Catalogue) Names() []string {
 	var names []string
 	for _, d := range c.all() {
@@ -200,7 +202,7 @@ func (c *Catalogue) Names() []string {
 	return names
 }
 
-// Shape finds a lab's shape by its name.
+// Shape returns the shape with the given name.
 func (c *Catalogue) Shape(name string) (Shape, bool) {
 	if c != nil {
 		for _, s := range c.Shapes {
@@ -219,7 +221,7 @@ func (c *Catalogue) all() []Declaration {
 	return c.Factors
 }
 
-// Places lists the nodes and ports of the labs of these topologies, each once.
+// Places lists the nodes and ports in the shapes of these topologies, each once.
 func (c *Catalogue) Places(topologies ...string) []string {
 	var out []string
 	add := func(place string) {
@@ -245,9 +247,10 @@ func (c *Catalogue) Places(topologies ...string) []string {
 
 var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
 
-// Lookup finds a factor by its name in a plan, which may be placed ("queue@router.wan") or parametrised
-// ("sysctl:net.ipv4.tcp_rmem@client"); the Declaration returned carries the whole name. A name with a place
-// that exists in no lab is unknown; if it exists in some, the factor has no meaning in the others.
+// Lookup returns the factor with a name as used in plans. The name may include a place
+// ("queue@router.wan") or a parameter ("sysctl:net.ipv4.tcp_rmem@client"), and becomes the Name of the
+// Declaration. A place that exists in no lab makes the factor unknown. If it exists in some labs, the
+// factor has no meaning in the others.
 func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	plain, place := Split(name)
 	placed := plain != name
@@ -259,7 +262,7 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	}
 
 	d.Name = name
-	d.Base = d.Base && !placed // a default is never placed
+	d.Base = d.Base && !placed // defaults apply only without a place
 	if placed && !slices.ContainsFunc(c.Shapes, func(s Shape) bool { return s.has(place) }) {
 		return Declaration{}, false
 	}
@@ -279,8 +282,7 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	return d, true
 }
 
-// Check refuses a cell with an unknown factor, or with a level that its factor does not have, as a later
-// version may have stored.
+// Check returns an error if a cell has an unknown factor or level, as cells stored by a later version may.
 func (c *Catalogue) Check(cell Cell) error {
 	for _, name := range cell.Names() {
 		d, ok := c.Lookup(name)
@@ -295,7 +297,7 @@ func (c *Catalogue) Check(cell Cell) error {
 	return nil
 }
 
-// within restricts a factor to the labs that have the place.
+// within implements Applies for a factor that exists only in labs with the given place.
 func (c *Catalogue) within(place string, d Declaration) func(Cell) (bool, string) {
 	return func(cell Cell) (bool, string) {
 		s, ok := c.Shape(Topology.Of(cell))
@@ -328,8 +330,8 @@ func (c *Catalogue) plain(name string, placed bool) (found Declaration, ok bool)
 	return found, ok
 }
 
-// Of returns the declaration for a name in a cell, whatever its place; an unknown one, such as that of a run
-// stored by a later version, is a setting without further meaning. Its Name is the whole name.
+// Of returns the declaration for a name in a cell, with that name including its place. For an unknown
+// name, for example in a run stored by a later version, it returns a setting without further properties.
 func (c *Catalogue) Of(name string) Declaration {
 	plain, place := Split(name)
 	d, ok := c.plain(plain, place != "")
@@ -350,7 +352,7 @@ func (c *Catalogue) Of(name string) Declaration {
 	return d
 }
 
-// Sort sorts names into the order in which people list the settings of a path.
+// Sort sorts names by rank, then alphabetically.
 func (c *Catalogue) Sort(names []string) {
 	rank := map[string]int{}
 	for _, n := range names {
@@ -362,7 +364,8 @@ func (c *Catalogue) Sort(names []string) {
 	})
 }
 
-// Position returns the index of a knob's factor in the catalogue, which determines the order of settings.
+// Position returns the index of a knob's factor in the catalogue, which determines the order of settings,
+// or -1.
 func (c *Catalogue) Position(knob string) int {
 	family, _, isFamily := strings.Cut(knob, ":")
 	if isFamily {
@@ -378,7 +381,7 @@ func (c *Catalogue) Position(knob string) int {
 	return -1
 }
 
-// Loads lists those factors of the cells that describe what is sent over a path, sorted.
+// Loads lists the factors of the cells that describe the traffic or its generator, sorted.
 func (c *Catalogue) Loads(cells []Cell) []string {
 	loads := map[string]bool{}
 	for _, cell := range cells {

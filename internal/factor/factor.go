@@ -1,9 +1,10 @@
-// Package factor declares what a plan may vary: each factor's name, unit and meaning, its levels and their
-// words, where it has a meaning, and what it identifies. Plans, orders, settings, labels, comparisons and
-// reports are derived from the declarations. It is pure, and measures, computes and prints nothing.
+// Package factor declares what a plan may vary: the name, unit and meaning of each factor, its levels,
+// where it applies, and what it identifies. Plans, the order of trials, settings, labels, comparisons and
+// reports are derived from these declarations. The package is pure: it does not measure, read or print
+// anything.
 //
-// The factors of every plan are declared here. Knobs and engines declare theirs where they are defined; a
-// Catalogue lists all.
+// This package declares the factors of every plan. Knobs and engines declare theirs where they are
+// defined. A Catalogue lists all of them.
 package factor
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Cell is one combination of levels: a factor's name → its level in canonical text. Every base factor is
-// present, even at its default. Use a Name or a Catalogue to read a level.
+// Cell is one combination of levels. It maps the name of a factor to the canonical text of its level.
+// Every base factor is present, even at its default. Use a Name or a Catalogue to read a level.
 type Cell map[string]string
 
 // Key returns the stable identity of a cell: "name=value" pairs sorted by name.
@@ -31,17 +32,18 @@ func (c Cell) Key() string {
 	return strings.Join(pairs, " ")
 }
 
-// idBytes is the length of an id: with a thousand cells, two share one in a run in two million.
+// idBytes is the length of an id. In runs with a thousand cells, two cells share an id once in two million
+// runs.
 const idBytes = 5
 
-// ID is Key as ten hexadecimal digits, the first of its SHA-256, for scripts: cells of the same factors have
-// the same in every run and version.
+// ID returns the first ten hexadecimal digits of the SHA-256 of Key, for scripts. Cells with the same
+// factors have the same ID in every run and version.
 func (c Cell) ID() string {
 	sum := sha256.Sum256([]byte(c.Key()))
 	return hex.EncodeToString(sum[:idBytes])
 }
 
-// Has reports whether the cell has all of these levels.
+// Has reports whether the cell has all the given levels.
 func (c Cell) Has(levels map[string]string) bool {
 	for name, level := range levels {
 		if c[name] != level {
@@ -51,7 +53,7 @@ func (c Cell) Has(levels map[string]string) bool {
 	return true
 }
 
-// Names lists the names of a cell's factors, sorted.
+// Names lists the names of the cell's factors, sorted.
 func (c Cell) Names() []string { return slices.Sorted(maps.Keys(c)) }
 
 // Clone returns an independent copy.
@@ -61,8 +63,8 @@ func (c Cell) Clone() Cell {
 	return clone
 }
 
-// PacketSizes returns the IP lengths of a cell's UDP packets, which each flow repeats in this order; nil if
-// the cell names none.
+// PacketSizes returns the IP lengths of the cell's UDP packets in bytes. Each flow sends them in this
+// order, repeatedly. It returns nil if the cell has no packet size.
 func (c Cell) PacketSizes() []int {
 	if PacketSize.Is(c, IMIX) {
 		return IMIXSizes(IP.Of(c))
@@ -79,7 +81,7 @@ func (c Cell) PacketSizes() []int {
 // Name is the name of a factor, with typed access to its level in a cell.
 type Name string
 
-// Of returns the factor's level, "" if the cell has none.
+// Of returns the factor's level, or "" if the cell has none.
 func (n Name) Of(c Cell) string { return c[string(n)] }
 
 // In reports whether the cell has a level of the factor.
@@ -88,36 +90,36 @@ func (n Name) In(c Cell) bool { _, ok := c[string(n)]; return ok }
 // Is reports whether the factor has one of these levels.
 func (n Name) Is(c Cell, levels ...string) bool { return slices.Contains(levels, n.Of(c)) }
 
-// Number returns the level as an integer, 0 if the cell has none or it is not an integer.
+// Number returns the level as an integer, or 0 if there is none or it is not an integer.
 func (n Name) Number(c Cell) int {
 	v, _ := strconv.Atoi(n.Of(c))
 	return v
 }
 
-// Bitrate returns the level as a bit rate in bit/s; 0 if the cell has none, or a word or a share.
+// Bitrate returns the level in bit/s, or 0 if there is none or it is a word or a share.
 func (n Name) Bitrate(c Cell) float64 { return Bitrate(n.Of(c)) }
 
-// PacketRate returns the level as a rate of packets or connections per second, 0 if the cell has none.
+// PacketRate returns the level in packets or connections per second, or 0 if there is none.
 func (n Name) PacketRate(c Cell) float64 {
 	rate, _ := unit.ParsePacketRate(n.Of(c))
 	return float64(rate)
 }
 
-// Set sets the cell's level of the factor; "" removes it.
+// Set sets the factor's level in the cell. An empty level removes the factor.
 func (n Name) Set(c Cell, level string) {
 	if c[string(n)] = level; level == "" {
 		delete(c, string(n))
 	}
 }
 
-// With returns a copy of the cell with another level of the factor; "" removes it.
+// With returns a copy of the cell with another level of the factor. An empty level removes the factor.
 func (n Name) With(c Cell, level string) Cell {
 	c = c.Clone()
 	n.Set(c, level)
 	return c
 }
 
-// At returns the factor's level at a place, "node.port", "node" or "", as far as the cell names that place.
+// At returns the factor's level at exactly this place: "node.port", "node" or "".
 func (n Name) At(c Cell, place string) (level string, ok bool) {
 	if place != "" {
 		place = "@" + place
@@ -127,8 +129,8 @@ func (n Name) At(c Cell, place string) (level string, ok bool) {
 	return level, ok
 }
 
-// Each iterates over the factor's levels in the cell: first the level without a place, with place "", then
-// those at places, in a stable order.
+// Each iterates over the places and levels of the factor in the cell. The level without a place comes
+// first, with place "". The order is stable.
 func (n Name) Each(c Cell) iter.Seq2[string, string] {
 	return func(yield func(place, level string) bool) {
 		for _, name := range c.Names() {
@@ -140,21 +142,21 @@ func (n Name) Each(c Cell) iter.Seq2[string, string] {
 	}
 }
 
-// Split separates the place from a name in a plan.
+// Split splits a name in a plan into factor and place.
 func Split(name string) (plain, place string) {
 	plain, place, _ = strings.Cut(name, "@")
 	return plain, place
 }
 
-// Host is the place of the machine that carries the lab, and the name of its node.
+// Host is the place and node name of the machine that runs the lab.
 const Host = "host"
 
-// IMIX is the level of the factors packet_size and frame_size for packets of several sizes, in turn.
+// IMIX is the level of packet_size and frame_size for a repeating mix of packet sizes.
 const IMIX = "imix"
 
-// IMIXSizes returns one round of FD.io CSIT's IMIX_v4_1, as IP lengths: of twelve Ethernet frames seven have
-// 64 bytes, four 570 and one 1518. The small ones of IPv6 have 84, the minimum that fits our header (CSIT's
-// have 78). Sizes are spread evenly over the round.
+// IMIXSizes returns one round of IMIX_v4_1 from FD.io CSIT, as IP lengths in bytes. Of twelve Ethernet
+// frames, seven have 64 bytes, four have 570 and one has 1518. The small IPv6 frames have 84 bytes, the
+// minimum that fits our header (CSIT: 78). Sizes are spread evenly over the round.
 func IMIXSizes(ip string) []int {
 	const ethernet, middle, large = 18, 570 - 18, 1518 - 18
 	small := 64 - ethernet

@@ -11,16 +11,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// LevelError reports a text that is not a level of a factor.
+// LevelError reports a text that is not a valid level of a factor.
 type LevelError struct {
-	Text string // as written
-	Want string // what is allowed
-	Near string // the level that was probably meant; may be empty
+	Text string // the text in the plan
+	Want string // the allowed levels, to follow "is not"
+	Near string // the level probably meant, or ""
 }
 
 func (e *LevelError) Error() string { return fmt.Sprintf("%q is not %s", e.Text, e.Want) }
 
-// Hint names the level that was probably meant.
+// Hint names the level that was probably meant, if any.
 func (e *LevelError) Hint() string {
 	if e.Near == "" {
 		return ""
@@ -32,7 +32,7 @@ func (e *LevelError) Hint() string {
 // ways.
 var WholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
 
-// ParseWhole parses an integer, written with digits only.
+// ParseWhole parses an integer from low to high that consists of digits only.
 func ParseWhole(text string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < low || n > high || !WholeForm.MatchString(text) {
@@ -51,7 +51,7 @@ func Whole(low, high int64) func(string) (string, error) {
 	}
 }
 
-// OrWord returns a Declaration.Parse that accepts a word, or what another one accepts.
+// OrWord returns a Declaration.Parse that accepts word, and everything that parse accepts.
 func OrWord(word string, parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		level, err := parse(text)
@@ -66,7 +66,7 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 	}
 }
 
-// Formed returns a Declaration.Parse for texts of a form, which want describes.
+// Formed returns a Declaration.Parse for texts that match form. want describes them in errors.
 func Formed(form *regexp.Regexp, want string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !form.MatchString(text) {
@@ -86,7 +86,7 @@ func Choice(levels ...string) func(string) (string, error) {
 	}
 }
 
-// OneOf lists the levels that are allowed.
+// OneOf lists the allowed levels for an error message.
 func OneOf(levels []string) string {
 	if len(levels) <= 2 {
 		return strings.Join(levels, " or ")
@@ -94,11 +94,11 @@ func OneOf(levels []string) string {
 	return "one of " + strings.Join(levels, ", ")
 }
 
-// firmwareForm matches a name or version. One that begins with a dash could be mistaken for an option of the
-// command that installs it.
+// firmwareForm matches a name or version. A leading dash is excluded, because the command that installs it
+// could take it for an option.
 var firmwareForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
 
-const maxFirmware = 60 // bytes of a level
+const maxFirmware = 60 // bytes
 
 func firmwareLevel(text string) (string, error) {
 	if len(text) > maxFirmware || !firmwareForm.MatchString(text) {
@@ -110,8 +110,8 @@ func firmwareLevel(text string) (string, error) {
 	return text, nil
 }
 
-// Tells reports whether a version reported by a router contains the words of a level, as whole words: 24.10
-// is in "openwrt 24.10.2", and neither 4.10 nor 24.1 is.
+// Tells reports whether a version reported by a router contains the level as whole words: "openwrt
+// 24.10.2" contains 24.10, but neither 4.10 nor 24.1.
 func Tells(version, level string) bool {
 	alike := func(b byte) bool {
 		return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
@@ -132,13 +132,13 @@ func Tells(version, level string) bool {
 	return false
 }
 
-// MaxRate is far above any link; it keeps later sums finite.
+// MaxRate is the highest bit rate in a plan, far above any link, which keeps sums finite.
 const MaxRate = 1e14
 
-// Flat means the full rate.
+// Flat is the level of a rate without a limit.
 const Flat = "flat"
 
-// rateOr returns a Declaration.Parse for a rate, a share of one, or a word.
+// rateOr returns a Declaration.Parse for a bit rate, a share of a rate, or one of the words.
 func rateOr(want string, words ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		return shareOf(text, func(text string) (string, error) {
@@ -156,7 +156,7 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 	}
 }
 
-// Bitrate returns a level that is a bit rate in bit/s, 0 if it is not one.
+// Bitrate returns the level in bit/s, or 0 if it is not a bit rate.
 func Bitrate(level string) float64 {
 	rate, err := unit.ParseBitrate(level)
 	if err != nil || rate < 0 || rate > MaxRate {
@@ -165,8 +165,8 @@ func Bitrate(level string) float64 {
 	return float64(rate)
 }
 
-// RateText returns the canonical text of a bit rate: with the largest prefix that leaves a number of at least
-// one.
+// RateText returns the canonical text of a bit rate, with the largest prefix that leaves a number of at
+// least 1.
 func RateText(v float64) string {
 	for _, s := range []struct {
 		scale float64
@@ -179,7 +179,7 @@ func RateText(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// Spoken returns the level for what people call a tunnel, or "" if they call none so.
+// Spoken returns the level for the common name of a tunnel, or "" if the name is unknown.
 func Spoken(name string) string {
 	switch strings.ToLower(name) {
 	case "ipsec":
@@ -192,8 +192,8 @@ func Spoken(name string) string {
 	return ""
 }
 
-// Kindred returns the candidates that share the most words with text, which are parted by underscores; a few
-// at most, in their order, and none where no word is shared.
+// Kindred returns the candidates that share the most words with text, in their order, or none if no word
+// is shared. Underscores separate the words of a candidate. At most eight are returned.
 func Kindred(text string, candidates []string) []string {
 	const most = 8
 	words := strings.FieldsFunc(strings.ToLower(text),
@@ -227,7 +227,7 @@ func Kindred(text string, candidates []string) []string {
 // MaxConnectionRate is the highest rate of new connections in a plan, per second.
 const MaxConnectionRate = 1e7
 
-// ConnectionRateLevel parses how many connections begin per second.
+// ConnectionRateLevel parses a number of new connections per second.
 func ConnectionRateLevel(text string) (string, error) {
 	rate, err := unit.ParsePacketRate(text)
 	if err != nil || rate < 1 || rate > MaxConnectionRate {
@@ -239,17 +239,16 @@ func ConnectionRateLevel(text string) (string, error) {
 	return RateText(float64(rate)), nil
 }
 
-// A rate may be given as a share: "90% of 300M" is another way to write 270M; "90% of found" is a share of
-// what the same cell carries at full rate, as found by its trials in the same campaign, or of what its search
-// finds.
-const greatestPart = 200 // per cent
+// A rate may be given as a share: "90% of 300M" equals 270M. "90% of found" is a share of what the same
+// cell carries at full rate, as measured by its trials or by its search in the same campaign.
+const greatestPart = 200 // percent
 
-// OfFound is the suffix of a rate's level that is a share of another cell's result.
+// OfFound is the suffix of a level that is a share of a measured rate.
 const OfFound = "% of found"
 
 var shareForm = regexp.MustCompile(`^([0-9]{1,3}(?:\.[0-9]{1,3})?) ?% ?of (\S.*)$`)
 
-// shareOf parses a level that may be a share of another; a share of a stated rate becomes that rate.
+// shareOf parses a level that may be a share. A share of a given rate becomes a rate.
 func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	m := shareForm.FindStringSubmatch(text)
 	if m == nil {
@@ -278,22 +277,23 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 		return "", &LevelError{Text: text, Want: "a share of a bit rate, or of found, such as 90% of found"}
 	}
 
-	// A tenth of a bit per second is not written.
+	// Fractions of a bit per second are dropped.
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }
 
-// Found describes a load that is a share of a measured rate: that of the cell Of, the same cell at full rate.
+// Found describes a load that is a share of the rate measured in cell Of, which is the same cell at full
+// rate.
 type Found struct {
-	Share float64 // of 1
+	Share float64 // 1 is 100 %
 	Of    Cell
 }
 
-// FoundOf reports whether a cell's load is a share of a rate to be found: by rate, for UDP, or by pacing, for
+// FoundOf reports whether a cell's load is a share of a measured rate: its rate for UDP, its pacing for
 // TCP.
 func FoundOf(cell Cell) (Found, bool) {
 	for _, f := range [...]struct {
 		rate Name
-		full string // level without a share
+		full string // the level that means full rate
 	}{{Rate, Flat}, {Pacing, ""}} {
 		text, ok := strings.CutSuffix(f.rate.Of(cell), OfFound)
 		if part, err := strconv.ParseFloat(text, 64); ok && err == nil {

@@ -6,40 +6,40 @@ import (
 	"strings"
 )
 
-// Shape describes a lab: nodes and links, with roles by name. Near and Far name the nodes between which
-// traffic runs. A level of the factor topology refers to a Shape.
+// Shape describes a lab: its nodes and links, and their roles. Near and Far name the endpoints of the
+// traffic. Each level of the factor topology names a Shape.
 type Shape struct {
 	Name    string    `json:"name"`
 	Nodes   []Node    `json:"nodes"`
 	Links   []Link    `json:"links"`
 	Near    string    `json:"near"`
 	Far     string    `json:"far"`
-	Tunnel  [2]string `json:"tunnel"`  // the nodes between which a tunnel is laid
-	Routers []string  `json:"routers"` // devices under test, near to far
+	Tunnel  [2]string `json:"tunnel"`  // the endpoints of the tunnel
+	Routers []string  `json:"routers"` // devices under test, from near to far
 }
 
 // Node is a machine of the lab.
 type Node struct {
 	Name   string `json:"name"`
-	Router bool   `json:"router"` // forwards packets; a device under test
+	Router bool   `json:"router"` // forwards packets: a device under test
 }
 
-// Link joins two ports.
+// Link connects two ports.
 type Link struct {
 	Name string  `json:"name"` // "lan", "wan", …
 	Ends [2]Port `json:"ends"`
 }
 
-// Port is an interface of a node; Port is also the device's name there.
+// Port is an interface of a node. Its field Port is the name of the device on that node.
 type Port struct {
 	Node string `json:"node"`
 	Port string `json:"port"`
 }
 
-// Ends reports whether traffic begins or ends at a node.
+// Ends reports whether a node is an endpoint of the traffic.
 func (s Shape) Ends(node string) bool { return node == s.Near || node == s.Far }
 
-// Forwards reports whether a device under test forwards others' packets: any, or the one named.
+// Forwards reports whether a device under test forwards packets: the given node, or any if node is "".
 func (s Shape) Forwards(node string) bool {
 	return slices.ContainsFunc(s.Routers, func(r string) bool {
 		return (node == "" || r == node) && !s.Ends(r)
@@ -59,7 +59,8 @@ func (s Shape) Ports(node string) []Port {
 	return out
 }
 
-// FarPorts lists the ports of a node that face the far side: the near end of a link is its first.
+// FarPorts lists the ports of a node that face the far endpoint. The first end of each link is the near
+// one.
 func (s Shape) FarPorts(node string) []Port {
 	var out []Port
 	for _, l := range s.Links {
@@ -70,7 +71,7 @@ func (s Shape) FarPorts(node string) []Port {
 	return out
 }
 
-// has reports whether the lab has a place, "node" or "node.port".
+// has reports whether the lab has the place, "node" or "node.port".
 func (s Shape) has(place string) bool {
 	if place == Host {
 		return true
@@ -84,8 +85,8 @@ func (s Shape) has(place string) bool {
 	return slices.Contains(s.Ports(node), Port{node, port})
 }
 
-// NeedsRouter is the Needs of a setting of the device under test: if the plan names no place, there must be
-// one.
+// NeedsRouter implements Needs for settings of the device under test. Without a place, the lab must have a
+// router.
 func NeedsRouter(s Shape, place string) (bool, string) {
 	if (place == "" || place == Host) && len(s.Routers) == 0 {
 		return false, "topology " + s.Name + " has no router"
@@ -93,7 +94,7 @@ func NeedsRouter(s Shape, place string) (bool, string) {
 	return true, ""
 }
 
-// NeedsForwarding is the Needs of a setting that affects only forwarded packets.
+// NeedsForwarding implements Needs for settings that affect only forwarded packets.
 func NeedsForwarding(s Shape, place string) (bool, string) {
 	ok, why := NeedsRouter(s, place)
 	node, _, _ := strings.Cut(place, ".")
@@ -107,8 +108,8 @@ func NeedsForwarding(s Shape, place string) (bool, string) {
 	return false, node + " forwards nothing in topology " + s.Name
 }
 
-// NeedsDirection is the Needs of a setting of one port, which follows from the direction of forwarding unless
-// the plan names it.
+// NeedsDirection implements Needs for settings of one port. Without a place, the port follows from the
+// direction of forwarding.
 func NeedsDirection(s Shape, place string) (bool, string) {
 	if place == "" {
 		return NeedsForwarding(s, place)
@@ -118,14 +119,14 @@ func NeedsDirection(s Shape, place string) (bool, string) {
 
 const (
 	defaultLinkMTU = 1500
-	maxPacket      = 65535 // the largest packet length possible in IP, in bytes
-	minIPv4MTU     = 576   // RFC 791: every host accepts packets of this size
+	maxPacket      = 65535 // largest IP packet, in bytes
+	minIPv4MTU     = 576   // RFC 791: every host must accept packets of this size
 	minIPv6MTU     = 1280  // RFC 8200, section 5
 )
 
-// PathMTU returns the largest IP packet in bytes that a cell's path carries unfragmented: the smallest MTU of
-// the shape's links, where a tunnel's inner MTU replaces that of the link below it. A cell without the factor
-// mtu has no tunnel.
+// PathMTU returns the largest IP packet in bytes that the cell's path carries unfragmented. It is the
+// smallest MTU of the shape's links. On the tunnel's link, the inner MTU replaces the link's. A cell
+// without the factor mtu has no tunnel.
 func PathMTU(s Shape, c Cell) int {
 	least := maxPacket
 	inner, err := strconv.Atoi(MTU.Of(c))
@@ -152,15 +153,16 @@ const (
 	PPPoE     = "pppoe"
 )
 
-// sessionHead returns the bytes that PPPoE adds to a packet on the first router's WAN link (RFC 2516).
+// sessionHead returns the bytes that PPPoE (RFC 2516) adds to a packet on the first router's WAN link, or
+// 0.
 func sessionHead(c Cell, wan bool) int {
 	if wan && WAN.Is(c, PPPoE) {
-		return 8 // its own header, and PPP's protocol number
+		return 8 // PPPoE header of 6 bytes and PPP protocol field of 2
 	}
 	return 0
 }
 
-// NoWAN refuses a provider if there is no place for one.
+// NoWAN returns an error text if the cell needs an emulated provider and the lab has no link for one.
 func NoWAN(s Shape, c Cell) string {
 	if WAN.In(c) && !WAN.Is(c, StaticWAN) && (len(s.Routers) == 0 || len(s.FarPorts(s.Routers[0])) == 0) {
 		return "topology " + s.Name + " has no link beyond a router on which to play a provider"
@@ -168,7 +170,7 @@ func NoWAN(s Shape, c Cell) string {
 	return ""
 }
 
-// portMTU returns the MTU that the cell sets on a port: the most specific place wins.
+// portMTU returns the MTU that the cell sets on a port. The most specific place wins.
 func portMTU(c Cell, p Port) int {
 	for _, place := range []string{p.Node + "." + p.Port, p.Node, ""} {
 		level, _ := LinkMTU.At(c, place)
@@ -179,7 +181,8 @@ func portMTU(c Cell, p Port) int {
 	return defaultLinkMTU
 }
 
-// UnderlayMTU returns the smallest MTU that the cell sets on the underlay.
+// UnderlayMTU returns the smallest MTU in bytes that the cell sets on the links below a tunnel, minus the
+// PPPoE header, if any.
 func UnderlayMTU(c Cell) int { return linksMTU(c) - sessionHead(c, Topology.Is(c, "site-to-site")) }
 
 func linksMTU(c Cell) int {
