@@ -22,7 +22,7 @@ func near(text string, words []string, err error) error {
 	return err
 }
 
-// Parse reads a level: a root queue, or queues of some classes, separated by commas.
+// Parse parses a level: one root qdisc, or qdiscs of several classes separated by commas.
 func Parse(text string) (all []Queue, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		q, err := ParseOne(part)
@@ -52,7 +52,7 @@ func Spell(all []Queue) string {
 	return strings.Join(words, ", ")
 }
 
-// parsePlace parses the handle and the class before a queue's kind.
+// parsePlace parses the handle and the class that precede a qdisc's kind.
 func parsePlace(words []string) (q Queue, left []string, err error) {
 	for len(words) >= 2 {
 		at := map[string]*uint32{"parent": &q.Parent, "handle": &q.Handle}[words[0]]
@@ -71,7 +71,7 @@ func parsePlace(words []string) (q Queue, left []string, err error) {
 	return q, words, nil
 }
 
-// ParseOne reads one queue.
+// ParseOne parses one qdisc.
 func ParseOne(text string) (Queue, error) {
 	q, words, err := parsePlace(strings.Fields(text))
 	if err != nil {
@@ -124,7 +124,8 @@ func ParseOne(text string) (Queue, error) {
 	return q, nil
 }
 
-// parseParameter parses one parameter at the front of words and returns the remaining words.
+// parseParameter parses the parameter at the front of words, stores it in q.Values, and returns the number
+// of words that it used.
 func parseParameter(q Queue, parameters []Parameter, words []string) (int, error) {
 	set := func(name string, v uint64) error {
 		_, twice := q.Values[name]
@@ -181,8 +182,8 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
 }
 
-// fillDefaults adds omitted parameters. A shaper's bucket holds two milliseconds at its rate, and its queue
-// ten, but at least a few of the 64 KiB packets of segmentation offload.
+// fillDefaults sets omitted parameters. The default burst of a shaper is 2 ms at its rate, and its limit
+// 10 ms, but at least a few of the 64 KiB packets of segmentation offload.
 func fillDefaults(q Queue, parameters []Parameter) {
 	fill := func(name string, v uint64) {
 		_, given := q.Values[name]
@@ -206,7 +207,7 @@ func fillDefaults(q Queue, parameters []Parameter) {
 	}
 }
 
-// Plain returns a level without the parameters that fillDefaults would add.
+// Plain returns a level without the parameters that fillDefaults adds.
 func Plain(level string) string {
 	q, err := ParseOne(level)
 	if err != nil || strings.Contains(level, ",") {
@@ -230,15 +231,15 @@ func Plain(level string) string {
 	return q.String()
 }
 
-// Bounded rounds up to whole KiB, within 31 bits.
+// Bounded rounds v up to whole KiB and limits it to the range from least to 31 bits.
 func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
 
-// tick is the unit of the kernel's buffers, in seconds: a buffer is the number of ticks in which it passes at
-// the queue's rate.
+// tick is the resolution of the kernel's token buckets, in seconds. The kernel stores a burst as the
+// number of ticks to send it at the qdisc's rate.
 const tick = 64e-9
 
-// Same compares a queue found with the requested one: the kernel keeps buffers and times in ticks, and adds
-// defaults.
+// Same reports whether the qdisc g that was read matches the requested qdisc w. The kernel rounds bursts
+// and times to ticks, and adds defaults.
 func Same(w, g Queue) bool {
 	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {
 		return false
@@ -270,7 +271,7 @@ func Same(w, g Queue) bool {
 	return true
 }
 
-// Parse parses the value of a queue's parameter into base units.
+// Parse parses the value of a parameter into base units.
 func (p Parameter) Parse(text string) (uint64, error) {
 	var v uint64
 	var ok bool
@@ -300,8 +301,8 @@ func (p Parameter) Parse(text string) (uint64, error) {
 	return v, nil
 }
 
-// parseRate parses a rate; the kernel keeps whole bytes per second. It refuses the suffix bps, which means
-// bytes per second in tc(8) and bits everywhere else.
+// parseRate parses a rate and rounds it down to whole bytes per second, as the kernel does. It rejects the
+// suffix bps, which means bytes per second in tc(8) and bits per second everywhere else.
 func (p Parameter) parseRate(text string) (uint64, error) {
 	if text == "unlimited" && !p.Required {
 		return 0, nil

@@ -1,5 +1,5 @@
-// Package qdisc implements the language of queueing disciplines: it parses, spells and compares the levels of
-// the factor queue, which have the syntax of tc(8). It is pure; package kernel makes and reads the queues.
+// Package qdisc parses, formats and compares the levels of the factor queue: queueing disciplines (qdiscs)
+// in the syntax of tc(8). It is pure; package kernel applies and reads qdiscs.
 package qdisc
 
 import (
@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// Queue is a queueing discipline in the terms of tc(8). Values are in base units: packets, bytes, bits per
-// second, microseconds, counts, 0 or 1.
+// Queue is a qdisc as configured by tc(8). Values are in base units: packets, bytes, bits per second,
+// microseconds, parts per million, counts, 0 or 1.
 type Queue struct {
 	Kind   string
 	Values map[string]uint64
-	Handle uint32 // 0: the kernel chooses one
-	Parent uint32 // class that has this queue; 0: it is the device's root
+	Handle uint32 // 0: chosen by the kernel
+	Parent uint32 // class whose qdisc this is; 0 for the root qdisc
 }
 
-// Quantity is the unit of a queue's parameter.
+// Quantity is the unit of a parameter.
 type Quantity int
 
 // Quantities.
@@ -31,8 +31,8 @@ const (
 	Word // index into Parameter.Words
 )
 
-// Parameter is one value of a kind of queue. Default applies if it is omitted; a parameter without a default
-// is left to the kernel, or is Required.
+// Parameter describes a parameter of a kind of qdisc. Default, if not 0, is used if the parameter is
+// omitted. Other parameters are Required, or left to the kernel.
 type Parameter struct {
 	Name     string
 	Quantity Quantity
@@ -40,20 +40,21 @@ type Parameter struct {
 	Required bool
 	Words    []string
 
-	Attribute uint16 // of linux/pkt_sched.h, in kinds that use attributes
-	Wide      bool   // 64 bits
+	Attribute uint16 // from linux/pkt_sched.h, for kinds with netlink attributes
+	Wide      bool   // the attribute has 64 bits
 }
 
-// Kinds lists the kinds that can be spelled.
+// Kinds lists the kinds of qdiscs that Parse accepts.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds())) }
 
-// Parameters returns the parameters of a kind, in canonical order.
+// Parameters returns the parameters of a kind of qdisc, in canonical order.
 func Parameters(kind string) ([]Parameter, bool) {
 	parameters, ok := kinds()[kind]
 	return parameters, ok
 }
 
-// The attribute numbers and defaults are those of linux/pkt_sched.h and of the kernel's sch_*.c.
+// kinds returns the parameters by kind. Attribute numbers are from linux/pkt_sched.h, and defaults from
+// the kernel's sch_*.c.
 func kinds() map[string][]Parameter {
 	packets := Parameter{Name: "limit", Quantity: Packets, Default: 1000}
 	bytes := Parameter{Name: "limit", Quantity: Bytes, Required: true}
@@ -118,8 +119,8 @@ func kinds() map[string][]Parameter {
 			{Name: "ingress", Quantity: Flag, Attribute: 15},
 			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
 			{Name: "split-gso", Quantity: Flag, Attribute: 17},
-			// A frame's overhead on the link beside the IP packet, and the minimum size that is counted: for
-			// DSL, for example.
+			// Overhead of a frame on the link beyond the IP packet, and minimum size that is counted, for
+			// example for DSL.
 			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
 			{Name: "mpu", Quantity: Count, Attribute: 14},
 			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
@@ -127,13 +128,13 @@ func kinds() map[string][]Parameter {
 	}
 }
 
-// CakeOverhead is the attribute of cake's overhead.
+// CakeOverhead is the number of CAKE's attribute for the overhead.
 const CakeOverhead = 6
 
-// RateBps returns the rate to which a queue limits the traffic, in bits per second; 0 if it has none.
+// RateBps returns the rate limit of the qdisc in bit/s, or 0 if it has none.
 func (q Queue) RateBps() float64 { return float64(max(q.Values["rate"], q.Values["bandwidth"])) }
 
-// Word returns a queue's word for a parameter that takes words, "" if it has none.
+// Word returns the value of a parameter of quantity Word, or "" if it is not set.
 func (q Queue) Word(parameter string) string {
 	all, _ := Parameters(q.Kind)
 	for _, p := range all {
@@ -145,18 +146,19 @@ func (q Queue) Word(parameter string) string {
 	return ""
 }
 
-// With returns a copy of the queue with another value of a parameter.
+// With returns a copy of the qdisc with another value of a parameter.
 func (q Queue) With(parameter string, value uint64) Queue {
 	q.Values = maps.Clone(q.Values)
 	q.Values[parameter] = value
 	return q
 }
 
-// DefaultLeaf is the kind for the queue that the kernel gives a class by default, and does not list.
+// DefaultLeaf is the kind of the qdisc that the kernel attaches to a class by default. The kernel does not
+// list it.
 const DefaultLeaf = "default"
 
-// Room returns how much may pass at once and wait in the queue, in bytes, bytes and packets; 0 if the queue
-// does not state it.
+// Room returns the burst in bytes, and the limits of the queue in bytes and in packets. A value is 0 if
+// the qdisc does not state it.
 func (q Queue) Room() (burst, limitBytes, limitPackets uint64) {
 	parameters, _ := Parameters(q.Kind)
 	for _, p := range parameters {

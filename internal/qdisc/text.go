@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// Scale is a suffix and its factor.
+// Scale is a unit suffix and its factor.
 type Scale struct {
 	Suffix string
 	Factor uint64
 }
 
-// SizeScales, RateScales and TimeScales are the suffixes of tc(8), the largest first: sizes are binary, rates
-// decimal, times in microseconds.
+// SizeScales, RateScales and TimeScales return the suffixes of tc(8). Sizes are binary, rates decimal, and
+// times in microseconds.
 func SizeScales() []Scale { return []Scale{{"m", 1 << 20}, {"k", 1 << 10}} }
 func RateScales() []Scale { return []Scale{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
 func TimeScales() []Scale { return []Scale{{"ms", 1e3}, {"us", 1}, {"s", 1e6}} }
 
-// Handles with a special meaning, from linux/pkt_sched.h.
+// Special handles from linux/pkt_sched.h.
 const (
 	HandleRoot    = 0xffffffff
 	HandleIngress = 0xfffffff1
 )
 
-// HandleText formats a handle or a class like tc(8): "8001:", "1:10".
+// HandleText formats the handle of a qdisc or class like tc(8): "8001:", "1:10".
 func HandleText(h uint32) string {
 	switch h {
 	case HandleRoot:
@@ -39,7 +39,7 @@ func HandleText(h uint32) string {
 	return fmt.Sprintf("%x:%x", h>>16, h&0xffff)
 }
 
-// ParseHandle parses what HandleText writes for a handle or a class.
+// ParseHandle parses the handle of a qdisc or class.
 func ParseHandle(text string) (uint32, bool) {
 	major, minor, ok := strings.Cut(text, ":")
 	a, err := strconv.ParseUint(major, 16, 16)
@@ -56,8 +56,8 @@ func ParseHandle(text string) (uint32, bool) {
 	return uint32(a<<16 | b), true
 }
 
-// String spells a queue in the syntax of tc(8), its parameters in canonical order. A handle or a class comes
-// before the kind.
+// String formats the qdisc in the syntax of tc(8), with parameters in canonical order. A parent or handle
+// precedes the kind.
 func (q Queue) String() string {
 	var words []string
 	if q.Parent != 0 {
@@ -92,8 +92,7 @@ func (q Queue) String() string {
 	return strings.Join(words, " ")
 }
 
-// TC returns the words that follow "tc qdisc replace dev DEVICE": the parent of the queue, its kind, and its
-// rate with the unit that tc(8) requires.
+// TC returns the arguments that follow "tc qdisc replace dev DEVICE": parent, kind and parameters.
 func (q Queue) TC() []string {
 	words := []string{"root"}
 	if q.Parent != 0 {
@@ -102,7 +101,7 @@ func (q Queue) TC() []string {
 	return append(words, q.TCOptions()...)
 }
 
-// TCOptions returns the kind and the parameters of a queue in the syntax of tc(8).
+// TCOptions returns kind and parameters in the syntax of tc(8), in which rates need a unit.
 func (q Queue) TCOptions() []string {
 	words := strings.Fields(Queue{Kind: q.Kind, Values: q.Values}.String())
 	for i := 1; i < len(words); i++ {
@@ -132,7 +131,8 @@ func (p Parameter) Spell(v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
-// SpellScaled formats a number with the first suffix that divides it, or else with that of its base.
+// SpellScaled formats a number with the first suffix whose factor divides it, or with the suffix base if
+// none does.
 func SpellScaled(v uint64, scales []Scale, base string) string {
 	for _, s := range scales {
 		if v != 0 && v%s.Factor == 0 {
