@@ -1,5 +1,5 @@
-// Package unit defines the quantities that cross package borders, and how they are written for people. Values
-// are in base units; scaling happens only here, when text is made.
+// Package unit defines the quantities that packages exchange, and formats them for people. Values are in
+// base units; scaling happens only here, when text is made.
 package unit
 
 import (
@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Bitrate is bits per second. The metric's name states which layer's bits.
+// Bitrate is a rate in bit/s. The name of a metric states the layer.
 type Bitrate float64
 
-// PacketRate is packets per second.
+// PacketRate is a rate in packets per second.
 type PacketRate float64
 
-// ParseBitrate reads "300M", "1.5G", "64k", "300 Mbit/s", "2.5Gbps" or a plain number of bits per second.
-// Prefixes are decimal, as in all network rates.
+// ParseBitrate parses "300M", "1.5G", "64k", "300 Mbit/s", "2.5Gbps" or a plain number in bit/s. Prefixes
+// are decimal, as in all network rates.
 func ParseBitrate(text string) (Bitrate, error) {
 	v, err := parseScaled(text, "bit/s", "bits/s", "bps", "bit", "b/s")
 	if err != nil {
@@ -26,7 +26,7 @@ func ParseBitrate(text string) (Bitrate, error) {
 	return Bitrate(v), nil
 }
 
-// ParsePacketRate reads "250k", "1.2M", "1500pps" or a plain number.
+// ParsePacketRate parses "250k", "1.2M", "1500pps" or a plain number in packets per second.
 func ParsePacketRate(text string) (PacketRate, error) {
 	v, err := parseScaled(text, "pps")
 	if err != nil {
@@ -70,10 +70,10 @@ func parseScaled(text string, units ...string) (float64, error) {
 	return v * scale, nil
 }
 
-// String prints three significant digits with a decimal prefix: "312 Mbit/s".
+// String formats the rate with three significant digits and a decimal prefix: "312 Mbit/s".
 func (b Bitrate) String() string { return scaled(float64(b), "bit/s") }
 
-// String prints three significant digits with a decimal prefix: "184 kpps".
+// String formats the rate with three significant digits and a decimal prefix: "184 kpps".
 func (p PacketRate) String() string { return scaled(float64(p), "pps") }
 
 func scaled(v float64, base string) string {
@@ -81,7 +81,7 @@ func scaled(v float64, base string) string {
 	return Significant(v/s.Div, 3) + " " + s.Unit
 }
 
-// Significant formats v with n significant digits and no exponent.
+// Significant formats v with n significant digits, without an exponent.
 func Significant(v float64, n int) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'f', -1, 64)
@@ -89,15 +89,14 @@ func Significant(v float64, n int) string {
 	return strconv.FormatFloat(v, 'f', max(0, n-1-int(math.Floor(math.Log10(math.Abs(v))))), 64)
 }
 
-// Nanoseconds prints a duration given in nanoseconds with three significant digits and the unit usual in the
-// field: "8.50 µs", "1.20 ms".
+// Nanoseconds formats a duration in nanoseconds with three significant digits and a suitable unit: "8.50
+// µs", "1.20 ms".
 func Nanoseconds(ns float64) string { return scaled(ns, "ns") }
 
-// Percent prints a ratio as a percentage with three significant digits.
+// Percent formats a ratio as a percentage with three significant digits.
 func Percent(ratio float64) string { return Significant(ratio*100, 3) + " %" }
 
-// Ratio prints how large one quantity is compared with another: "81.3 %", and from twice on "×2.33",
-// "×2,330".
+// Ratio formats a ratio of two quantities: "81.3 %", and from 2 on as a factor: "×2.33", "×2,330".
 func Ratio(ratio float64) string {
 	if math.Abs(ratio) < 2 || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 		return Percent(ratio)
@@ -105,19 +104,20 @@ func Ratio(ratio float64) string {
 	return Times(ratio)
 }
 
-// Times prints a ratio as a factor: "×0.813", "×2,330".
+// Times formats a ratio as a factor: "×0.813", "×2,330".
 func Times(ratio float64) string { return "×" + Grouped(ratio) }
 
-// Grouped prints three significant digits, with thousands separators: "0.813", "2,330", "899,000".
+// Grouped formats a number with three significant digits and thousands separators: "0.813", "2,330",
+// "899,000".
 func Grouped(v float64) string {
 	digits, fraction, _ := strings.Cut(Significant(v, 3), ".")
-	if len(digits) > 3 { // only three digits of so large a ratio are shown
+	if len(digits) > 3 { // round to three digits
 		return Whole(math.Round(v/math.Pow10(len(digits)-3)) * math.Pow10(len(digits)-3))
 	}
 	return strings.TrimSuffix(digits+"."+fraction, ".")
 }
 
-// Whole prints a number without its fraction, with thousands separators: "12,345".
+// Whole formats a number without its fraction, with thousands separators: "12,345".
 func Whole(n float64) string {
 	digits := strconv.FormatFloat(math.Round(n), 'f', 0, 64)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -126,7 +126,7 @@ func Whole(n float64) string {
 	return digits
 }
 
-// Seconds prints a duration for people: "1m10s", "2.5s".
+// Seconds formats a duration: "1m10s", "2.5s".
 func Seconds(d time.Duration) string {
 	if d >= 10*time.Second {
 		return d.Round(time.Second).String()
@@ -134,18 +134,18 @@ func Seconds(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// Scale is a decimal prefix chosen once, for numbers that are shown side by side: the ends of an interval,
+// Scale is a common decimal prefix for numbers that are shown together, such as the ends of an interval or
 // the ticks of an axis.
 type Scale struct {
-	Div  float64 // divide by this
-	Unit string  // the unit is then "Gbit/s", "µs", "%" or ""
+	Div  float64 // divisor
+	Unit string  // unit after division, such as "Gbit/s", "µs", "%" or ""
 }
 
-// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, ns, s, ratio, count, W, °C) by
-// the largest magnitude to be shown. Ratios become per cent; an unknown unit is shown unchanged.
+// ScaleOf returns the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, ns, s, ratio, count, W, °C)
+// and the largest number to be shown. Ratios become percent. An unknown unit is not scaled.
 func ScaleOf(base string, largest float64) Scale {
 	var scales []Scale
-	least := 1.0 // smallest value shown with a scale
+	least := 1.0 // smallest scaled value
 	switch base {
 	case "bit/s", "pps", "bytes", "B/s", "op/s", "Hz":
 		scales = []Scale{{1e9, "G" + base}, {1e6, "M" + base}, {1e3, "k" + base}}
@@ -167,11 +167,11 @@ func ScaleOf(base string, largest float64) Scale {
 	return Scale{1, base}
 }
 
-// Number prints v in the scale with three significant digits, without the unit. Whole numbers of a unit
-// without prefix stay whole.
+// Number formats v in the scale with three significant digits, without the unit. Integers stay integers if
+// there is no prefix.
 func (s Scale) Number(v float64) string {
 	x := v / s.Div
-	if s.Unit == "cycles" { // they have no prefixes
+	if s.Unit == "cycles" { // no prefixes
 		return Grouped(x)
 	}
 
@@ -182,7 +182,7 @@ func (s Scale) Number(v float64) string {
 	return Significant(x, 3)
 }
 
-// Text prints v in the scale with its unit.
+// Text formats v in the scale with its unit.
 func (s Scale) Text(v float64) string {
 	if s.Unit == "" {
 		return s.Number(v)
@@ -190,10 +190,10 @@ func (s Scale) Text(v float64) string {
 	return s.Number(v) + " " + s.Unit
 }
 
-// Arch returns the usual name of an architecture for Go's: little-endian MIPS is mipsel.
+// Arch returns the usual name of an architecture named by Go: mipsle is mipsel.
 func Arch(goarch string) string { return strings.Replace(goarch, "mipsle", "mipsel", 1) }
 
-// System returns the name of an operating system for Go's; "" is Linux, as in records without one.
+// System returns the name of an operating system named by Go. "" is Linux, for records without a name.
 func System(goos string) string {
 	switch goos {
 	case "darwin":
@@ -206,7 +206,7 @@ func System(goos string) string {
 	return goos
 }
 
-// Count prints a number with its noun: "1 trial", "3 trials".
+// Count formats a number with its noun: "1 trial", "3 trials".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
