@@ -1,9 +1,9 @@
 // Package overhead computes the cost of headers: the exact length of packets inside tunnels, fragments and
-// Ethernet frames, and the payload rate that remains of a line rate. It is pure arithmetic, and does not
-// depend on the machine.
+// Ethernet frames, and the payload rate for a given line rate. It is pure arithmetic and does not depend
+// on the machine.
 //
-// Lengths are bytes. "L3 length" is the length of an IP packet with its header. The formulas are those of
-// docs/method/ceilings.md; each function names its sources.
+// Lengths are in bytes. "L3 length" is the length of an IP packet with its header. docs/method/ceilings.md
+// explains the formulas; each function names its sources.
 package overhead
 
 // Header lengths in bytes.
@@ -13,26 +13,26 @@ const (
 	IPv6Fragment  = 8  // RFC 8200 §4.5
 	UDPHeader     = 8  // RFC 768
 	TCPHeader     = 20 // RFC 9293, no options
-	TCPTimestamps = 12 // RFC 7323: 10 bytes and 2 NOP
-	Ethernet      = 14 // two addresses and the type
+	TCPTimestamps = 12 // RFC 7323: 10 bytes and two NOPs
+	Ethernet      = 14 // two addresses and the EtherType
 	FCS           = 4
 	Preamble      = 8  // preamble and start-of-frame delimiter
 	Gap           = 12 // inter-frame gap
 	VLANTag       = 4  // IEEE 802.1Q
-	PPPoE         = 8  // RFC 2516: 6, and 2 of PPP
-	MinFrame      = 64 // IEEE 802.3, FCS included
+	PPPoE         = 8  // RFC 2516: 6 bytes, and 2 of PPP
+	MinFrame      = 64 // IEEE 802.3, including the FCS
 )
 
-// IP is a version of the Internet Protocol: 4 or 6.
+// IP is an IP version: 4 or 6.
 type IP int
 
-// The versions.
+// IP versions.
 const (
 	V4 IP = 4
 	V6 IP = 6
 )
 
-// Header returns the length of the version's header without options.
+// Header returns the length of the IP header without options.
 func (v IP) Header() int {
 	if v == V6 {
 		return IPv6Header
@@ -40,7 +40,7 @@ func (v IP) Header() int {
 	return IPv4Header
 }
 
-// Headers returns the length of the version's header plus that of UDP, or of TCP with time stamps.
+// Headers returns the length of the IP header plus the UDP header, or the TCP header with time stamps.
 func (v IP) Headers(udp bool) int {
 	if udp {
 		return v.Header() + UDPHeader
@@ -48,10 +48,10 @@ func (v IP) Headers(udp bool) int {
 	return v.Header() + TCPHeader + TCPTimestamps
 }
 
-// Link describes what an Ethernet link adds to an IP packet.
+// Link describes the headers that an Ethernet link adds to an IP packet.
 type Link struct {
-	MTU   int  // largest L3 length; 0 = 1500
-	VLANs int  // tags
+	MTU   int  // largest L3 length; 0 means 1500
+	VLANs int  // number of VLAN tags
 	PPPoE bool // RFC 2516 session
 }
 
@@ -62,8 +62,8 @@ func (l Link) mtu() int {
 	return l.MTU
 }
 
-// Wire returns the time on the wire, in byte times, of one IP packet: header, tags, FCS, padding to the
-// smallest frame, preamble and gap.
+// Wire returns the wire time of one IP packet in byte times. It includes Ethernet header, tags, FCS,
+// padding to the minimum frame, preamble and inter-frame gap.
 func (l Link) Wire(l3 int) int {
 	n := Ethernet + VLANTag*l.VLANs + l3 + FCS
 	if l.PPPoE {
@@ -72,9 +72,9 @@ func (l Link) Wire(l3 int) int {
 	return max(n, MinFrame) + Preamble + Gap
 }
 
-// Frame returns the length that a queueing discipline such as tbf or htb counts: skb->len, which includes the
-// 14 bytes of Ethernet header but neither FCS, preamble, gap nor padding. It excludes a VLAN tag, because
-// Linux keeps the tag beside the packet until the driver inserts it (skb->vlan_tci).
+// Frame returns the length that queueing disciplines such as tbf and htb count: skb->len. It includes the
+// 14 bytes of Ethernet header, but not FCS, preamble, gap or padding. It excludes VLAN tags, which Linux
+// keeps outside the packet until the driver inserts them (skb->vlan_tci).
 func (l Link) Frame(l3 int) int {
 	if l.PPPoE {
 		l3 += PPPoE
@@ -83,7 +83,8 @@ func (l Link) Frame(l3 int) int {
 }
 
 // Fragments returns the L3 lengths of the packets that an IP packet becomes on a link with the given MTU:
-// itself, or fragments; all but the last carry a multiple of 8 bytes (RFC 791 §3.2, RFC 8200 §4.5).
+// the packet itself or its fragments. The payload of every fragment but the last is a multiple of 8 bytes
+// (RFC 791 §3.2, RFC 8200 §4.5). It returns nil if the MTU leaves no room for payload.
 func Fragments(v IP, l3, mtu int) []int {
 	header := v.Header()
 	if l3 <= mtu {

@@ -1,36 +1,37 @@
 package overhead
 
-// Layer determines which bytes a rate counts.
+// Layer selects the bytes that a rate counts.
 type Layer int
 
-// The layers at which rates are stated.
+// Layers at which rates are stated.
 const (
-	// LayerWire is a line rate: every byte time, including preamble and gap.
+	// LayerWire counts every byte time on the wire, including preamble and gap. A line rate is at this layer.
 	LayerWire Layer = iota
-	// LayerFrame counts what tbf, htb and other queueing disciplines count; see Link.Frame.
+	// LayerFrame counts bytes like tbf, htb and other queueing disciplines; see Link.Frame.
 	LayerFrame
-	// LayerIP counts IP packets with their headers.
+	// LayerIP counts IP packets including their headers.
 	LayerIP
 )
 
-// Path is one link with the tunnel that crosses it, if any.
+// Path is a link and the tunnel across it, if any.
 type Path struct {
 	Link   Link
 	Tunnel Tunnel
-	Inner  IP // version of the packets that carry the payload; 0 = 4
+	Inner  IP // IP version of the packets with the payload; 0 means 4
 }
 
-// Bytes returns what an inner IP packet of m bytes costs on the link, counted at a layer: encapsulated,
-// fragmented to the link's MTU and framed. It is 0 if the packet cannot cross. In a stream it costs its
-// share, rounded up, of full segments: a fast sender fills them, whatever the length of a record.
+// Bytes returns the bytes on the link, counted at a layer, for an inner IP packet of m bytes, after
+// encapsulation, fragmentation and framing. It returns 0 if the packet does not fit. In a tunnel over TCP,
+// it returns the packet's share of full segments, rounded up: a fast sender fills segments regardless of
+// the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
 	return p.BytesBy(m, func(l3 int) int { return p.count(l3, at) })
 }
 
-// BytesBy is like Bytes, with another function to count each IP packet.
+// BytesBy is like Bytes, with a function that counts each outer IP packet.
 func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
-		header := p.Tunnel.OuterIP.Headers(false) // of each segment of the stream
+		header := p.Tunnel.OuterIP.Headers(false) // of each TCP segment
 		length := p.Tunnel.Outer(m) - header
 		room := p.Link.mtu() - header
 		if room <= 0 {
@@ -53,7 +54,7 @@ func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	return sum
 }
 
-// count returns what a layer counts for an IP packet.
+// count returns the bytes that a layer counts for an IP packet of length l3.
 func (p Path) count(l3 int, at Layer) int {
 	switch at {
 	case LayerFrame:
@@ -64,8 +65,8 @@ func (p Path) count(l3 int, at Layer) int {
 	return p.Link.Wire(l3)
 }
 
-// MTU returns the largest inner packet that the path's ends will send: the tunnel's MTU, or the link's
-// without a tunnel.
+// MTU returns the largest inner packet that the endpoints send: the tunnel's MTU, or without a tunnel the
+// link's.
 func (p Path) MTU() int {
 	switch {
 	case p.Tunnel.Kind == Plain:
@@ -76,8 +77,8 @@ func (p Path) MTU() int {
 	return p.Tunnel.FitMTU(p.Link.mtu())
 }
 
-// PacketRate returns how many inner IP packets of m bytes per second a rate in bit/s, counted at a layer,
-// carries.
+// PacketRate returns the number of inner IP packets of m bytes per second at a rate in bit/s, counted at a
+// layer.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)
 	if n == 0 {

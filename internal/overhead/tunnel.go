@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// Encapsulation is a way to put IP packets into IP packets.
+// Encapsulation is a method to encapsulate IP packets.
 type Encapsulation int
 
-// The encapsulations.
+// Encapsulations.
 const (
 	Plain      Encapsulation = iota // no tunnel
 	WireGuard                       // whitepaper §5.4.6
-	ESP                             // RFC 4303 tunnel mode, see Tunnel.Suite
-	OpenVPNUDP                      // DATA_V2, AEAD unless given otherwise by Tunnel.Suite
+	ESP                             // RFC 4303 tunnel mode; see Tunnel.Suite
+	OpenVPNUDP                      // DATA_V2; AEAD unless Tunnel.Suite is set
 	OpenVPNTCP                      // the same over TCP, one record per segment
 	VXLAN                           // RFC 7348: an Ethernet frame in UDP
 	GRE                             // RFC 2784 without checksum, RFC 2890 without key
 	IPIP                            // RFC 2003, RFC 4213 (6in4), RFC 2473
 )
 
-// Suite describes what a transform adds: initialisation vector, integrity check value (the HMAC of OpenVPN)
-// and the block size to which payload and trailer are padded.
+// Suite holds the parameters of a transform in bytes: the initialisation vector, the block size to which
+// payload and trailer are padded, and the integrity check value (the HMAC of OpenVPN).
 type Suite struct{ IV, Block, ICV int }
 
-// Suites in use. In ESP, GCM, CCM and ChaCha20-Poly1305 are alike on the wire: RFC 4106, RFC 4309, RFC 7634.
-// CBC is RFC 3602 with RFC 2404 or RFC 4868; OpenVPN does not truncate the HMAC.
+// Suites in use. In ESP, GCM (RFC 4106), CCM (RFC 4309) and ChaCha20-Poly1305 (RFC 7634) have the same
+// format on the wire. CBC follows RFC 3602 with RFC 2404 or RFC 4868. OpenVPN does not truncate the HMAC.
 var (
 	ESPAEAD          = Suite{IV: 8, Block: 1, ICV: 16}
 	ESPCBCSHA1       = Suite{IV: 16, Block: 16, ICV: 12}
@@ -37,28 +37,28 @@ var (
 	OpenVPNCBCSHA256 = Suite{IV: 16, Block: 16, ICV: 32}
 )
 
-// Fixed lengths of the encapsulations.
+// Lengths of the headers and trailers, in bytes.
 const (
 	wireGuardHeader = 16 // type and reserved 4, receiver 4, counter 8
 	wireGuardTag    = 16 // Poly1305
 	wireGuardPad    = 16 // drivers/net/wireguard/messages.h MESSAGE_PADDING_MULTIPLE
 	espHeader       = 8  // SPI and sequence number
 	espTrailer      = 2  // pad length and next header
-	openVPNOpcode   = 4  // opcode and 24-bit peer id: drivers/net/ovpn/proto.h
+	openVPNOpcode   = 4  // opcode and 24-bit peer id (drivers/net/ovpn/proto.h)
 	openVPNPacketID = 4
-	openVPNLength   = 2 // record length on TCP
+	openVPNLength   = 2 // record length, only on TCP
 	vxlanHeader     = 8
 	greHeader       = 4
 )
 
-// Tunnel is one encapsulation with its parameters. The zero value is plain IP.
+// Tunnel is an encapsulation with its parameters. The zero value is plain IP.
 type Tunnel struct {
 	Kind    Encapsulation
-	OuterIP IP      // of the packets outside; 0 = 4
-	MTU     int     // inner MTU; WireGuard never pads beyond it, 0 = unlimited
-	Suite   Suite   // for ESP; for OpenVPN without an AEAD
-	NATT    bool    // ESP inside UDP, RFC 3948
-	Via     *Tunnel // tunnel that carries the outer packets; nil: the link
+	OuterIP IP      // IP version of the outer packets; 0 means 4
+	MTU     int     // inner MTU; WireGuard never pads beyond it; 0 means unlimited
+	Suite   Suite   // required for ESP; for OpenVPN, zero means AEAD
+	NATT    bool    // ESP in UDP (RFC 3948)
+	Via     *Tunnel // tunnel that carries the outer packets, or nil
 }
 
 // Part is a part of a packet: a header, padding, a trailer or the payload.
@@ -67,8 +67,8 @@ type Part struct {
 	Bytes int    `json:"bytes"`
 }
 
-// Around returns what encloses an inner packet of m bytes: the parts before it, the outermost first, and
-// those after it.
+// Around returns the parts that enclose an inner packet of m bytes: those before it, the outermost first,
+// and those after it.
 func (t Tunnel) Around(m int) (before, after []Part) {
 	before = []Part{{fmt.Sprint("IPv", max(V4, t.OuterIP)), t.OuterIP.Header()}}
 	udp := Part{"UDP", UDPHeader}
@@ -105,7 +105,7 @@ func (t Tunnel) Around(m int) (before, after []Part) {
 			break
 		}
 
-		// PKCS #7 pads with one byte or more (RFC 5652 §6.3).
+		// PKCS #7 adds at least one byte of padding (RFC 5652 §6.3).
 		padded := roundUp(openVPNPacketID+m+1, t.Suite.Block)
 		before = append(before, Part{"HMAC", t.Suite.ICV}, Part{"IV", t.Suite.IV}, id)
 		after = []Part{{"padding", padded - openVPNPacketID - m}}
@@ -130,18 +130,17 @@ func sum(parts []Part) (n int) {
 	return n
 }
 
-// Outer returns the L3 length of the packet that carries an inner packet of m bytes, before any
-// fragmentation.
+// Outer returns the L3 length of the packet that carries an inner packet of m bytes, before fragmentation.
 func (t Tunnel) Outer(m int) int {
 	before, after := t.Around(m)
 	return sum(before) + m + sum(after)
 }
 
-// Fragments returns the L3 lengths of the packets in which an inner packet of m bytes crosses an underlay:
-// one that carries it, or its IP fragments, if nothing prevents the sender from making them. OpenVPN's
-// tun-mtu 1500 with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and one of 132. If
-// another tunnel carries the fragments, they are first made to fit that tunnel. It returns nil if an
-// encapsulation is a stream: TCP makes segments that fit.
+// Fragments returns the L3 lengths of the packets on the underlay for an inner packet of m bytes: the
+// outer packet or its IP fragments, provided that the sender may fragment. For example, OpenVPN with
+// tun-mtu 1500 and mssfix 0 sends 1500 and 72 bytes over IPv4, and with 6000 four packets of 1500 bytes
+// and one of 132. If another tunnel carries the packets, they are first fragmented to the MTU of that
+// tunnel. Fragments returns nil for tunnels over TCP, which adapts its segments.
 func (t Tunnel) Fragments(m, underlay int) []int {
 	switch {
 	case t.Kind == OpenVPNTCP:
@@ -162,7 +161,8 @@ func (t Tunnel) Fragments(m, underlay int) []int {
 	return out
 }
 
-// padded follows calculate_skb_padding of drivers/net/wireguard/send.c.
+// padded returns the length of an inner packet after WireGuard's padding, like calculate_skb_padding in
+// drivers/net/wireguard/send.c.
 func (t Tunnel) padded(m int) int {
 	p := roundUp(m, wireGuardPad)
 	if t.MTU <= 0 {
@@ -177,8 +177,8 @@ func (t Tunnel) padded(m int) int {
 	return min(t.MTU, p)
 }
 
-// FitMTU returns the largest inner MTU whose packets cross an underlay without being fragmented; 0 if there
-// is none.
+// FitMTU returns the largest inner MTU whose packets cross the underlay unfragmented, or 0 if there is
+// none.
 func (t Tunnel) FitMTU(underlay int) int {
 	room, own := underlay, t
 	if t.Via != nil {
@@ -187,7 +187,7 @@ func (t Tunnel) FitMTU(underlay int) int {
 	}
 
 	for m := room; m > 0; m-- {
-		// The tunnel's MTU bounds its padding, so the result depends on it.
+		// Padding is limited by the MTU, so Outer depends on it.
 		own.MTU = m
 		if own.Outer(m) <= room {
 			return m
@@ -197,8 +197,8 @@ func (t Tunnel) FitMTU(underlay int) int {
 	return 0
 }
 
-// Over returns t on an underlay: each carrier without an MTU of its own gets the largest that fits. A
-// carrier's MTU bounds its padding, so only the lengths of such a tunnel are exact.
+// Over returns t with the MTU of each carrier set. A carrier without an MTU gets the largest that fits the
+// underlay. Lengths are exact only then, because a carrier's MTU limits its padding.
 func (t Tunnel) Over(underlay int) Tunnel {
 	if t.Via == nil {
 		return t
@@ -215,8 +215,8 @@ func (t Tunnel) Over(underlay int) Tunnel {
 
 func roundUp(x, n int) int { return (x + n - 1) / n * n }
 
-// families maps prefixes of a tunnel's name in a plan, such as "esp-aes-gcm-256", to encapsulations; the
-// first match counts.
+// families maps prefixes of tunnel names in plans, such as "esp-aes-gcm-256", to encapsulations. The first
+// match wins.
 var families = []struct {
 	name   string
 	tunnel Tunnel
@@ -239,8 +239,8 @@ var families = []struct {
 	{"ipip", Tunnel{Kind: IPIP}},
 }
 
-// Named returns the encapsulation of a kind of tunnel by its name in plans, such as "wireguard-kernel" or
-// "esp"; ok is false if there is none. It does not set the outer version and the MTU.
+// Named returns the encapsulation for the name of a tunnel in plans, such as "wireguard-kernel" or "esp".
+// ok is false if the name is unknown. OuterIP and MTU are not set.
 func Named(kind string) (Tunnel, bool) {
 	for _, f := range families {
 		if kind == f.name || strings.HasPrefix(kind, f.name+"-") {
@@ -252,9 +252,9 @@ func Named(kind string) (Tunnel, bool) {
 	return Tunnel{}, false
 }
 
-// Stacked returns the encapsulation for names of Named joined by "+": each is carried by the next one, as in
-// "wireguard+gre", and has the same outer version. ok is false if a name is unknown, or if one of several is
-// a stream, whose segments no formula describes.
+// Stacked returns the encapsulation for several names joined by "+". Each is carried by the next one, as
+// in "wireguard+gre", and all have the same outer IP version. ok is false if a name is unknown, or if one
+// of several is a tunnel over TCP, whose segments cannot be computed.
 func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	list := strings.Split(names, "+")
 	for i, name := range slices.Backward(list) {
@@ -272,8 +272,8 @@ func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	return t, true
 }
 
-// Whole returns a packet as on the wire, part by part: an inner packet of m bytes with its IP header and a
-// transport header, its encapsulation, and the frame.
+// Whole returns the parts of a packet on the wire: an inner packet of m bytes with IP and transport
+// headers, its encapsulation, and the frame.
 func (p Path) Whole(m int, transport Part) []Part {
 	before, after := p.Tunnel.Over(p.Link.mtu()).Around(m)
 	parts := []Part{{"preamble", Preamble}, {"Ethernet", Ethernet}}
@@ -295,8 +295,9 @@ func (p Path) Whole(m int, transport Part) []Part {
 	return slices.DeleteFunc(parts, func(p Part) bool { return p.Bytes == 0 })
 }
 
-// BestMTU returns the inner MTU, from least on, with the largest share of payload after headers of a length
-// among those whose packets cross the link without fragments; 0 if none does.
+// BestMTU returns the inner MTU with the largest share of payload on the wire, or 0 if there is none. It
+// considers MTUs from least up to the largest whose packets cross the link unfragmented. headers is the
+// length of the inner headers.
 func (p Path) BestMTU(least, headers int) (best int) {
 	most := 0.0
 	for m := least; m <= p.Tunnel.FitMTU(p.Link.mtu()); m++ {
@@ -310,8 +311,8 @@ func (p Path) BestMTU(least, headers int) (best int) {
 	return best
 }
 
-// TunnelMTU returns the default inner MTU of a kind of tunnel: what fits into the outer version of IP (4 or
-// 6). For WireGuard wg-quick(8) always leaves room for IPv6.
+// TunnelMTU returns the default inner MTU of a kind of tunnel, which is the largest that fits the outer IP
+// version (4 or 6). For WireGuard, like wg-quick(8), it always leaves room for IPv6.
 func TunnelMTU(kind string, outerIP, linkMTU int) int {
 	t, ok := Named(kind)
 	if !ok || t.Kind == WireGuard {
