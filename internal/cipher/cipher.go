@@ -1,5 +1,5 @@
-// Package cipher declares the ciphers, hashes and keys used by VPNs and measured for speed: as factors of a
-// plan, and as commands of openssl, whose output it parses.
+// Package cipher declares the ciphers, hashes and keys that VPNs use and whose speed chokepoint measures.
+// It provides them as factors of a plan and as openssl commands, and parses the output of openssl.
 package cipher
 
 import (
@@ -7,38 +7,38 @@ import (
 	"strconv"
 )
 
-// Operations. A published "throughput" means encrypting or hashing.
+// Operations of an algorithm. A published "throughput" is the rate of encrypting or hashing.
 const (
 	Encrypt = "encrypt"
 	Decrypt = "decrypt"
 	Hash    = "hash"
-	Derive  = "derive" // a shared key of a private and a public one
+	Derive  = "derive" // computes a shared key from a private and a public key
 	Sign    = "sign"
 	Verify  = "verify"
 )
 
-// Libraries that do the work. Their figures are never compared with each other.
+// Libraries that implement the algorithms. Results of different libraries are never compared.
 const (
 	OpenSSL = "openssl" // the installed program
-	Go      = "go"      // the libraries of the language that this program is written in
-	Kernel  = "kernel"  // the kernel's own crypto, through AF_ALG: a system call for each block
+	Go      = "go"      // Go's standard and x/crypto libraries
+	Kernel  = "kernel"  // the kernel's crypto API through AF_ALG, with a system call per block
 )
 
 // Modes of an AEAD. Go and the kernel always use ModeAEAD.
 const (
-	ModeEVP  = "evp"  // a stream of data, as in published tables: openssl speed -evp
-	ModeAEAD = "aead" // a packet: with nonce, 13 bytes beside it, and tag: openssl speed -aead -evp
+	ModeEVP  = "evp"  // continuous data, as in published tables: openssl speed -evp
+	ModeAEAD = "aead" // packets with a nonce, 13 bytes of additional data and a tag: openssl speed -aead -evp
 )
 
-// Algorithm describes a cipher, hash or signature that can be measured.
+// Algorithm describes an algorithm that can be measured.
 type Algorithm struct {
 	Name       string
 	Operations []string
 	AEAD       bool
-	openssl    string // the name there, if it differs
+	openssl    string // name in openssl, if different
 }
 
-// Blocks reports whether its speed depends on the size of its input.
+// Blocks reports whether the speed of the algorithm depends on the block size.
 func (a Algorithm) Blocks() bool { return slices.Contains([]string{Encrypt, Hash}, a.Operations[0]) }
 
 // Algorithms lists all algorithms, in display order.
@@ -76,15 +76,15 @@ type Cell struct {
 	Library   string `json:"library"`
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
-	Mode      string `json:"mode,omitempty"`        // for an AEAD
-	Block     int    `json:"block_bytes,omitempty"` // 0: irrelevant
+	Mode      string `json:"mode,omitempty"`        // only for AEADs
+	Block     int    `json:"block_bytes,omitempty"` // 0 for key operations
 	Threads   int    `json:"threads"`
 }
 
-// Largest block that only published tables have; no packet is larger than the next two.
+// Block sizes in bytes. Published is the largest block in published tables, larger than any packet.
 const (
 	Published = 16384
-	Packet    = 1420 // an inner packet of WireGuard over IPv6 on Ethernet
+	Packet    = 1420 // an inner packet of WireGuard over IPv6 on Ethernet, MTU 1500
 	Small     = 1024
 )
 
@@ -96,7 +96,8 @@ func (c Cell) Unit() string {
 	return "op/s"
 }
 
-// Sources in ClockFrom: the kernel, a loop of known cycles, or unknown.
+// Values of ClockFrom: the kernel, a timed loop with a known number of cycles, or the reason why the clock
+// is unknown.
 const (
 	ClockTold      = "cpufreq"
 	ClockEstimated = "estimated: six cycles for each round of a loop that is timed (probe clock)"
@@ -105,7 +106,7 @@ const (
 	ClockUnwatched = "not known: no cipher was measured while the CPU was watched"
 )
 
-// Threads returns the number of a node's CPUs, from the facts of its environment.
+// Threads returns the number of CPUs of a node, from the facts of its environment, or 1 if they lack it.
 func Threads(facts map[string]string) int {
 	threads, _ := strconv.Atoi(facts["cpu_threads"])
 	return max(1, threads)

@@ -23,13 +23,13 @@ const (
 // AllThreads is the level of the factor threads for one thread per CPU of the node.
 const AllThreads = "all"
 
-// Limits on one measurement.
+// Limits of a measurement.
 const (
 	MaxBlock   = 1 << 20 // bytes
 	MaxThreads = 1024
 )
 
-// Libraries lists the libraries that may do the work, the default first.
+// Libraries lists the libraries, the default first.
 func Libraries() []string { return []string{OpenSSL, Go, Kernel} }
 
 // Names lists the algorithms' names, in display order.
@@ -43,7 +43,7 @@ func Names() (names []string) {
 // nodeForm matches a node's name.
 var nodeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// Factors declares the factors of a cell of engine cipher, in labs of these shapes.
+// Factors declares the factors of engine cipher for labs of these shapes.
 func Factors(shapes []factor.Shape) []factor.Declaration {
 	itself := func(level string) string { return level }
 	measured := factor.Beside(factor.Engine, "engine is not cipher",
@@ -160,7 +160,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 	return list
 }
 
-// noNode refuses a node that is not in the lab.
+// noNode returns an error text if the lab does not have the cell's node.
 func noNode(s factor.Shape, c factor.Cell) string {
 	name := NodeFactor.Of(c)
 	has := func(n factor.Node) bool { return n.Name == name }
@@ -171,7 +171,7 @@ func noNode(s factor.Shape, c factor.Cell) string {
 	return fmt.Sprintf("topology %s has no node %s", s.Name, name)
 }
 
-// usualNode returns the default node, the device under test.
+// usualNode returns the default node: the first router, or the near endpoint if there is no router.
 func usualNode(shapes []factor.Shape, topology string) string {
 	for _, s := range shapes {
 		switch {
@@ -202,7 +202,7 @@ func modeConflict(c factor.Cell) string {
 	return ""
 }
 
-// CellOf returns what a cell of a plan measures on a node with a number of CPUs.
+// CellOf returns the cipher measurement for a plan's cell on a node with the given number of CPUs.
 func CellOf(f factor.Cell, cpus int) Cell {
 	c := Cell{
 		Library:   LibraryFactor.Of(f),

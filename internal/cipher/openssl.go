@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Command returns openssl's arguments for measuring a cell for a number of seconds. -elapsed makes it divide
-// by time instead of its own CPU time, -mr makes the output machine-readable.
+// Command returns the arguments for openssl to measure a cell for a number of seconds. With -elapsed,
+// openssl divides by wall-clock time instead of its own CPU time. With -mr, its output is
+// machine-readable.
 func (c Cell) Command(seconds int) []string {
 	args := []string{"speed", "-mr", "-elapsed", "-seconds", strconv.Itoa(seconds)}
 	if c.Threads > 1 {
@@ -37,7 +38,7 @@ func (c Cell) Command(seconds int) []string {
 	return append(args, "-evp", c.Algorithm)
 }
 
-// Together returns the operations that openssl measures by the command of a cell.
+// Together returns the operations that openssl measures in one invocation of Command.
 func (c Cell) Together() []string {
 	a, _ := Named(c.Algorithm)
 	if c.Block == 0 {
@@ -46,8 +47,8 @@ func (c Cell) Together() []string {
 	return []string{c.Operation}
 }
 
-// Parts returns how many successive measurements a cell takes: openssl measures signing and verifying by one
-// command.
+// Parts returns the number of successive measurements for a cell. With one command, openssl measures
+// signing and then verifying.
 func (c Cell) Parts() int {
 	if c.Library == OpenSSL {
 		return len(c.Together())
@@ -55,16 +56,15 @@ func (c Cell) Parts() int {
 	return 1
 }
 
-// Speed holds the output of openssl speed -mr: bytes per second by block size, and operations per second
-// without one.
+// Speed is the parsed output of openssl speed -mr.
 type Speed struct {
 	Bytes map[int]float64
-	Ops   []float64 // for signatures: signing and verifying
+	Ops   []float64 // operations per second; for signatures: signing, then verifying
 }
 
-// ParseSpeed parses the standard output of openssl speed -mr. "+H" has the sizes, "+F" the bytes per second
-// of each, "+F5" the derivations of a key and the time for one, "+F6" signatures and verifications; with
-// -multi the lines of each process come first, prefixed with "Got: " (apps/speed.c, 1.1.1 to 3.5).
+// ParseSpeed parses the standard output of openssl speed -mr. Line "+H" lists the block sizes and "+F" the
+// bytes per second for each. "+F5" reports key derivations and "+F6" signatures and verifications. With
+// -multi, the lines of each process come first, prefixed with "Got: " (apps/speed.c, 1.1.1 to 3.5).
 func ParseSpeed(text []byte) (Speed, error) {
 	s := Speed{Bytes: map[int]float64{}}
 	var sizes []int
@@ -95,9 +95,9 @@ func ParseSpeed(text []byte) (Speed, error) {
 				}
 			}
 		case "+F5", "+F6":
-			behind, rates := 3, 1 // its number and bits; the time for one is not a rate
+			behind, rates := 3, 1 // skip index and bits; the last field, seconds per operation, is no rate
 			if fields[0] == "+F6" {
-				behind, rates = 4, 2 // its name, too
+				behind, rates = 4, 2 // skip the curve's name, too
 			}
 
 			of := fields[min(behind, len(fields)):]
@@ -129,7 +129,7 @@ func rate(text string) (float64, error) {
 	return v, nil
 }
 
-// Of returns the rate of each operation that a cell's command measures.
+// Of returns the rate of each operation that the command of c measures.
 func (s Speed) Of(c Cell) (map[string]float64, error) {
 	rates := s.Ops
 	if c.Block > 0 {
