@@ -1,6 +1,6 @@
-// Package catalogue holds published results of other people's studies as typed data: devices, throughput,
-// speed of ciphers, power, each with its source and conditions. data/NOTICE.md lists the origins. It reads
-// only the data built into the program.
+// Package catalogue provides published results of other people's studies as typed data: devices,
+// throughput, cipher speeds and power draw, each with its source and conditions. data/NOTICE.md lists the
+// origins. The package reads only the data built into the program.
 package catalogue
 
 import (
@@ -26,12 +26,12 @@ type Source struct {
 	ID        string `json:"id"`
 	About     string `json:"about"`
 	URL       string `json:"url,omitempty"`
-	Published string `json:"published,omitempty"` // years
-	Licence   string `json:"licence"`             // of its data, as stated by the study
+	Published string `json:"published,omitempty"` // one or several years
+	Licence   string `json:"licence"`             // licence of the data, as stated by the study
 }
 
-// Device is a router, or a processor if only that is known. Zero and "" mean that the source does not state
-// it.
+// Device is a router, or a processor if the source names only that. Zero and "" mean that the source does
+// not state the value.
 type Device struct {
 	Name      string `json:"name"`
 	SoC       string `json:"soc"`
@@ -40,8 +40,8 @@ type Device struct {
 	Threads   int    `json:"threads,omitempty"`
 	ClockMHz  int    `json:"clock_mhz,omitempty"`
 	MemoryMB  int    `json:"memory_mb,omitempty"`
-	Port      string `json:"fastest_port,omitempty"` // two if they differ
-	Link      string `json:"study_link,omitempty"`   // where it, not a port, bounds the study's rates
+	Port      string `json:"fastest_port,omitempty"` // the slower one is listed too if ports differ
+	Link      string `json:"study_link,omitempty"`   // if a link other than a port limits the study's rates
 	OS        string `json:"os,omitempty"`
 	OSVersion string `json:"os_version,omitempty"`
 	Crypto    string `json:"crypto_extensions,omitempty"`
@@ -52,16 +52,16 @@ type Device struct {
 
 var ethernet = regexp.MustCompile(`(\d+(?:\.\d+)?)GbE`)
 
-// PortBps returns the line rate in bit/s from one port to another: of the slower one if two are named, else
-// of the fastest; 0 if the source does not state it.
+// PortBps returns the line rate in bit/s between two ports. If Port names two, it is the slower one,
+// otherwise the fastest. It returns 0 if the source does not state the rate.
 func (d Device) PortBps() float64 { return slowest(d.Port) }
 
-// LinkBps returns the line rate of the study's link in bit/s; 0 if a port bounds the rates of the study.
+// LinkBps returns the line rate of the study's link in bit/s, or 0 if a port limits the study's rates.
 func (d Device) LinkBps() float64 { return slowest(d.Link) }
 
 func slowest(ports string) (bps float64) {
 	for _, m := range ethernet.FindAllStringSubmatch(ports, -1) {
-		v, _ := strconv.ParseFloat(m[1], 64) // the pattern admits nothing else
+		v, _ := strconv.ParseFloat(m[1], 64) // the pattern matches only numbers
 		if bps == 0 || v*1e9 < bps {
 			bps = v * 1e9
 		}
@@ -69,16 +69,16 @@ func slowest(ports string) (bps float64) {
 	return bps
 }
 
-// Family returns the architecture without the core's name: "arm64" of "arm64 Cortex-A73".
+// Family returns Arch without the name of the core: "arm64" for "arm64 Cortex-A73".
 func (d Device) Family() string {
 	family, _, _ := strings.Cut(d.Arch, " ")
 	return family
 }
 
-// Result is one published rate and its conditions. Zero and "" mean that the source does not state it. Where
-// zero can be a result, the field is absent instead.
+// Result is one published rate and its conditions. Zero and "" mean that the source does not state the
+// value. Values for which zero is a possible result are pointers, nil if absent.
 type Result struct {
-	Row         int      `json:"row"` // in data/throughput.csv, or in a bundle, from 1; 0: neither
+	Row         int      `json:"row"` // row of data/throughput.csv or of a bundle, from 1; 0 means neither
 	Source      string   `json:"source"`
 	Device      string   `json:"device"`
 	Measured    string   `json:"measured,omitempty"` // year
@@ -93,24 +93,24 @@ type Result struct {
 	Direction   string   `json:"direction,omitempty"`
 	Streams     int      `json:"streams,omitempty"`
 	Packet      int      `json:"packet_bytes,omitempty"`
-	MTU         int      `json:"mtu,omitempty"` // inner
+	MTU         int      `json:"mtu,omitempty"` // inner MTU in bytes
 	Queue       string   `json:"queue,omitempty"`
 	Clock       string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
 	Firewall    string   `json:"firewall,omitempty"`
 	GoodputBps  *float64 `json:"goodput_bps,omitempty"`
-	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; 0 if published
+	Spread      float64  `json:"spread_ratio,omitempty"` // half the interval's width ÷ rate; 0 if published
 	Retransmits *float64 `json:"retransmits,omitempty"`
-	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // of all cores together
+	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // CPU use of all cores together, 0 to 1
 	CPUHigh     *float64 `json:"cpu_high_ratio,omitempty"`
 	Consistency string   `json:"consistency,omitempty"`
 	PacketRate  *float64 `json:"packet_rate_pps,omitempty"`
 	Inferred    string   `json:"inferred,omitempty"`
 	Note        string   `json:"note,omitempty"`
-	Grade       string   `json:"grade,omitempty"` // for a cell of a run; studies have no grades
-	Lab         string   `json:"lab,omitempty"`   // for a run whose lab was measured instead of the device
+	Grade       string   `json:"grade,omitempty"` // set for a cell of a run; studies have no grades
+	Lab         string   `json:"lab,omitempty"`   // set for a run that measured the lab, not the device
 }
 
-// Rate formats the goodput.
+// Rate formats the goodput, or returns "not given".
 func (r Result) Rate() string {
 	if r.GoodputBps == nil {
 		return "not given"
@@ -118,7 +118,7 @@ func (r Result) Rate() string {
 	return unit.Bitrate(*r.GoodputBps).String()
 }
 
-// How describes the statistic behind a figure: "median of 5 × 60 s".
+// How describes the statistic behind a figure, such as "median of 5 × 60 s".
 func (r Result) How() string {
 	words := r.Statistic
 	if r.Runs > 1 {
@@ -132,7 +132,8 @@ func (r Result) How() string {
 	return cmp.Or(words, "not stated")
 }
 
-// Conditions describes the conditions other than traffic and tunnel: "2026, up, queue cake, clock 1400".
+// Conditions describes the conditions other than traffic and tunnel, such as "2026, up, queue cake, clock
+// 1400".
 func (r Result) Conditions() string {
 	var words []string
 	for _, w := range [...]struct{ name, value string }{{"", r.Measured}, {"", r.Direction},
@@ -144,19 +145,19 @@ func (r Result) Conditions() string {
 	return strings.Join(words, ", ")
 }
 
-// Speed is the speed of an algorithm on one core.
+// Speed is the published speed of an algorithm on a device.
 type Speed struct {
 	Source    string   `json:"source"`
 	Device    string   `json:"device"`
 	Algorithm string   `json:"algorithm"`
 	Operation string   `json:"operation"` // "throughput", "sign", "verify", "derive"
 	Block     int      `json:"block_bytes,omitempty"`
-	Value     *float64 `json:"value,omitempty"` // nil: the source states that it is unknown
+	Value     *float64 `json:"value,omitempty"` // nil: the source lists it as unknown
 	Unit      string   `json:"unit"`            // "B/s" or "op/s"
 	Mode      string   `json:"mode,omitempty"`
 }
 
-// Text formats the speed.
+// Text formats the speed with its unit.
 func (s Speed) Text() string {
 	switch {
 	case s.Value == nil:
@@ -167,7 +168,7 @@ func (s Speed) Text() string {
 	return unit.Significant(*s.Value, 4) + " op/s"
 }
 
-// Power is the power that a device draws, in watts.
+// Power is the power draw of a device under a load, in watts.
 type Power struct {
 	Source string   `json:"source"`
 	Device string   `json:"device"`
@@ -176,7 +177,7 @@ type Power struct {
 	High   *float64 `json:"watts_high,omitempty"`
 }
 
-// Watts formats the range; "" if the source does not give it.
+// Watts formats the range of the power draw, or returns "" if the source does not give it.
 func (p Power) Watts() string {
 	switch {
 	case p.Low == nil:
@@ -187,7 +188,7 @@ func (p Power) Watts() string {
 	return fmt.Sprintf("%g to %g W", *p.Low, *p.High)
 }
 
-// Catalogue holds all data, in the order of the files.
+// Catalogue holds all published data, in file order.
 type Catalogue struct {
 	Sources []Source
 	Devices []Device
@@ -196,7 +197,7 @@ type Catalogue struct {
 	Powers  []Power
 }
 
-// Published reads the built-in data. An error names file, line and column.
+// Published parses the built-in data. Errors name the file and the row.
 func Published() (*Catalogue, error) { return read(files.ReadFile) }
 
 func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
@@ -242,7 +243,7 @@ func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
 	return c, nil
 }
 
-// row is a line of a file; it keeps its first error.
+// row is one row of a file. It keeps the first error.
 type row struct {
 	number          int
 	columns, fields []string
@@ -251,7 +252,7 @@ type row struct {
 
 func (r *row) text(column string) string { return r.fields[slices.Index(r.columns, column)] }
 
-// one returns a text that must be present.
+// one returns a required text; an empty one is an error.
 func (r *row) one(column string) string {
 	text := r.text(column)
 	if text == "" {
@@ -266,7 +267,7 @@ func (r *row) fail(format string, args ...any) {
 	}
 }
 
-// value returns a number divided by scale, which converts it to our unit; nil if there is none.
+// value returns a number divided by scale, which converts it to our unit, or nil if the field is empty.
 func (r *row) value(column string, scale float64) *float64 {
 	text := r.text(column)
 	if text == "" {
@@ -407,8 +408,8 @@ func (c *Catalogue) source(r *row) string {
 
 var inYear = regexp.MustCompile(` \(\d{4}\)$`)
 
-// device returns a name from devices.csv, optionally followed by a year, or a text in brackets for something
-// other than a device.
+// device returns a name from devices.csv, optionally followed by a year. A text in parentheses, for
+// anything that is not a device, is returned unchecked.
 func (c *Catalogue) device(r *row) string {
 	name := r.one("device")
 	if _, ok := c.Device(inYear.ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
@@ -417,12 +418,12 @@ func (c *Catalogue) device(r *row) string {
 	return name
 }
 
-// Source finds a study.
+// Source returns the study with the given id.
 func (c *Catalogue) Source(id string) (Source, bool) {
 	return find(c.Sources, func(s Source) bool { return s.ID == id })
 }
 
-// Device finds a device by its name, ignoring case.
+// Device returns the device with the given name, ignoring case.
 func (c *Catalogue) Device(name string) (Device, bool) {
 	return find(c.Devices, func(d Device) bool { return strings.EqualFold(d.Name, name) })
 }
@@ -435,14 +436,14 @@ func find[T any](list []T, is func(T) bool) (found T, ok bool) {
 	return found, false
 }
 
-// Filter selects results; a zero field selects all.
+// Filter selects results. A zero field matches everything.
 type Filter struct {
 	Source, Device, Tunnel, Protocol, IP string
 	Streams, MTU                         int
 }
 
-// Filtered returns the results that a filter selects. An attribute that the source does not state matches no
-// level.
+// Filtered returns the results that match f. An attribute that the source does not state matches only a
+// zero field.
 func (c *Catalogue) Filtered(f Filter) []Result {
 	return slices.DeleteFunc(slices.Clone(c.Results), func(r Result) bool {
 		for _, at := range [...][2]string{{f.Source, r.Source}, {f.Device, r.Device}, {f.Tunnel, r.Tunnel},
@@ -455,25 +456,25 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
-// IsDevice reports whether a row belongs to the requested device: "Turris Omnia (2021)" belongs to that and
-// to "Turris Omnia", ignoring case.
+// IsDevice reports whether a row's device is the requested one, ignoring case and a year in parentheses:
+// "Turris Omnia (2021)" matches itself and "Turris Omnia".
 func IsDevice(device, meant string) bool {
 	return strings.EqualFold(device, meant) || strings.EqualFold(inYear.ReplaceAllString(device, ""), meant)
 }
 
-// PowersOf returns the powers of a device.
+// PowersOf returns the power draws of a device.
 func (c *Catalogue) PowersOf(device string) []Power {
 	return slices.DeleteFunc(slices.Clone(c.Powers), func(p Power) bool {
 		return !IsDevice(p.Device, device)
 	})
 }
 
-// SpeedsOf returns the speeds of a device.
+// SpeedsOf returns the cipher speeds of a device.
 func (c *Catalogue) SpeedsOf(device string) []Speed {
 	return slices.DeleteFunc(slices.Clone(c.Speeds), func(s Speed) bool { return s.Device != device })
 }
 
-// Names lists all names that have a result or are a device.
+// Names lists the names of all devices, then other names that have a result.
 func (c *Catalogue) Names() []string {
 	var names []string
 	for _, d := range c.Devices {
