@@ -28,21 +28,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// peerSessions is the number of sessions that a peer serves for its controller at the same time.
+// peerSessions limits the concurrent sessions of a peer's controller.
 const peerSessions = 16
 
-// Peer is this machine as the far node of somebody else's lab: it sends and receives traffic, echoes, reads
-// its clock, and reports its facts and load. It runs no command, writes no file, changes no setting and lays
-// no tunnel.
+// Peer makes this machine the far node of another user's lab. It sends and receives traffic, echoes
+// packets, and reports its clock, its environment and its load. It runs no commands, writes no files,
+// changes no settings and creates no tunnels.
 type Peer struct {
 	Ports     [2]int // first and last data port
 	Version   string // version of this program
-	KernelLog bool   // also report kernel log lines
-	// Bind lists the only addresses at which data sockets listen; if empty, each of the machine's.
+	KernelLog bool   // also report lines of the kernel log
+	// Bind lists the local addresses for data sockets. If empty, all addresses are used.
 	Bind []netip.Addr
 }
 
-// Serve serves one controller until it leaves.
+// Serve serves one controller until it disconnects.
 func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 	own, err := lab.OwnAddresses()
 	if err != nil {
@@ -85,25 +85,26 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 
 func trafficVerb(e interface{ Name() string }) string { return host.Verb(host.FamilyTraffic, e.Name()) }
 
-// refused returns the handler of an engine that a peer does not support.
+// refused returns a handler that rejects an engine.
 func refused(why string) host.Handler {
 	return func(context.Context, host.Session) error {
 		return fmt.Errorf("%w: a peer %s", host.ErrUnsupported, why)
 	}
 }
 
-// guard checks requests to a peer. What it permits opens the peer's data ports to holders of the run's key,
-// or sends to the controller's address.
+// guard checks requests to a peer. Requests that it permits open data ports to holders of the run's key,
+// or send packets to the controller's address.
 type guard struct {
 	ports  [2]int
-	bind   []netip.Addr // the only addresses to listen at, if any
+	bind   []netip.Addr // addresses to listen on; empty means all
 	remote netip.Addr
-	log    bool // the kernel's log may be read
+	log    bool // the kernel log may be read
 }
 
 var errBeyond = errors.New("not what a peer does")
 
-// listen checks where a program will listen. It replaces an unspecified address by the bound one.
+// listen checks the address and port that a program will listen on. It replaces an unspecified address
+// with the bound one.
 func (g guard) listen(at *netip.Addr, port int) error {
 	for _, b := range g.bind {
 		if at.IsUnspecified() && at.Is4() == b.Is4() {
@@ -121,11 +122,11 @@ func (g guard) listen(at *netip.Addr, port int) error {
 	return nil
 }
 
-// keySize is the length of a tag that only holders of the run's key can compute.
+// keySize is the minimum length of a tag, which only holders of the run's key can compute.
 const keySize = 64
 
-// traffic checks a request, and makes a listener accept only its controller, if possible: over the other
-// version of IP the controller's address is unknown.
+// traffic checks a request for traffic. It restricts a listener to its controller, except over the IP
+// version in which the controller's address is unknown.
 func (g guard) traffic(q *traffic.Request) error {
 	if err := congestion(q.Load.Congestion); err != nil {
 		return err
@@ -147,8 +148,8 @@ func (g guard) traffic(q *traffic.Request) error {
 	return nil
 }
 
-// source returns the only sender of datagrams to one of the peer's addresses: invalid over the version of IP
-// that the controller does not use.
+// source returns the only permitted sender of datagrams to one of the peer's addresses. It is invalid for
+// the IP version that the controller does not use.
 func (g guard) source(at netip.Addr) netip.Addr {
 	if at.Unmap().Is4() != g.remote.Unmap().Is4() {
 		return netip.Addr{}
@@ -156,7 +157,7 @@ func (g guard) source(at netip.Addr) netip.Addr {
 	return g.remote
 }
 
-// congestion refuses congestion controls for which the kernel would load a module.
+// congestion rejects congestion controls for which the kernel would have to load a module.
 func congestion(name string) error {
 	if name == "" {
 		return nil
@@ -179,7 +180,7 @@ func congestion(name string) error {
 	return nil
 }
 
-// checked vets a request, which check may modify.
+// checked returns a function that parses a request and calls check, which may modify the request.
 func checked[T any](check func(*T) error) func(first json.RawMessage) (any, error) {
 	return func(first json.RawMessage) (any, error) {
 		var asked T
@@ -208,7 +209,7 @@ func (g guard) reach(r *agent.Reach) error {
 	return nil
 }
 
-// watch assigns the peer's own processes to the lab, and forbids tracepoints.
+// watch sets the peer's process as the lab's own, and forbids tracepoints.
 func (g guard) watch(r *watch.Request) error {
 	r.Own = []int{os.Getpid()}
 	r.Trace = false
@@ -216,7 +217,7 @@ func (g guard) watch(r *watch.Request) error {
 	return nil
 }
 
-// ceilings measures what this machine alone can do.
+// ceilings measures the maximum rates of this machine alone.
 func ceilings(ctx context.Context, kinds []ceiling.Kind) ([]record.Ceiling, error) {
 	a := host.Inside(ctx, agent.Handlers(agent.Role, node.Parts()))
 	found, err := ceiling.Loopback(ctx, a, kinds)

@@ -1,5 +1,5 @@
-// Package registry is the single explicit list of everything that plans, labs and reports can use: one line
-// per item. It decides nothing.
+// Package registry lists everything that plans, labs and reports can use, with one line per item. It
+// contains no logic.
 package registry
 
 import (
@@ -17,22 +17,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// congestions are the usual TCP congestion controls, the default first. Whether a kernel has one, or others,
-// is determined when the plan meets a lab.
+// congestions lists the usual TCP congestion controls, the default first. Whether a kernel supports one,
+// or others, is determined in the lab.
 var congestions = [...]string{"cubic", "reno", "bbr"}
 
-// LabParts returns the controller sides from which a lab is made.
+// LabParts returns the controller side of knobs and tunnels.
 func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.Tunnels()} }
 
-// Vocabulary returns what plans may contain: the factors of every plan, of the engines and of the knobs, and
-// the metrics.
+// Vocabulary returns everything that plans may contain: factors and metrics.
 func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines(), nil) }
 
 // Catalogue lists the factors that plans may contain.
 func Catalogue() *factor.Catalogue { return Vocabulary().Catalogue }
 
-// PeerVocabulary is the vocabulary for a run with another machine: the version of IP defaults to that of the
-// address typed, and the engine to iperf3 for a third-party iperf3 server.
+// PeerVocabulary returns the vocabulary for a run with another machine. The default IP version is that of
+// the address that the user gave. With a third-party iperf3 server, the default engine is iperf3.
 func PeerVocabulary(thirdParty, typedIPv6 bool) plan.Vocabulary {
 	engines := node.Engines()
 	if thirdParty {

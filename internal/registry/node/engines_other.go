@@ -8,13 +8,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Engines returns the load generators whose ends do not need Linux.
+// Engines returns the load generators that do not need Linux.
 func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}} }
 
-// Probers returns the latency probes without a kernel's help.
+// Probers returns the latency probes that do not need Linux.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}} }
 
-// needLinux lists the activities that are unavailable on an end that is not Linux.
+// needLinux lists the engines and probes that are unavailable on other systems than Linux.
 func needLinux() []string {
 	return []string{"iperf3", "responsiveness", "xdp", "flows", "requests", "icmp"}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Engines returns the load generators of a small router, whose program is kept small by leaving out the
-// others.
+// Engines returns the load generators, the default first. Small routers have only two, to keep the program
+// small.
 func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}, iperf3.Engine{}} }
 
-// Probers returns the latency probes.
+// Probers returns the latency probes, the default first.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}, latency.ICMP{}} }
 
 func needLinux() []string { return nil }

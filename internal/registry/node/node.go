@@ -1,4 +1,5 @@
-// Package node is the part of the registry that an agent includes: the node sides of every family.
+// Package node is the part of the registry for agents: the node side of knobs, tunnels, engines and
+// probes.
 package node
 
 import (
@@ -21,13 +22,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Tunnels returns the kinds of tunnel, in display order.
+// Tunnels returns the kinds of tunnels, in display order.
 func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 
 // Prober returns the default latency probe.
 func Prober() traffic.Prober { return Probers()[0] }
 
-// Hopper returns the probe for routers on the path, which run nothing of ours.
+// Hopper returns the probe for routers on the path that run no chokepoint.
 func Hopper() traffic.Prober {
 	for _, p := range Probers() {
 		if p.Name() == "icmp" {
@@ -37,14 +38,14 @@ func Hopper() traffic.Prober {
 	return nil
 }
 
-// Knobs returns the settings that can be varied, in display order.
+// Knobs returns the knobs, in display order.
 func Knobs() []knob.Knob { return knob.All() }
 
 // Probes returns the telemetry sources, in display order.
 func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 
-// Parts returns what an agent serves. Tunnels and traffic ends get a process of their own; knobs and probes
-// are the agent's own work.
+// Parts returns the handlers of an agent. Tunnels and load generators run in separate processes; knobs and
+// probes run in the agent.
 func Parts() agent.Parts {
 	p := agent.Parts{
 		Knobs:    Knobs(),
@@ -72,13 +73,13 @@ func Parts() agent.Parts {
 	return p
 }
 
-// PortableOnly explains why an end that does not run Linux lacks what is requested.
+// PortableOnly is the handler of activities that are unavailable because this system is not Linux.
 func PortableOnly(context.Context, host.Session) error {
 	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
 		"alone", host.ErrUnsupported, unit.System(runtime.GOOS))
 }
 
-// Standard is the connection on standard input and output.
+// Standard is a connection over standard input and output.
 type Standard struct{}
 
 func (Standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
