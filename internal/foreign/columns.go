@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// looksNumeric reports whether a text looks like columns of numbers; some may be damaged.
+// looksNumeric reports whether a text appears to consist of columns of numbers, some possibly damaged.
 func looksNumeric(text []byte) bool {
 	numbers, others := 0, 0
 	for _, l := range linesOf(text, 4096) {
@@ -29,9 +29,9 @@ func looksNumeric(text []byte) bool {
 	return numbers > others
 }
 
-// readMinistat reads columns of numbers, as ministat(1) does: lines of "#" are comments, some columns may be
-// shorter than others. In a file of report --format ministat the comments name the columns, whose numbers are
-// goodput.
+// readMinistat reads columns of numbers as ministat(1) does. Lines that begin with "#" are comments, and
+// columns may differ in length. In files written by report --format ministat, comments name the columns,
+// and the numbers are goodput.
 func readMinistat(text []byte) ([]Result, error) {
 	if err := summary(text); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	for at, l := range linesOf(text, 64<<10) {
 		if comment, ok := strings.CutPrefix(l, "#"); ok {
 			number, label, _ := strings.Cut(comment, ":")
-			label, _, _ = strings.Cut(label, ": median of ") // what follows is another in every run
+			label, _, _ = strings.Cut(label, ": median of ") // the rest differs between runs
 			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < maxTrials {
 				labels[n] = label
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// crusaderTime is a duration as serde writes it.
+// crusaderTime is a duration in serde's JSON encoding.
 type crusaderTime struct {
 	Secs  number `json:"secs"`
 	Nanos number `json:"nanos"`
@@ -22,8 +22,8 @@ func (t crusaderTime) ns() int64 {
 	return int64(float64(t.Secs))*1e9 + int64(float64(t.Nanos))
 }
 
-// crusaderFile is the JSON of crusader export (RawResult of its file_format.rs, versions 0 to 2). Times count
-// from the client's start, bytes are cumulative.
+// crusaderFile is the JSON that crusader export writes (RawResult in file_format.rs, versions 0 to 2).
+// Times count from the client's start. Byte counts are cumulative.
 type crusaderFile struct {
 	Version  number `json:"version"`
 	Program  words  `json:"generated_by"`
@@ -55,14 +55,14 @@ type crusaderFile struct {
 	} `json:"test_data"`
 }
 
-// The parts of a test that crusader excludes from its rates: at the beginning a fifth of the load, two
-// seconds at most, and at the end a tenth, half a second at most (its plot.rs).
+// The parts of a test that crusader excludes from its rates (plot.rs): the first fifth of the load, two
+// seconds at most, and the last tenth, half a second at most.
 const (
 	crusaderWarmup, maxWarmup = .2, int64(2e9)
 	crusaderTail, maxTail     = .1, int64(5e8)
 )
 
-// readCrusader makes a trial of each kind of test: download, upload, both.
+// readCrusader returns a trial for each kind of test: download, upload and both.
 func readCrusader(text []byte) ([]Result, error) {
 	var f crusaderFile
 	if err := decode(text, &f); err != nil {
@@ -130,7 +130,7 @@ func (f *crusaderFile) result(direction string) *Result {
 	return &r
 }
 
-// trial returns the test of a direction, without traffic if there was none.
+// trial returns the test of a direction. Its Traffic is nil if the file has none.
 func (f *crusaderFile) trial(direction string) (*Result, error) {
 	r := f.result(direction)
 	t := &record.Traffic{
@@ -218,8 +218,8 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 	return r, nil
 }
 
-// addPings gives a trial the probes of its window, and those before the first load as probes of the idle
-// path.
+// addPings sets the latency under load from the probes in the trial's window, and the idle latency from
+// the probes before the first load.
 func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 	load := r.Window.Begin
 	for _, g := range f.Groups {
@@ -234,7 +234,7 @@ func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 	r.Idle = sentBefore(all, load)
 }
 
-// between returns the growth of a cumulative column between two times, interpolated.
+// between returns the increase of a cumulative column between two times, interpolated linearly.
 func between(t *record.Table, from, to int64) float64 { return valueAt(t, to) - valueAt(t, from) }
 
 func valueAt(t *record.Table, at int64) float64 {

@@ -8,16 +8,17 @@ import (
 	"unicode/utf16"
 )
 
-// byteOrderMark is U+FEFF in UTF-8. Windows programs write one at the beginning of a file.
+// byteOrderMark is U+FEFF in UTF-8. Windows programs write one at the start of a file.
 const byteOrderMark = "\ufeff"
 
-// Encoded reports whether the beginning of a file is UTF-16, or UTF-8 after a byte order mark.
+// Encoded reports whether the beginning of a file is UTF-16, or UTF-8 with a byte order mark.
 func Encoded(head []byte) bool {
 	return bytes.HasPrefix(head, []byte(byteOrderMark)) || utf16Order(head) != nil
 }
 
-// utf16Order returns the byte order of UTF-16, nil for any other text. Windows PowerShell writes a program's
-// output in UTF-16. If the byte order mark is missing, the zero bytes of ASCII reveal the order.
+// utf16Order returns the byte order of UTF-16, or nil for any other text. Windows PowerShell writes a
+// program's output in UTF-16. Without a byte order mark, the zero bytes of ASCII characters show the
+// order.
 func utf16Order(head []byte) binary.ByteOrder {
 	head = head[:min(len(head), 512)]
 	switch {
@@ -27,7 +28,7 @@ func utf16Order(head []byte) binary.ByteOrder {
 		return binary.BigEndian
 	}
 
-	var zeros [2]int // at even and at odd offsets
+	var zeros [2]int // zero bytes at even and at odd offsets
 	for i, b := range head {
 		if b == 0 {
 			zeros[i%2]++
@@ -44,7 +45,8 @@ func utf16Order(head []byte) binary.ByteOrder {
 	return nil
 }
 
-// decoded returns a text in UTF-8 without byte order marks, which may begin each part of a concatenated file.
+// decoded converts a text to UTF-8 and removes byte order marks. In a concatenated file, each part may
+// begin with one.
 func decoded(text []byte) ([]byte, error) {
 	order := utf16Order(text)
 	if order != nil {
@@ -67,13 +69,13 @@ func decoded(text []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte(byteOrderMark), nil), nil
 }
 
-// notFinite matches a value that is invalid in JSON but occurs: C's printf and Python write "nan", "-nan",
+// notFinite matches values that are invalid in JSON but occur: C's printf and Python write "nan", "-nan",
 // "inf" and "Infinity", Windows "-nan(ind)" and "1.#INF".
 var notFinite = regexp.MustCompile(
 	`(?i)^[+-]?(?:nan(?:\([0-9a-z_]*\))?|inf(?:inity)?|[0-9]\.[0-9]*#(?:ind|inf|[qs]nan)[0-9]*)$`)
 
-// nullNotFinite replaces values that are not finite by null, also overwriting adjacent white space, so that
-// offsets in the text stay the same if there is enough.
+// nullNotFinite replaces values that are not finite with null. It also overwrites adjacent white space, so
+// that, if there is enough of it, offsets in the text stay the same.
 func nullNotFinite(text []byte) []byte {
 	var out []byte
 	from := 0
@@ -119,7 +121,7 @@ func nullNotFinite(text []byte) []byte {
 	return append(out, text[from:]...)
 }
 
-// startsValue reports whether a value that is not finite may start at a byte.
+// startsValue reports whether a value that is not finite may start at this offset.
 func startsValue(text []byte, at int) bool {
 	return bytes.IndexByte([]byte("nNiI+-1"), text[at]) >= 0 &&
 		(at == 0 || bytes.IndexByte([]byte(" \t\r\n:,["), text[at-1]) >= 0)

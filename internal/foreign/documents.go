@@ -11,19 +11,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// document is one JSON object of a text.
+// document is one JSON object in a text.
 type document struct {
 	from, to int
 	text     []byte // with null in place of values that are not finite
-	joined   bool   // assembled from other texts: its offsets are not those of the file
+	joined   bool   // assembled from several lines: offsets do not refer to the file
 }
 
 // opening matches the beginning of a JSON object. A brace in prose is followed by something else.
 var opening = regexp.MustCompile(`\{\s*["}]`)
 
-// documents finds the successive JSON objects in a text: what several tests printed into one file, in a list,
-// or pasted with prompts, warnings and fences around. A damaged document that begins its line, or follows
-// another, makes an *Error.
+// documents returns the successive JSON objects in a text: the output of several tests in one file or
+// list, or pasted together with prompts, warnings and code fences. A damaged document at the start of a
+// line returns an *Error.
 func documents(text []byte) ([]document, error) {
 	if err := bounded(text); err != nil {
 		return nil, err
@@ -56,10 +56,10 @@ func documents(text []byte) ([]document, error) {
 	}
 }
 
-// maxBraces bounds the braces in prose: from each one the text is read to its end.
+// maxBraces limits the braces in prose. Each of them causes a scan to the end of the text.
 const maxBraces = 20
 
-// damaged returns the error of a damaged document at the place where the damage shows.
+// damaged returns an error with the place where the document is damaged.
 func damaged(text []byte, d document) *Error {
 	var value json.RawMessage
 	err := json.Unmarshal(d.text, &value)
@@ -71,7 +71,7 @@ func damaged(text []byte, d document) *Error {
 	return place(text, d.from+int(offset), check.JSONWords(err))
 }
 
-// objectEnd returns the offset after the object that begins at a byte, or the text's end.
+// objectEnd returns the offset after the object that begins at from, or the length of the text.
 func objectEnd(text []byte, from int) int {
 	depth := 0
 	quoted := false
@@ -94,14 +94,14 @@ func objectEnd(text []byte, from int) int {
 	return len(text)
 }
 
-// eachDocument reads every document of a text by itself.
+// eachDocument calls read for every document in a text.
 func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Result, error) {
 	docs, err := documents(text)
 	if err != nil {
 		return nil, err
 	}
 
-	if len(docs) == 0 { // the reader itself reports what it is
+	if len(docs) == 0 { // read then reports the format error
 		return read(text)
 	}
 
@@ -111,8 +111,8 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 	})
 }
 
-// resultsOf reads documents of a text. Documents without a result are skipped with their reasons; if none has
-// one, the error is that of the first.
+// resultsOf calls read for each document. Documents without a result are skipped, with the reason in
+// LeftOut. If no document has a result, it returns the first error.
 func resultsOf(text []byte, docs []document, read func(document) ([]Result, error)) ([]Result, error) {
 	var out []Result
 	var first error
@@ -139,8 +139,8 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 	return out, nil
 }
 
-// within moves the error of a document to its place in the text. An error without a place gets the document's
-// beginning, if the text contains more than that document.
+// within adjusts the place in a document's error to the whole text. An error without a place gets the
+// start of the document, if the text contains more than that document.
 func within(text []byte, d document, err error) error {
 	wrong, ok := errors.AsType[*Error](err)
 	if !ok {

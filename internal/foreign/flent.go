@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// flentFile is flent's data file, version 4 (its doc/data-format.rst). Versions 2 and 3 differ in raw values,
-// which are kept but not read.
+// flentFile is flent's data file, version 4 (doc/data-format.rst in flent). Versions 2 and 3 differ in raw
+// values, which are kept but not interpreted.
 type flentFile struct {
 	Version number               `json:"version"`
 	X       []number             `json:"x_values"`
@@ -48,8 +48,8 @@ type flentFile struct {
 	} `json:"metadata"`
 }
 
-// flentAt is a raw value: one probe if it has a sequence number, an interval that ends at T if it has a
-// duration.
+// flentAt is a raw value: a single probe if it has a sequence number, or an interval that ends at T if it
+// has a duration.
 type flentAt struct {
 	T   number  `json:"t"`
 	Val *maybe  `json:"val"`
@@ -57,7 +57,7 @@ type flentAt struct {
 	Seq *number `json:"seq"`
 }
 
-// maybe is a number, or NaN for anything else.
+// maybe is a JSON number. Anything else becomes NaN.
 type maybe float64
 
 func (m *maybe) UnmarshalJSON(b []byte) error {
@@ -68,7 +68,7 @@ func (m *maybe) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Flent's names for series of round trips, and the prefix of facts that contain a series's unit.
+// Flent's names for series of round-trip times, and the prefix of facts that contain the unit of a series.
 const (
 	flentPing = "Ping (ms)"
 	flentICMP = flentPing + " ICMP"
@@ -147,7 +147,7 @@ func readFlent(text []byte) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// flentTime parses an ISO time; without a zone it counts as UTC.
+// flentTime parses an ISO 8601 time, which is always taken as UTC.
 func flentTime(s string) (time.Time, error) {
 	t, err := time.Parse("2006-01-02T15:04:05.999999999", strings.TrimSuffix(s, "Z"))
 	if err != nil || t.Year() < 1971 || t.Year() > 2200 {
@@ -156,7 +156,7 @@ func flentTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-// series copies all series unchanged.
+// series copies all series unchanged to a record.
 func (f *flentFile) series(to *record.Foreign) error {
 	if len(f.X) == 0 {
 		return errors.New("x_values are empty")
@@ -198,15 +198,14 @@ func (f *flentFile) series(to *record.Foreign) error {
 	return nil
 }
 
-// flentSeries returns the name of a series without the number after "::". ok is false for a series derived
-// from others.
+// flentSeries returns the name of a series without the number after "::". ok is false for derived series.
 func flentSeries(series string) (name string, ok bool) {
 	name, sub, below := strings.Cut(series, "::")
 	_, err := strconv.Atoi(sub)
 	return name, !below || err == nil
 }
 
-// direction returns the direction and protocol of a series of one flow's rate, "" for any other series.
+// direction returns the direction and protocol of a series, or "" if it is not the rate of a single flow.
 func (f *flentFile) direction(series string) (direction, protocol string) {
 	meta := f.Meta.Series[series]
 	head, ok := flentSeries(series)
@@ -225,7 +224,7 @@ func (f *flentFile) direction(series string) (direction, protocol string) {
 	return direction, protocol
 }
 
-// addFlows turns the series of rates, in Mbit/s, into flows.
+// addFlows converts the series of rates, in Mbit/s, to flows.
 func (f *flentFile) addFlows(r *Result) {
 	zero := float64(r.Began.UnixNano()) / 1e9
 	t := &record.Traffic{Engine: "flent", Version: r.Foreign.Version}
@@ -286,17 +285,17 @@ func (f *flentFile) addFlows(r *Result) {
 	r.setLoad(load)
 }
 
-// maxBytes bounds a plausible sum.
+// maxBytes is the largest plausible byte count.
 const maxBytes = 1e18
 
-// byteCount sums rates to bytes.
+// byteCount integrates rates to a cumulative byte count.
 type byteCount struct {
 	table *record.Table
 	sum   float64
 }
 
-// add adds a rate in Mbit/s that applied for a number of seconds between two times, in nanoseconds, if all
-// are plausible.
+// add adds a rate in Mbit/s that applied for a number of seconds between two times in nanoseconds. It
+// ignores implausible values.
 func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	if from < 0 || to <= from || !finite(rate*1e6, maxRate) || !finite(float64(to)/1e9, maxSeconds) {
 		return
@@ -313,7 +312,8 @@ func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	}
 }
 
-// bytes sums the rates of a series: raw ones, or those on the common axis, each for the step before it.
+// bytes returns the cumulative byte count of a series. It uses the raw rates if there are any, otherwise
+// the rates on the common axis, each of which applies to the step before it.
 func (f *flentFile) bytes(series string, zero float64) *record.Table {
 	c := byteCount{table: record.NewTable("bytes")}
 	for _, p := range f.Raw[series] {
@@ -331,7 +331,7 @@ func (f *flentFile) bytes(series string, zero float64) *record.Table {
 	for i, v := range f.Results[series] {
 		from := float64(f.X[max(i-1, 0)])
 		to := float64(f.X[i])
-		if i == 0 && len(f.X) > 1 { // the first value's step is as long as the second's
+		if i == 0 && len(f.X) > 1 { // assume that the first step is as long as the second
 			from -= float64(f.X[1]) - to
 		}
 

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pingSeries lists the series of round trips to read: those by ICMP, one for each host of a test, or else
-// all.
+// pingSeries lists the series of round-trip times to read: the ICMP series, one for each host, or if there
+// are none, all.
 func (f *flentFile) pingSeries() []string {
 	var icmp, all []string
 	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
@@ -36,8 +36,9 @@ func (f *flentFile) pingSeries() []string {
 	return all
 }
 
-// addPings gives a trial the round trips of one series. If there are several it uses the worst, and a caveat
-// lists the numbers of all: those of one host, or their mean, would hide what the load does to the others.
+// addPings sets the trial's latency from one series of round-trip times. Of several, it uses the worst and
+// adds a caveat with the numbers of all. Using any other host, or the mean, would hide what the load does
+// to some hosts.
 func (f *flentFile) addPings(r *Result) {
 	var worst *Result
 	var worstOf string
@@ -80,17 +81,17 @@ func (f *flentFile) addPings(r *Result) {
 	}
 }
 
-// maxPingNotes bounds the series listed in a caveat.
+// maxPingNotes limits the series listed in a caveat.
 const maxPingNotes = 20
 
-// pings ranks the round trips of a series and describes them.
+// pings is the rank and description of a series of round-trip times.
 type pings struct {
 	rank float64
 	text string
 }
 
-// pingsOf ranks a series by what the load adds to its smallest round trip, or without a load by its median. A
-// series without an answer under load ranks last.
+// pingsOf ranks a series by the delay that the load adds to its smallest round trip, or without a load by
+// its median. A series without an answer under load ranks last.
 func pingsOf(r *Result) pings {
 	answered := func(l *record.Latency) (out []float64) {
 		if l == nil {
@@ -128,7 +129,8 @@ func pingsOf(r *Result) pings {
 	return x
 }
 
-// probes returns the probes of a series in order, or the means per step if the file has no single ones.
+// probes returns the probes of a series in order. If the file has no single probes, it returns the means
+// of each step.
 func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	zero := float64(r.Began.UnixNano()) / 1e9
 	all := &record.Latency{
@@ -177,8 +179,8 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	return all
 }
 
-// split divides the probes of a trial: those before the load measure the idle path, those in the window
-// measure the loaded path, and later ones neither.
+// split assigns the probes of a trial: those before the load to the idle path, those in the window to the
+// loaded path. Later ones are dropped.
 func split(r *Result, all *record.Latency) {
 	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
 		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)
@@ -197,7 +199,7 @@ func split(r *Result, all *record.Latency) {
 	r.Idle, r.Loaded = sentBefore(all, r.Window.Start), sentWhen(all, r.Window.Holds)
 }
 
-// sentWhen returns the probes that were sent at the selected times, or nil.
+// sentWhen returns the probes sent at the selected times, or nil if there are none.
 func sentWhen(all *record.Latency, of func(at int64) bool) *record.Latency {
 	l := *all
 	l.RTT, l.SentAt = nil, nil

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// flentRest holds the parts of a flent file other than its series. X keeps the digits of their times.
+// flentRest holds the parts of a flent file other than its series. X preserves the digits of the times.
 type flentRest struct {
 	X       json.RawMessage `json:"x_values"`
 	Version json.RawMessage `json:"version"`
@@ -13,11 +13,11 @@ type flentRest struct {
 	Meta    json.RawMessage `json:"metadata"`
 }
 
-// maxMeta bounds metadata, in bytes.
+// maxMeta limits the metadata, in bytes.
 const maxMeta = 1 << 20
 
-// flentRaw returns the flentRest of an anonymous text, without secrets. It leaves out oversize metadata, and
-// writes missing raw values as flent does.
+// flentRaw returns the flentRest of a text that has been made anonymous, without secrets. It drops
+// metadata larger than maxMeta, and writes missing raw values as flent does.
 func flentRaw(text []byte) ([]byte, error) {
 	var f flentRest
 	if err := decode(text, &f); err != nil {
@@ -29,7 +29,7 @@ func flentRaw(text []byte) ([]byte, error) {
 	}
 
 	d := json.NewDecoder(bytes.NewReader(f.Meta))
-	d.UseNumber() // keep the digits
+	d.UseNumber() // preserves the digits
 	var meta map[string]any
 	if len(f.Meta) <= maxMeta && d.Decode(&meta) == nil {
 		conceal(meta)
@@ -37,13 +37,13 @@ func flentRaw(text []byte) ([]byte, error) {
 
 	f.Meta = nil
 	if meta != nil {
-		f.Meta, _ = json.Marshal(meta) // it has just been decoded
+		f.Meta, _ = json.Marshal(meta) // cannot fail: decoded above
 	}
 
 	return json.Marshal(f)
 }
 
-// conceal removes secrets and personal data from metadata.
+// conceal sets secrets and personal data in metadata to nil.
 func conceal(v any) {
 	switch v := v.(type) {
 	case []any:

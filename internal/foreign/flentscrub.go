@@ -14,10 +14,10 @@ import (
 
 var (
 	secretName = regexp.MustCompile(`(?i)passw|secret|token|api_?key|private`)
-	// Names of keys whose values identify a person, a place or a single device.
+	// personal matches keys whose values identify a person, a place or a single device.
 	personal = regexp.MustCompile(`(?i)ssid|serial|uuid|imei|imsi|machine_?id|latitude|longitude|^location$|` +
 		`(?:^|_)(?:user|user_?name|login|owner|e?mail)$`)
-	// The same within a text: "SSID: home", "serial number=A1".
+	// personalWord matches the same within a text: "SSID: home", "serial number=A1".
 	personalWord = regexp.MustCompile(`(?i)\b((?:[be]?ssid|serial(?:[ _-]?(?:number|no))?|user(?:[ _-]?name)?|` +
 		`login)\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;"']+)`)
 	keyed    = regexp.MustCompile(`("(?:[^"\\]|\\.)*")(\s*:\s*)("(?:[^"\\]|\\.)*")`)
@@ -25,27 +25,27 @@ var (
 	userAt   = regexp.MustCompile(`[0-9A-Za-z_.+-]+@[0-9A-Za-z_.-]*`)
 	quoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	wordOf   = regexp.MustCompile(`[0-9A-Za-z_.:%-]+`)
-	// Addresses within a word: IPv4 and Ethernet addresses, and systemd's names of interfaces that contain
-	// one.
+	// addressIn matches addresses within a word: IPv4 and Ethernet addresses, and systemd's interface names
+	// that contain an Ethernet address.
 	addressIn = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
 		`\b[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2}\b|\b(?:en|wl|ww)x[0-9a-f]{12}\b`)
 	pathIn = regexp.MustCompile(`(^|[\s"'=(,:])((?:~|[A-Za-z]:)?[/\\][A-Za-z_.][^\s"',;:)]*|\\\\[^\s"',;)]+)`)
 	homeOf = regexp.MustCompile(`[/\\](?:home|Users)[/\\]([^/\\"':;]+)`)
-	// System directories, whose files are not personal.
+	// systemPath matches system directories, whose files are not personal.
 	systemPath = regexp.MustCompile(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
 )
 
-// aliases replaces the addresses, hosts, users and paths of a file. Each has its own alias, so that series
-// named after them stay distinct.
+// aliases maps the addresses, hosts, users and paths in a file to aliases. Each has its own alias, so that
+// series named after them stay distinct.
 type aliases struct {
 	of    map[string]string
-	names []string // words replaced wherever they are whole words, the longest first
+	names []string // replaced wherever they occur as whole words, the longest first
 }
 
-// maxNames bounds the names that are searched in every text of a file.
+// maxNames limits the names that are searched for in every string of a file.
 const maxNames = 200
 
-// alias returns the replacement of a text, of the kind "address", "host", "name" or "path".
+// alias returns the replacement of a text. kind is "address", "host", "name" or "path".
 func (a *aliases) alias(kind, text string) string {
 	if a.of[text] == "" {
 		a.of[text] = fmt.Sprintf("(%s %d)", kind, len(a.of)+1)
@@ -53,7 +53,7 @@ func (a *aliases) alias(kind, text string) string {
 	return a.of[text]
 }
 
-// address returns the alias of an address. Loopback and unspecified addresses stay.
+// address returns the alias of an address. Loopback and unspecified addresses are kept.
 func (a *aliases) address(text string) string {
 	if ip, err := netip.ParseAddr(text); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
 		return text
@@ -61,7 +61,7 @@ func (a *aliases) address(text string) string {
 	return a.alias("address", text)
 }
 
-// text removes addresses, known hosts and names, paths, and the user of a URL.
+// text replaces addresses, known hosts and names, and paths, and removes the user from URLs.
 func (a *aliases) text(s string) string {
 	s = personalWord.ReplaceAllString(userInfo.ReplaceAllString(s, "://"), "${1}(hidden)")
 	if isPath(s) {
@@ -82,14 +82,14 @@ func (a *aliases) text(s string) string {
 	s = wordOf.ReplaceAllStringFunc(s, a.word)
 	return userAt.ReplaceAllStringFunc(s, func(m string) string {
 		user, alone := strings.CutSuffix(m, "@")
-		if alone { // its host has an alias
+		if alone { // the host already has an alias
 			return a.alias("name", user) + "@"
 		}
 		return a.alias("name", m)
 	})
 }
 
-// isPath reports whether a text as a whole is a personal path, which may contain spaces.
+// isPath reports whether the whole text is one personal path, which may contain spaces.
 func isPath(s string) bool {
 	m := pathIn.FindStringSubmatchIndex(s)
 	return m != nil && m[4] == 0 && !systemPath.MatchString(s) && !strings.Contains(s, " -") &&
@@ -98,13 +98,13 @@ func isPath(s string) bool {
 
 func (a *aliases) word(word string) string {
 	whole := strings.TrimRight(word, ".:-%")
-	host, _, _ := strings.Cut(whole, ":") // and a port
+	host, _, _ := strings.Cut(whole, ":") // without a port
 	alias := a.of[host]
 	if alias != "" {
 		return alias + word[len(host):]
 	}
 
-	for at := range whole { // after "label:", but not after "series::"
+	for at := range whole { // an address after "label:", but not after "series::"
 		if at == 0 || at > 1 && whole[at-1] == ':' && whole[at-2] != ':' {
 			if _, err := netip.ParseAddr(whole[at:]); err == nil {
 				return word[:at] + a.address(whole[at:]) + word[len(whole):]
@@ -115,7 +115,7 @@ func (a *aliases) word(word string) string {
 	return addressIn.ReplaceAllStringFunc(word, a.address)
 }
 
-// replaceAlone replaces a name that has no letter, digit or "_" beside it.
+// replaceAlone replaces a name where no letter, digit or "_" is adjacent.
 func replaceAlone(s, name, by string) string {
 	var b strings.Builder
 	for {
@@ -139,7 +139,7 @@ func inWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
 }
 
-// hosts adds the hosts in a file, and their users.
+// hosts adds the hosts in a file, and the users before "@".
 func (a *aliases) hosts(f *flentFile) {
 	hosts := append(f.Meta.Hosts, f.Meta.Host, f.Meta.Local)
 	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {
@@ -147,7 +147,7 @@ func (a *aliases) hosts(f *flentFile) {
 	}
 
 	for _, host := range hosts {
-		for _, word := range wordOf.FindAllString(string(host), -1) { // also a user's name
+		for _, word := range wordOf.FindAllString(string(host), -1) { // words include user names
 			name, _, _ := strings.Cut(strings.TrimRight(word, ".:-%"), ":")
 			if a.text(word) == word && strings.ToUpper(name) != strings.ToLower(name) &&
 				!slices.Contains(nobody[:], name) {
@@ -157,7 +157,7 @@ func (a *aliases) hosts(f *flentFile) {
 	}
 }
 
-// people adds the names under personal keys or words, and those of home directories.
+// people adds the names that follow personal keys or words, and the names of home directories.
 func (a *aliases) people(text []byte) {
 	add := func(name string) {
 		name = strings.Trim(name, `"' `)
@@ -193,12 +193,12 @@ func (a *aliases) people(text []byte) {
 	slices.SortStableFunc(a.names, func(x, y string) int { return len(y) - len(x) })
 }
 
-// anonymous returns the file's text without addresses, hosts, users, paths and other personal data, in any
-// string.
+// anonymous returns the text of the file with aliases for addresses, hosts, users, paths and other
+// personal data in all strings.
 func (f *flentFile) anonymous(text []byte) []byte {
 	a := &aliases{of: map[string]string{}}
 	test := string(f.Meta.Name)
-	if isPath(test) { // the user's own, whose name is in none of flent's directories
+	if isPath(test) { // the user's own test file: keep only its base name
 		a.of[test] = path.Base(strings.ReplaceAll(test, `\`, "/"))
 	}
 
@@ -219,15 +219,15 @@ func (f *flentFile) anonymous(text []byte) []byte {
 			var s string
 			seen[string(q)] = bytes.Clone(q)
 			if json.Unmarshal(q, &s) == nil && a.text(s) != s {
-				seen[string(q)], _ = json.Marshal(a.text(s)) // a string can always be encoded
+				seen[string(q)], _ = json.Marshal(a.text(s)) // cannot fail: it is a string
 			}
 		}
 		return seen[string(q)]
 	})
 }
 
-// nobody lists host names that identify nobody: loopback, and those that this program writes.
+// nobody lists host names that identify nobody: loopback, and names that this program writes.
 var nobody = [...]string{"localhost", "client", "server", "address", "host", "name", "path"}
 
-// everybody lists user names that every system has.
+// everybody lists user names that exist on every system.
 var everybody = [...]string{"root", "admin", "user", "none", "null", "unknown", "name", "path", "hidden"}

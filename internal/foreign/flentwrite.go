@@ -19,18 +19,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ErrNoSeries means that a trial has no series to draw over time.
+// ErrNoSeries means that a trial has no time series.
 var ErrNoSeries = errors.New("it has no series of a rate or of round trips")
 
-// flentStep is flent's own step of the common axis in seconds. It grows if there would be more than maxSteps.
+// flentStep is flent's default step of the common time axis, in seconds. A longer step is used if there
+// would be more than maxSteps.
 const (
 	flentStep = .2
 	maxSteps  = 50_000
 )
 
-// sheet holds a test in flent's form.
+// sheet is a test in flent's data model.
 type sheet struct {
-	name   string // name of the flent test whose plots fit
+	name   string // flent test with suitable plots
 	zero   time.Time
 	step   float64
 	x      []float64
@@ -38,7 +39,7 @@ type sheet struct {
 	raw    map[string][]rawPoint // single probes only
 }
 
-// curve holds a series on the sheet's axis.
+// curve is a series on the sheet's time axis.
 type curve struct {
 	name, units string
 	values      []float64
@@ -51,10 +52,10 @@ type rawPoint struct {
 	Seq int    `json:"seq"`
 }
 
-// WriteFlent writes a trial as a data file of flent, gzip'ed. An imported one keeps its series, raw values
-// and metadata; any other is written in version 4, with goodput by direction and the round trips on a common
-// axis, and raw values only for probes. The same trial gives the same bytes. The error is ErrNoSeries for a
-// trial without any series.
+// WriteFlent writes a trial as a gzipped flent data file. A trial imported from flent keeps its series,
+// raw values and metadata. Any other trial is written in version 4, with the goodput of each direction and
+// the round-trip times on a common axis, and raw values for probes only. The output is deterministic. The
+// error is ErrNoSeries if the trial has no series.
 func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	s := ofFlent(t)
 	if s == nil {
@@ -89,7 +90,7 @@ func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	return errors.Join(err, z.Close())
 }
 
-// ofFlent returns the sheet of a trial imported from flent, nil for other trials.
+// ofFlent returns the sheet of a trial imported from flent, or nil for other trials.
 func ofFlent(t *record.Trial) *sheet {
 	f := t.Foreign
 	if f == nil || f.Series == nil || f.Tool != "flent" {
@@ -117,7 +118,7 @@ func ofFlent(t *record.Trial) *sheet {
 	return s
 }
 
-// ofTrial returns the sheet for our own series.
+// ofTrial returns the sheet of a trial that was not imported from flent, or nil if it spans no time.
 func ofTrial(t *record.Trial) *sheet {
 	from := t.Window.Start
 	to := max(t.Window.Stop, t.Window.End)
@@ -167,7 +168,7 @@ func ofTrial(t *record.Trial) *sheet {
 	return s
 }
 
-// addRates adds the goodput of each direction, or what was sent if the receiver has no series.
+// addRates adds the goodput of each direction, or the sent rate if the receiver has no series.
 func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	protocol := strings.ToUpper(tr.Load.Protocol)
 	s.name = map[string]string{record.Up: "tcp_upload", record.Down: "tcp_download",
@@ -212,8 +213,8 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	}
 }
 
-// addProbes adds round trips under ICMP's name, by which all of flent's combined plots find them. The file's
-// note names the real probe.
+// addProbes adds round-trip times under the name of flent's ICMP series, which all of flent's combined
+// plots use. The note in the file names the real probe.
 func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	if n := len(s.series); n == 0 || s.series[n-1].name != flentICMP {
 		s.series = append(s.series, curve{flentICMP, "ms", slices.Repeat([]float64{math.NaN()}, len(s.x))})
@@ -236,7 +237,7 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 		}
 	}
 
-	points := append([]rawPoint{}, s.raw[flentICMP]...) // a list, even if all are lost
+	points := append([]rawPoint{}, s.raw[flentICMP]...) // an empty list, not nil, if all probes are lost
 	seq := 0
 	if n := len(points); n > 0 {
 		seq = points[n-1].Seq + 1
@@ -255,10 +256,10 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	s.raw[flentICMP] = points
 }
 
-// at converts a time of the axis to seconds since 1970.
+// at converts a time on the axis to seconds since 1970.
 func (s *sheet) at(x float64) number { return number(float64(s.zero.UnixNano())/1e9 + x) }
 
-// document returns the JSON of the file.
+// document returns the content of the file, for JSON.
 func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 	results := map[string][]number{}
 	series := map[string]any{}

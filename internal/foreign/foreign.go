@@ -1,6 +1,6 @@
-// Package foreign reads results that other programs measured, and writes ours in their forms. A reader turns
-// a file's text into trials and uses no file, network or clock. Files are hostile: everything read is
-// bounded, and everything shown is plain text.
+// Package foreign reads the results of other programs, and writes ours in their formats. A reader converts
+// the text of a file to trials; it does not access files, the network or the clock. Input is not trusted:
+// its size is limited, and text is stripped of control characters before it is shown.
 package foreign
 
 import (
@@ -25,32 +25,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// MaxText bounds a file's text, decompressed, in bytes.
+// MaxText limits the decompressed text of a file, in bytes.
 const MaxText = 64 << 20
 
-// Bounds on the content of a JSON text: each object may take a hundred bytes of memory, and each value eight.
+// Limits on a JSON text. Each object may take a hundred bytes of memory, each value eight.
 const (
 	maxObjects = 1 << 20
 	maxValues  = 8 << 20
 	maxTrials  = 10_000
-	maxName    = 120 // characters of a name or level
+	maxName    = 120 // characters in a name or level
 )
 
-// Result is a trial that another program measured. Times are nanoseconds from its beginning.
+// Result is a trial measured by another program. Times are in nanoseconds from its beginning.
 type Result struct {
-	Factors      record.Factors // the conditions that the file states
-	Began        time.Time      // zero if not stated by the file
+	Factors      record.Factors // conditions stated in the file
+	Began        time.Time      // zero if the file does not state it
 	Traffic      *record.Traffic
 	Idle, Loaded *record.Latency
 	Window       record.Window
 	Foreign      record.Foreign
 	Caveats      []record.Caveat
-	// LeftOut describes a part of the file without a number. Such a result becomes no trial.
+	// LeftOut describes a part of the file that has no usable number. Such a result does not become a trial.
 	LeftOut string
 }
 
-// newResult returns a result without a number. It lacks the items of lacks, and those that every other
-// program lacks.
+// newResult returns a result without values. Its Lacks are the given items and those that all other
+// programs lack.
 func newResult(version string, lacks ...string) Result {
 	return Result{
 		Factors: record.Factors{},
@@ -65,7 +65,7 @@ func newResult(version string, lacks ...string) Result {
 
 // format is a file format of another program.
 type format struct {
-	name, file string // the format's name, and the programs that write it
+	name, file string // the format's name, and the program that writes it
 	read       func(text []byte) ([]Result, error)
 }
 
@@ -82,12 +82,13 @@ func formats() []format {
 	}
 }
 
-// each returns a reader for texts with one or several JSON documents.
+// each returns a reader for texts with one or more JSON documents.
 func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
 	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
 }
 
-// known lists the readable formats, and the agent's, which is added to a run.
+// known lists the readable formats for error messages. chokepoint-agent's format is read elsewhere,
+// because its results are added to an existing run.
 func known() string {
 	var files []string
 	for _, f := range formats() {
@@ -104,10 +105,10 @@ func Formats() (names []string) {
 	return names
 }
 
-// Error describes what is wrong with a file, and where.
+// Error reports a problem in a file and its place.
 type Error struct {
-	Line   int   // 0: the whole file
-	Offset int64 // bytes of the decompressed text
+	Line   int   // 0 for the whole file
+	Offset int64 // bytes from the start of the decompressed text
 	Err    error
 }
 
@@ -120,20 +121,20 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// failedError reports a failed test with its program's own message.
+// failedError reports a test that failed, with its program's message.
 type failedError struct{ text string }
 
 func (e *failedError) Error() string { return e.text }
 
-// Failed reports whether a file was readable but contains only failed tests.
+// Failed reports whether err means that the file was readable but contains only failed tests.
 func Failed(err error) bool {
 	_, ours := errors.AsType[*failedError](err)
 	_, iperf := errors.AsType[*iperf3.FailedError](err)
 	return ours || iperf
 }
 
-// Read reads the text of a file in a format of Formats, or for "" in the format that it appears to have. An
-// error is an *Error.
+// Read parses the text of a file in the named format, one of Formats. If name is "", it detects the
+// format. Errors are of type *Error.
 func Read(text []byte, name string) ([]Result, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, fileError("known are: "+known(), "there is nothing in it")
@@ -170,12 +171,13 @@ func Read(text []byte, name string) ([]Result, error) {
 	return nil, fileError(check.Choice(name, "formats", Formats()), "format %q is not known", name)
 }
 
-// fileError returns an error about the whole file.
+// fileError returns an error that concerns the whole file.
 func fileError(hint, format string, args ...any) *Error {
 	return &Error{Err: check.WithHint(fmt.Errorf(format, args...), hint)}
 }
 
-// Text reads a file's text, which may be compressed by gzip or bzip2. An error is an *Error, or the reader's.
+// Text reads a file that may be compressed with gzip or bzip2. Errors are of type *Error, or come from the
+// reader.
 func Text(from io.Reader) ([]byte, error) {
 	buffered := bufio.NewReader(from)
 	head, _ := buffered.Peek(3)
@@ -205,12 +207,12 @@ func Text(from io.Reader) ([]byte, error) {
 	return decoded(text)
 }
 
-// present becomes true for a key with any value.
+// present is true if the key exists, whatever its value.
 type present bool
 
 func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
 
-// detect returns the format of a text, "" if it has none.
+// detect returns the name of the text's format, or "" if it is unknown.
 func detect(text []byte) string {
 	docs, err := documents(text)
 	for _, d := range docs {
@@ -226,7 +228,7 @@ func detect(text []byte) string {
 		}
 	}
 
-	if err != nil { // it is damaged, perhaps truncated: keys below the top may still identify it
+	if err != nil { // damaged, perhaps truncated: nested keys may still identify it
 		for _, m := range append(marks(), mark{"raw_values", "flent"}, mark{"intervals", "iperf3"},
 			mark{"test_start", "iperf3"}) {
 			if bytes.Contains(text, []byte(`"`+m.key+`"`)) {
@@ -256,7 +258,7 @@ func detect(text []byte) string {
 	return ""
 }
 
-// mark is a key that identifies the format of a document.
+// mark is a top-level key that identifies a format.
 type mark struct{ key, format string }
 
 func marks() []mark {
@@ -266,7 +268,7 @@ func marks() []mark {
 		{"event", "iperf3"}}
 }
 
-// decode parses a text with one JSON value.
+// decode parses a text that contains one JSON value.
 func decode(text []byte, into any) error {
 	if err := bounded(text); err != nil {
 		return err
@@ -274,7 +276,7 @@ func decode(text []byte, into any) error {
 	return at(text, json.Unmarshal(text, into))
 }
 
-// bounded refuses a text that would take far more memory than its length.
+// bounded returns an error for a text that would take far more memory than its length suggests.
 func bounded(text []byte) error {
 	if bytes.Count(text, []byte("{")) > maxObjects {
 		return fileError("", "it holds more than %d objects", maxObjects)
@@ -286,7 +288,7 @@ func bounded(text []byte) error {
 	return nil
 }
 
-// at adds to an error the place that it names, if any.
+// at returns err with its place in the text, if it has one.
 func at(text []byte, err error) error {
 	if err == nil {
 		return nil
@@ -304,9 +306,9 @@ func at(text []byte, err error) error {
 	return &Error{Err: check.JSONWords(err)}
 }
 
-// wrongNumber finds the first non-number in a field of numbers, for which json names only the struct fields:
-// "results" for "results.TCP upload". It returns the offset after the value and the full path, or -1 and the
-// field.
+// wrongNumber finds the first value that is not a number in a field of numbers. encoding/json reports only
+// the struct fields: "results" for "results.TCP upload". It returns the offset after the value and the
+// full path, or -1 and the field.
 func wrongNumber(text []byte, field string) (offset int64, path string) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -358,8 +360,8 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 	}
 }
 
-// linesOf iterates over the trimmed lines of a text with the offset of each, at most limit bytes of each
-// line.
+// linesOf iterates over the lines of a text. It yields the offset of each line and the line itself, cut to
+// most bytes and trimmed.
 func linesOf(text []byte, most int) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		at := 0
@@ -373,13 +375,13 @@ func linesOf(text []byte, most int) iter.Seq2[int, string] {
 	}
 }
 
-// place returns an error at an offset in the text.
+// place returns an error with the line and offset in the text.
 func place(text []byte, offset int, err error) *Error {
 	offset = min(max(offset, 0), len(text))
 	return &Error{Line: 1 + bytes.Count(text[:offset], []byte("\n")), Offset: int64(offset), Err: err}
 }
 
-// number is a JSON number; null is NaN.
+// number is a JSON number, or NaN for null.
 type number float64
 
 func (n *number) UnmarshalJSON(b []byte) error {
@@ -394,9 +396,9 @@ func (n *number) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 
-	err = json.Unmarshal(b, &v) // its error describes it
+	err = json.Unmarshal(b, &v) // for its error message
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		e.Offset = 0 // it is within b
+		e.Offset = 0 // relative to b, not to the document
 	}
 
 	return err
@@ -409,7 +411,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'g', -1, 64), nil
 }
 
-// words returns the text of a JSON string; any other value becomes its JSON.
+// words is the text of a JSON string, or the JSON of any other value.
 type words string
 
 func (w *words) UnmarshalJSON(b []byte) error {
@@ -422,7 +424,8 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// name makes text from a file presentable: plain, on one line, short.
+// name makes text from a file safe to print: without control characters, on one line, at most maxName
+// characters.
 func name(s string) string {
 	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*maxName)])), " ")
 	r := []rune(s)
@@ -433,31 +436,31 @@ func name(s string) string {
 	return s
 }
 
-// set sets a level in the result's cell, unless it is empty.
+// set sets a level in the result's cell. Empty levels are ignored.
 func (r *Result) set(f factor.Name, level string) {
 	if level = name(level); level != "" {
 		f.Set(r.Factors, level)
 	}
 }
 
-// setNumber sets a number as a level in the result's cell, unless it is 0.
+// setNumber sets a numeric level in the result's cell. Zero is ignored.
 func (r *Result) setNumber(f factor.Name, n int) {
 	if n != 0 {
 		r.set(f, strconv.Itoa(n))
 	}
 }
 
-// setLoad sets the levels of a load in the result's cell.
+// setLoad sets the levels of the load in the result's cell.
 func (r *Result) setLoad(l record.Load) {
 	r.set(factor.Protocol, l.Protocol)
 	r.set(factor.Direction, l.Direction)
 	r.setNumber(factor.Streams, l.Streams)
 }
 
-// lack adds what the result's program does not report.
+// lack records an item that the program does not report.
 func (r *Result) lack(what string) { r.Foreign.Lacks = append(r.Foreign.Lacks, what) }
 
-// finite reports whether a number can be a measurement.
+// finite reports whether v is a plausible measurement: from 0 to most.
 func finite(v, most float64) bool { return v >= 0 && v <= most }
 
 // Largest plausible values: bits or bytes per second, and seconds.

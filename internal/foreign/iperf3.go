@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// readIperf3 parses iperf3's output: with --json one document per test, with --json-stream (3.17 and later)
-// lines, each an object with an event and its data, without them tables.
+// readIperf3 parses the output of iperf3. With --json, it is one document per test. With --json-stream
+// (3.17 and later), each line is an object with an event and its data. With neither, it is tables.
 func readIperf3(text []byte) ([]Result, error) {
 	docs, err := documents(text)
 	if err != nil {
@@ -27,7 +27,7 @@ func readIperf3(text []byte) ([]Result, error) {
 		return nil, err
 	}
 
-	printed := map[int]iperf3.Printed{} // by the offset at which it begins
+	printed := map[int]iperf3.Printed{} // tests in tables, by offset
 	from := 0
 	for _, d := range append(docs, document{from: len(text)}) {
 		for _, p := range iperf3.ReadPrinted(text[from:d.from]) {
@@ -39,7 +39,7 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 
 	if len(tests) == 0 {
-		_, err := iperf3.ReadFile(text) // its error describes what is wrong
+		_, err := iperf3.ReadFile(text) // for its error message
 		return nil, at(text, err)
 	}
 
@@ -54,7 +54,7 @@ func readIperf3(text []byte) ([]Result, error) {
 
 		file, err := iperf3.ReadFile(d.text)
 		switch {
-		case err != nil && d.joined: // it has no offset in the text
+		case err != nil && d.joined: // offsets do not refer to the text
 			return nil, &Error{Err: check.JSONWords(err)}
 		case err != nil:
 			return nil, at(d.text, err)
@@ -112,10 +112,10 @@ func iperf3Result(file *iperf3.File) Result {
 	return r
 }
 
-// title is the factor for a user's name of a test.
+// title is the factor for the name that a user gave a test.
 const title = factor.Name("title")
 
-// What all other programs lack, and further items.
+// What all other programs lack, and items that some lack.
 const (
 	oneRun   = "repetitions"
 	noWarmup = "a warm-up that is cut off"
@@ -124,8 +124,8 @@ const (
 var unwatched = []string{"telemetry of the nodes", "proof of the path by counters", "verified content",
 	"the tester's own ceiling"}
 
-// unstreamed assembles the lines of --json-stream to the documents that --json writes, and returns those
-// unchanged. A test begins with its event "start".
+// unstreamed joins the lines of --json-stream to the documents that --json would write. Other documents
+// are returned unchanged. Each test begins with an event "start".
 func unstreamed(text []byte, docs []document) (tests []document, err error) {
 	var s *iperf3Stream
 	flush := func() {
@@ -150,7 +150,7 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 			flush()
 			n := len(tests) - 1
 			if n >= 0 && tests[n].joined && sameJSON(last, line.Start) {
-				tests = tests[:n] // --json-stream-full-output has the complete document at its end
+				tests = tests[:n] // --json-stream-full-output repeats the test as one document
 			}
 
 			tests = append(tests, d)
@@ -191,28 +191,28 @@ func unstreamed(text []byte, docs []document) (tests []document, err error) {
 	return tests, nil
 }
 
-// iperf3Stream collects the lines of a test of --json-stream.
+// iperf3Stream collects the lines of one test of --json-stream.
 type iperf3Stream struct {
 	from, to  int
 	parts     map[string]json.RawMessage
 	intervals []json.RawMessage
 }
 
-// document returns the test as --json writes it.
+// document returns the test in the format of --json.
 func (s *iperf3Stream) document() document {
-	s.parts["intervals"], _ = json.Marshal(s.intervals) // parsed JSON can be written
+	s.parts["intervals"], _ = json.Marshal(s.intervals) // cannot fail: it was parsed above
 	whole, _ := json.Marshal(s.parts)
 	return document{from: s.from, to: s.to, text: whole, joined: true}
 }
 
-// sameJSON reports whether two values differ at most in white space.
+// sameJSON reports whether two values are equal except for white space.
 func sameJSON(a, b json.RawMessage) bool {
 	var one, other bytes.Buffer
 	return json.Compact(&one, a) == nil && json.Compact(&other, b) == nil &&
 		bytes.Equal(one.Bytes(), other.Bytes())
 }
 
-// windowOf returns the window in which all flows were measured, from start on.
+// windowOf returns the window from start to the end of the longest flow.
 func windowOf(t *record.Traffic, start int64) record.Window {
 	w := record.Window{Start: start, End: start}
 	for _, f := range t.Flows {

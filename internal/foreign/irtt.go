@@ -11,7 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// irttFile is the JSON of irtt client -o, format 1 (its doc/irtt-client.md). Times are nanoseconds.
+// irttFile is the JSON that irtt client -o writes, format 1 (doc/irtt-client.md in irtt). Times are in
+// nanoseconds.
 type irttFile struct {
 	Version struct {
 		IRTT   words `json:"irtt"`
@@ -21,7 +22,7 @@ type irttFile struct {
 		Params struct {
 			Interval int64 `json:"interval"`
 			Length   int   `json:"length"`
-			DSCP     int   `json:"dscp"` // the whole byte
+			DSCP     int   `json:"dscp"` // the whole DS byte
 		} `json:"params"`
 		IP words `json:"ip_version"`
 	} `json:"config"`
@@ -29,7 +30,7 @@ type irttFile struct {
 		Duplicates int64 `json:"duplicates"`
 	} `json:"stats"`
 	Trips []struct {
-		Lost  words `json:"lost"` // false, true, true_up, true_down: some versions quote the first two
+		Lost  words `json:"lost"` // false, true, true_up or true_down; some versions quote the first two
 		Stamp struct {
 			Client struct {
 				Send struct {

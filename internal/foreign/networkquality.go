@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// qualityFile is the JSON of networkQuality -c of macOS 12 to 27: rates in bit/s, responsiveness in round
-// trips per minute, base_rtt in ms. With -s the directions run one after the other, and each has its own
-// responsiveness. After these come the keys of mach rpm (networkquality-rs, cli/src/report.rs).
+// qualityFile is the JSON that networkQuality -c writes on macOS 12 to 27: rates in bit/s, responsiveness
+// in round trips per minute, base_rtt in ms. With -s, the directions run one after the other, each with
+// its own responsiveness. The last fields are written by mach rpm (networkquality-rs, cli/src/report.rs).
 type qualityFile struct {
 	Down     *number `json:"dl_throughput"`
 	Up       *number `json:"ul_throughput"`
@@ -41,7 +41,7 @@ type machReport struct {
 	Failed number  `json:"failed_connections"`
 }
 
-// measured holds the values of one direction; nil is unknown.
+// measured holds the values of one direction. nil means unknown.
 type measured struct {
 	direction, engine   string
 	rate, up, down      *number
@@ -121,11 +121,11 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// qualityTime parses the date of a test in its machine's zone, or in UTC if it names none. It returns the
-// zero time if there is no date.
+// qualityTime parses the date of a test, as UTC if it has no zone. It returns the zero time if the date is
+// missing.
 func qualityTime(text string) time.Time {
 	for _, layout := range []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05",
-		"2006-01-02 15:04:05 -0700"} { // each may also have fractions of a second
+		"2006-01-02 15:04:05 -0700"} { // all accept fractions of a second
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC()
 		}

@@ -16,37 +16,37 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// opensslLacks lists what every result lacks.
+// opensslLacks lists what all results of openssl lack.
 var opensslLacks = []string{oneRun, "the node that it was", "clock and temperature of the CPU"}
 
-// Factors for measurements of openssl speed that differ from cells of engine cipher: with EVP in software,
-// per second of elapsed time.
+// Factors for results of openssl speed that do not correspond to engine cipher, which uses EVP, no engine,
+// and elapsed time.
 const (
 	implementation = "implementation"
-	lowLevel       = "low-level" // openssl's interface below EVP, in versions before 3
+	lowLevel       = "low-level" // openssl's interface below EVP, before version 3
 	timing         = "timing"
 	cpuTime        = "cpu"
 )
 
-// speedLine is one figure of openssl speed.
+// speedLine is one result of openssl speed.
 type speedLine struct {
-	algorithm, operation string // as in ciphers, if known there
-	block                int    // 0 = irrelevant
+	algorithm, operation string // name in package cipher, if listed there
+	block                int    // 0 for key operations
 	rate                 float64
 	threads              int
 	lowLevel             bool
 	run                  speedRun
 }
 
-// speedRun is one call of openssl speed, as described by its messages.
+// speedRun describes one invocation of openssl speed, from its messages.
 type speedRun struct {
-	engine  string // as set by the call, "" for none
-	elapsed bool   // it reported dividing by elapsed time
-	began   bool   // its messages are complete from the first measurement on
-	figures bool   // its figures have begun
+	engine  string // engine in use, or ""
+	elapsed bool   // it divides by elapsed time
+	began   bool   // messages since the first measurement are complete
+	figures bool   // a result has been read
 }
 
-// read parses a message of a call. Messages after the figures belong to the next call.
+// read parses a message. A message after a result belongs to the next invocation.
 func (r *speedRun) read(l string) {
 	if r.figures {
 		*r = speedRun{}
@@ -66,16 +66,15 @@ const elapsedMessage = "You have chosen to measure elapsed time"
 
 var engineSet = regexp.MustCompile(`^[Ee]ngine "([^"]+)" set\.$`)
 
-// readOpenSSL parses the output of openssl speed, for people or, with -mr, for machines (apps/speed.c, 1.1.1
-// to 3.5).
+// readOpenSSL parses the output of openssl speed, with or without -mr (apps/speed.c, 1.1.1 to 3.5).
 func readOpenSSL(text []byte) ([]Result, error) {
 	var lines []speedLine
 	var leftOut []Result
 	var sizes []int
-	var columns []string // for operations: "sign/s", "verify/s", "op/s"
+	var columns []string // operations: "sign/s", "verify/s", "op/s"
 	version := ""
-	processes := map[string]int{} // with -multi, by the figure whose sum follows
-	threads, figures := 1, false  // in a text for people; whether figures came since "Got: "
+	processes := map[string]int{} // with -multi: the number of processes, by figureOf
+	threads, figures := 1, false  // without -mr; whether results followed the last "Got: "
 	var run speedRun
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
@@ -83,7 +82,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		var found []speedLine
 		var err error
 		switch {
-		case strings.HasPrefix(l, "Got: "): // from one process of -multi; the sum follows, without a heading
+		case strings.HasPrefix(l, "Got: "): // from one process of -multi; the sum follows without a heading
 			l, number, _ := strings.Cut(strings.TrimPrefix(l, "Got: "), " from ")
 			if figures {
 				threads, figures = 1, false
@@ -115,7 +114,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 				threads, figures = 1, false
 			}
 
-			if run.figures { // from the previous call
+			if run.figures { // they belong to the previous invocation
 				run = speedRun{}
 			}
 		case fields[0] == "type" && strings.HasSuffix(l, "bytes"):
@@ -176,14 +175,14 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	return append(out, leftOut...), nil
 }
 
-// figureOf identifies a line of -mr by its kind and its algorithm's number and name.
+// figureOf identifies a result line of -mr by its kind, and the number and name of the algorithm.
 func figureOf(l string) string {
 	fields := strings.SplitN(l, ":", 4)
 	return strings.Join(fields[:min(len(fields), 3)], ":")
 }
 
-// result returns the factors of a cell of engine cipher on the usual node, so that both programs can be
-// compared.
+// result returns a Result with the factors of engine cipher on the default node, so that results of
+// openssl and chokepoint can be compared.
 func (x speedLine) result(version string) Result {
 	r := Result{
 		Factors: record.Factors{},
@@ -228,7 +227,7 @@ func (x speedLine) result(version string) Result {
 	return r
 }
 
-// setRun adds factors for the conditions of a figure. The low-level interface uses no engine.
+// setRun adds factors for the conditions of a result. The low-level interface does not use an engine.
 func (x *speedLine) setRun(r *Result) {
 	switch {
 	case x.lowLevel:
@@ -247,8 +246,8 @@ func (x *speedLine) setRun(r *Result) {
 	}
 }
 
-// named sets the name that ciphers has for the algorithm, or openssl's own if no VPN has it. Before version
-// 3, ciphers below EVP have a space in their names: "aes-128 cbc", with EVP "aes-128-cbc".
+// named sets the algorithm's name: the one in package cipher, or openssl's if no VPN uses it. Before
+// version 3, ciphers below EVP have a space in their names: "aes-128 cbc". With EVP it is "aes-128-cbc".
 func (x *speedLine) named(text string) {
 	text = strings.ToLower(text)
 	joined := strings.ReplaceAll(text, " ", "-")
@@ -264,7 +263,8 @@ func (x *speedLine) named(text string) {
 	}
 }
 
-// machineSpeed parses a line of -mr, by the parser for cells of ciphers.
+// machineSpeed parses a line of -mr, with the parser that engine cipher uses. now holds the block sizes
+// for the lines that follow.
 func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err error) {
 	fields := strings.Split(l, ":")
 	if fields[0] == "+H" {
@@ -280,7 +280,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	}
 
 	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
-		return nil, sizes, nil // kinds of keys that no VPN uses: RSA, DSA, ECDSA, FFDH
+		return nil, sizes, nil // key types that no VPN uses: RSA, DSA, ECDSA, FFDH
 	}
 
 	if slices.ContainsFunc(fields[3:], notFinite.MatchString) {
@@ -290,7 +290,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 			return []speedLine{unknown}, sizes, nil
 		}
 
-		var known []int // sizes
+		var known []int // sizes with a valid rate
 		rates := slices.Clone(fields[:3])
 		for i, f := range fields[3:] {
 			switch {
@@ -351,7 +351,8 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	return found, sizes, nil
 }
 
-// blockSpeed parses "AES-128-GCM 123456.78k 234567.89k": thousands of bytes per second by size.
+// blockSpeed parses "AES-128-GCM 123456.78k 234567.89k": the rate for each block size, in 1000 bytes per
+// second.
 func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	first := len(fields) - len(sizes)
 	if first < 1 {
@@ -373,8 +374,8 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	return found, nil
 }
 
-// rateOf parses a rate above 0. It returns NaN if openssl does not know the rate, since it did nothing or
-// took no time.
+// rateOf parses a positive rate. It returns NaN if openssl could not compute the rate, because it did
+// nothing or took no time.
 func rateOf(figure string) (float64, error) {
 	if notFinite.MatchString(figure) {
 		return math.NaN(), nil
@@ -388,7 +389,8 @@ func rateOf(figure string) (float64, error) {
 	return v, err
 }
 
-// keySpeed parses "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4": the last two are per second.
+// keySpeed parses "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4". The last fields are
+// operations per second.
 func keySpeed(fields, operations []string) (found []speedLine, err error) {
 	first := len(fields) - len(operations)
 	i := 0

@@ -11,14 +11,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Source holds the results of a file.
+// Source is a file and its results.
 type Source struct {
-	File    string // its name
+	File    string // name of the file
 	Results []Result
 }
 
-// Run makes a run from the results of files. conditions are levels that hold for the whole run; an empty one
-// removes a factor. Results with the same conditions are repetitions of one cell.
+// Run converts the results of files to a run. conditions are levels for the whole run; an empty level
+// removes the factor. Results with the same conditions become repetitions of one cell.
 func Run(id string, now time.Time, sources []Source, conditions record.Factors) (record.Run, []record.Trial) {
 	run := record.Run{
 		RunHead:      record.RunHead{ID: id, Status: record.RunDone, Lab: record.LabImported},
@@ -106,7 +106,7 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 	return run, trials
 }
 
-// maxLeftOut bounds the caveats about parts of files without a trial.
+// maxLeftOut limits the caveats about parts of files that did not become a trial.
 const maxLeftOut = 20
 
 func leftOutCaveats(parts []string) (out []record.Caveat) {
@@ -123,13 +123,13 @@ func leftOutCaveats(parts []string) (out []record.Caveat) {
 	return out
 }
 
-// undated is lacking if a file does not contain the time of measurement.
+// undated is listed in Lacks if a file does not contain the time of measurement.
 const undated = "when it was measured: it has the time of the import"
 
 // dated reports whether a time is plausible for a measurement.
 func dated(t time.Time) bool { return t.Year() > 1970 && t.Year() < 2200 }
 
-// nameOf names a run by the programs that measured it and its file, or the number of files.
+// nameOf names a run after the programs that measured it and the file, or the number of files.
 func nameOf(programs []string, sources []Source) string {
 	var tools []string
 	for _, p := range programs {
@@ -147,7 +147,7 @@ func nameOf(programs []string, sources []Source) string {
 	return name(strings.Join(tools, ", ") + ": " + of)
 }
 
-// spanOf returns the beginning of the first trial and the end of the last one, or now without trials.
+// spanOf returns the start of the first trial and the end of the last one. Without trials, both are now.
 func spanOf(trials []record.Trial, now time.Time) (from, to time.Time) {
 	for i, t := range trials {
 		end := t.Started.Add(time.Duration(t.Ended))

@@ -9,21 +9,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Headings of the tables printed by ministat and benchstat, the latter until 2022 and since.
+// Headings of tables by ministat, and by benchstat before and since 2022.
 var (
 	ministatHead  = regexp.MustCompile(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
 	ministatFile  = regexp.MustCompile(`(?m)^[x+*%#@O] (\S.*)$`)
 	benchstatHead = regexp.MustCompile(`(?m)^name .*(?:time/op|speed|delta|alloc/op)|│.*\S/op|│.*vs base`)
 )
 
-// summary returns an error if a text is a summary by ministat or benchstat, which contains no single values.
+// summary returns an error if the text is a summary by ministat or benchstat, which contains no single
+// values.
 func summary(text []byte) error {
 	text = text[:min(len(text), 64<<10)]
 	switch {
 	case ministatHead.Match(text):
 		var files []string
 		for _, m := range ministatFile.FindAllSubmatch(text, 20) {
-			if len(bytes.Fields(m[1])) < 6 { // a row of the table has six figures
+			if len(bytes.Fields(m[1])) < 6 { // rows of the table have six figures
 				files = append(files, name(string(m[1])))
 			}
 		}

@@ -11,10 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// wgRate matches a cell with one rate, as written by iperf3 or people. B is a byte.
+// wgRate matches a cell with a single bit rate, as written by iperf3 or people. It does not match B/s,
+// which means bytes.
 var wgRate = regexp.MustCompile(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
 
-// parseRate parses a rate in bit/s. Any additional text means another rate, or several, and is an error.
+// parseRate parses a rate and returns it in bit/s. Additional text is an error, because it indicates
+// several rates or conditions.
 func parseRate(cell string) (float64, error) {
 	m := wgRate.FindStringSubmatch(cell)
 	if m == nil {
@@ -34,7 +36,7 @@ func parseRate(cell string) (float64, error) {
 	return rate, nil
 }
 
-// wgRow splits a row of a table of wg-bench; ok is false for prose and for the line below a table's heading.
+// wgRow splits a row of a table of wg-bench. ok is false for other text and for the line below a heading.
 func wgRow(l string) (cells []string, ok bool) {
 	if !strings.HasPrefix(l, "|") || strings.Trim(l, "|-: ") == "" {
 		return nil, false
@@ -57,11 +59,12 @@ func isWGBench(l string) bool {
 	return err == nil
 }
 
-// readWGBench reads rows of the tables of wg-bench: device / CPU, system / kernel [/ flags], rate, note. Rows
-// with different notes have different settings. A row without a rate is left out, with the reason.
+// readWGBench reads the rows of tables of wg-bench: device / CPU, system / kernel [/ flags], rate, note.
+// Rows with different notes have different settings. A row without a rate is skipped, with the reason in
+// LeftOut.
 func readWGBench(text []byte) ([]Result, error) {
 	var out []Result
-	var first, head error // the first omission, and that of a row that may be a table's heading
+	var first, head error // the first error, and the error of a row that may be a heading
 	results := 0
 	leave := func() {
 		if head != nil {
@@ -77,7 +80,7 @@ func readWGBench(text []byte) ([]Result, error) {
 		cells, ok := wgRow(l)
 		if !ok {
 			if strings.HasPrefix(l, "|") && strings.Contains(l, "-") {
-				head = nil // the row was a heading
+				head = nil // the previous row was a heading
 			}
 			continue
 		}
@@ -127,7 +130,7 @@ func wgResult(cells []string) (Result, error) {
 	return r, nil
 }
 
-// link matches a Markdown link, whose text is kept.
+// link matches a Markdown link. plainCell keeps its text.
 var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
 func plainCell(s string) string {
