@@ -15,16 +15,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// portSettings are made per port, nodeSettings per router; the texts are their defaults.
+// Settings of each port and of each router, with their defaults.
 var (
 	portSettings = map[string]string{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
 		"offload": "super"}
 	nodeSettings = map[string]string{"nat": "off", "firewall": "off", "ip_forward": "on"}
 )
 
-// NewRouter returns the machine of a router without room for an agent: it has only the commands "show" and
-// "set NAME VALUE…". Settings of a port are called "port.name". changed, which may be nil, is called with
-// each setting made.
+// NewRouter returns a router that cannot run an agent. It has only the commands "show" and "set NAME
+// VALUE…". Settings of a port are named "port.name". If changed is not nil, it is called after each
+// change.
 func NewRouter(name string, ports []string, changed func(setting, value string)) *Host {
 	var mu sync.Mutex
 	config := maps.Clone(nodeSettings)
@@ -68,7 +68,7 @@ func NewRouter(name string, ports []string, changed func(setting, value string))
 	return NewHost(name, nil, map[string]Script{"show": show, "set": set})
 }
 
-// printConfig prints settings as a router shows them: one line each, "name value".
+// printConfig prints settings like the router: one "name value" per line.
 func printConfig(settings map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -77,7 +77,7 @@ func printConfig(settings map[string]string) string {
 	return b.String()
 }
 
-// parseConfig parses the output of show. On error the map is nil.
+// parseConfig parses the output of show.
 func parseConfig(text string) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -92,7 +92,7 @@ func parseConfig(text string) (map[string]string, error) {
 	return out, nil
 }
 
-// RouterDriver drives a machine of NewRouter by its commands.
+// RouterDriver implements driver.Driver for routers made by NewRouter.
 type RouterDriver struct{}
 
 // Name implements driver.Driver.
@@ -180,7 +180,7 @@ func show(ctx context.Context, h host.Host) (map[string]string, error) {
 	return parseConfig(string(out))
 }
 
-// shown returns the configuration of a router, and the names to which a setting refers there.
+// shown returns the configuration of a router, and the names that s refers to.
 func shown(ctx context.Context, h host.Host, s record.Setting) (config map[string]string, out []string,
 	err error) {
 	if config, err = show(ctx, h); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ReadPlan reads a plan and shortens its times, so that a campaign over fakes takes milliseconds per row: the
-// minimum durations in plan files are for real traffic.
+// ReadPlan parses a plan and shortens its durations, so that a campaign with fakes takes milliseconds per
+// row. The minimum durations in plans are meant for real traffic.
 func ReadPlan(t testing.TB, text string, v plan.Vocabulary) *plan.Plan {
 	t.Helper()
 	p, err := plan.Read("test.yaml", []byte(text), v, nil)
@@ -24,7 +24,7 @@ func ReadPlan(t testing.TB, text string, v plan.Vocabulary) *plan.Plan {
 	return p
 }
 
-// Trials is a store in memory.
+// Trials is an in-memory store of trials.
 type Trials []record.Trial
 
 // AppendTrial implements trial.Store.

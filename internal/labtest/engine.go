@@ -14,23 +14,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine is a load generator that sends nothing: each stream of each direction carries Bps, and loses the
-// share Loss of its datagrams. The zero value carries 100 Mbit/s without loss.
+// Engine is a load generator that sends nothing. Each stream in each direction carries Bps bit/s and loses
+// the share Loss of its datagrams. The zero value carries 100 Mbit/s without loss.
 type Engine struct {
 	Bps, Loss float64
-	// Fail, if set, is called before the load begins; an error ends the offer. It is for planted faults.
+	// Fail, if set, is called before the load begins, to inject faults. An error ends Offer.
 	Fail func(ctx context.Context, load record.Load) error
 	Rate func(load record.Load) float64 // Rate, if set, returns Bps for a load.
 	Lose func(load record.Load) float64 // Lose, if set, returns Loss for a load.
-	// Refuse, if set, returns the reason why a load cannot be offered, or "".
+	// Refuse, if set, returns the reason why a load is impossible, or "".
 	Refuse func(load record.Load) string
-	// Late, if set, returns how late the far end reads what a load carried.
+	// Late, if set, returns how late the far end read its counters.
 	Late  func(load record.Load) time.Duration
 	Watch func(load record.Load) // Watch, if set, is called for every offer.
-	// AtStart, if set, is called after the warm-up was carried, before the window. It is for planted faults.
+	// AtStart, if set, is called between warm-up and window, to inject faults.
 	AtStart func(w *Wire)
 
-	wire *Wire // at the node side: the ports that the load crosses
+	wire *Wire // set on nodes: the ports that the load crosses
 }
 
 // Name implements traffic.Engine with a name that plans use.
@@ -47,8 +47,8 @@ func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) che
 	return check.OK()
 }
 
-// order is a node's request, after the ends are ready. Only the near one receives flows: it puts them on the
-// wire, for both ends.
+// order starts the load after both ends are ready. Only the near end receives flows; it counts their
+// packets for both ends.
 type order struct {
 	Window record.Window `json:"window"`
 	Bps    float64       `json:"bps"`
@@ -112,7 +112,7 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return e.join(near, far, load, w, counted), nil
 }
 
-// join makes the flows from both ends' counts.
+// join returns the flows with the counts of both ends.
 func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
 	counted []int64) *record.Traffic {
 	t := &record.Traffic{
@@ -167,7 +167,7 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
 	return t
 }
 
-// flows lists the direction of each flow of a load.
+// flows lists the direction of each flow.
 func (Engine) flows(load record.Load) []string {
 	var out []string
 	for _, direction := range []string{record.Up, record.Down} {
@@ -180,7 +180,7 @@ func (Engine) flows(load record.Load) []string {
 	return out
 }
 
-// series returns a steady flow in ten intervals.
+// series returns a constant rate in ten intervals.
 func series(w record.Window, bytes int64) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	for i := range int64(11) {
@@ -189,8 +189,8 @@ func series(w record.Window, bytes int64) *record.Table {
 	return t
 }
 
-// Serve implements traffic.Engine: an end becomes ready, waits for the window to pass and reports how many
-// bytes each stream carried.
+// Serve implements traffic.Engine. It waits for the window to pass and reports the number of bytes per
+// stream.
 func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	var load record.Load
 	if err := s.Recv(&load); err != nil {
@@ -231,7 +231,7 @@ func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	return s.Send(bytes)
 }
 
-// carry puts a number of bytes of each flow on the wire.
+// carry sends bytes on the wire for each flow.
 func (e Engine) carry(o order, bytes int64) {
 	for _, direction := range o.Flows {
 		if e.wire != nil {
@@ -240,13 +240,13 @@ func (e Engine) carry(o order, bytes int64) {
 	}
 }
 
-// until waits for a time of the monotonic clock.
+// until waits for a time of the monotonic clock, in nanoseconds.
 func until(ctx context.Context, at int64) error {
 	return host.Pause(ctx, time.Duration(at-host.Monotonic()))
 }
 
-// Prober is a latency probe that sends nothing: every round trip takes RTT, or 1 ms if that is zero. Fail, if
-// set, ends it once the load runs.
+// Prober is a latency probe that sends nothing. Each round trip takes RTT, by default 1 ms. If Fail is
+// set, Probe returns it when the load starts.
 type Prober struct {
 	RTT  time.Duration
 	Fail error
@@ -281,5 +281,5 @@ func (p Prober) Probe(ctx context.Context, _, _ traffic.End, load record.Load,
 	return out, nil
 }
 
-// Serve implements traffic.Prober; its node side has nothing to do.
+// Serve implements traffic.Prober. The node has nothing to do.
 func (Prober) Serve(context.Context, host.Session) error { return nil }

@@ -1,5 +1,5 @@
-// Package labtest contains the building blocks for tests of labs and campaigns: fakes of every contract, and
-// the conformance suites of drivers and tunnels. It is linked into no program.
+// Package labtest provides fakes for tests of labs and campaigns, and conformance suites for drivers,
+// engines and tunnels. No program links it.
 package labtest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Call is one run of a scripted command.
+// Call is one invocation of a Script.
 type Call struct {
 	Args           []string
 	Stdin          io.Reader
@@ -25,11 +25,12 @@ type Call struct {
 	Host           *Host
 }
 
-// Script is a command of a fake host; it returns the exit code. It must return soon after ctx is cancelled.
+// Script implements a command of a fake host and returns its exit code. It must return soon after ctx is
+// cancelled.
 type Script func(ctx context.Context, c Call) int
 
-// Host is a fake machine: its files are a map, its commands are scripts. The directories are those of its
-// initial files.
+// Host is a fake machine. Its files are held in a map, and its commands are Scripts. It has only the
+// directories of its initial files.
 type Host struct {
 	name    string
 	scripts map[string]Script
@@ -39,7 +40,7 @@ type Host struct {
 	ran   []string
 }
 
-// NewHost returns a host with files and commands, including those of Shell.
+// NewHost returns a host with these files and commands, and those of Shell.
 func NewHost(name string, files map[string]string, scripts map[string]Script) *Host {
 	h := &Host{name: name, files: map[string][]byte{}, scripts: Shell()}
 	maps.Copy(h.scripts, scripts)
@@ -53,7 +54,7 @@ func NewHost(name string, files map[string]string, scripts map[string]Script) *H
 // Name implements host.Host.
 func (h *Host) Name() string { return h.name }
 
-// Ran lists the commands that were started, each with its arguments.
+// Ran lists the commands that were started, with their arguments.
 func (h *Host) Ran() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,13 +119,13 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 		defer close(p.done)
 		p.code = script(ctx, Call{Args: c.Args, Stdin: stdin, Stdout: outW, Stderr: errW, Host: h})
 		if ctx.Err() != nil {
-			p.code = 128 + 9 // like a killed process
+			p.code = 128 + 9 // killed by signal 9
 		}
 
 		outW.Close()
 		errW.Close()
 	}()
-	// A process that is killed with its output unread must still end.
+	// A killed process must end even if nobody reads its output.
 	context.AfterFunc(ctx, func() { outW.Close(); errW.Close() })
 	return p, nil
 }
@@ -151,13 +152,13 @@ func (p *process) Wait() (host.Usage, error) {
 	return host.Usage{}, nil
 }
 
-// exited is the error of a script that did not return 0.
+// exited is an exit code other than 0.
 type exited int
 
 func (e exited) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 func (e exited) ExitCode() int { return int(e) }
 
-// Shell returns the few commands that every host has, as far as the host suite uses them.
+// Shell returns the commands that every host has.
 func Shell() map[string]Script {
 	return map[string]Script{
 		"echo": func(_ context.Context, c Call) int {

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// memory is a knob whose node side keeps its states in a map, with the real knob's language.
+// memory is a knob that stores its state in a map on the node. Parsing is that of the real knob.
 type memory struct {
 	knob.Knob
 	start   knob.State
@@ -19,13 +19,13 @@ type memory struct {
 	node    *nodeState
 }
 
-// nodeState holds what all agents of a fake node share: the settings that differ from the initial ones.
+// nodeState holds the settings that differ from the initial ones. All agents of a fake node share it.
 type nodeState struct {
 	mu       sync.Mutex
 	settings map[string]knob.State
 }
 
-// starts are the initial states of a fake node.
+// starts lists the initial states of a fake node.
 var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
 	"offload": "super", "nat": "off", "vlan": "off", "wan": "static", "firewall": "off", "ip_forward": "on",
 	"cpus": "off", "flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off",
@@ -33,7 +33,7 @@ var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqu
 	"flow_export": "off", "cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1", "fault": "none",
 	"mss_clamp": "off", "governor": "schedutil"}
 
-// knobs returns the node sides of all knobs, for one node.
+// knobs returns the node side of all knobs of a node.
 func (f *Lab) knobs(node string) []knob.Knob {
 	var out []knob.Knob
 	for _, k := range knob.All() {
@@ -47,7 +47,7 @@ func (f *Lab) knobs(node string) []knob.Knob {
 	return out
 }
 
-// key separates ports, and members of a family.
+// key returns the map key of a setting, which includes the port and the member of a family.
 func (m memory) key(p knob.Place, s knob.State) string {
 	member, _, _ := strings.Cut(string(s), "=")
 	if !strings.HasSuffix(m.Name(), ":") {
@@ -62,7 +62,7 @@ func (m memory) Read(_ context.Context, p knob.Place, want knob.State) (knob.Sta
 	return cmp.Or(m.node.settings[m.key(p, want)], m.found(want)), nil
 }
 
-// found returns the initial state of a node.
+// found returns the initial state of a setting.
 func (m memory) found(like knob.State) knob.State {
 	if member, _, ok := strings.Cut(string(like), "="); ok && strings.HasSuffix(m.Name(), ":") {
 		return knob.State(member + "=0")

@@ -15,28 +15,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Lab is a lab of fakes in one process: agents over pipes, and routers that only accept commands. Its
-// exported fields are set before Up.
+// Lab is a lab of fakes in one process, with agents connected by pipes and agentless routers. Set the
+// exported fields before Up.
 type Lab struct {
 	Topology  record.Topology
-	Agentless []string // nodes driven by commands
+	Agentless []string // nodes without an agent
 	Engine    Engine
 	Journal   *journal.Journal
-	Changed   func(router, setting, value string) // called for settings of agentless routers; may be nil
+	Changed   func(router, setting, value string) // called on changes of agentless routers; may be nil
 
-	Probes []probe.Probe // of every node; nil: Probes()
-	Stuck  string        // planted fault: a knob that nodes do not restore
-	// Fragments lists the share of its memory for fragments that the router reports at each query; after the
-	// last, 0.
+	Probes []probe.Probe // probes of every node; nil means Probes()
+	Stuck  string        // injected fault: a knob that nodes do not restore
+	// Fragments lists the share of reassembly memory in use that the router reports for each query, then 0.
 	Fragments []float64
 
 	Wire    *Wire            // set by Up
-	Routers map[string]*Host // set by Up: the nodes without an agent
+	Routers map[string]*Host // set by Up: the agentless nodes
 
-	states map[string]*nodeState // for nodes with an agent
+	states map[string]*nodeState // of nodes with an agent
 }
 
-// Up assembles the lab.
+// Up builds the lab.
 func (f *Lab) Up() (*lab.Lab, error) {
 	f.Wire = NewWire(f.Topology)
 	f.Routers = map[string]*Host{}
@@ -61,7 +60,7 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	return f.assemble(nodes, f.Journal)
 }
 
-// Attach connects another controller to the lab that Up has made, with its own agents on the same nodes.
+// Attach connects another controller to a lab built by Up, with separate agents on the same nodes.
 func (f *Lab) Attach() (*lab.Lab, error) {
 	var nodes []*lab.Node
 	for name := range f.states {
@@ -80,7 +79,7 @@ func (f *Lab) assemble(nodes []*lab.Node, j *journal.Journal) (*lab.Lab, error) 
 	return lab.Assemble("fake-"+f.Topology.Name, f.Topology, nodes, parts, j)
 }
 
-// changed follows the settings of a router driven by commands.
+// changed returns a callback that applies the settings of an agentless router to the wire.
 func (f *Lab) changed(node string) func(setting, value string) {
 	return func(setting, value string) {
 		if port, name, ok := strings.Cut(setting, "."); ok && name == "link_mtu" {
@@ -93,8 +92,8 @@ func (f *Lab) changed(node string) func(setting, value string) {
 	}
 }
 
-// State lists the settings that differ from the initial ones: none when everything is restored. It may be
-// called after the lab is closed.
+// State lists the settings that differ from the initial ones, none if all were restored. It may be called
+// after the lab is closed.
 func (f *Lab) State() []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(f.states)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Ends returns the two ends of a slot's path in a lab.
+// Ends returns both endpoints of the path of a slot.
 func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 	t.Helper()
 	ctx := Context(t)
@@ -36,11 +36,11 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 	return near, far
 }
 
-// Conductor keeps one engine on a timeline, with a warm-up of a fifth of its window.
+// Conductor implements traffic.Conductor for one engine, with a warm-up of a fifth of the window.
 type Conductor struct {
 	Length time.Duration
-	Drain  time.Duration // Drain is how long packets of the window may still be in transit, at least 20 ms.
-	Start  func()        // Start, if set, is called when the timeline is fixed.
+	Drain  time.Duration // Drain is the time to wait for packets of the window, at least 20 ms.
+	Start  func()        // Start, if set, is called when the times are fixed.
 
 	mu     sync.Mutex
 	window record.Window
@@ -65,8 +65,7 @@ func (c *Conductor) Ready(context.Context) (record.Window, error) {
 // Progress implements traffic.Conductor.
 func (c *Conductor) Progress(traffic.Progress) {}
 
-// Loads returns the loads for testing every engine. Rates are modest: the suite checks the accounts, not the
-// speed.
+// Loads returns loads for testing engines. Rates are low: the suite checks counts, not speed.
 func Loads() map[string]record.Load {
 	base := record.Load{
 		Protocol:   "tcp",
@@ -155,8 +154,8 @@ func Loads() map[string]record.Load {
 	}
 	for name, l := range loads {
 		if l.Protocol == "tcp" {
-			// A packet lost by a busy machine is sent again after 0.2 s, a connection's first one after a
-			// second (RFC 6298); until then there is silence.
+			// A packet lost on a busy machine is retransmitted after 0.2 s, the first one of a connection
+			// after 1 s (RFC 6298). Until then, nothing is sent.
 			l.Duration = 1200 * time.Millisecond
 			loads[name] = l
 		}

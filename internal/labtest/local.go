@@ -19,10 +19,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
-// Time bounds how long a single step of a test on a real lab may take.
+// Time limits a single step of a test in a real lab.
 const Time = 20 * time.Second
 
-// Context returns a context that ends with the test, and after Time.
+// Context returns a context that is cancelled at the end of the test, or after Time.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Time)
@@ -30,21 +30,22 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Up brings up a real lab of namespaces, which ends with the test. The test program must serve the roles of a
-// lab, see registry.Serve.
+// Up starts a real lab of namespaces and closes it at the end of the test. The test program must serve the
+// lab's roles, see registry.Serve.
 func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
 	t.Helper()
 	l, _ := UpIn(t, t.TempDir(), topology, parts)
 	return l
 }
 
-// UpIn is Up below a runtime directory, for tests that also attach to the lab: it returns the lab's id.
+// UpIn is like Up, with a runtime directory. It also returns the lab's id, for tests that attach to the
+// lab.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
 	return UpLocal(t, lab.Local{Dir: dir, Parts: parts}, topology)
 }
 
-// UpLocal is UpIn for a lab with more than namespaces and links: queues, guests, a driver.
+// UpLocal is like UpIn, for labs with queues, guests or a driver.
 func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
 	var err error
@@ -75,7 +76,7 @@ func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	return l, o.ID
 }
 
-// MustDo fails the test with a description of the operation if err is not nil.
+// MustDo fails the test if err is not nil. doing describes the operation.
 func MustDo(t testing.TB, err error, doing string, args ...any) {
 	t.Helper()
 	if err != nil {
@@ -90,7 +91,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// nodeOf returns a node with its agent.
+// nodeOf returns the node with the given name.
 func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	t.Helper()
 	n, err := l.Node(Context(t), name)
@@ -98,7 +99,8 @@ func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	return n
 }
 
-// Able skips the test if a check says that something conclusively does not work here.
+// Able skips the test if a check reports that something does not work here. It fails the test if the check
+// is inconclusive.
 func Able(t testing.TB, what string, a check.Answer) {
 	t.Helper()
 	if a.State == check.No && a.Reason != "" {
@@ -108,7 +110,7 @@ func Able(t testing.TB, what string, a check.Answer) {
 	}
 }
 
-// Refused skips the test if the kernel does not let this user make namespaces.
+// Refused skips the test if err means that the kernel does not let this user create namespaces.
 func Refused(t testing.TB, err error) {
 	t.Helper()
 	if err != nil && os.Geteuid() != 0 && (errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(),
@@ -117,7 +119,8 @@ func Refused(t testing.TB, err error) {
 	}
 }
 
-// Exec runs a command on a node and returns its output. It skips the test if the command is not installed.
+// Exec runs a command on a node and returns its standard output. It skips the test if the command is not
+// installed.
 func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	t.Helper()
 	ctx := Context(t)
@@ -149,7 +152,7 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	}
 }
 
-// Devices lists a node's network devices, sorted.
+// Devices lists the network devices of a node, sorted.
 func Devices(t testing.TB, l *lab.Lab, node string) []string {
 	t.Helper()
 	var out []string
@@ -163,8 +166,8 @@ func Devices(t testing.TB, l *lab.Lab, node string) []string {
 	return out
 }
 
-// Reach sends packets of the sizes from the near to the far node on a slot's path, and returns the sizes
-// that came back. beyond, unless it is 0, is a size that should not pass: it is tried only once.
+// Reach sends packets of these sizes from the near to the far endpoint of a slot's path, and returns the
+// sizes that were echoed. beyond, if not 0, is a size that should not pass, and is tried only once.
 func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.Reached {
 	t.Helper()
 	const port = 20995
@@ -191,7 +194,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	return out
 }
 
-// WantReach is Reach for packets that must all come back except the one of size beyond.
+// WantReach fails the test unless packets of these sizes are echoed and a packet of size beyond is not.
 func WantReach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) {
 	t.Helper()
 	got := Reach(t, l, slot, ip, beyond, sizes...)
@@ -235,8 +238,8 @@ func Descendants(of int) []int {
 	return out
 }
 
-// Guest returns a real guest of this machine's architecture. It skips the test if long tests are not wanted,
-// there is no QEMU, or no image has ever been built.
+// Guest returns a real guest of this machine's architecture. It skips the test if long tests were not
+// requested, QEMU is not installed, or the image cache does not exist.
 func Guest(t testing.TB) *vm.Guest {
 	t.Helper()
 	apart.Long(t, "boots a guest")
@@ -263,7 +266,7 @@ func Guest(t testing.TB) *vm.Guest {
 	return &g
 }
 
-// Source returns the source tree under test.
+// Source returns the directory of the source tree under test.
 func Source(t testing.TB) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -271,7 +274,7 @@ func Source(t testing.TB) string {
 	return vm.SourceTree(here)
 }
 
-// GuestCache returns the directory of images and guests' programs.
+// GuestCache returns the directory of images and programs for guests.
 func GuestCache(t testing.TB) string {
 	t.Helper()
 	cache := os.Getenv("CHOKEPOINT_VM_CACHE")
@@ -284,5 +287,5 @@ func GuestCache(t testing.TB) string {
 	return filepath.Join(dir, "chokepoint", "vm")
 }
 
-// GuestTime bounds the boot of a lab of guests.
+// GuestTime limits the time to boot a lab of guests.
 const GuestTime = 90 * time.Second

@@ -11,21 +11,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// Serve runs an agent in this process and returns the controller's end. The agent ends, having undone
-// everything, when the controller hangs up.
+// Serve starts an agent in this process and returns the controller's side. When the controller
+// disconnects, the agent undoes its changes and ends.
 func Serve(handlers map[string]host.Handler) host.Agent {
 	return host.Inside(context.Background(), handlers)
 }
 
-// handlers returns the verbs of a node on a wire: the agent's own for knobs, and fakes of those that need a
-// kernel.
+// handlers returns the verbs of a node: the agent's own for knobs, and fakes of verbs that need a kernel.
 func (f *Lab) handlers(node string) map[string]host.Handler {
 	h := agent.Handlers(agent.ChildRole, agent.Parts{Knobs: f.knobs(node)})
 	h[agent.VerbCounters] = host.Answering(func(_ context.Context, devices []string) (
 		map[string]kernel.LinkCounters, error) {
 		return f.counters(node, devices)
 	})
-	h[agent.VerbEcho] = Tunnel{}.Serve // that node answers, and the session stays open like an echo's
+	h[agent.VerbEcho] = Tunnel{}.Serve // keeps the session open, as an echo does
 	h[agent.VerbReach] = host.Answering(func(_ context.Context, r agent.Reach) (agent.Reached, error) {
 		return f.reach(node, r), nil
 	})

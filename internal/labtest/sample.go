@@ -12,21 +12,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Sample describes a small stored run: two cells, three blocks or more.
+// Sample describes a small stored run: two cells, by default three blocks.
 type Sample struct {
 	ID      string
 	Started time.Time
-	Scale   float64 // factor on all rates
-	status  string  // "": a run without an end
-	failed  bool    // one trial has no number
+	Scale   float64 // factor for all rates
+	status  string  // "" for a run that was interrupted
+	failed  bool    // one trial failed
 	require []record.Requirement
 	ambient string
-	blocks  int    // 0 = 3
-	kernel  string // "" = 6.1.0-test
-	lab     string // "" = local
+	blocks  int    // 0 means 3
+	kernel  string // "" means 6.1.0-test
+	lab     string // "" means local
 }
 
-// Samples holds the runs that scripts request by name.
+// Samples lists the runs that test scripts request by name.
 var Samples = map[string]Sample{
 	"good": {
 		ID:      "20260102-030405-aaaa",
@@ -94,7 +94,7 @@ var Samples = map[string]Sample{
 	},
 }
 
-// WriteSample stores a sample in a new store.
+// WriteSample writes the sample with the given name to a new store.
 func WriteSample(ctx context.Context, file, name string) error {
 	s, ok := Samples[name]
 	if !ok {
@@ -104,14 +104,14 @@ func WriteSample(ctx context.Context, file, name string) error {
 	return s.write(ctx, file)
 }
 
-// WriteNights stores a run for each of some nights, from 1 March 2026 on. From one night on all rates have
-// another factor, and the kernel is another. In the third night a trial fails, and after it there are no runs
-// for a week.
+// WriteNights writes one run per night, starting on 1 March 2026. From night number changed on, all rates
+// are multiplied by factor, and the kernel is a different one. In the third night one trial fails, and
+// then a week has no runs.
 func WriteNights(ctx context.Context, file string, nights, changed int, factor float64) error {
 	for i := range nights {
 		s := Sample{
 			Started: time.Date(2026, 3, 1+i, 3, 4, 5, 0, time.UTC),
-			Scale:   1 + 0.01*math.Sin(float64(7*i)), // no two are the same
+			Scale:   1 + 0.01*math.Sin(float64(7*i)), // all nights differ
 			status:  record.RunDone,
 			failed:  i == 2,
 		}
@@ -152,7 +152,7 @@ func (s Sample) write(ctx context.Context, file string) error {
 	return errors.Join(err, st.Close())
 }
 
-// Run returns the head of the run.
+// Run returns the run without its trials.
 func (s Sample) Run() record.Run {
 	cells := []record.Factors{s.Cell("none"), s.Cell("wireguard")}
 	kernel := "6.1.0-test"
@@ -203,7 +203,7 @@ func (s Sample) Run() record.Run {
 	}
 }
 
-// Cell returns the cell with a tunnel.
+// Cell returns the cell with the given tunnel.
 func (s Sample) Cell(tunnel string) record.Factors {
 	return record.Factors{
 		"topology": "forward", "tunnel": tunnel, "protocol": "tcp", "streams": "1", "direction": "up",
@@ -211,7 +211,7 @@ func (s Sample) Cell(tunnel string) record.Factors {
 	}
 }
 
-// Trials returns the trials of the run, block by block.
+// Trials returns the trials of the run, in order.
 func (s Sample) Trials() []record.Trial {
 	var trials []record.Trial
 	for block := 1; block <= max(3, s.blocks); block++ {
@@ -239,7 +239,7 @@ func (s Sample) Trials() []record.Trial {
 	return trials
 }
 
-// Trial returns a trial with a window of one second in which the given number of bytes arrived.
+// Trial returns a trial with a window of one second in which the given number of bytes was received.
 func (s Sample) Trial(row record.Row, bytes int64) record.Trial {
 	const second = int64(time.Second)
 	series := record.NewTable("bytes")

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ReadState reads a setting without changing it: it begins to set the knob and leaves when the node has
-// reported its state.
+// ReadState reads a setting without changing it: it opens a session of the knob, and closes it when the
+// node has reported its state.
 func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want knob.State) (knob.State, error) {
 	ctx := Context(t)
 	n, err := l.Node(ctx, s.Node)
@@ -36,8 +36,8 @@ func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want kno
 	return held.State, nil
 }
 
-// surroundings returns what a port forward joins: the near node's addresses and the router's own, on the port
-// that faces the far side.
+// surroundings returns the addresses that a port forward connects: the near endpoint's, and the router's
+// own on its WAN port.
 func surroundings(l *lab.Lab, node string) (inside, outside []string, wan string) {
 	for ip := 4; ip <= 6; ip += 2 {
 		inside = append(inside, l.Address(0, 0, ip).String())

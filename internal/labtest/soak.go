@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// Telemetry returns what all probes of a lab's nodes record in a window of the given number of seconds: most
-// counters grow, by random amounts.
+// Telemetry returns what all probes on the nodes of a lab record in the given number of seconds. A third
+// of the counters grow, by random amounts.
 func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[string]record.NodeData {
 	fast := map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 	nodes := map[string]record.NodeData{}
@@ -22,7 +22,7 @@ func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[str
 		for _, p := range node.Probes() {
 			s := record.Samples{Probe: p.Name, Scope: record.ScopeNode, Metrics: p.Metrics()}
 			for i := range s.Metrics {
-				s.Metrics[i].Doc = "" // as in the trials of a run
+				s.Metrics[i].Doc = "" // trials of a run have no docs either
 			}
 
 			var columns []string
@@ -53,7 +53,7 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 	values := make([]float64, len(columns))
 	for i := range rows {
 		for j := range values {
-			if j%3 == 0 { // the others stay constant
+			if j%3 == 0 { // other columns stay constant
 				values[j] += math.Round(math.Abs(r.NormFloat64()) * 1e4)
 			}
 		}
@@ -64,11 +64,11 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 	return t
 }
 
-// SoakLength is the length of a soak's window, SoakEvery the time from the start of one to that of the next,
-// both in seconds.
+// SoakLength is the length of a soak's windows. SoakEvery is the time between the starts of successive
+// windows. Both are in seconds.
 const SoakLength, SoakEvery = 300, 305
 
-// Soak returns a run with the given number of windows of five minutes, whose trials Soaked makes.
+// Soak returns a run with a number of windows of five minutes. Soaked returns its trials.
 func Soak(windows int) record.Run {
 	s := Sample{ID: "20260110-030405-aaaa", Started: time.Date(2026, 1, 10, 3, 4, 5, 0, time.UTC), Scale: 1}
 	run := s.Run()
@@ -76,7 +76,7 @@ func Soak(windows int) record.Run {
 	return run
 }
 
-// Soaked returns the trials of a soak, in which all nodes except those unwatched were watched.
+// Soaked returns the trials of a soak. All nodes have telemetry except unwatched.
 func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial] {
 	const second, length = int64(time.Second), SoakLength
 	s := Sample{ID: run.ID, Started: run.Started, Scale: 1}
@@ -135,7 +135,7 @@ func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial
 	}
 }
 
-// movedBy returns a trial shifted in time by an offset.
+// movedBy returns the trial shifted by d nanoseconds.
 func movedBy(t record.Trial, d int64) record.Trial {
 	later := func(x *record.Table) *record.Table {
 		c := &record.Table{Names: x.Names, T: slices.Clone(x.T), V: x.V}

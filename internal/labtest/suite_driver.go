@@ -16,7 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// driverTime bounds the suite: each reading is a command, and an emulated router can start a few per second.
+// driverTime limits the suite. Each Read runs a command, and an emulated router can start only a few per
+// second.
 const driverTime = 4 * time.Minute
 
 // SettingsOf parses settings of the router, one per line: "KNOB=VALUE" or "KNOB.PORT=VALUE".
@@ -33,10 +34,10 @@ func SettingsOf(text string) (out []record.Setting) {
 	return out
 }
 
-// DriverSuite tests what every driver must do with a router's operating system: identify it, accept settings,
-// read them back in canonical form, and restore canonical forms that equal those before, reporting each
-// difference. settings are tried in turn, each on top of the previous one. A driver that counts must have the
-// counters of devices, and one that samples must return series of them.
+// DriverSuite tests a driver with a router's operating system. The driver must identify the system, apply
+// settings, read them back in canonical form, and restore the original settings. settings are applied in
+// turn, each on top of the previous ones. A driver that implements driver.Counting must return the
+// counters of devices, and one that implements driver.Sampling must return series for them.
 func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), driverTime)
 	defer cancel()
@@ -63,7 +64,7 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	before := make([]string, len(settings))
 	for i, s := range settings {
 		before[i] = read(s)
-		for range 2 { // it is not an error if a setting is already in force
+		for range 2 { // applying a setting twice is not an error
 			MustDo(t, d.Apply(ctx, h, s), "apply %s=%s", s.Knob, s.Value)
 		}
 
@@ -109,8 +110,9 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	}
 }
 
-// driverSamples: at least one sample per second is returned with the controller's times, the same series
-// twice if requested twice, and the process is gone after Close.
+// driverSamples checks that the driver returns at least one sample per second, with times of the
+// controller's clock, that Collect returns as many series when called again, and that it fails after
+// Close.
 func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []string) {
 	ctx := Context(t)
 	from := host.Monotonic()
@@ -144,7 +146,7 @@ func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []strin
 		t.Errorf("series of %v: got none in %d", devices, len(got.Samples))
 	}
 
-	costUnknown := slices.ContainsFunc(got.Samples, func(s record.Samples) bool { // it reports that
+	costUnknown := slices.ContainsFunc(got.Samples, func(s record.Samples) bool { // the driver reports why
 		return strings.HasPrefix(s.Probe, "driver ") && s.Unavailable != ""
 	})
 	if got.Clock.BoundBefore <= 0 || got.Clock.BoundAfter <= 0 || len(got.Cost) == 0 != costUnknown {

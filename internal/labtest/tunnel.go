@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 )
 
-// Tunnel is a kind of tunnel on a Wire.
+// Tunnel is a fake tunnel on a Wire.
 type Tunnel struct{ wire *Wire }
 
 // Name implements tunnel.Tunnel with a name that plans use.
@@ -22,7 +22,7 @@ func (Tunnel) Name() string { return "wireguard" }
 // Check implements tunnel.Tunnel.
 func (Tunnel) Check(context.Context, tunnel.End, tunnel.End) check.Answer { return check.OK() }
 
-// Up implements tunnel.Tunnel: both nodes hold a session as long as it is up, as for a real one.
+// Up implements tunnel.Tunnel. Both nodes keep a session open while the tunnel is up, as for a real one.
 func (t Tunnel) Up(ctx context.Context, near, far tunnel.End, s tunnel.Spec) (tunnel.Path, error) {
 	slot, err := strconv.Atoi(strings.TrimPrefix(s.Device, "tun"))
 	if err != nil {
@@ -64,7 +64,7 @@ func (Tunnel) Serve(_ context.Context, s host.Session) error {
 	return nil
 }
 
-// tunnelPath is a Tunnel that is up.
+// tunnelPath implements tunnel.Path.
 type tunnelPath struct {
 	wire      *Wire
 	slot, mtu int

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Wire stands for the kernel of a fake lab: it carries packets along the chain of nodes and counts them on
-// every port they pass.
+// Wire emulates the kernels of a fake lab. It carries packets along the chain of nodes and counts them on
+// every port that they pass.
 type Wire struct {
 	topology record.Topology
 
@@ -20,11 +20,11 @@ type Wire struct {
 	tunnels  map[int]*tunnel.Counters // by slot
 	innerMTU map[int]int
 	mtu      map[record.TopoPort]int
-	detour   map[string]bool // nodes whose counters do not grow: a planted fault
-	past     bool            // packets bypass the tunnels: another fault
+	detour   map[string]bool // injected fault: nodes whose counters do not grow
+	past     bool            // injected fault: packets bypass the tunnels
 }
 
-// NewWire returns the wire of a topology, all links at 1500 bytes.
+// NewWire returns the wire of a topology. All links have an MTU of 1500 bytes.
 func NewWire(t record.Topology) *Wire {
 	w := &Wire{
 		topology: t,
@@ -43,21 +43,21 @@ func NewWire(t record.Topology) *Wire {
 	return w
 }
 
-// Detour makes packets avoid a node: its counters no longer grow.
+// Detour makes packets avoid a node, whose counters then stop growing.
 func (w *Wire) Detour(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.detour[node] = true
 }
 
-// PastTunnels makes packets bypass every tunnel: no tunnel's counters grow any more.
+// PastTunnels makes packets bypass every tunnel, whose counters then stop growing.
 func (w *Wire) PastTunnels() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.past = true
 }
 
-// SetMTU sets a port's MTU, or that of all ports of a node if port is empty.
+// SetMTU sets the MTU of a port, or of all ports of a node if port is empty.
 func (w *Wire) SetMTU(node, port, text string) {
 	mtu, err := strconv.Atoi(text)
 	if err != nil {
@@ -73,7 +73,7 @@ func (w *Wire) SetMTU(node, port, text string) {
 	}
 }
 
-// slotOf returns which of a lab's paths leads to an address.
+// slotOf returns the slot of the path that leads to an address.
 func slotOf(to netip.Addr) int {
 	if to.Is4() {
 		b := to.As4()
@@ -89,7 +89,7 @@ func slotOf(to netip.Addr) int {
 	return 0
 }
 
-// PathMTU returns the largest packet that a path carries.
+// PathMTU returns the largest IP packet in bytes on the path to an address.
 func (w *Wire) PathMTU(to netip.Addr) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,8 @@ func (w *Wire) PathMTU(to netip.Addr) int {
 	return least
 }
 
-// Carry sends packets from the near to the far node (up) or back, on the path that leads to an address.
+// Carry counts packets and bytes sent from the near to the far endpoint, or back if up is false, on the
+// path of address to.
 func (w *Wire) Carry(up bool, to netip.Addr, packets, bytes uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +141,7 @@ func (w *Wire) Carry(up bool, to netip.Addr, packets, bytes uint64) {
 	}
 }
 
-// read returns the counters of a node's device.
+// read returns the counters of a device.
 func (w *Wire) read(node, device string) (kernel.LinkCounters, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package apart requests what a test needs for itself: a longer run, programs, a process.
+// Package apart provides what single tests need: a longer time limit, installed programs, their own
+// process or network namespace.
 package apart
 
 import (
@@ -10,14 +11,14 @@ import (
 	"testing"
 )
 
-// Any value of longVariable requests long tests.
+// longVariable enables long tests if set to any value.
 const longVariable = "CHOKEPOINT_LONG"
 
 // Wanted reports whether long tests were requested.
 func Wanted() bool { return os.Getenv(longVariable) != "" }
 
-// Long skips a test that boots guests, or takes longer than a package's share of go test ./..., unless such
-// tests were requested. Reason begins the test's reason, as listed in .ci/allowed-skips.
+// Long skips a test that boots guests, or that needs more than the package's share of the time for go test
+// ./..., unless long tests were requested. reason is listed in .ci/allowed-skips.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if !Wanted() {
@@ -25,15 +26,15 @@ func Long(t testing.TB, reason string) {
 	}
 }
 
-// SideBySide lets n parallel tests of a package run at once, if they mostly wait. Call it before the tests
-// begin; the flag -parallel of go test overrides it.
+// SideBySide sets the number of parallel tests in a package whose tests mostly wait. Call it before the
+// tests begin. It overrides go test's default; the flag -parallel takes precedence.
 func SideBySide(tests int) {
 	if err := flag.Set("test.parallel", strconv.Itoa(tests)); err != nil {
 		panic(err)
 	}
 }
 
-// Needs skips a test unless these programs are installed.
+// Needs skips the test unless the programs are installed.
 func Needs(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, p := range programs {
@@ -43,12 +44,12 @@ func Needs(t testing.TB, programs ...string) {
 	}
 }
 
-// processVariable holds the name of the test that has a process of its own.
+// processVariable is set to the name of the test in a process started by Process.
 const processVariable = "CHOKEPOINT_TEST_PROCESS"
 
-// Process runs the calling test again in a process of its own and returns false, or returns true if this is
-// that process. There the test may change what all tests share, such as resource limits: in the common
-// process a limit on file sizes would truncate the log that the testing package writes.
+// Process runs the calling test again in its own process and returns false. In that process it returns
+// true. There the test may change what all tests share, such as resource limits. In the shared process, a
+// limit on file sizes would truncate the log of package testing.
 func Process(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(processVariable) == t.Name() {

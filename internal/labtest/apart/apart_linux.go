@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network runs f, and what f starts, in a network namespace that ends with f.
+// Network runs f, and processes that f starts, in a network namespace of its own.
 func Network(t testing.TB, f func(ctx context.Context) error) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -1,4 +1,4 @@
-// Package expect compares a test's results with the expected ones.
+// Package expect compares results of tests with expected values.
 package expect
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Same expects two equal values; NaN equals NaN.
+// Same fails the test if want and got differ. NaN equals NaN.
 func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
 	diff := cmp.Diff(want, got, append(options, cmpopts.EquateNaNs())...)
@@ -22,8 +22,8 @@ func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	}
 }
 
-// Error expects an error that matches each of the errors and contains each of the texts; an empty text
-// expects none.
+// Error fails the test unless err matches all the given errors and contains all the given texts. An empty
+// text means that err must be nil.
 func Error(t testing.TB, what string, err error, parts ...any) {
 	t.Helper()
 	for _, part := range parts {
@@ -36,7 +36,8 @@ func Error(t testing.TB, what string, err error, parts ...any) {
 	}
 }
 
-// Hint expects an error whose hint contains a text; an empty text expects no hint.
+// Hint fails the test unless err has a hint that contains text. An empty text means that err must have no
+// hint.
 func Hint(t testing.TB, what string, err error, text string) {
 	t.Helper()
 	hint := check.HintOf(err)
@@ -45,7 +46,7 @@ func Hint(t testing.TB, what string, err error, text string) {
 	}
 }
 
-// Soon expects read to return a value before long; an empty value equals a missing one.
+// Soon fails the test unless read returns want within the given time. An empty value equals a missing one.
 func Soon[T any](t testing.TB, within time.Duration, what string, want T, read func() T) {
 	t.Helper()
 	deadline := time.Now().Add(within)

@@ -1,4 +1,4 @@
-// Package quick makes runs like those of the plan quick, for tests of code that reads runs.
+// Package quick provides runs like those of the plan quick, for tests of code that reads runs.
 package quick
 
 import (
@@ -12,7 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// Factors returns a cell with some levels changed, given as names and levels in turn.
+// Factors returns a cell of the plan with some levels changed. Arguments alternate between names and
+// levels.
 func Factors(changes ...string) record.Factors {
 	f := record.Factors{
 		"topology": "forward", "tunnel": "none", "ip": "4", "nat": "off", "offload": "wire",
@@ -37,13 +38,13 @@ func Factors(changes ...string) record.Factors {
 	return f
 }
 
-// Catalogue returns the factors of every plan, and those of the knobs.
+// Catalogue returns the factors of every plan and of all knobs.
 func Catalogue() *factor.Catalogue {
 	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}), factor.Further(),
 		knob.Factors(node.Knobs()))}
 }
 
-// Design returns the design of a run of some cells.
+// Design returns the design of a run with these cells.
 func Design(cells ...record.Factors) record.Design {
 	c := Catalogue()
 	return record.Design{
@@ -53,7 +54,7 @@ func Design(cells ...record.Factors) record.Design {
 	}
 }
 
-// Run returns a run of some cells in lab local, without trials.
+// Run returns a run with these cells in lab local, without trials.
 func Run(cells ...record.Factors) record.Run {
 	run := record.Run{
 		RunHead: record.RunHead{
@@ -74,7 +75,7 @@ func Run(cells ...record.Factors) record.Run {
 	return run
 }
 
-// InLab moves a run to a kind of lab, with the facts of its nodes there.
+// InLab changes the lab of a run, with the facts of the nodes there.
 func InLab(run *record.Run, lab string) {
 	shared := record.NodeFacts{
 		Driven: record.DrivenByAgent,
@@ -93,7 +94,7 @@ func InLab(run *record.Run, lab string) {
 		Unreachable: "nothing of chokepoint runs on it",
 	}
 	driven := record.NodeFacts{Driven: record.DrivenByAgent}
-	facts, found := map[string][2]record.NodeFacts{ // of an end, and of the router
+	facts, found := map[string][2]record.NodeFacts{ // of the endpoints and the host, and of the router
 		record.LabPair: {own, unreached},
 		record.LabSSH:  {driven, driven},
 	}[lab]
@@ -121,7 +122,7 @@ func InLab(run *record.Run, lab string) {
 	}
 }
 
-// Forward returns the topology of a router between client and server.
+// Forward returns a topology with a router between client and server.
 func Forward() record.Topology {
 	return record.Topology{
 		Name:    "forward",
@@ -145,8 +146,8 @@ func Forward() record.Topology {
 	}
 }
 
-// ShortFlows returns a thousand flows of two classes: 900 small ones of 1 to 9 ms, 80 of 50 ms, 5 that failed
-// and 15 that did not finish.
+// ShortFlows returns a thousand flows. 980 completed: 900 small ones in 1 to 9 ms, and 80 larger ones in
+// 50 ms. 5 failed and 15 did not finish.
 func ShortFlows() *record.ShortFlows {
 	s := &record.ShortFlows{
 		RateHz:     500,
@@ -171,7 +172,7 @@ func ShortFlows() *record.ShortFlows {
 	return s
 }
 
-// SearchMethod returns the method of a short search for a rate of packets, by the preset quick.
+// SearchMethod returns the method of a short search for a packet rate, with preset quick.
 func SearchMethod() record.Method {
 	p, _ := method.PresetNamed("quick")
 	return record.Method{

@@ -1,4 +1,4 @@
-// Package routeros plays a router with MikroTik's RouterOS, and its console, for tests.
+// Package routeros emulates a router with MikroTik RouterOS and its console, for tests.
 package routeros
 
 import (
@@ -20,20 +20,21 @@ import (
 // Row is an entry of a menu.
 type Row = map[string]string
 
-// Device plays a router with RouterOS's console: a part of its scripting language, as in the manual, over
-// menus that hold texts. It refuses parameters that are not in the manual. Its own time advances with each
-// command and at reboots, so that tests need not wait for the scheduler; :timestamp is the real time.
+// Device emulates the console of RouterOS: a part of its scripting language, as in the manual, and menus
+// of text values. It rejects parameters that are not in the manual. Its clock advances with each command
+// and at reboots, so that tests need not wait for the scheduler. :timestamp returns the real time.
 type Device struct {
-	Tables map[string][]Row // the rows of each menu
+	Tables map[string][]Row // rows by menu
 	Logged []string
-	Broken string        // a session's command that contains this fails
-	Stuck  string        // the same for the scheduler's commands
-	Each   time.Duration // how much its own time advances with each command
-	// Counters returns those of a device, as /interface/print stats names them; nil: they increase by
-	// themselves.
+	Broken string        // a command in a session that contains this text fails
+	Stuck  string        // the same for commands of the scheduler
+	Each   time.Duration // time that passes with each command
+	// Counters returns the counters of a device, named as in /interface/print stats. If nil, all counters
+	// increase with each query.
 	Counters func(device string) map[string]uint64
-	// Changed is called for a row of a menu that is added or, if gone is set, removed; Pinged for an address.
-	// Moved returns the counters of a peer with a public key, as its print names them. All may be nil.
+	// Changed, if set, is called when a row is added to a menu or, with gone set, removed. Pinged, if set, is
+	// called with the address of each ping. Moved, if set, returns counters of the WireGuard peer with a
+	// public key, named as in its print.
 	Changed func(menu string, row Row, gone bool)
 	Pinged  func(address string)
 	Moved   func(key string) Row
@@ -41,10 +42,10 @@ type Device struct {
 	mu     sync.Mutex
 	last   int
 	uptime time.Duration
-	moved  uint64 // increment of its ports' counters
+	moved  uint64 // value of all port counters if Counters is nil
 }
 
-// parameters lists the menus' parameters, from the manual's command line reference (RouterOS 7.24).
+// parameters lists the parameters of each menu, from the manual's command line reference (RouterOS 7.24).
 var parameters = func() map[string]string {
 	const filter = "chain action comment disabled src-address src-address-list jump-target log-prefix " +
 		"connection-state place-before"
@@ -74,7 +75,7 @@ var parameters = func() map[string]string {
 		`endpoint-port comment
 /system/device-mode
 /system/routerboard/settings cpu-frequency
- address count interval`) { // the last line belongs to /ping
+ address count interval`) { // the last line is for /ping
 		menu, names, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		out[menu] = names
 	}
@@ -82,17 +83,17 @@ var parameters = func() map[string]string {
 	return out
 }()
 
-// modes maps menus to the features of device-mode without which they accept no change (manual, Device-mode).
+// modes maps menus to the device-mode feature that must be enabled to change them (manual, Device-mode).
 var modes = map[string]string{"/system/scheduler": "scheduler", "/system/routerboard/settings": "routerboard"}
 
-// WireGuardSecret is part of each secret that the router would print; our commands must never request one.
+// WireGuardSecret is part of every secret on the router. Commands of the driver must never print one.
 const WireGuardSecret = "c2VjcmV0"
 
-// settings lists the menus without a list.
+// settings lists the menus that have a single row.
 var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
 	"/ip/firewall/connection/tracking", "/system/device-mode", "/system/routerboard/settings"}
 
-// tables parses menus, each with its rows on the following lines.
+// tables parses menus. The rows of each menu are on the lines that follow its name.
 func tables(text string) map[string][]Row {
 	out := map[string][]Row{}
 	menu := ""
@@ -115,7 +116,7 @@ func tables(text string) map[string][]Row {
 	return out
 }
 
-// New returns a router with two ports in use, lan and wan.
+// New returns a router with two ports in use: lan and wan.
 func New() *Device {
 	d := &Device{
 		Each: 2 * time.Second,
@@ -185,7 +186,7 @@ dst-address=192.0.2.0/25|immediate-gw=bridge|active=false
 	return d
 }
 
-// Config returns the router's persistent contents, without numbers.
+// Config returns the persistent configuration, without ids.
 func (d *Device) Config() map[string][]Row {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,7 +210,7 @@ func (d *Device) Config() map[string][]Row {
 	return out
 }
 
-// Pass lets time pass: the scheduler runs and addresses expire.
+// Pass advances the clock: the scheduler runs, and temporary addresses expire.
 func (d *Device) Pass(t time.Duration) {
 	d.mu.Lock()
 	end := d.uptime + t
@@ -253,7 +254,7 @@ func (d *Device) Pass(t time.Duration) {
 	}
 }
 
-// background runs a script without a terminal.
+// background runs a script as the scheduler does, without a terminal.
 func (d *Device) background(script string) {
 	r := &running{d: d, out: io.Discard, inside: true}
 	if err := r.block(script, &scope{}); err != nil {
@@ -263,8 +264,8 @@ func (d *Device) background(script string) {
 	}
 }
 
-// Reboot drops what is only in memory, and runs the scheduler's start-up entries. Entries with an interval
-// whose time has not come, because the clock was lost, do not run.
+// Reboot discards what is only in memory, and runs the scheduler's start-up entries. Entries with an
+// interval do not run, because the clock was lost.
 func (d *Device) Reboot() {
 	d.mu.Lock()
 	var run []string
@@ -462,7 +463,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 
 		d.last++
 		row[".id"] = fmt.Sprintf("*%X", d.last)
-		if menu == "/interface/wireguard" { // the device generates the keys itself
+		if menu == "/interface/wireguard" { // the device generates the keys
 			public := sha256.Sum256([]byte(row[".id"]))
 			row["private-key"] = WireGuardSecret
 			row["public-key"] = base64.StdEncoding.EncodeToString(public[:])
@@ -524,7 +525,7 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 	return nil
 }
 
-// printed returns a value as :serialize writes it: numbers and flags are not strings.
+// printed converts a value as :serialize does: numbers and booleans are not strings.
 func printed(v string) any {
 	if n, err := strconv.ParseUint(v, 10, 64); err == nil {
 		return n

@@ -19,12 +19,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// socket is the file in the directory of Play to which console sessions connect.
+// socket is the name of the Unix socket for console sessions, in the directory passed to Play.
 const socket = "console"
 
-// Play plays a router between 198.18.1.0/24, lan, and 198.18.2.0/24, wan, until ctx ends. Console sends it
-// lines. It writes its process id to dir, and twice a second its configuration. Its clock and its ports'
-// counters are those of this machine. A test may extend the device by the function with.
+// Play emulates a router between 198.18.1.0/24 (lan) and 198.18.2.0/24 (wan) until ctx is done. Console
+// runs commands on it. Play writes its process id to dir, and its configuration twice a second. Clock and
+// port counters are those of this machine. with may modify the device first.
 func Play(ctx context.Context, dir string, with func(d *Device)) error {
 	d := New()
 	d.Each, d.Counters = 0, portCounters
@@ -54,7 +54,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 			sessions.Go(func() { d.session(ctx, c) })
 		}
 	})
-	write := func(name, text string) error { // completely or not at all
+	write := func(name, text string) error { // atomically
 		path := filepath.Join(dir, name)
 		return errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
 	}
@@ -77,7 +77,8 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 	return err
 }
 
-// session runs the line that a client sends, and returns its output until the line or the client ends.
+// session runs one command that a client sends, and copies its output until the command ends or the client
+// disconnects.
 func (d *Device) session(ctx context.Context, c net.Conn) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -90,7 +91,7 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 	}
 
 	line = strings.TrimSuffix(line, "\x00")
-	if line == "/system/resource/print" { // as shown to people
+	if line == "/system/resource/print" { // output for people
 		for name, value := range d.Tables["/system/resource"][0] {
 			fmt.Fprintf(c, "%26s: %s\r\n", name, value)
 		}
@@ -104,7 +105,7 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		_, _ = io.Copy(io.Discard, in) // until the client is gone
+		_, _ = io.Copy(io.Discard, in) // until the client disconnects
 		stop()
 	})
 	_, _ = io.Copy(c, p.Stdout())
@@ -113,8 +114,8 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 	waiting.Wait()
 }
 
-// Console is a session of the router played in dir, as sshd starts one: it runs a line and copies its output
-// to out.
+// Console runs a command on the router that Play emulates in dir, as a session by ssh would, and copies
+// its output to out.
 func Console(dir, line string, out io.Writer) error {
 	c, err := net.Dial("unix", filepath.Join(dir, socket))
 	if err != nil {
@@ -129,7 +130,7 @@ func Console(dir, line string, out io.Writer) error {
 	return err
 }
 
-// portCounters returns the kernel's counters of a port.
+// portCounters returns the kernel's counters of a port, named as in RouterOS.
 func portCounters(device string) map[string]uint64 {
 	out := map[string]uint64{}
 	from := "/sys/class/net/" + filepath.Base(device) + "/statistics/"

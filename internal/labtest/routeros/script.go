@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// scope holds variables; a block also sees those of the enclosing scopes.
+// scope holds the variables of a block. A block also sees the variables of enclosing scopes.
 type scope struct {
 	around *scope
 	vars   map[string]any
@@ -35,9 +35,9 @@ func (s *scope) declare(name string, v any) {
 // running interprets a script.
 type running struct {
 	d       *Device
-	stopped <-chan struct{} // closed with its session; nil in the background
+	stopped <-chan struct{} // closed when the session ends; nil for the scheduler
 	out     io.Writer
-	inside  bool // run by the scheduler: does not advance time
+	inside  bool // run by the scheduler: :delay only advances the clock
 	src     string
 	at      int
 }
@@ -50,7 +50,7 @@ func (r *running) fail(format string, args ...any) {
 	panic(consoleError(fmt.Sprintf(format, args...)))
 }
 
-// block runs a script in a scope of its own.
+// block runs a script with its own scope.
 func (r *running) block(src string, around *scope) (err error) {
 	defer func() {
 		p := recover()
@@ -68,7 +68,7 @@ func (r *running) block(src string, around *scope) (err error) {
 	return nil
 }
 
-// do is block, but an error also ends the enclosing block.
+// do is like block, but an error also ends the enclosing block.
 func (r *running) do(src string, around *scope) {
 	if err := r.block(src, around); err != nil {
 		panic(err)
@@ -96,7 +96,7 @@ func (r *running) want(prefix string) {
 	}
 }
 
-// declare is the command that declares a variable.
+// declare is the command to declare a variable.
 const declare = "local"
 
 const wordBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:,*%"
@@ -115,7 +115,7 @@ func (r *running) word(also string) string {
 	return r.src[from:r.at]
 }
 
-// the next statement checks for an interruption
+// braced returns the source between the next pair of braces.
 func (r *running) braced() string {
 	r.want("{")
 	from := r.at
@@ -210,7 +210,7 @@ func (r *running) statement(s *scope) {
 		}
 
 		if !r.inside {
-			select { // the next statement checks for an interruption
+			select { // the next statement checks stopped
 			case <-r.stopped:
 			case <-time.After(t / 20):
 			}
@@ -292,7 +292,7 @@ func (r *running) number(v any) int64 {
 	return n
 }
 
-// text returns a value as it is printed.
+// text formats a value as :put does.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -355,7 +355,8 @@ func (r *running) primary(s *scope) any {
 	}
 }
 
-// quoted parses a string; an unescaped $ in it would be a variable, which no script here has.
+// quoted parses a string. An unescaped $ would begin a variable; it is an error, because our scripts have
+// none in strings.
 func (r *running) quoted() string {
 	r.want(`"`)
 	var b strings.Builder
@@ -391,7 +392,7 @@ func (r *running) quoted() string {
 	return ""
 }
 
-// operand returns the value in round brackets: values between operators of one kind.
+// operand evaluates an expression in parentheses, from left to right.
 func (r *running) operand(s *scope) any {
 	v := r.primary(s)
 	for {
@@ -418,7 +419,7 @@ func (r *running) operand(s *scope) any {
 	}
 }
 
-// substitution evaluates a command between square brackets.
+// substitution evaluates a command in square brackets.
 func (r *running) substitution(s *scope) any {
 	if !r.has(":") {
 		return r.command(s)
@@ -462,7 +463,7 @@ func (r *running) substitution(s *scope) any {
 	return nil
 }
 
-// command runs a command of a menu.
+// command runs a menu command.
 func (r *running) command(s *scope) any {
 	from := r.at
 	if !r.has("/") {

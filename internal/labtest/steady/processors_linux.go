@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed returns the CPUs on which this thread may run.
+// allowed returns the CPUs that this thread may run on.
 func allowed() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -23,14 +23,14 @@ func allowed() []int {
 	return out
 }
 
-// pin restricts this thread to a CPU.
+// pin restricts this thread to one CPU.
 func pin(CPU int) {
 	var set unix.CPUSet
 	set.Set(CPU)
-	_ = unix.SchedSetaffinity(0, &set) // on another CPU it detects that CPU's stalls
+	_ = unix.SchedSetaffinity(0, &set) // if it fails, the thread detects the stalls of another CPU
 }
 
-// sleep blocks the thread itself: Go's own timers wait for other threads.
+// sleep blocks the thread itself, because Go's timers depend on other threads.
 func sleep(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&ts, nil)

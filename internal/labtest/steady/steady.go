@@ -1,7 +1,7 @@
-// Package steady is for tests that depend on time. On a machine whose hypervisor lends its CPUs to others a
-// vCPU stalls for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate reveals
-// nothing about the code. So a test's finding about a time or a rate counts only if no vCPU stalled meanwhile
-// and if further trials confirm it; all other findings count at once.
+// Package steady supports tests that depend on time. On a machine whose hypervisor shares its CPUs, a vCPU
+// may stall for tens of milliseconds at any moment, so that a measured time or rate proves nothing about
+// the code. A wrong time or rate therefore fails the test only if no vCPU stalled and if further trials
+// confirm it. All other errors fail the test at once.
 package steady
 
 import (
@@ -18,19 +18,19 @@ import (
 
 const (
 	trials = 6
-	// repeats is the number of trials without a stalled CPU in which a time must be wrong. With a bug it is
-	// wrong in each; delays by other processes of a busy machine do not repeat. With CHOKEPOINT_LONG, one
-	// trial suffices.
+	// repeats is the number of trials without a stalled CPU in which a time must be wrong. A bug affects
+	// every trial; delays by other processes on a busy machine do not repeat. With CHOKEPOINT_LONG, one trial
+	// suffices.
 	repeats = 3
-	// stallTime is how late a CPU must wake a sleeping thread to count as stalled. The kernel's scheduler
-	// wakes it within a few milliseconds, however many others want to run.
+	// stallTime is the delay in waking a sleeping thread from which a CPU counts as stalled. The kernel's
+	// scheduler wakes it within a few milliseconds, even if many other threads are runnable.
 	stallTime = 15 * time.Millisecond
-	// pause waits for a disturbance of the machine to pass.
+	// pause is the time to wait between trials, for a disturbance of the machine to pass.
 	pause = 300 * time.Millisecond
 	nap   = 2 * time.Millisecond
 )
 
-// Trial is one attempt of a test. Its other methods report errors that count whatever happens on the machine.
+// Trial is one attempt of a test. Errors reported by methods other than Timedf count in any case.
 type Trial struct {
 	testing.TB
 
@@ -40,8 +40,8 @@ type Trial struct {
 	cleanups []func()
 }
 
-// Timedf reports a wrong time or rate, or its consequence. It counts only if no CPU stalled for 15 ms or more
-// during the trial, and if that happens in three trials.
+// Timedf reports a wrong time or rate, or its consequence. The test fails if Timedf was called in three
+// trials without a CPU stall of 15 ms or more.
 func (r *Trial) Timedf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
 	r.mu.Lock()
@@ -49,15 +49,15 @@ func (r *Trial) Timedf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
 }
 
-// Stalled reports that the trial itself noticed that a CPU stalled for d, such as one that misses ticks of
-// its clock, even if only for a few at a time.
+// Stalled reports that the test itself noticed a CPU stall of duration d, for example by missed ticks of
+// its clock.
 func (r *Trial) Stalled(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stalled = max(r.stalled, d)
 }
 
-// Found returns what Timedf has reported.
+// Found returns the messages of Timedf.
 func (r *Trial) Found() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,8 +67,8 @@ func (r *Trial) Found() []string {
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
-// Run runs body, and repeats it if Timedf was called and does not count yet. It skips the test if a CPU
-// stalled in most of six trials: such a machine cannot test anything that takes time. Body must not start
+// Run runs body, and repeats it while the calls of Timedf are not yet conclusive. After six inconclusive
+// trials it skips the test: this machine cannot test anything that depends on time. body must not start
 // subtests.
 func Run(t testing.TB, body func(t *Trial)) {
 	t.Helper()
@@ -80,8 +80,8 @@ func Run(t testing.TB, body func(t *Trial)) {
 	run(t, watchCPUs, needed, body)
 }
 
-// run fails t when Timedf was called in needed trials without a stalled CPU. Tests pass a watch of their own,
-// to set what it saw.
+// run fails t if Timedf was called in needed trials without a stalled CPU. Tests of this package replace
+// watch.
 func run(t testing.TB, watch func() (stop func() time.Duration), needed int, body func(t *Trial)) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -112,10 +112,10 @@ func run(t testing.TB, watch func() (stop func() time.Duration), needed int, bod
 	}
 }
 
-// do returns the longest stall of a CPU.
+// do runs body once and returns the longest stall of a CPU.
 func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalled time.Duration) {
 	stop := watch()
-	defer func() { // even if body has left by Fatal
+	defer func() { // even if body calls Fatal
 		stalled = max(stop(), r.stalled)
 		for _, f := range slices.Backward(r.cleanups) {
 			f()
@@ -125,8 +125,8 @@ func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalle
 	return 0
 }
 
-// watchCPUs keeps a thread on each CPU that continually sleeps and wakes up; stop returns the maximum
-// lateness.
+// watchCPUs runs a thread on each CPU that repeatedly sleeps and wakes. stop returns the maximum delay in
+// waking.
 func watchCPUs() (stop func() time.Duration) {
 	done := make(chan struct{})
 	var threads, ready sync.WaitGroup
@@ -135,7 +135,7 @@ func watchCPUs() (stop func() time.Duration) {
 	ready.Add(len(cpus))
 	for i, p := range cpus {
 		threads.Go(func() {
-			runtime.LockOSThread() // and never unlocked, so that the thread ends with its affinity
+			runtime.LockOSThread() // never unlocked: the thread and its affinity end with the goroutine
 			pin(p)
 			before := time.Now()
 			ready.Done()
