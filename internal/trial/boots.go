@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-var errRebooted = errors.New("the router was booted anew while the trial ran: it is another one now")
+var errRebooted = errors.New("the router rebooted during the trial")
 
 // bootsOf returns the boots of a lab's routers for record.Trial.Boots. It hashes them with the run's id,
 // so that they have no meaning outside the run.

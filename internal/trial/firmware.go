@@ -65,7 +65,7 @@ func (c *Campaign) firmware(ctx context.Context, l *lab.Lab) (string, error) {
 
 	e, err := c.describe(ctx, l, n)
 	if err == nil && e.Facts[firmwareFact] == "" {
-		err = errors.New("it does not tell its version")
+		err = errors.New("it does not report its version")
 		why := e.Missing["system"]
 		if why != "" {
 			err = fmt.Errorf("%w: %s", err, why)

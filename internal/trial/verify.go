@@ -324,7 +324,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 func foundMTU(got agent.Reached, want int) (int, error) {
 	switch {
 	case slices.Contains(got.Back, want+1):
-		return want + 1, fmt.Errorf("the path carries packets of %d bytes, more than its MTU should be (%d)",
+		return want + 1, fmt.Errorf("the path carries packets of %d bytes, but its MTU should be %d",
 			want+1, want)
 	case slices.Contains(got.Back, want):
 		return want, nil

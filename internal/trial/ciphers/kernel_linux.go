@@ -32,7 +32,7 @@ const (
 func kernelWorker(q Request) (w worker, err error) {
 	name, ok := kernelNames[q.Algorithm]
 	if !ok {
-		return worker{}, fmt.Errorf("%w: the kernel offers it to no program", host.ErrUnsupported)
+		return worker{}, fmt.Errorf("%w: the kernel does not offer it to programs", host.ErrUnsupported)
 	}
 
 	fd, err := kernelSocket(name, q)
@@ -48,7 +48,7 @@ func kernelWorker(q Request) (w worker, err error) {
 	}
 
 	if err == nil && !bytes.Equal(w.result(), same.result()) {
-		err = errors.New("the kernel's result is not that of Go's libraries")
+		err = errors.New("the kernel's result differs from that of Go's libraries")
 	}
 
 	if err != nil {
@@ -88,7 +88,7 @@ func kernelSocket(name [2]string, q Request) (int, error) {
 	if name[0] == "aead" { // the size is passed as the option's length
 		if _, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(of), unix.SOL_ALG,
 			unix.ALG_SET_AEAD_AUTHSIZE, 0, tagBytes, 0); e != 0 {
-			return 0, fmt.Errorf("set the tag's size of %s: %w", name[1], e)
+			return 0, fmt.Errorf("set the tag size of %s: %w", name[1], e)
 		}
 	}
 

@@ -91,7 +91,7 @@ func (p *plug) read(ctx context.Context) (string, error) {
 	}
 
 	if valid, err := fieldOf(data, "is_valid", 0); err == nil && valid == "false" {
-		return "", errors.New("it says that what it measured is not valid")
+		return "", errors.New("it reports that its measurement is not valid")
 	}
 
 	return fieldOf(data, "power", 0)
@@ -129,7 +129,7 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	at := url.URL{Scheme: "http", Host: p.spec.host, Path: path, RawQuery: query.Encode()}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return nil, 0, "", errors.New("its address cannot be asked")
+		return nil, 0, "", errors.New("its address cannot be queried")
 	}
 
 	if authorization != "" {

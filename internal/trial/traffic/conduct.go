@@ -284,7 +284,7 @@ func (r *conduct) read(p *endpoint) error {
 			r.progress(p, *m.Progress)
 		case m.Result != nil:
 			if size += len(m.Result); size > maxResult {
-				return fmt.Errorf("its result has more than %d MiB", maxResult>>20)
+				return fmt.Errorf("its result exceeds %d MiB", maxResult>>20)
 			}
 
 			p.result = append(p.result, m.Result)

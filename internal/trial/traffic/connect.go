@@ -94,7 +94,7 @@ func Identify(c net.Conn, tag string, flow int) error {
 	}
 
 	if string(b) != string(Welcome(tag)) {
-		return errors.New("somebody else is listening there")
+		return errors.New("another program is listening there")
 	}
 
 	return nil

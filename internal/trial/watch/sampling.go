@@ -79,7 +79,7 @@ func openSampling(list []probe.Probe, r Request) (*sampling, error) {
 	s := &sampling{options: r.Options, live: func([]float64) {}, step: r.FastNs, wait: wait}
 	if len(r.Probes) > maxProbes {
 		s.close()
-		return nil, fmt.Errorf("watch %d probes: at most %d are watched", len(r.Probes), maxProbes)
+		return nil, fmt.Errorf("watch %d probes: want at most %d", len(r.Probes), maxProbes)
 	}
 
 	for _, name := range r.Probes {
@@ -428,7 +428,7 @@ func (s *sampling) schedule(at []int64) error {
 	s.mu.Lock()
 	if len(s.marks)+len(at) > maxMarks {
 		s.mu.Unlock()
-		return fmt.Errorf("watch: more than %d times to read at", maxMarks)
+		return fmt.Errorf("watch: more than %d scheduled reads", maxMarks)
 	}
 
 	for _, t := range at {

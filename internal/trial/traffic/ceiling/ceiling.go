@@ -240,7 +240,7 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 	// another user's request must not keep this machine busy
 	most := 2 * (len(classes) - 1) * maxKinds
 	if len(kinds) > most {
-		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
+		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: want at most %d",
 			len(kinds), most)
 	}
 

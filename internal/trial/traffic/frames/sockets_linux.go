@@ -221,11 +221,11 @@ func (p *packetSocket) open(device int) error {
 	}
 
 	if err := unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_SNDBUF, txRoom); err != nil {
-		return fmt.Errorf("bound what AF_PACKET has under way: %w", err)
+		return fmt.Errorf("limit the bytes in flight of AF_PACKET: %w", err)
 	}
 
 	if err := traffic.Bound(p.FD); err != nil {
-		return fmt.Errorf("bound the calls of AF_PACKET: %w", err)
+		return fmt.Errorf("set the timeouts of AF_PACKET: %w", err)
 	}
 
 	// With protocol 0, the socket receives nothing.

@@ -158,7 +158,7 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 
 	if s.polite {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, s.tid, 0); err != nil {
-			return fmt.Errorf("give the sender of frames its priority back: %w", err)
+			return fmt.Errorf("restore the priority of the frame sender: %w", err)
 		}
 	}
 

@@ -128,7 +128,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		var w frameModes
 		q := traffic.Request{Survey: true, Addr: pair[0].Addr, Peer: pair[1].Target, Load: load}
 		if err := pair[0].Agent.Invoke(ctx, x.verb(), q, &w); err != nil {
-			return nil, fmt.Errorf("look at how %s can send frames: %w", pair[0].Node, err)
+			return nil, fmt.Errorf("check how %s can send frames: %w", pair[0].Node, err)
 		}
 
 		switch c := w.sender(load); {

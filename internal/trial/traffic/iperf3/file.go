@@ -92,11 +92,11 @@ func (r *iperf3Report) load() (record.Load, error) {
 	case flows > 2*maxStreams:
 		return l, fmt.Errorf("%d streams: iperf3 allows %d", flows, maxStreams)
 	case l.Protocol != "tcp" && l.Protocol != "udp" && l.Protocol != "sctp":
-		return l, fmt.Errorf("protocol %.20q is none of iperf3's", l.Protocol)
+		return l, fmt.Errorf("protocol %.20q is not one of iperf3's", l.Protocol)
 	case flows == 2*s.Streams:
 		l.Direction = record.Both
 	case s.Bidir != 0 || flows != s.Streams:
-		return l, fmt.Errorf("%d streams were asked for, and %d are told of", s.Streams, flows)
+		return l, fmt.Errorf("%d streams were requested, but %d are reported", s.Streams, flows)
 	case s.Reverse != 0:
 		l.Direction = record.Down
 	}

@@ -199,7 +199,7 @@ func (c *iperf3Counts) plausible() error {
 		{"start", c.Start, 1e7}, {"end", c.End, 1e7},
 		{"retransmits", max(orZero(c.Retransmits), 0), maxCounted}} { // -1: unknown
 		if !(v.is >= 0 && v.is <= v.most) {
-			return fmt.Errorf("%s are %g, which cannot be", v.name, v.is)
+			return fmt.Errorf("%s are %g, which is impossible", v.name, v.is)
 		}
 	}
 
@@ -208,7 +208,7 @@ func (c *iperf3Counts) plausible() error {
 	for name, count := range map[string]*float64{"lost_packets": c.Lost, "out_of_order": c.OutOfOrder} {
 		v := orZero(count)
 		if !(v >= -slack && v <= packets+slack) {
-			return fmt.Errorf("%s are %g of %g packets, which cannot be", name, v, packets)
+			return fmt.Errorf("%s are %g of %g packets, which is impossible", name, v, packets)
 		}
 	}
 

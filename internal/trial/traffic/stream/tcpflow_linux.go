@@ -83,7 +83,7 @@ func (f *tcpFlow) prepare(shared *tcpBuffers) {
 // Run runs a flow that has its own thread.
 func (f *tcpFlow) Run(p *traffic.Phases) error {
 	if err := traffic.Bound(f.FD); err != nil {
-		return fmt.Errorf("bound the calls of %s: %w", f.Name(), err)
+		return fmt.Errorf("set the timeouts of %s: %w", f.Name(), err)
 	}
 
 	if !f.Sends {
