@@ -54,7 +54,7 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	patience := unix.NsecToTimeval(int64(answerPatience))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("set patience of netlink for %s: %w", what, err)
+		return nil, fmt.Errorf("set the timeout of netlink for %s: %w", what, err)
 	}
 
 	r := make([]byte, kernel.NetlinkHeader+size)

@@ -127,7 +127,7 @@ func Open(l Load, device int) (*Frames, error) {
 	f.start()
 	if err := errors.Join(spec.Variables["config"].Set(f.config()),
 		spec.Variables["sending"].Set(&f.state)); err != nil {
-		return nil, fmt.Errorf("fill the variables of a BPF program: %w", err)
+		return nil, fmt.Errorf("set the variables of a BPF program: %w", err)
 	}
 
 	arrived := spec.Maps["arrived"]
@@ -235,7 +235,7 @@ func (f *Frames) Schedule(t Timeline) error {
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
 	s.Next, s.Slack = s.Begin, uint64(t.Slack)
 	if err := f.enter(); err != nil {
-		return fmt.Errorf("enter the timeline in a BPF map: %w", err)
+		return fmt.Errorf("store the timeline in a BPF map: %w", err)
 	}
 
 	return nil
@@ -286,7 +286,7 @@ func (f *Frames) Stop() {
 func (f *Frames) read() (*sending, error) {
 	s := new(sending)
 	if err := f.loaded.State.Lookup(uint32(0), s); err != nil {
-		return nil, fmt.Errorf("read what was sent from a BPF map: %w", err)
+		return nil, fmt.Errorf("read the counts of sent frames from a BPF map: %w", err)
 	}
 	return s, nil
 }
@@ -344,7 +344,7 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	for i := range f.load.Receive {
 		var a arrivals
 		if err := f.loaded.Arrived.Lookup(uint32(i), &a); err != nil {
-			return nil, fmt.Errorf("read what arrived from a BPF map: %w", err)
+			return nil, fmt.Errorf("read the counts of received frames from a BPF map: %w", err)
 		}
 
 		if len(f.load.Sizes) < 2 {
