@@ -102,7 +102,7 @@ func ParseSpeed(text []byte) (Speed, error) {
 
 			of := fields[min(behind, len(fields)):]
 			if len(of) != 2 {
-				return Speed{}, errors.New("parse openssl speed: want two figures of operations")
+				return Speed{}, errors.New("parse openssl speed: want two results of operations")
 			}
 
 			s.Ops = make([]float64, rates)
@@ -115,7 +115,7 @@ func ParseSpeed(text []byte) (Speed, error) {
 	}
 
 	if len(s.Bytes) == 0 && s.Ops == nil {
-		return Speed{}, errors.New("parse openssl speed: no figure")
+		return Speed{}, errors.New("parse openssl speed: no result")
 	}
 
 	return s, nil
@@ -141,7 +141,7 @@ func (s Speed) Of(c Cell) (map[string]float64, error) {
 
 	operations := c.Together()
 	if len(rates) != len(operations) {
-		return nil, fmt.Errorf("openssl speed: %d figures of %s, want %d", len(rates), c.Algorithm,
+		return nil, fmt.Errorf("openssl speed: %d results of %s, want %d", len(rates), c.Algorithm,
 			len(operations))
 	}
 
