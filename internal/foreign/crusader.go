@@ -79,7 +79,7 @@ func readCrusader(text []byte) ([]Result, error) {
 		at := p.Sent.ns()
 		rtt := int64(-1)
 		if at < 0 {
-			return nil, fmt.Errorf("ping %d was sent at no time", i+1)
+			return nil, fmt.Errorf("ping %d has no send time", i+1)
 		}
 
 		if p.Latency != nil && p.Latency.Total != nil {

@@ -87,7 +87,7 @@ func readFlent(text []byte) ([]Result, error) {
 	}
 
 	if v := float64(f.Version); v != 2 && v != 3 && v != 4 {
-		return nil, fmt.Errorf("version %g of flent's format: 2 to 4 are read", v)
+		return nil, fmt.Errorf("version %g of flent's format: want 2 to 4", v)
 	}
 
 	m := &f.Meta

@@ -20,7 +20,7 @@ import (
 )
 
 // ErrNoSeries means that a trial has no time series.
-var ErrNoSeries = errors.New("it has no series of a rate or of round trips")
+var ErrNoSeries = errors.New("it has no series of rates or round-trip times")
 
 // flentStep is flent's default step of the common time axis, in seconds. A longer step is used if there
 // would be more than maxSteps.

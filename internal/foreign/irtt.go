@@ -52,11 +52,11 @@ func readIRTT(text []byte) ([]Result, error) {
 	}
 
 	if f.Version.Format != 1 {
-		return nil, fmt.Errorf("JSON format %d of irtt: 1 is read", f.Version.Format)
+		return nil, fmt.Errorf("JSON format %d of irtt: want 1", f.Version.Format)
 	}
 
 	if len(f.Trips) == 0 {
-		return nil, errors.New("there is no round trip in it")
+		return nil, errors.New("it contains no round-trip times")
 	}
 
 	first := f.Trips[0].Stamp.Client.Send

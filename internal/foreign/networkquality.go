@@ -115,7 +115,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	}
 
 	if len(out) == 0 {
-		return nil, errors.New("there is no throughput in it")
+		return nil, errors.New("it contains no throughput")
 	}
 
 	return out, nil

@@ -164,7 +164,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	}
 
 	if len(lines) == 0 {
-		return nil, errors.New("there is no figure of openssl speed in it")
+		return nil, errors.New("it contains no result of openssl speed")
 	}
 
 	var out []Result
