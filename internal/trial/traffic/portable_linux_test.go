@@ -53,6 +53,7 @@ func mixes(t *testing.T, run func(t *testing.T, portable, opener, direction stri
 // end cannot know is absent.
 func TestPortableTCP(t *testing.T) {
 	mixes(t, func(t *testing.T, portable, opener, direction string) {
+		t.Parallel() // no rate is checked
 		for _, streams := range []int{1, 4} {
 			near, far := mixedEnds(t, loopback4, portable)
 			load := tcpLoad(streams, direction, opener)

@@ -36,6 +36,10 @@ func TestFlowsEveryOpenerAndDirection(t *testing.T) {
 				change(&load)
 				name := opener + " opens " + direction + " " + load.FlowSize
 				t.Run(name, func(t *testing.T) {
+					if load.ConnectionRate > 0 {
+						t.Parallel() // its rate leaves most of a core idle
+					}
+
 					steady.Run(t, func(t *steady.Trial) {
 						near, far := ends(t, loopback4)
 						window := 200 * time.Millisecond
