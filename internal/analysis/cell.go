@@ -16,17 +16,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// group is a cell with its trials, in run order.
+// group is a cell with its trials, in the order of the run.
 type group struct {
 	factors              record.Factors
 	trials, idle, verify []*validity.Graded
-	found                []*validity.Graded // per search, the trial that represents it
+	found                []*validity.Graded // trial that represents each search
 	search               []*SearchView
 	cell                 Cell
 }
 
-// good returns the trials with numbers. A repeated row counts once, with its last good attempt, and a search
-// with the trial that represents it.
+// good returns the trials with numbers. A repeated row counts once, with its last good attempt. A search
+// counts once, with the trial that represents it.
 func (g *group) good() []*validity.Graded {
 	if len(g.search) > 0 {
 		return g.found
@@ -34,8 +34,8 @@ func (g *group) good() []*validity.Graded {
 	return validity.LastGood(g.trials)
 }
 
-// blocks returns the value of each metric in each block; idle metrics come from the idle measurements of the
-// path where the trials themselves have none.
+// blocks returns the value of each metric in each block. Idle metrics that the trials lack come from the idle
+// measurements of the path.
 func (g *group) blocks() map[string]map[int]float64 {
 	out := map[string]map[int]float64{}
 	for _, j := range slices.Concat(validity.LastGood(g.idle), g.good()) {
@@ -50,7 +50,7 @@ func (g *group) blocks() map[string]map[int]float64 {
 	return out
 }
 
-// valuesOf returns the values of a metric, from those trials that have one.
+// valuesOf returns the values of a metric. Trials without one are left out.
 func valuesOf(trials []*validity.Graded, metric string) []float64 {
 	var values []float64
 	for _, j := range trials {
@@ -61,8 +61,7 @@ func valuesOf(trials []*validity.Graded, metric string) []float64 {
 	return values
 }
 
-// groups sorts trials into the cells of the design, in the order listed; cells of the trials come after
-// those of the design.
+// groups assigns trials to the cells of the design, in the design's order. Other cells of trials follow.
 func groups(run *record.Run, trials []*validity.Graded) []*group {
 	var out []*group
 	index := map[string]*group{}
@@ -112,8 +111,8 @@ func groups(run *record.Run, trials []*validity.Graded) []*group {
 	return out
 }
 
-// skippedCells lists the skipped cells of the design and of the lab, except those with a trial: a resumed run
-// may be able to do what it could not at first.
+// skippedCells returns the cells that the design or the lab skipped. It leaves out cells with a trial,
+// because a resumed run may be able to measure a cell that it skipped at first.
 func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 	measured := map[string]bool{}
 	for _, j := range trials {
@@ -126,7 +125,7 @@ func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 	return orEmpty(slices.DeleteFunc(all, func(s record.Skipped) bool { return measured[s.Factors.Key()] }))
 }
 
-// identified returns skipped cells with their ids, and with labels that set them apart from the cells, too.
+// identified returns skipped cells with their ids, and with labels that differ from those of all cells.
 func identified(c *factor.Catalogue, all []record.Skipped, cells []*metrics.Cell) []record.Skipped {
 	var factors []record.Factors
 	for _, s := range all {
@@ -145,7 +144,7 @@ func identified(c *factor.Catalogue, all []record.Skipped, cells []*metrics.Cell
 	return all
 }
 
-// summariseCell fills in metrics, missing ones, ceiling and consistency.
+// summariseCell sets the metrics, the missing metrics, the ceiling and the consistency.
 func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	c := &g.cell
 	good := g.good()
@@ -165,7 +164,7 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		}
 
 		from := good
-		if m.Name == metrics.PowerIdle && len(valuesOf(good, m.Name)) == 0 { // of the path
+		if m.Name == metrics.PowerIdle && len(valuesOf(good, m.Name)) == 0 { // measured on the idle path
 			from = append(slices.Clone(good), validity.LastGood(g.idle)...)
 		}
 
@@ -198,12 +197,12 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	g.addWideInterval(run)
 }
 
-// addWideInterval adds a finding if a cell has used all the runs that an adaptive plan allows and the
-// interval of its rate, by which the campaign decides, is still too wide.
+// addWideInterval adds a caveat if a cell has used all runs of an adaptive plan and the interval of its rate
+// is still too wide.
 func (g *group) addWideInterval(run *record.Run) {
 	a := run.Design.Method.Adaptive
 	v, ok := g.cell.Metrics[metrics.RateOf(g.factors)]
-	done := map[string]bool{} // failed attempts count as well
+	done := map[string]bool{} // includes failed attempts
 	for _, j := range g.trials {
 		done[j.Trial.Row.ID] = true
 	}
@@ -231,8 +230,8 @@ func (g *group) addCeiling(run *record.Run) {
 	}
 }
 
-// addTester compares the cell with what the tester can do alone: in a tunnel, with the control cell (same
-// tunnel, no router), or with nothing if the plan has none.
+// addTester compares the cell with the tester's ceiling. A cell with a tunnel is compared with the control
+// cell (same tunnel, no router), if the plan has one.
 func (g *group) addTester(run *record.Run, all []*group) {
 	c := &g.cell
 	metric := validity.TesterMetric(g.factors)
@@ -268,7 +267,7 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	}
 }
 
-// labels gives every cell a short name made of the factors that vary in the run, so that a chart's legend
+// labels sets a short label for each cell, made of the factors that vary in the run, so that a chart's legend
 // does not repeat the same words. No label is empty.
 func labels(c *factor.Catalogue, cells []*group) {
 	varying := varyingFactors(c, cells)
@@ -279,7 +278,7 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 
 	for _, g := range cells {
-		if count[g.cell.Label] > 1 { // indistinguishable: name all factors
+		if count[g.cell.Label] > 1 { // not unique: use all factors
 			g.cell.Label = labelOf(c, g.factors, nil)
 		}
 
@@ -287,7 +286,7 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 }
 
-// Labels returns the short names of cells.
+// Labels returns short labels of cells.
 func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 	all := make([]*group, len(cells))
 	for i, f := range cells {
@@ -303,8 +302,8 @@ func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 	return out
 }
 
-// varyingFactors returns the factors with more than one level among the cells with a load, or among the
-// others; the absence of a factor counts as a level, except for dependent factors.
+// varyingFactors returns the factors with more than one level among the cells with a load, or among the other
+// cells. A missing factor counts as a level of its own, unless it depends on another factor.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	varying := map[string]bool{}
 	names := record.Factors{}
@@ -334,9 +333,9 @@ func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	return varying
 }
 
-// labelOf names the factors of a cell selected by show, nil for all: first the leading ones, by level alone,
-// then the others by name, except those that are off or implied by another. If none remains it names the
-// leading ones, without the lab's shape.
+// labelOf returns a label made of the factors that show selects (nil = all). Leading factors come first, by
+// level only. The others follow with their names, unless they are off or implied by another. If none remains,
+// it uses the leading factors, without the lab's topology.
 func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string {
 	shown := func(name string) bool { return show == nil || show[name] }
 	names := f.Names()

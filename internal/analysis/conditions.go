@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// watched lists the conditions that every trial records by itself, with the smallest relevant difference of
-// the medians of two runs: in the metric's unit, or with ratio as a share.
+// watched lists the conditions that each trial records, with the smallest relevant difference between the
+// medians of two runs, in the metric's unit or, with ratio set, as a share.
 var watched = [...]struct {
 	stem  string
 	least float64
@@ -27,8 +27,8 @@ var watched = [...]struct {
 	{"loop_rate_hz", .02, true, func(x float64) string { return metrics.Say("host_loop_rate_hz", x) }},
 }
 
-// watchedChanges returns the recorded conditions in which two runs differ by more than each varies: other
-// load, temperature, clock. Each is a candidate cause of every difference.
+// watchedChanges returns the recorded conditions, such as other load, temperature and clock, in which two
+// runs differ by more than the variation within each. Each may be the cause of any difference in the results.
 func watchedChanges(a, b *Document) []Change {
 	var out []Change
 	for _, node := range []string{record.HostNode, "router", "client", "server"} {
@@ -57,14 +57,14 @@ func watchedChanges(a, b *Document) []Change {
 	return out
 }
 
-// shifted reports whether the medians by block of a condition differ between two runs beyond chance, although
-// single trials of both may be alike.
+// shifted reports whether a condition's medians by block differ between two runs beyond chance. The values of
+// single trials may overlap.
 func shifted(a, b *Document, metric string) bool {
 	_, low, high, _, ok := statistics.Shift(byBlock(a, metric), byBlock(b, metric))
 	return ok && (low > 0 || high < 0)
 }
 
-// byBlock returns the median of a metric over the trials of each block of a run.
+// byBlock returns the medians of a metric over the trials of each block.
 func byBlock(d *Document, metric string) []float64 {
 	blocks := map[int][]float64{}
 	for _, t := range d.Trials {
@@ -83,7 +83,7 @@ func byBlock(d *Document, metric string) []float64 {
 
 func outside(v float64, sorted []float64) bool { return v < sorted[0] || v > sorted[len(sorted)-1] }
 
-// ofTrials returns the values of a metric in the trials of a run's cells, sorted.
+// ofTrials returns the values of a metric in the trials of a run's cells, in ascending order.
 func ofTrials(d *Document, metric string) []float64 {
 	var out []float64
 	for _, t := range d.Trials {
@@ -106,7 +106,7 @@ func rangeOf(sorted []float64, say func(float64) string) string {
 	return fmt.Sprintf("%s to %s, median %s", low, high, say(sorted[len(sorted)/2]))
 }
 
-// addSides adds to each ratio both values and their grades.
+// addSides adds both values and their grades to each ratio.
 func (c *RunComparison) addSides(a, b *Document) {
 	first := a.byKey()
 	second := b.byKey()
@@ -132,8 +132,8 @@ func (c *RunComparison) addSides(a, b *Document) {
 	}
 }
 
-// gradeIdle returns the grade of the idle measurements of a cell's path, which doubts about its loads do not
-// affect.
+// gradeIdle returns the grade of the idle measurements of a cell's path. Reasons to doubt its loads do not
+// affect it.
 func (d *Document) gradeIdle(f record.Factors) (grade string) {
 	path := d.Run.Path(f).Key()
 	for i := range d.Trials {

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// CipherNode holds what the cells of engine cipher show about one node. Its rates are those of the cells.
+// CipherNode holds the results of a node's cipher cells.
 type CipherNode struct {
 	Node     string            `json:"node"`
 	CPU      ciphers.CPU       `json:"cpu"`
@@ -30,26 +30,26 @@ type CipherNode struct {
 type measuredNode struct {
 	CipherNode
 	results []ciphers.Result
-	watched string // the node whose samples cover its CPUs
+	watched string // node whose samples cover these CPUs
 }
 
-// CipherShare estimates the share of a cell's CPU time that the cipher of its tunnel takes: what the tunnel
-// carried ÷ what one core encrypts ÷ the cores that were busy.
+// CipherShare estimates the share of a cell's CPU time that the tunnel's cipher takes: the tunnel's rate ÷
+// the rate at which one core encrypts ÷ the number of busy cores.
 type CipherShare struct {
 	Factors   record.Factors `json:"factors"` // of the cell
 	Label     string         `json:"label"`
-	Node      string         `json:"node"` // owner of the CPUs
+	Node      string         `json:"node"` // node that owns the CPUs
 	Algorithm string         `json:"algorithm"`
-	Library   string         `json:"library"`     // that measured CoreBps
-	Block     int            `json:"block_bytes"` // size measured by it
-	CoreBps   float64        `json:"core_bps"`    // of one core
+	Library   string         `json:"library"`     // library that measured CoreBps
+	Block     int            `json:"block_bytes"` // block size at which it measured
+	CoreBps   float64        `json:"core_bps"`    // encryption rate of one core, in bit/s
 	Busy      float64        `json:"busy_cores"`
-	Ends      int            `json:"ends"` // of the tunnel on these CPUs
+	Ends      int            `json:"ends"` // number of tunnel ends on these CPUs
 	Share     float64        `json:"share"`
 	Text      string         `json:"text"`
 }
 
-// cipherNodes collects the results of each node's ciphers, and compares the run's tunnels with them.
+// cipherNodes returns the cipher results of each node, and compares the run's tunnels with them.
 func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 	var nodes []*measuredNode
 	for _, g := range cells {
@@ -86,7 +86,7 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 
 		of := cipher.CellOf(g.factors, c.CPUs)
 		r := ciphers.Result{Cell: of, Unit: of.Unit(), Rate: statistics.Summarise(rates)}
-		for _, k := range g.cell.Reasons { // to suspect it
+		for _, k := range g.cell.Reasons { // the cell's reasons for doubt
 			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: k.Kind, Text: k.Text})
 		}
 
@@ -112,7 +112,7 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 	return out
 }
 
-// shareOf returns the share for a cell's tunnel, if that ends on the node's CPUs.
+// shareOf returns the cipher share of a cell's tunnel. ok is false unless the tunnel ends on the node's CPUs.
 func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok bool) {
 	algorithm, libraries := cipherOf(g)
 	top := metrics.TopologyOf(run, g.factors)
@@ -126,7 +126,7 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	if n.watched == record.HostNode {
 		metric = record.HostNode + "_" + metrics.CPURatio
 	} else if len(top.Routers) == 0 || top.Routers[0] != n.Node {
-		return s, false // no metric covers its load
+		return s, false // no metric covers the load of these CPUs
 	}
 
 	for _, end := range top.Tunnel {
@@ -157,9 +157,9 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	return s, true
 }
 
-// cipherOf returns the AEAD of a cell's tunnel, and the libraries that implement it or come closest: the
-// kernel's tunnels use its own ciphers, which a program reaches with a system call for each block. It returns
-// "" if there is none.
+// cipherOf returns the AEAD of a cell's tunnel, and the libraries whose speed comes closest to the tunnel's,
+// best first. The kernel's tunnels use its own ciphers, which a program can call only with a system call for
+// each block. It returns "" if the tunnel has no AEAD.
 func cipherOf(g *group) (algorithm string, libraries []string) {
 	kind := factor.Tunnel.Of(g.factors)
 	libraries = []string{cipher.OpenSSL, cipher.Kernel}
@@ -177,10 +177,10 @@ func cipherOf(g *group) (algorithm string, libraries []string) {
 		return "aes-128-gcm", libraries
 	}
 
-	return "", nil // none, or a cipher and a hash
+	return "", nil // no cipher, or a cipher and a separate hash
 }
 
-// sizeOf returns the size of the packets that a cell's tunnel encrypts.
+// sizeOf returns the size, in bytes, of the packets that a cell's tunnel encrypts.
 func sizeOf(g *group) int {
 	sizes := g.factors.PacketSizes()
 	if sizes != nil {
@@ -189,8 +189,8 @@ func sizeOf(g *group) int {
 	return metrics.PathOf(g.factors, true).MTU()
 }
 
-// nearest returns the result of one thread encrypting packets nearest in size, from the first library that
-// has one.
+// nearest returns the encryption result of one thread with the most similar packet size, from the first
+// library that has any.
 func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (best ciphers.Result,
 	ok bool) {
 	for _, library := range libraries {
@@ -203,7 +203,7 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 
 			far := math.Abs(float64(r.Block - size))
 			if r.Mode == cipher.ModeEVP {
-				far += .5 // of the same size, prefer packets
+				far += .5 // at the same distance, prefer packets
 			}
 
 			if far < least {
@@ -220,7 +220,7 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 	return best, ok
 }
 
-// noteShare adds, to causes about a tunnel's CPU time, the share of its cipher.
+// noteShare adds the cipher's share to causes about a tunnel's CPU time.
 func (c *Cell) noteShare(s CipherShare) {
 	if c.Diagnosis == nil {
 		return
@@ -241,7 +241,7 @@ func (c *Cell) noteShare(s CipherShare) {
 	}
 }
 
-// cipherWords returns the advice on the cipher and on the VPN, from the first library that has one.
+// cipherWords returns the advice on ciphers and VPNs for each node, from the first library with such advice.
 func cipherWords(d *Document) (out []string) {
 	for _, n := range d.Ciphers {
 		for _, kind := range []string{ciphers.AdviceCipher, ciphers.AdviceVPN} {
@@ -256,7 +256,7 @@ func cipherWords(d *Document) (out []string) {
 	return out
 }
 
-// clockCaveat adds a caveat if the clock in some of the cell's trials differed from that in others.
+// clockCaveat adds a caveat if the CPU's clock differed between the cell's trials.
 func (g *group) clockCaveat() {
 	v, ok := g.cell.Metrics[metrics.CipherClock]
 	if !ok || len(v.Values) == 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Derive computes the document of a run from what was stored: the numbers of each trial, the validity gate,
-// cells, comparisons, thresholds, the cost of observing, and the summary. Derived data is never stored, so an
-// old run benefits from what a newer version can compute.
+// Derive computes the document of a run from its stored data: the numbers of each trial, grades, cells,
+// comparisons, thresholds, the cost of observing, and the summary. Derived data is never stored, so a newer
+// version can compute more from an old run.
 func Derive(run record.Run, trials []record.Trial) *Document {
 	d := Begin(run, len(trials))
 	for _, t := range trials {
@@ -25,22 +25,22 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	return d.Document()
 }
 
-// Derivation builds a document, trial by trial: of each it keeps only what does not grow with the trial's
-// length.
+// Derivation builds a document from trials that are added one by one. It keeps no data that grows with a
+// trial's length.
 type Derivation struct {
 	run    record.Run
-	points int // of a chart
+	points int // maximum number of points of a chart
 	all    []*validity.Graded
 	charts map[*validity.Graded]*Series
 	memory map[*validity.Graded]map[string]memoryUse
 	causes map[*validity.Graded]examined
-	idle   map[string]map[int]map[string]float64 // by path and block: measurements without a load
+	idle   map[string]map[int]map[string]float64 // measurements without a load, by path, block and metric
 
 	sampled []TrialSamples
 }
 
-// Begin starts the document of a run of so many trials. They are added in any order; diagnosis uses the idle
-// measurements of a path that were added before its loads, as a run makes them.
+// Begin starts the document of a run with the given number of trials. They may be added in any order, but the
+// diagnosis of a load uses only idle measurements that were added before it. A run stores them in that order.
 func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{
 		run:    run,
@@ -52,7 +52,7 @@ func Begin(run record.Run, trials int) *Derivation {
 	}
 }
 
-// Add computes the numbers of a trial and its validity.
+// Add computes the numbers and the grade of a trial.
 func (x *Derivation) Add(t record.Trial) {
 	t = withImports(&x.run, t)
 	j := validity.GradeTrial(&x.run, &t)
@@ -89,10 +89,10 @@ func (x *Derivation) Add(t record.Trial) {
 	x.all = append(x.all, j)
 }
 
-// Caveat qualifies the run.
+// Caveat adds a caveat about the run.
 func (x *Derivation) Caveat(c record.Caveat) { x.run.Caveats = append(x.run.Caveats, c) }
 
-// Document joins what was added.
+// Document computes the document from the trials that were added.
 func (x *Derivation) Document() *Document {
 	run := &x.run
 	all := x.all
@@ -197,7 +197,7 @@ func (x *Derivation) Document() *Document {
 	return d
 }
 
-// nodes returns the facts of every node of the topologies, and of the machine that carries them, if any.
+// nodes returns the facts about the nodes of all topologies, and about the machine that runs them, if any.
 func nodes(run *record.Run) []record.NodeFacts {
 	out := []record.NodeFacts{}
 	for _, t := range run.Topologies {
@@ -226,7 +226,8 @@ func head(run *record.Run) RunHead {
 	}
 }
 
-// addResolved keeps what all trials agree on, such as the kind of WireGuard, and reports disagreement.
+// addResolved sets the resolved properties of the cell, such as the kind of WireGuard. If the trials
+// disagree, it lists all values.
 func (g *group) addResolved() {
 	g.cell.Resolved = map[string]string{}
 	for _, j := range g.good() {
@@ -241,7 +242,7 @@ func (g *group) addResolved() {
 	}
 }
 
-// view returns a trial as shown. A failed one has no number.
+// view returns the view of a trial. A failed trial has no numbers.
 func view(j *validity.Graded, series *Series) TrialView {
 	t := j.Trial
 	v := TrialView{
@@ -274,7 +275,7 @@ func view(j *validity.Graded, series *Series) TrialView {
 	return v
 }
 
-// declared returns the declarations of the metrics that occur.
+// declared returns the declarations of the metrics that occur in the document.
 func declared(all []record.Metric, d *Document) []record.Metric {
 	used := map[string]bool{}
 	for _, c := range d.Cells {
@@ -296,7 +297,7 @@ func declared(all []record.Metric, d *Document) []record.Metric {
 	return orEmpty(pick(all, used))
 }
 
-// pick returns the declarations of the metrics used, each once.
+// pick returns the declarations of the used metrics, without duplicates.
 func pick(declared []record.Metric, used map[string]bool) []record.Metric {
 	var out []record.Metric
 	for _, m := range declared {
@@ -308,11 +309,10 @@ func pick(declared []record.Metric, used map[string]bool) []record.Metric {
 	return out
 }
 
-// fastProbes are the five sources that are read ten times a second (ENGINE.md §5): /proc/stat, softirqs,
-// softnet_stat, net/dev and queues.
+// fastProbes lists the probes that are read ten times per second.
 var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 
-// observing sums the cost of observing over all trials.
+// observing returns the cost of observing over all trials.
 func observing(trials []*validity.Graded) Observing {
 	o := Observing{Probes: map[string]float64{}}
 	type key struct{ node, probe string }
@@ -323,7 +323,7 @@ func observing(trials []*validity.Graded) Observing {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
 				t := spent[k]
-				own := c.CPUNs // everything known about a driver's process
+				own := c.CPUNs // for a driver's process, this is all that is known
 				if c.MedianNs > 0 {
 					own = min(c.MedianNs*c.Reads, own)
 				}
@@ -360,10 +360,10 @@ func observing(trials []*validity.Graded) Observing {
 	return o
 }
 
-// actsAsRouter begins the description of a plan whose router is a namespace of this machine.
+// actsAsRouter is the beginning of a plan's description if the plan's router is a namespace of this machine.
 const actsAsRouter = "this machine acting as a router"
 
-// description returns the plan's description, with the actual subject of the run.
+// description returns the plan's description, adapted to the router that the run actually tested.
 func description(run *record.Run) string {
 	text := run.Design.Description
 	tested := run.Tested()

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Observe joins a graded trial of a load with the data that diagnosis compares it with.
+// Observe combines a graded trial of a load with the reference values for its diagnosis.
 func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	f := j.Trial.Row.Factors
 	line := validity.CeilingOf(run, f)
@@ -29,12 +29,12 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	}
 }
 
-// pathOf identifies the path of a trial. Each boot of its router makes another path.
+// pathOf returns the key of a trial's path. Each boot of its router counts as another path.
 func (x *Derivation) pathOf(j *validity.Graded) string {
 	return fmt.Sprint(x.run.Design.Path(j.Trial.Row.Factors).Key(), j.Trial.Boots)
 }
 
-// keepIdle records the measurements of an idle path.
+// keepIdle stores the measurements of an idle path.
 func (x *Derivation) keepIdle(j *validity.Graded) {
 	path := x.pathOf(j)
 	if x.idle[path] == nil {
@@ -44,7 +44,8 @@ func (x *Derivation) keepIdle(j *validity.Graded) {
 	x.idle[path][j.Trial.Row.Block] = j.Metrics.Values
 }
 
-// idleOf returns the metrics of the idle path of a load: in its block, else in the last before it.
+// idleOf returns the metrics of the idle path for a load: from the load's block or, failing that, the last
+// earlier block.
 func (x *Derivation) idleOf(j *validity.Graded) map[string]float64 {
 	blocks := x.idle[x.pathOf(j)]
 	last := -1
@@ -57,15 +58,15 @@ func (x *Derivation) idleOf(j *validity.Graded) map[string]float64 {
 	return blocks[last]
 }
 
-// examined holds the candidates of one trial.
+// examined holds the diagnosis of one trial.
 type examined struct {
 	candidates []diagnosis.Candidate
 	path       []diagnosis.Stage
 	ledger     *diagnosis.Ledger
 }
 
-// Candidates returns the candidates of a trial that was added, by its ID, and its goodput; nil if it has
-// none.
+// Candidates returns the candidates and the goodput of the trial with the given id. It returns nil for an
+// unknown trial or one without candidates.
 func (x *Derivation) Candidates(trial string) (all []diagnosis.Candidate, bps float64) {
 	for j, of := range x.causes {
 		if j.Trial.ID == trial {
@@ -83,21 +84,21 @@ func examine(o *diagnosis.Observation) examined {
 	return x
 }
 
-// diagnosable reports whether a trial is one of a load, with numbers.
+// diagnosable reports whether a trial measured a load and has numbers.
 func diagnosable(j *validity.Graded) bool {
 	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil &&
-		j.Trial.Foreign == nil // nothing was watched
+		j.Trial.Foreign == nil // imported trials have no telemetry
 }
 
-// failedOnPath reports whether a trial failed because of what the path did to packets. Such a trial has a
-// cause but no number.
+// failedOnPath reports whether a load failed because of what the path did to packets. Such a trial has a
+// cause but no numbers.
 func failedOnPath(j *validity.Graded) bool {
 	f := j.Trial.Failure
 	return j.Grade == evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && f != nil &&
 		f.Phase == record.PhaseVerify
 }
 
-// diagnose joins the candidates of the trials that count.
+// diagnose combines the candidates of the cell's good trials.
 func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 	g.cell.GeneratorShare = generatorShare(run, &g.cell)
 	var trials [][]diagnosis.Candidate
@@ -139,7 +140,7 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 	}
 }
 
-// notSuspected omits the tester from the excluded classes if the cell is suspect because of it.
+// notSuspected removes tester-limited from the excluded classes if the cell is suspect for that reason.
 func notSuspected(all []diagnosis.Exclusion, reasons []evidence.Reason) []diagnosis.Exclusion {
 	suspect := slices.ContainsFunc(reasons, func(r evidence.Reason) bool {
 		return r.Kind == evidence.ReasonTesterLimited
@@ -149,13 +150,13 @@ func notSuspected(all []diagnosis.Exclusion, reasons []evidence.Reason) []diagno
 	})
 }
 
-// rated pairs the ledger of a trial with its goodput.
+// rated is the ledger of a trial with the trial's goodput.
 type rated struct {
 	bps    float64
 	ledger *diagnosis.Ledger
 }
 
-// middleLedger returns the ledger of the trial with the median goodput, the lower of two.
+// middleLedger returns the ledger of the trial with the median goodput (the lower of two).
 func middleLedger(all []rated) *diagnosis.Ledger {
 	if len(all) == 0 {
 		return nil
@@ -165,11 +166,11 @@ func middleLedger(all []rated) *diagnosis.Ledger {
 	return all[(len(all)-1)/2].ledger
 }
 
-// systemOf returns the system of the device under test, as remedies name it; "" if unknown.
+// systemOf returns the system of the device under test, as used in remedies, or "" if it is unknown.
 func systemOf(run *record.Run) string {
 	tested := run.Tested()
 	if tested.Driven != record.DrivenByAgent {
-		return tested.Driven // "": not reached by anything
+		return tested.Driven // "" if the router could not be reached
 	}
 
 	system := ""
@@ -185,7 +186,7 @@ func systemOf(run *record.Run) string {
 	return system
 }
 
-// withoutLoss omits remedies that would remove what was found on the device under test.
+// withoutLoss removes the remedy flowtable if it would bypass rules of the device under test.
 func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
 	tested := run.Tested()
 	lost := slices.ContainsFunc(run.Environments, func(e record.Environment) bool {
@@ -197,8 +198,8 @@ func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
 	})
 }
 
-// remediesFor returns the remedies for a system: its own, then those of the system that it derives from; all
-// if the system is unknown. It omits those for another kind of tunnel than the cell's.
+// remediesFor returns the remedies for a system, followed by those for the system that it derives from. It
+// returns all if the system is unknown. Remedies for another kind of tunnel are left out.
 func remediesFor(system, tunnel string, all []diagnosis.Remedy) []diagnosis.Remedy {
 	var own, general []diagnosis.Remedy
 	for _, r := range all {

@@ -18,7 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// work identifies comparable rates: those of one kind of load, or of one library for ciphers, hashes or keys.
+// work identifies rates that may be compared: those of one kind of load, or those of one cryptographic
+// library for ciphers, hashes or keys.
 type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {
@@ -39,16 +40,16 @@ func cipherWork(library string, a cipher.Algorithm, metric string) work {
 	return work{library + ", " + strings.Join(a.Operations, " and "), metric}
 }
 
-// observe returns the rate of each cell of one work by block, and the names of the factors in the order of
-// people. A cell without a value is left out. A cell that several runs measured at the same levels has the
-// blocks of all of them.
+// observe returns the rates of the cells of one kind of work by block, and the names of their factors in
+// display order. Cells without a value are left out. If several runs measured a cell with the same levels, it
+// has the blocks of all of them.
 func observe(runs []runOfEffects, w work) (out []model.Observation, names []string) {
 	metric := cmp.Or(w.metric, metrics.Goodput)
 	all := record.Factors{}
 	places := map[string]int{}
 	var nths []int
 	for i, r := range runs {
-		nth := 0 // run with these cells at these levels: cells pair with those of their own run
+		nth := 0 // earlier runs that share cells; cells pair only within their own run
 		for k, before := range runs[:i] {
 			if before.shares(r) {
 				nth = max(nth, nths[k]+1)
@@ -106,28 +107,28 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 	return out, names
 }
 
-// blocksOfRun is more than a run has blocks, so that those of a second run of the same cells follow those of
-// the first.
+// blocksOfRun is larger than the number of blocks in a run. Blocks of a second run of the same cells are
+// numbered after those of the first.
 const blocksOfRun = 1 << 20
 
-// runOfEffects is a run with the values of its cells, and the levels of what was set by hand for all of it.
+// runOfEffects is a run with the values of its cells and with the levels of factors that were set by hand for
+// the whole run.
 type runOfEffects struct {
 	*Document
-	values map[string]map[string]map[int]float64 // cell → metric → block
+	values map[string]map[string]map[int]float64 // cell → metric → block → value
 	levels record.Factors
 }
 
-// shares reports whether two runs have a cell in common.
+// shares reports whether the runs have a cell in common.
 func (r runOfEffects) shares(other runOfEffects) bool {
 	return maps.Equal(r.levels, other.levels) && slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return other.values[c.Factors.Key()] != nil
 	})
 }
 
-// EffectsOf returns the effects that every reading of a run computes; nil where fewer than two factors have
-// any.
+// EffectsOf returns the effects for a run's document, and nil if fewer than two factors have an effect.
 func EffectsOf(d *Document) *model.Effects {
-	const maxContrasts = 200_000 // two levels, or two by two, in each cell
+	const maxContrasts = 200_000 // limits the time: pairs of levels, or of pairs of levels, in each cell
 	e := effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, maxContrasts)
 	if e.Several() {
 		return &e
@@ -136,13 +137,13 @@ func EffectsOf(d *Document) *model.Effects {
 	return nil
 }
 
-// Effects returns the effects of a run's factors on what each kind of load carried, and on what its ciphers
-// did.
+// Effects returns the effects of a run's factors on the rates of each kind of load and on the speeds of its
+// ciphers.
 func Effects(d *Document) model.Effects {
 	return effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, math.MaxInt)
 }
 
-// effectsOf computes the effects of all kinds of work that do not have more contrasts than the bound.
+// effectsOf returns the effects for each kind of work with at most bound contrasts.
 func effectsOf(runs []runOfEffects, bound int) model.Effects {
 	all := model.FindEffects(nil, nil)
 	var seen []work
@@ -164,7 +165,7 @@ func effectsOf(runs []runOfEffects, bound int) model.Effects {
 	return all
 }
 
-// add files the effects on one kind of work.
+// add stores the effects on one kind of work in all.
 func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	if w == (work{}) {
 		e.Loads = all.Loads
@@ -186,7 +187,8 @@ func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	}
 }
 
-// contrasts counts the pairs of levels of all factors, and their pairs, over the observations.
+// contrasts returns the number of pairs of levels, and of combinations of two such pairs, over the
+// observations.
 func contrasts(observations []model.Observation, names []string) int {
 	n, before := 0, 0
 	for _, name := range names {
@@ -202,8 +204,8 @@ func contrasts(observations []model.Observation, names []string) int {
 	return n * len(observations)
 }
 
-// PublishedEffects returns the effects of the factors of one study: on the rates of TCP, on those of UDP,
-// and on the speeds of ciphers by their purpose.
+// PublishedEffects returns the effects of the factors in one study: on the rates of TCP and UDP, and on the
+// speeds of ciphers by their purpose.
 func PublishedEffects(c *catalogue.Catalogue, source string) model.Effects {
 	results := func(protocol string) model.Effects {
 		return model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{

@@ -11,25 +11,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// handFacts are the facts of a router that people change between runs, with the name of the factor that each
-// makes of itself. A later one counts only where no earlier one of the same names differs.
+// handFacts lists the facts of a router that people change between runs, and the name of the factor that each
+// becomes. A fact is used only if no earlier one with the same factor name differs.
 var handFacts = [...]struct{ fact, factor string }{
-	{"cpu_frequency_set", "clock"}, // of RouterOS
+	{"cpu_frequency_set", "clock"}, // RouterOS
 	{"governor", "governor"},
 	{"product", "device"},
 	{"firmware", "firmware"},
 	{"kernel", "kernel"},
 }
 
-// EffectsOfRuns returns the effects of factors over several runs. What was changed by hand between them is a
-// factor like those that the runs varied: its levels are those that labels gives, by factor one for each run
-// in their order, or without labels the conditions and the facts of the router in which the runs differ. Runs
-// with the same levels add blocks.
+// EffectsOfRuns returns the effects of factors over several runs. A change by hand between the runs is a
+// factor like those that vary within them. Its levels come from labels, which maps a factor to one level per
+// run. Without labels, the factors are the conditions and the facts of the router in which the runs differ.
+// Runs with the same levels add blocks.
 //
-// Runs are made at different times. A ratio within runs, such as that of two queues, and so the interaction
-// of a queue with a clock, does not depend on that. A ratio between runs does: there each run counts once.
+// Runs are made at different times. This does not affect a ratio within runs, such as that of two queues, nor
+// the interaction of a queue with a clock. It does affect a ratio between runs, for which each run counts
+// once.
 //
-// Labels must have a level for each run, and none may name a factor that varies within a run.
+// EffectsOfRuns returns an error if labels lacks a level for a run, or names a factor that varies within a
+// run.
 func EffectsOfRuns(docs []*Document, labels map[string][]string) (model.Effects, error) {
 	for _, name := range keys(labels) {
 		if len(labels[name]) != len(docs) {
@@ -69,7 +71,7 @@ func EffectsOfRuns(docs []*Document, labels map[string][]string) (model.Effects,
 	return e, nil
 }
 
-// levelsOf lists the levels that a factor has in the cells of a run.
+// levelsOf returns the levels of a factor in the cells of a run.
 func (d *Document) levelsOf(name string) (levels []string) {
 	for i := range d.Cells {
 		if level, ok := d.Cells[i].Factors[name]; ok {
@@ -79,8 +81,9 @@ func (d *Document) levelsOf(name string) (levels []string) {
 	return levels
 }
 
-// byHand returns the levels of what all runs record, in which they differ and that none of them varied:
-// conditions and facts of the tested router. The changes that it used are named as those of a comparison.
+// byHand returns the levels of the conditions and of the tested router's facts that all runs record, that
+// differ between runs, and that vary within none. used lists their names, in the form that comparisons use
+// for changes.
 func byHand(docs []*Document) (labels map[string][]string, used []string) {
 	labels = map[string][]string{}
 	add := func(name string, change string, of func(*Document) string) {
@@ -107,7 +110,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 
 	for _, node := range docs[0].routers() {
 		for _, f := range handFacts {
-			if f.fact == "kernel" && labels["firmware"] != nil { // which names it
+			if f.fact == "kernel" && labels["firmware"] != nil { // the firmware implies the kernel
 				continue
 			}
 
@@ -115,7 +118,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 		}
 
 		if slices.ContainsFunc(docs, (*Document).setsQueues) {
-			continue // what was found before is none that the traffic met
+			continue // the queues that were found were replaced before any traffic
 		}
 
 		first := docs[0].queuesOf(node)
@@ -131,7 +134,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 	return labels, used
 }
 
-// setsQueues reports whether a run sets queues itself.
+// setsQueues reports whether the run sets queues.
 func (d *Document) setsQueues() bool {
 	return slices.ContainsFunc(d.Cells, func(c Cell) bool {
 		return slices.ContainsFunc(c.Factors.Names(), func(name string) bool {
@@ -141,8 +144,8 @@ func (d *Document) setsQueues() bool {
 	})
 }
 
-// queuesOf returns the queues that a run found on a node, by the name of the fact: of a driver, or of the
-// inventory that an agent makes.
+// queuesOf returns the queues that a run found on a node, by the name of their fact. They come from a driver
+// or from the agent's inventory.
 func (d *Document) queuesOf(node string) map[string]string {
 	out := map[string]string{}
 	for _, e := range d.Environment {
@@ -170,7 +173,7 @@ func (d *Document) queuesOf(node string) map[string]string {
 	return out
 }
 
-// routers lists the nodes under test.
+// routers returns the names of the nodes under test.
 func (d *Document) routers() (names []string) {
 	for _, t := range d.Topologies {
 		for _, n := range t.Nodes {
@@ -182,7 +185,7 @@ func (d *Document) routers() (names []string) {
 	return names
 }
 
-// fact returns what a run knew of a node, or "".
+// fact returns a recorded fact about a node, or "".
 func (d *Document) fact(node, name string) string {
 	for _, e := range d.Environment {
 		if e.Node == node {
@@ -192,7 +195,7 @@ func (d *Document) fact(node, name string) string {
 	return ""
 }
 
-// otherChanges lists what differs between the first run and the others, except for the changes named.
+// otherChanges lists the differences between the first run and the others, except the named changes.
 func otherChanges(docs []*Document, used []string) (out []string) {
 	for _, d := range docs[1:] {
 		rest := slices.DeleteFunc(changes(docs[0], d), func(c Change) bool {

@@ -15,27 +15,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Carriage relates an import to a run by the traffic of the run's trials. They are added one by one: a run of
-// a day has many long ones.
+// Carriage relates an import to a run by the traffic of the run's trials. Trials are added one by one,
+// because a run of a day has many long ones.
 type Carriage struct{ trials []carried }
 
-// carried holds the traffic of one trial's flows, and the trial's time by the controller's clock.
+// carried holds the received bytes of one trial's flows, and the trial's times on the controller's clock.
 type carried struct {
 	origin, ended int64
 	started       time.Time
 	bytes         statistics.Curve
 }
 
-// Add adds a trial, in any order, without keeping it.
+// Add adds a trial. It keeps only the trial's traffic. The order does not matter.
 func (c *Carriage) Add(t record.Trial) {
 	c.trials = append(c.trials, carried{t.Origin, t.Ended, t.Started, carriedIn(t)})
 }
 
-// Trials returns how many trials were added.
+// Trials returns the number of trials that were added.
 func (c *Carriage) Trials() int { return len(c.trials) }
 
-// Wall returns the controller's wall clock (Unix time, ns) when its monotonic one was 0; 0 if no trial
-// recorded it.
+// Wall returns the controller's wall clock (Unix time in ns) at which its monotonic clock was 0, or 0 if no
+// trial was added.
 func (c *Carriage) Wall() int64 {
 	if len(c.trials) == 0 {
 		return 0
@@ -43,10 +43,10 @@ func (c *Carriage) Wall() int64 {
 	return c.trials[0].started.UnixNano() - c.trials[0].origin
 }
 
-// Align finds the offset of a machine's clock at which the bytes that its network devices received (netdev,
-// by that clock) agree best with those that the trials' flows carried. wall is the offset by the wall clocks,
-// 0 if unknown. Unless wrong is set, because the machine's wall clock is wrong, the result must lie within
-// ClocksAgree of it: other runs of the same plan look alike, and only the time distinguishes them.
+// Align returns the offset of a machine's clock at which the bytes received by its network devices (netdev,
+// on that clock) match the bytes of the trials' flows best. wall is the offset according to the wall clocks,
+// or 0 if unknown. The result must lie within ClocksAgree of wall, because other runs of the same plan look
+// alike and differ only in time. wrong turns this off for a machine with a wrong wall clock.
 func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statistics.Aligned, error) {
 	carried := c.curve()
 	if len(carried.T) == 0 {
@@ -81,9 +81,9 @@ func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statisti
 	return a, err
 }
 
-// Thinner returns a function that decides which samples of a long import to keep, by source and time of the
-// controller's clock, in order of time per source: those during trials, spaced according to each trial's
-// length, and one on either side.
+// Thinner returns a function that reports whether to keep a sample of a long import, given its source and its
+// time on the controller's clock. It must be called in order of time for each source. It keeps samples during
+// trials, at intervals that depend on the trial's length, and one sample before and after.
 func (c *Carriage) Thinner() func(source string, at int64) bool {
 	trials := slices.Clone(c.trials)
 	slices.SortFunc(trials, func(a, b carried) int { return cmp.Compare(a.ended, b.ended) })
@@ -106,16 +106,15 @@ func (c *Carriage) Thinner() func(source string, at int64) bool {
 	}
 }
 
-// thinRows is the minimum number of samples of a source kept for a trial, if it has them, when an import is
-// thinned.
+// thinRows is the minimum number of samples that Thinner keeps for a trial and source, if there are as many.
 const thinRows = 32
 
 func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
 
-// ClocksAgree bounds the error of the wall clock of a machine whose own recording of a run is imported.
+// ClocksAgree is the largest error of the wall clock of a machine whose recording is imported.
 const ClocksAgree = 2 * time.Minute
 
-// AheadWords describes how far a clock is ahead of the run's, in ns.
+// AheadWords describes the lead of a clock over the run's clock, in ns.
 func AheadWords(ns int64) string {
 	word := "ahead"
 	if ns < 0 {
@@ -130,7 +129,7 @@ func AheadWords(ns int64) string {
 	return time.Duration(ns).Round(round).String() + " " + word
 }
 
-// curve sums the traffic of all trials as one counter.
+// curve returns the traffic of all trials as one counter.
 func (c *Carriage) curve() statistics.Curve {
 	trials := slices.Clone(c.trials)
 	slices.SortStableFunc(trials, func(a, b carried) int { return cmp.Compare(a.origin, b.origin) })
@@ -152,8 +151,9 @@ func (c *Carriage) curve() statistics.Curve {
 	return out
 }
 
-// carriedIn sums the traffic of a trial's flows, at the sampling times of the flow with the most samples and
-// at the start and end of the others, because the sampling times of all flows would be too many.
+// carriedIn returns the traffic of a trial's flows as one counter. It is sampled when the flow with most
+// samples was, and at the start and end of the other flows. The sampling times of all flows would be too
+// many.
 func carriedIn(t record.Trial) (out statistics.Curve) {
 	if t.Traffic == nil {
 		return out
@@ -184,8 +184,8 @@ func carriedIn(t record.Trial) (out statistics.Curve) {
 	return out
 }
 
-// receivedOf sums what all devices except loopback received. A counter that goes back, or appears later, adds
-// nothing at that point.
+// receivedOf returns the sum of the bytes received by all devices except loopback. It ignores decreases of a
+// counter, and the first value of one that appears later.
 func receivedOf(netdev *record.Table) statistics.Curve {
 	if netdev == nil {
 		return statistics.Curve{}
@@ -200,7 +200,7 @@ func receivedOf(netdev *record.Table) statistics.Curve {
 
 		sum := 0.0
 		for j := range out.V {
-			if j > 0 && netdev.V[i][j] > netdev.V[i][j-1] { // not NaN
+			if j > 0 && netdev.V[i][j] > netdev.V[i][j-1] { // false for NaN
 				sum += netdev.V[i][j] - netdev.V[i][j-1]
 			}
 
@@ -211,15 +211,15 @@ func receivedOf(netdev *record.Table) statistics.Curve {
 	return out
 }
 
-// withImports adds to a trial what was recorded elsewhere while it ran, without modifying what the trial
-// refers to.
+// withImports returns the trial with the imported samples that were recorded during it. It does not modify
+// data that t refers to.
 func withImports(run *record.Run, t record.Trial) record.Trial {
 	if len(run.Imports) == 0 {
 		return t
 	}
 
 	t.Nodes = maps.Clone(t.Nodes)
-	if t.Nodes == nil { // no telemetry of its own
+	if t.Nodes == nil { // the trial has no telemetry of its own
 		t.Nodes = map[string]record.NodeData{}
 	}
 
@@ -235,8 +235,8 @@ func withImports(run *record.Run, t record.Trial) record.Trial {
 	return t
 }
 
-// during returns the part of an import between two times, with the adjacent samples; ok is false if it is
-// empty.
+// during returns the part of an import between two times, with one sample before and after. ok is false if it
+// is empty.
 func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	d.Clock = record.Clock{
 		OffsetBefore: im.Offset,
@@ -277,7 +277,7 @@ func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	return d, ok
 }
 
-// merged joins the facts about the same node from several sources.
+// merged merges environments of the same node from several sources.
 func merged(environments []record.Environment) []record.Environment {
 	var out []record.Environment
 	for _, e := range environments {
@@ -299,13 +299,13 @@ func merged(environments []record.Environment) []record.Environment {
 			maps.Copy(o.Missing, from.Missing)
 		}
 
-		delete(o.Missing, "all else") // the later one lists what is missing
+		delete(o.Missing, "all else") // the later environment lists what is missing
 		out[i] = o
 	}
 	return out
 }
 
-// Covered counts the trials for which an import has samples.
+// Covered returns the number of trials for which an import has samples.
 func (c *Carriage) Covered(im record.Import) int {
 	n := 0
 	for _, t := range c.trials {

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Brief returns the numbers of one finished trial and the cause found in it, for the live view.
+// Brief returns the numbers and the cause of one finished trial, for the live view.
 func Brief(run *record.Run, t record.Trial) (e record.Event) {
 	j := validity.GradeTrial(run, &t)
 	if t.Status == record.TrialOK {
@@ -38,12 +38,12 @@ func Brief(run *record.Run, t record.Trial) (e record.Event) {
 	return e
 }
 
-// Interim holds the data on which a running campaign bases its decisions: the rates of its trials so far, and
-// its searches.
+// Interim holds the data for decisions of a running campaign: the rates of its trials so far, and its
+// searches.
 type Interim struct {
 	run    *record.Run
-	trials []record.Trial       // of a plan with searches, without their series
-	rates  map[string][]float64 // cell → rate in each trial that ended well
+	trials []record.Trial       // only of a plan with searches, and without series
+	rates  map[string][]float64 // cell → rates of its successful trials
 }
 
 // NewInterim returns an Interim without trials.
@@ -63,7 +63,7 @@ func (x *Interim) Add(t *record.Trial) {
 	case t.Cipher != nil:
 		x.rates[cell] = append(x.rates[cell], t.Cipher.Rate)
 	case t.Row.Kind == record.RowLoad && t.Traffic != nil:
-		up, down, _ := t.Traffic.Goodput() // zero if it counted none
+		up, down, _ := t.Traffic.Goodput() // zero if nothing was counted
 		x.rates[cell] = append(x.rates[cell], up+down)
 	}
 }
@@ -74,7 +74,7 @@ func (x *Interim) Narrow(cell string) bool {
 	return a != nil && statistics.Narrow(x.rates[cell], a.Width, a.Min)
 }
 
-// Next returns the next trial of a row's search; more is false once the search has ended.
+// Next returns the next trial of a row's search. more is false if the search has ended.
 func (x *Interim) Next(row record.Row) (next record.SearchTrial, more bool, err error) {
 	interfaces := 1
 	unit := record.SearchUnit(row.Factors)
@@ -98,7 +98,7 @@ func (x *Interim) searchOf(row record.Row) []*record.Trial {
 	return trials
 }
 
-// idleOf returns the latency of a row's path without load, from its block.
+// idleOf returns the latency of the row's idle path in the row's block.
 func (x *Interim) idleOf(row record.Row) *record.Latency {
 	path := x.run.Design.Path(row.Factors).Key()
 	var found *record.Latency
@@ -113,13 +113,14 @@ func (x *Interim) idleOf(row record.Row) *record.Latency {
 	return found
 }
 
-// ShareOf returns the load, in payload bits per second, of a cell that takes a share of another's rate: of
-// the median that its searches found so far or, without a search, of its goodput. A share of the goodput is
-// below the path's capacity only if the generator, at full rate, was no slower than the path.
+// ShareOf returns the load, in payload bits per second, of a cell whose rate is a share of another cell's
+// rate: that share of the median of the other cell's search results or, without a search, of its goodput. A
+// share of the goodput is below the path's capacity only if the generator at full rate was no slower than the
+// path.
 func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 	of := found.Of.Key()
 	var rates []float64
-	rows := map[string]bool{} // with a search
+	rows := map[string]bool{} // rows of searches that have been counted
 	for i := range x.trials {
 		t := &x.trials[i]
 		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != of || rows[t.Row.ID] {
@@ -152,7 +153,7 @@ func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 		"the failed trials of that cell say why")
 }
 
-// candidate returns the cause found in a single trial while its run goes on, nil if there is none.
+// candidate returns the diagnosis of a single trial for the live view, or nil if there is none.
 func candidate(run *record.Run, j *validity.Graded) *diagnosis.Diagnosis {
 	if !diagnosable(j) && !failedOnPath(j) {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// inventoryFacts describes each known part of a node's inventory in words, by name. It omits counters,
-// handles and what chokepoint made itself, which differ from run to run, and devices that are listed
-// elsewhere.
+// inventoryFacts describes each part of a node's inventory in words, by part and name. It leaves out
+// counters, handles and chokepoint's own settings, which differ from run to run, and the devices for which
+// listed returns true.
 func inventoryFacts(v *record.Inventory, listed func(device string) bool) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	add := func(part, name, text string) {
@@ -111,8 +111,8 @@ func joined[T any](all []T, words func(T) string) string {
 	return strings.Join(out, "; ")
 }
 
-// addInventories adds the contents of a node's inventories in two runs to its facts. What one run lacks is
-// "none", and a part that only one run could read is unknown in the other.
+// addInventories adds the inventories of a node in two runs to its facts. What is only in the other inventory
+// is "none", and what is in a part that only the other run could read is unknown.
 func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	if a == nil || b == nil {
 		return
@@ -121,7 +121,7 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	has := func(v *record.Inventory, device string) bool {
 		return slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Name == device })
 	}
-	listed := func(device string) bool { // listed among the facts, as only one run has it
+	listed := func(device string) bool { // listed among the facts, because only one run has the device
 		name := "device:" + device + ":mtu"
 		return has(a, device) != has(b, device) && left[name]+right[name] != ""
 	}

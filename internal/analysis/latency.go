@@ -16,10 +16,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// summariseLatency computes the percentiles of a cell. If every measurement supports a percentile by itself,
-// it is treated like any metric: the median of the trials with its interval. If only all probes together do,
-// it is the pooled percentile, marked "pooled", with the range of the trials that support it or else the
-// order-statistic interval of the pool (Level is then set, and valid as far as probes are independent).
+// summariseLatency computes the latency percentiles of a cell. If every trial has enough probes for a
+// percentile, it is the median of the trials with its interval, as for other metrics. If only all probes
+// together are enough, it is the percentile of the pooled probes, marked "pooled". Its range is that of the
+// trials with enough probes or, if there are none, the order-statistic interval of the pool. Level is then
+// set, and assumes independent probes.
 func (g *group) summariseLatency(good []*validity.Graded) {
 	idle := probed(good, "idle")
 	if len(idle) == 0 {
@@ -92,8 +93,8 @@ func (g *group) addPercentiles(kind string, ran []*validity.Graded, why string) 
 	}
 }
 
-// addAdded computes the delay that the load adds to the median round trip of each trial: relative to the idle
-// measurement of its own block, else the path's.
+// addAdded computes the delay that the load adds to the median round-trip time of each trial, relative to the
+// idle measurement of its block or, if there is none, the median of the path's idle measurements.
 func (g *group) addAdded() {
 	blocks := g.blocks()[metrics.RTTIdle]
 	median := statistics.Median(slices.Collect(maps.Values(blocks)))
@@ -115,9 +116,9 @@ func (g *group) addAdded() {
 	}
 }
 
-// AddedInNoise reports whether the load added less to the median round trip than can be measured: the
-// interval includes zero, or the median is within the idle path's variation from one probe to the next (p90 -
-// p50), divided by the root of the number of trials, or from one trial to the next.
+// AddedInNoise reports whether the delay that the load adds is too small to measure: its interval includes
+// zero, or its median is within the idle path's variation. That is the variation from trial to trial, or from
+// probe to probe (p90 - p50) divided by the square root of the number of trials.
 func (c *Cell) AddedInNoise() bool {
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok {
@@ -138,14 +139,14 @@ func (c *Cell) AddedInNoise() bool {
 	return added.Median <= noise
 }
 
-// Range of the histograms, in nanoseconds. Values outside are counted, but not put into the last bucket.
+// Range of the histograms, in nanoseconds. Values outside of it are counted as Beyond, and are in no bucket.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9
 	histogramDigits = 3
 )
 
-// addDistribution puts all probes of some trials into a histogram.
+// addDistribution adds a histogram of all probes of the given trials.
 func (g *group) addDistribution(kind string, ran []*validity.Graded) {
 	var all []*record.Latency
 	for _, j := range ran {
@@ -162,7 +163,7 @@ func (g *group) addDistribution(kind string, ran []*validity.Graded) {
 	}
 }
 
-// distribution joins several measurements.
+// distribution merges several measurements into one histogram.
 func distribution(all []*record.Latency) (Distribution, bool) {
 	if len(all) == 0 {
 		return Distribution{}, false
@@ -196,7 +197,7 @@ func distribution(all []*record.Latency) (Distribution, bool) {
 	return d, true
 }
 
-// once appends a text unless it is already there.
+// once appends a text unless the list already contains it or it is empty.
 func once(list []string, text string) []string {
 	if text == "" || slices.Contains(list, text) {
 		return list
@@ -204,7 +205,7 @@ func once(list []string, text string) []string {
 	return append(list, text)
 }
 
-// underLoad sorts the TCP cells by path, and grades each direction and the mean of up and down.
+// underLoad groups the TCP cells by path, and grades each direction and the mean of up and down.
 func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	var out []UnderLoad
 	varying := varyingFactors(c, cells)
@@ -243,7 +244,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	return out
 }
 
-// loadedPath returns a cell's line; ok is false if the cell did not load the path with TCP.
+// loadedPath returns the latency under the cell's load, and whether the load is bulk TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
 	p := LoadedPath{Cell: g.factors}
 	if factor.Protocol.Is(g.factors, factor.UDP) || factor.Engine.Is(g.factors, "flows", "requests") {
@@ -263,9 +264,9 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 	p.RPM, p.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
-		c := j.Metrics.Confidence // none for another program's results
+		c := j.Metrics.Confidence // "" for imported results
 		if c != "" && (p.Confidence == "" || slices.Index(order, c) < slices.Index(order, p.Confidence)) {
-			p.Confidence = c // that of the least certain trial
+			p.Confidence = c // confidence of the least certain trial
 		}
 	}
 

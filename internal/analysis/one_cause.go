@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// oneCause attributes loss to a limit that drops packets above a rate, in cells whose loss was diagnosed as
-// random, if another cell or both ends found that limit on the same path in the same direction.
+// oneCause replaces the diagnosis "random loss" of cells by a policer or rule, if another cell, or the
+// diagnosis from both ends, found it on the same path in the same direction.
 func (d *Document) oneCause() {
 	type way struct{ path, direction string }
 	of := func(c *Cell) way { return way{d.Run.Path(c.Factors).Key(), factor.Direction.Of(c.Factors)} }
@@ -46,12 +46,12 @@ func (d *Document) oneCause() {
 	}
 }
 
-// drops reports whether a diagnosis names a limit that drops packets above a rate.
+// drops reports whether a diagnosis names a policer or a rule that drops packets.
 func drops(d *diagnosis.Diagnosis) bool {
 	return d.Named() && slices.Contains([]string{diagnosis.Policer, diagnosis.RuleDrop}, d.Class)
 }
 
-// below reports whether a cell's load asks for less than a rate.
+// below reports whether a cell's load has a set rate below bps.
 func below(c *Cell, bps float64) bool {
 	for _, f := range []factor.Name{factor.Rate, factor.Pacing} {
 		asked := f.Bitrate(c.Factors)

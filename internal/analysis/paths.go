@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// paths describes each path that was probed, from the two ends alone.
+// paths diagnoses each path from its two ends only.
 func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	var keys []string
 	of := map[string][]diagnosis.Cell{}
@@ -36,8 +36,8 @@ func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	return out
 }
 
-// OfEnds returns a cell as its two ends saw it: the metrics of path and flows, none of a node or of the
-// machine that carries it.
+// OfEnds returns a cell with only the metrics that the two ends can measure: those of the path and of flows,
+// but none of a node or of the machine that runs it.
 func OfEnds(d *Document, c *Cell) diagnosis.Cell {
 	seen := map[string]statistics.Value{}
 	for _, m := range metrics.Metrics() {

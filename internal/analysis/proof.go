@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// proofOf returns the outcome of an experiment's run for its finding; nil for every other run.
+// proofOf returns the result of an experiment for its cause, and nil if the run is not an experiment.
 func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	e := run.Design.Experiment
 	if e == nil {
@@ -26,7 +26,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 		byBlock := g.cell.Blocks[metric]
 		if e.Untouched(g.factors) {
 			untouched = g.factors
-			for _, j := range g.trials { // even if the path let nothing through
+			for _, j := range g.trials { // counts as a rate of 0 if the path passed no packets
 				f := j.Trial.Failure
 				if f != nil && slices.Contains(ofTraffic, f.Phase) {
 					rates.Untouched[j.Trial.Row.Block] = append(rates.Untouched[j.Trial.Row.Block], 0)
@@ -46,7 +46,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	return p
 }
 
-// answers returns the metric of a finding: the rate or, for a class of delay, the round trip.
+// answers returns the metric that shows the response: goodput or, for a class of delay, an RTT.
 func answers(cells []*group, class string) string {
 	rule, _ := diagnosis.RuleOf(class)
 	if !rule.Delay {
@@ -64,11 +64,11 @@ func answers(cells []*group, class string) string {
 	return metrics.RTTLoaded
 }
 
-// ofTraffic lists the phases of a trial in which packets must pass.
+// ofTraffic lists the phases of a trial in which packets must pass the path.
 var ofTraffic = []string{record.PhaseVerify, record.PhaseWarmup, record.PhaseWindow}
 
-// TestsOf returns the experiments that test a class, whether it was found or not, in the cell of a trial;
-// none for a trial without a measured load.
+// TestsOf returns the experiments that test a class in the cell of a trial, whether or not the class was
+// diagnosed. It returns none for a trial without a measured load.
 func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experiment {
 	j := validity.GradeTrial(run, &t)
 	if !diagnosable(j) {
@@ -77,7 +77,7 @@ func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experime
 	return diagnosis.Tests(Observe(run, j), class)
 }
 
-// AddProofs adds the outcomes of experiments to the causes that they test.
+// AddProofs adds the results of experiments to the causes that they test.
 func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 	for _, p := range proofs {
 		c := d.causeOf(p.Cell, p.Class)
@@ -95,7 +95,7 @@ func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 	}
 }
 
-// causeOf returns a cause of a cell, nil if it is not among them.
+// causeOf returns a cause of a cell, or nil if the diagnosis does not list it.
 func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	for i := range d.Cells {
 		c := &d.Cells[i]
@@ -112,23 +112,23 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	return nil
 }
 
-// minUtilisation is the lowest utilisation that predicts a gain: farther from the limit a packet has another
-// cost, as larger ones are formed (GSO, GRO).
+// minUtilisation is the lowest utilisation from which a gain is predicted. Farther from the limit, the cost
+// of a packet differs, because GSO and GRO form larger ones.
 const minUtilisation = .3
 
-// rates lists the classes that determine what a link carries.
+// rates lists the classes that determine the rate of a link.
 var rates = []string{diagnosis.LinkRate, diagnosis.Shaper, diagnosis.Policer}
 
-// predict adds, to each measured gain, the bounds known before: the finding's own bound, the slack found by
-// experiments on what does not limit, what the tester reaches, and the utilisation of each other part of the
-// path if the rate costs as much without the limit.
+// predict adds to each measured gain the lowest upper bound that was known before: the diagnosis's own bound,
+// the slack of other resources in experiments, the tester's rate, and the utilisation of the other parts of
+// the path, if removing the limit does not change the cost of the rate.
 func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return
 	}
 
 	causes := c.Diagnosis.Causes
-	// With another load, a core may be full for other reasons than traffic.
+	// Other load may saturate a core, whose utilisation then does not depend on the traffic alone.
 	busy := slices.ContainsFunc(causes, func(x diagnosis.Cause) bool {
 		return x.Class == diagnosis.OtherLoad
 	})
@@ -140,16 +140,16 @@ func (c *Cell) predict() {
 				continue
 			}
 
-			if p.Headroom > 0 { // measured, and thus better than any bound
+			if p.Headroom > 0 { // a measurement is better than any bound
 				p.Predict(p.Headroom, "the next limit, met when "+p.Factor+" was raised")
 				continue
 			}
 
-			if p.Raised() { // and the rate with it: the next limit is farther away
+			if p.Raised() { // the rate followed the resource, so the next limit is farther away
 				continue
 			}
 
-			if diagnosis.OfCPU(causes[i].Class) { // otherwise only what the tester reaches is known
+			if diagnosis.OfCPU(causes[i].Class) { // for other classes, only the tester's rate is known
 				p.Predict(causes[i].GainAtMost, "the finding")
 			}
 

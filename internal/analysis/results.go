@@ -11,11 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ResultsDerivation is the version of what Results returns. Stored results of another version are derived
-// anew.
+// ResultsDerivation is the version of the output of Results. Stored results of another version are computed
+// again.
 const ResultsDerivation = 2
 
-// Results returns what a history of runs shows of the run.
+// Results returns the part of the document that a history of runs needs.
 func (d *Document) Results() *record.Results {
 	r := &record.Results{ResultFacts: record.ResultFacts{
 		Derivation: ResultsDerivation,
@@ -45,7 +45,7 @@ func (d *Document) Results() *record.Results {
 	return r
 }
 
-// testedFacts returns the facts of the first router, or of the machine whose kernel it uses.
+// testedFacts returns the facts about the first router, or about the machine whose kernel it uses.
 func (d *Document) testedFacts() map[string]string {
 	names := d.routers()
 	if record.InNamespaces(d.Run.Lab) {
@@ -63,7 +63,7 @@ func (d *Document) testedFacts() map[string]string {
 	return nil
 }
 
-// labelsWithoutFirmware names cells without their firmware.
+// labelsWithoutFirmware returns labels of the cells that do not contain the firmware.
 func (d *Document) labelsWithoutFirmware() map[string]string {
 	out := map[string]string{}
 	var cells []record.Factors

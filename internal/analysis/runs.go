@@ -18,24 +18,24 @@ import (
 
 const comparisonFormat = "chokepoint-comparison/1"
 
-// RunComparison compares two runs: b against a. Runs made at different times are not paired, so everything
-// that changed between them is a candidate cause of every difference.
+// RunComparison compares run B with run A. Runs made at different times are not paired, so anything that
+// changed between them may be the cause of any difference.
 type RunComparison struct {
 	Format      string                  `json:"format"`
 	A           RunHead                 `json:"a"`
 	B           RunHead                 `json:"b"`
 	Summary     []string                `json:"summary"`
 	Comparisons []comparison.Comparison `json:"comparisons"`      // ratio b ÷ a
-	Regressions []Regression            `json:"regressions"`      // what is worse in b, or has no number there
-	Changes     []Change                `json:"changes"`          // what differs between the runs
-	OnlyA       []record.Factors        `json:"only_a,omitempty"` // cells that only this run measured
+	Regressions []Regression            `json:"regressions"`      // results that are worse in b, or missing
+	Changes     []Change                `json:"changes"`          // differences, except results
+	OnlyA       []record.Factors        `json:"only_a,omitempty"` // cells that only a measured
 	OnlyB       []record.Factors        `json:"only_b,omitempty"`
 	Metrics     []record.Metric         `json:"metrics"`
 
-	SkippedB []record.Skipped `json:"-"` // what b left out, with the reasons
+	SkippedB []record.Skipped `json:"-"` // cells that b skipped, with the reasons
 }
 
-// LossWords returns why the second run lacks a cell of OnlyA.
+// LossWords describes why the second run lacks a cell of OnlyA.
 func (c *RunComparison) LossWords(f record.Factors) string {
 	for _, s := range c.SkippedB {
 		if s.Factors.Key() == f.Key() {
@@ -45,8 +45,7 @@ func (c *RunComparison) LossWords(f record.Factors) string {
 	return "the second run has lost it"
 }
 
-// Change is one thing that differs between two runs. Cause reports whether it can explain a difference of
-// results.
+// Change is a difference between two runs. Cause reports whether it may explain a difference of the results.
 type Change struct {
 	Kind  string `json:"kind"` // "environment", "condition", "setting", "counter", "version", "plan", "lab"
 	Name  string `json:"name"`
@@ -55,19 +54,18 @@ type Change struct {
 	Cause bool   `json:"cause"`
 }
 
-// Regression is a cell that is worse in the second run, or has no number there although it had one in the
-// first.
+// Regression is a cell that is worse in the second run, or lacks a number that it has in the first.
 type Regression struct {
 	Factors record.Factors `json:"factors"`
-	Metric  string         `json:"metric,omitempty"` // absent: the whole cell
+	Metric  string         `json:"metric,omitempty"` // absent if it concerns the whole cell
 	Text    string         `json:"text"`
-	// Suspect reports that one of the two numbers is in doubt. A whole cell that was lost is not.
+	// Suspect reports that one of the two numbers is in doubt. It is never set for the loss of a whole cell.
 	Suspect bool `json:"suspect,omitempty"`
 }
 
-// CompareRuns matches the cells of two runs by their factors and compares the metrics that both have: the
-// ratio of the medians' Hodges–Lehmann shift on logarithms, with the interval that inverts the Mann–Whitney
-// test. All comparisons are one family, see RunsTest. With fewer than six runs on either side there is no
+// CompareRuns matches the cells of two runs by their factors and compares the metrics that both have. The
+// ratio is the Hodges–Lehmann shift of the logarithms, with the interval that inverts the Mann–Whitney test.
+// All comparisons are one family, see RunsTest. With fewer than six trials on either side, there is no
 // verdict.
 func CompareRuns(a, b *Document) *RunComparison {
 	c := &RunComparison{
@@ -119,7 +117,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 	return c
 }
 
-// byKey returns the cells by the key of their factors.
+// byKey returns the cells by the keys of their factors.
 func (d *Document) byKey() map[string]*Cell {
 	out := map[string]*Cell{}
 	for i := range d.Cells {
@@ -128,8 +126,8 @@ func (d *Document) byKey() map[string]*Cell {
 	return out
 }
 
-// lost returns the numbers that a cell of both runs had in the first and lacks in the second. That a number
-// was in doubt does not put its absence in doubt; only one that a suspect cell of the second run lacks is.
+// lost returns the numbers of a cell that the first run has and the second lacks. A loss is suspect only if
+// the second run's cell is suspect: doubt about the first run's number does not matter.
 func lost(a, b *Cell) []Regression {
 	switch {
 	case a.Runs == 0:
@@ -167,7 +165,7 @@ func lost(a, b *Cell) []Regression {
 	return out
 }
 
-// worse returns the comparisons that found a difference for the worse.
+// worse returns the comparisons that found a change for the worse.
 func worse(c *RunComparison) []Regression {
 	better := map[string]string{}
 	for _, m := range c.Metrics {
@@ -193,7 +191,7 @@ func worse(c *RunComparison) []Regression {
 	return out
 }
 
-// numbers returns the values of a run's metrics: cell or path → metric → block.
+// numbers returns the values of a run's metrics by the key of the cell or path, the metric, and the block.
 func numbers(d *Document) map[string]map[string]map[int]float64 {
 	out := map[string]map[string]map[int]float64{}
 	for _, t := range d.Trials {
@@ -218,7 +216,8 @@ func numbers(d *Document) map[string]map[string]map[int]float64 {
 	return out
 }
 
-// runWords describes what a comparison of runs found: each metric that was compared, then other differences.
+// runWords describes the results of a comparison of runs: first each metric that was compared, then other
+// differences.
 func runWords(c *RunComparison) []string {
 	if len(c.Comparisons) == 0 {
 		return []string{"The two runs have no cell in common that both measured."}
@@ -238,13 +237,13 @@ func runWords(c *RunComparison) []string {
 	return append(out, causeWords(c))
 }
 
-// verdictCount counts the verdicts on some metrics.
+// verdictCount holds the counts of verdicts that several metrics have in common.
 type verdictCount struct {
 	metrics []string
 	counts  string
 }
 
-// verdictCounts groups metrics with the same findings, those with a difference first.
+// verdictCounts groups metrics with the same counts of verdicts. Groups with a difference come first.
 func verdictCounts(all []comparison.Comparison) []verdictCount {
 	var out []verdictCount
 	for _, m := range comparison.ComparedMetrics {
@@ -282,8 +281,8 @@ func verdictCounts(all []comparison.Comparison) []verdictCount {
 	return append(different, same...)
 }
 
-// causeWords lists what can explain a difference of results. It names chance only if no difference was found,
-// never as the explanation of one.
+// causeWords describes the changes that may explain a difference of results. It mentions chance only if no
+// difference was found.
 func causeWords(c *RunComparison) string {
 	causes := causesOf(c.Changes)
 	found := slices.ContainsFunc(c.Comparisons, func(x comparison.Comparison) bool {
@@ -312,14 +311,14 @@ func causeWords(c *RunComparison) string {
 	return none + ", and no difference of the results was found that chance does not explain."
 }
 
-// duration names the change of the length of trials.
+// duration is the name of the change that describes the length of trials.
 const duration = "duration"
 
-// Causes lists what differs between two runs and can explain a difference of results. Of runs whose trials
-// were not read, it is what was known before the first of them.
+// Causes describes the differences between two runs that may explain a difference of results. If the trials
+// of a run were not read, only differences known before the first trial are included.
 func Causes(a, b *Document) []string { return causesOf(changes(a, b)) }
 
-// changes lists everything that differs between the runs and is not a factor.
+// changes returns all differences between the runs, except factors and results.
 func changes(a, b *Document) []Change {
 	var out []Change
 	add := func(kind, name, x, y string, cause bool) {
@@ -330,13 +329,13 @@ func changes(a, b *Document) []Change {
 	add("lab", "lab", a.Run.Lab, b.Run.Lab, true)
 	add("lab", "note", a.Run.LabNote, b.Run.LabNote, true)
 	add("version", "chokepoint", a.Run.Version, b.Run.Version, true)
-	if a.Run.Version == b.Run.Version { // a difference in any case: another version
+	if a.Run.Version == b.Run.Version { // other versions always differ
 		add("version", "hash of the program", a.Run.BinaryHash, b.Run.BinaryHash, true)
 	}
 
 	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
 	window, other := a.Run.Method.Duration, b.Run.Method.Duration
-	searches := a.Run.Method.Search != nil || b.Run.Method.Search != nil // have durations of their own
+	searches := a.Run.Method.Search != nil || b.Run.Method.Search != nil // searches have their own durations
 	if window > 0 && other > 0 && !searches {                            // 0: not recorded
 		add("plan", duration, window.String(), other.String(), max(window, other) >= 2*min(window, other))
 	}
@@ -360,7 +359,7 @@ func changes(a, b *Document) []Change {
 	}
 
 	first, second := a.Run.Device, b.Run.Device
-	if first != "" && second != "" { // a fingerprint's are among the facts
+	if first != "" && second != "" { // a device named by its fingerprint is compared by its facts
 		add("environment", "device", first, second, !a.foundDevice() || !b.foundDevice())
 	}
 
@@ -380,7 +379,7 @@ func changes(a, b *Document) []Change {
 	return out
 }
 
-// foundDevice reports whether the device of a run is named by a fingerprint, whose facts are compared anyway.
+// foundDevice reports whether the run's device is named by a fingerprint, whose facts are compared anyway.
 func (d *Document) foundDevice() bool {
 	return slices.ContainsFunc(d.Environment, func(e record.Environment) bool {
 		return d.Run.Device == record.DeviceOf(e.Facts, true) ||
@@ -388,7 +387,7 @@ func (d *Document) foundDevice() bool {
 	})
 }
 
-// planFacts names and words what a plan says of how a run was measured, but for the length of its trials.
+// planFacts returns the names and values of the plan's settings for measuring, without the length of trials.
 func planFacts(d *Document) [][2]string {
 	method := d.Run.Method
 	measure := d.Run.Measure
@@ -405,7 +404,7 @@ func planFacts(d *Document) [][2]string {
 	}
 }
 
-// nodeFacts describes each node of a run.
+// nodeFacts describes how each node of a run was controlled and configured.
 func nodeFacts(d *Document) map[string]string {
 	out := map[string]string{}
 	for _, n := range d.Nodes {
@@ -418,8 +417,8 @@ func nodeFacts(d *Document) map[string]string {
 	return out
 }
 
-// environmentChanges compares fingerprints node by node. A fact that is unknown on one side cannot be ruled
-// out, and is listed as unknown.
+// environmentChanges compares the facts of two runs node by node. A fact that only one run knows is listed as
+// unknown in the other.
 func environmentChanges(a, b []record.Environment) []Change {
 	facts := func(list []record.Environment) map[string]map[string]string {
 		m := map[string]map[string]string{}
@@ -438,7 +437,7 @@ func environmentChanges(a, b []record.Environment) []Change {
 		}
 	}
 
-	// The same change on many nodes of one machine is one change.
+	// The same change on several nodes of a machine is listed once.
 	seen := map[string]int{}
 	var out []Change
 	if x, y := strings.Join(keys(left), ", "), strings.Join(keys(right), ", "); x != y && x != "" && y != "" {
@@ -447,7 +446,7 @@ func environmentChanges(a, b []record.Environment) []Change {
 
 	for _, node := range keys(left, right) {
 		if left[node] == nil || right[node] == nil {
-			continue // reported at once
+			continue // reported above
 		}
 
 		for _, name := range keys(left[node], right[node]) {
@@ -479,10 +478,10 @@ func known(facts map[string]string, name string) string {
 	return "unknown"
 }
 
-// volatileFacts change by themselves from boot to boot or run to run.
+// volatileFacts lists the facts that change from boot to boot or from run to run.
 var volatileFacts = map[string]bool{"boot_id": true, "uptime": true, "hostname": true, "time": true}
 
-// resolved lists everything that each factor was resolved to in a run.
+// resolved returns all values to which each factor was resolved in a run.
 func resolved(d *Document) map[string]string {
 	values := map[string][]string{}
 	for i := range d.Cells {
@@ -512,7 +511,7 @@ func causesOf(list []Change) []string {
 	return out
 }
 
-// keys returns the keys of several maps, sorted.
+// keys returns the keys of several maps, sorted and without duplicates.
 func keys[V any](all ...map[string]V) []string {
 	var names []string
 	for _, m := range all {
@@ -523,7 +522,7 @@ func keys[V any](all ...map[string]V) []string {
 	return slices.Compact(names)
 }
 
-// verified describes which content a plan checks.
+// verified describes which trials verify the content.
 func verified(m record.Measure) string {
 	if m.VerifyAll {
 		return "all"

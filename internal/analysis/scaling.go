@@ -15,24 +15,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// scalingPoints is the minimum number of levels for a fit of three parameters.
+// scalingPoints is the minimum number of levels for fitting three parameters.
 const scalingPoints = 6
 
 // Scaling describes how goodput grows with a number, such as that of streams, by the Universal Scalability
 // Law (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	Factor  string                    `json:"factor"`
-	Label   string                    `json:"label"` // the other factors that vary
+	Label   string                    `json:"label"` // other factors that vary
 	Factors record.Factors            `json:"factors"`
 	Points  []statistics.ScalingPoint `json:"points"`
 	statistics.Scaling
 	Peak    float64 `json:"peak,omitempty"`
 	PeakBps float64 `json:"peak_bps,omitempty"`
-	R2      float64 `json:"r2"` // of goodput; 1 = the points lie on the curve
+	R2      float64 `json:"r2"` // coefficient of determination of goodput
 	Text    string  `json:"text"`
 }
 
-// scalings fits every set of cells that differ only in one factor that scales and have enough levels of it.
+// scalings fits each set of cells that differ in only one scaling factor, if there are enough levels of it.
 func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 	var out []Scaling
 	var names []string

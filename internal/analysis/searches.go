@@ -14,14 +14,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// readSearches reads the searches of all cells, and sets in each cell the trials that represent them.
+// readSearches evaluates the searches of all cells, and sets the trials that represent them.
 func readSearches(run *record.Run, cells []*group) {
 	if run.Design.Method.Search == nil {
 		return
 	}
 
 	for _, g := range cells {
-		var rows [][]*validity.Graded // per search, its trials in run order
+		var rows [][]*validity.Graded // trials of each search, in the order of the run
 		for _, j := range g.trials {
 			if j.Trial.Search == nil {
 				continue
@@ -49,7 +49,7 @@ func readSearches(run *record.Run, cells []*group) {
 	}
 }
 
-// idleOf returns the latency of the idle path in a block.
+// idleOf returns the latency of the idle path in a block, or nil.
 func (g *group) idleOf(block int) *record.Latency {
 	var found *record.Latency
 	for _, j := range validity.LastGood(g.idle) {
@@ -60,15 +60,15 @@ func (g *group) idleOf(block int) *record.Latency {
 	return found
 }
 
-// reading converts one search for the document.
+// reading evaluates one search.
 type reading struct {
 	run     *record.Run
 	trials  []*validity.Graded
-	counted []*validity.Graded // trials of the search for the rate that ended well, except warm-up trials
+	counted []*validity.Graded // successful trials of the search for the rate, without warm-up trials
 	idle    *record.Latency
 }
 
-// search reads the outcome of one search, and the trial that represents it.
+// search returns the result of the search, and the trial that represents it.
 func (r *reading) search() (*SearchView, *validity.Graded) {
 	first := r.trials[0].Trial
 	m := r.run.Design.Method
@@ -143,7 +143,8 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 }
 
 // testersAt returns the tester's part in the trials at a load that lost too many frames: the share of the
-// missing frames that were never sent, and in how many trials its own bursts overfilled a policer's bucket.
+// missing frames that were never sent, and the number of trials in which the sender's bursts exceeded a
+// policer's bucket.
 func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	var unsent, lost int64
 	for _, j := range r.counted {
@@ -161,7 +162,7 @@ func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	return float64(unsent) / float64(max(unsent+lost, 1)), bursts
 }
 
-// ending records whether the search has ended, or why not.
+// ending sets whether the search has ended and, if not, why.
 func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
 	_, more, err := search.NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {
@@ -182,8 +183,8 @@ func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial)
 	}
 }
 
-// standsFor returns the trial that supplies a search's other numbers: the last full-length one at the lower
-// bound of the first goal with such a bound, or else the last at the lowest load tried.
+// standsFor returns the trial that represents a search: the last full-length one at the lower bound of the
+// first goal with such a bound, otherwise the last trial at the lowest load.
 func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
@@ -205,8 +206,8 @@ func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	return least
 }
 
-// addSearch sets the metrics of a search on the trial that represents it. An irregular result is not a
-// metric.
+// addSearch adds the results of a search to the metrics of the trial that represents it. Irregular results
+// are left out.
 func addSearch(m *metrics.Measured, s *SearchView, goals []record.Goal) {
 	m.Set(metrics.SearchSeconds, s.Seconds)
 	for i, g := range goals {
@@ -239,7 +240,7 @@ func addSearch(m *metrics.Measured, s *SearchView, goals []record.Goal) {
 	}
 }
 
-// doubt adds a reason to a cell that has numbers.
+// doubt adds a reason to a cell. A valid cell becomes suspect.
 func (g *group) doubt(r evidence.Reason) {
 	g.cell.Reasons = append(g.cell.Reasons, r)
 	if g.cell.Grade == evidence.GradeValid {
@@ -251,8 +252,8 @@ func (g *group) caveat(kind, text string) {
 	g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// addIrregular reports the searches of a cell without a regular result, and that the cell's other numbers
-// were measured at the rate found.
+// addIrregular adds caveats about searches without a regular result, and about the rate at which the cell's
+// other numbers were measured.
 func (g *group) addIrregular() {
 	if len(g.search) == 0 {
 		return
@@ -295,7 +296,7 @@ func (g *group) addIrregular() {
 	}
 }
 
-// addSearches adds the searches to the document, with the names of their cells.
+// addSearches adds the searches to the document, with the labels of their cells.
 func (d *Document) addSearches(run *record.Run, cells []*group) {
 	s := run.Design.Method.Search
 	if s == nil {

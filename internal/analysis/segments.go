@@ -13,23 +13,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Segment is a part of the path between two machines, up to a router or to the far end, and the latency that
-// a load adds there. Both directions of the segment count, and the router's time to answer.
+// Segment is a part of the path between two machines that ends at a router or at the far end, with the
+// latency that a load adds there. It includes both directions, and the router's time to answer.
 type Segment struct {
-	Hop  int    `json:"hop"`            // number of the router at its end; 0 = the far end
-	Addr string `json:"addr,omitempty"` // of that router
-	// Median round trips from the near end to the segment's end: medians over the trials.
+	Hop  int    `json:"hop"`            // number of the router at its end; 0 = far end
+	Addr string `json:"addr,omitempty"` // address of that router
+	// Round-trip times from the near end to the segment's end, in ns: medians over the trials.
 	IdleNs   float64 `json:"idle_ns"`
 	LoadedNs float64 `json:"loaded_ns"`
-	// AddedNs is the delay that the load adds to the round trip to its end, minus that to the end of the
-	// previous segment; it is negative if a router took longer to answer than to forward.
+	// AddedNs is the delay that the load adds to the round-trip time to this segment's end, minus the delay
+	// that it adds to the previous segment's. It is negative if a router takes longer to answer than to
+	// forward.
 	AddedNs float64 `json:"added_ns"`
 }
 
-// minProbes is the minimum number of answers for a hop's median.
+// minProbes is the minimum number of answers for the median of a hop.
 const minProbes = 5
 
-// segments returns the segments of a cell whose hops were probed, idle and loaded.
+// segments returns the segments of a cell whose hops were probed both idle and loaded.
 func (g *group) segments(good []*validity.Graded) (out []Segment) {
 	idle := map[string][]float64{}
 	loaded := map[string][]float64{}
@@ -83,10 +84,10 @@ func (g *group) segments(good []*validity.Graded) (out []Segment) {
 	return out
 }
 
-// minAdded is the smallest added delay, in ns, whose segments are reported.
+// minAdded is the smallest delay added on the whole path, in ns, for which segments are reported.
 const minAdded = 1e6
 
-// addSegments reports where the load adds latency.
+// addSegments adds a finding about where the load adds latency.
 func (g *group) addSegments() {
 	all := g.cell.Segments
 	if len(all) == 0 {

@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// quantiles returns the values at QuantileLevels of sorted values, as far as their number supports them.
+// quantiles returns the quantiles at QuantileLevels. It stops at the first level for which there are too few
+// values.
 func quantiles(sorted []float64) []float64 {
 	var out []float64
 	for _, q := range QuantileLevels {
@@ -23,18 +24,18 @@ func quantiles(sorted []float64) []float64 {
 	return out
 }
 
-// Chart sizes: a trial's series is thinned to at most this many points, or fewer in a run of very many
-// trials, so that a document of a day stays small.
+// Sizes of charts. The series of a trial has at most chartPoints points. In a run with more than manyTrials
+// trials it has fewer, so that the document of a run of a day stays small.
 const (
 	chartPoints   = 300
 	manyTrials    = 100
 	minPoints     = 60
 	chartStep     = int64(100e6) // ns
-	chartRTTBins  = 150          // each with its smallest and its largest value
-	coreSmoothing = int64(500e6) // ns: in a 100 ms sample of a core most is tick noise
+	chartRTTBins  = 150          // each with its smallest and largest value
+	coreSmoothing = int64(500e6) // ns; a core's busy share over 100 ms is mostly tick noise
 )
 
-// chart computes the data for the charts of one trial: from the start of the load to its end.
+// chart returns the data for the charts of one trial, from the start of the load to its end.
 func chart(t *record.Trial, rtts map[string][]float64, points int) *Series {
 	from := t.Window.Start
 	if t.Window.Begin != 0 {
@@ -91,7 +92,7 @@ func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float
 	return out
 }
 
-// addLatency thins the loaded probes to their envelope and adds quantiles.
+// addLatency adds the envelope of the probes and their quantiles.
 func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
 	l := cmp.Or(t.Loaded, t.Idle)
 	if l != nil && len(l.SentAt) == len(l.RTT) {
@@ -112,7 +113,7 @@ func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
 	}
 }
 
-// envelope keeps the smallest and the largest answer of each bin, in order.
+// envelope returns the smallest and the largest answer of each bin, in order of time.
 func envelope(l *record.Latency, zero int64) []RTTPoint {
 	var points []RTTPoint
 	n := len(l.RTT)

@@ -9,23 +9,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Share is the rate of a cell as a share of that of another one.
+// Share is the rate of a cell as a share of another cell's rate.
 type Share struct {
-	Ratio float64        `json:"ratio"` // the median over the blocks that both have
-	Of    string         `json:"of"`    // the "same without tunnel", the "default MTU 1420"
-	Cell  record.Factors `json:"cell"`  // that it is a share of
+	Ratio float64        `json:"ratio"` // median over the common blocks
+	Of    string         `json:"of"`    // such as "same without tunnel"
+	Cell  record.Factors `json:"cell"`  // the other cell
 }
 
-// addShares says of each cell what share of its baseline it carried, and of the same cell with the default
-// MTU. The baseline has the levels that the plan names as such, or else no tunnel, or else differs in one
-// factor.
+// addShares sets each cell's share of its baseline, and of the same cell with the default MTU. The baseline
+// is the cell with the plan's baseline levels, otherwise the cell without a tunnel, otherwise a cell that
+// differs in one factor.
 func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []comparison.Comparison) {
 	of := map[string][]comparison.Comparison{}
 	for _, k := range all {
 		of[k.Factors.Key()] = append(of[k.Factors.Key()], k)
 	}
 
-	alike := map[string][]*Cell{} // but for the MTU
+	alike := map[string][]*Cell{} // cells that differ only in the MTU
 	for i := range cells {
 		key := factor.MTU.With(cells[i].Factors, "").Key()
 		alike[key] = append(alike[key], &cells[i])
@@ -56,18 +56,19 @@ func shareOf(k comparison.Comparison) *Share {
 	return &Share{k.Ratio, strings.TrimPrefix(k.Name, "of the "), k.Against}
 }
 
-// baselineRank orders the cells that one is compared with, the best baseline highest; 0 is none. Another load
-// is no baseline: what four streams carry against one is no cost of anything.
+// baselineRank rates a comparison by how well the other cell serves as a baseline: higher is better, and 0
+// means not at all. A cell with another load is no baseline, because the difference between one stream and
+// four is no cost.
 func baselineRank(c *factor.Catalogue, design *record.Design, k comparison.Comparison) int {
 	for _, name := range keys(k.Factors, k.Against) {
 		if k.Factors[name] != k.Against[name] && c.Of(name).Kind == factor.Load &&
-			name != string(factor.PacketSize) { // which follows from the MTU
+			name != string(factor.PacketSize) { // the packet size follows from the MTU
 			return 0
 		}
 	}
 
 	tunnel := c.Of(string(factor.Tunnel)).Without
-	whole := k.Against.Key() == design.Baseline.Key() // it may differ in several factors
+	whole := k.Against.Key() == design.Baseline.Key() // the whole baseline cell may differ in several factors
 	switch {
 	case !whole && len(design.Baseline) > 0 && holds(k.Against, design.Baseline):
 		return 4
@@ -79,7 +80,7 @@ func baselineRank(c *factor.Catalogue, design *record.Design, k comparison.Compa
 	return 1
 }
 
-// holds reports whether a cell has all of some levels.
+// holds reports whether a cell has all the given levels.
 func holds(f, levels record.Factors) bool {
 	for name, level := range levels {
 		if !factor.Same(f[name], level) {
@@ -89,7 +90,7 @@ func holds(f, levels record.Factors) bool {
 	return true
 }
 
-// ofMTU reports whether two cells differ in the MTU of a link, and else in what follows from that at most.
+// ofMTU reports whether two cells differ only in the MTU of a link and in levels that follow from it.
 func ofMTU(a, b record.Factors) bool {
 	link := false
 	for _, name := range keys(a, b) {
@@ -105,8 +106,7 @@ func ofMTU(a, b record.Factors) bool {
 	return link
 }
 
-// defaultMTU returns the MTU that the tunnel of a cell takes if nobody sets one; "" without a tunnel, or
-// where that is unknown.
+// defaultMTU returns the default MTU of a cell's tunnel, or "" without a tunnel or if it is unknown.
 func defaultMTU(c *factor.Catalogue, f record.Factors) string {
 	if !factor.MTU.In(f) {
 		return ""
@@ -120,8 +120,8 @@ func defaultMTU(c *factor.Catalogue, f record.Factors) string {
 	return mtu.Derive(factor.MTU.With(f, ""))
 }
 
-// shareOfMTU compares a cell with the one of others that has the default MTU, block by block; nil if there is
-// none.
+// shareOfMTU compares a cell, block by block, with the cell among others that has the default MTU. It returns
+// nil if there is none.
 func shareOfMTU(c *factor.Catalogue, cell *Cell, others []*Cell) *Share {
 	level := defaultMTU(c, cell.Factors)
 	metric := metrics.RateOf(cell.Factors)

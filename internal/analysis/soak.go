@@ -14,43 +14,44 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Thresholds of a soak. A trend is reported if chance explains it with less than soakLevel (Kendall's test,
-// two-sided) and it is large enough to matter.
+// Thresholds of a soak. A trend is reported if its p-value is at most soakLevel (Kendall's test, two-sided)
+// and it is large enough to matter.
 const (
 	soakWindows = 6
 	soakLevel   = 0.01
-	soakDrift   = 0.02             // of the rate, over the whole soak
+	soakDrift   = 0.02             // share of the rate, over the whole soak
 	leakMemory  = 16 * 1024 * 1024 // bytes, over the whole soak
 	leakEntries = 100              // tracked connections, over the whole soak
 )
 
-// Soak describes a cell under a load of hours: its windows in the order in which they ran, one trial each.
+// Soak describes a cell under a load of hours. It consists of windows, in order of time, with one trial each.
 type Soak struct {
 	Factors   record.Factors `json:"factors"`
 	Label     string         `json:"label"`
 	Windows   int            `json:"windows"`
-	Hours     float64        `json:"hours"` // from the start of the first to the end of the last
+	Hours     float64        `json:"hours"` // from the start of the first window to the end of the last
 	Metric    string         `json:"metric"`
-	Throttled int            `json:"throttled"` // windows in which heat or power held a machine back
-	// Unwatched counts windows without a source about heat or power; Why is the reason of the last.
+	Throttled int            `json:"throttled"` // windows in which heat or power limits throttled a machine
+	// Unwatched is the number of windows without data about heat or power, and UnwatchedWhy the reason for
+	// the last of them.
 	Unwatched    int      `json:"heat_unwatched,omitempty"`
 	UnwatchedWhy string   `json:"heat_unwatched_why,omitempty"`
 	Failed       int      `json:"failed"`
 	Trends       []Trend  `json:"trends"`
-	Missing      []string `json:"missing,omitempty"` // what could not be watched, with the reason
+	Missing      []string `json:"missing,omitempty"` // quantities without data, with the reasons
 }
 
-// Trend describes one quantity over a soak (Theil and Sen's slope).
+// Trend describes the change of one quantity over a soak (Theil–Sen slope).
 type Trend struct {
-	Of      string  `json:"of"` // "goodput_bps", "host memory in use" …
+	Of      string  `json:"of"` // such as "goodput_bps" or "host memory in use"
 	Kind    string  `json:"kind"`
 	PerHour float64 `json:"per_hour"`
-	Change  float64 `json:"change"` // over the whole soak, along the slope
+	Change  float64 `json:"change"` // slope × length of the soak
 	First   float64 `json:"first"`
 	Last    float64 `json:"last"`
 	Unit    string  `json:"unit"`
 	PValue  float64 `json:"p_value"`
-	Real    bool    `json:"real"` // beyond chance, and large enough to matter
+	Real    bool    `json:"real"` // significant, and large enough to matter
 	Text    string  `json:"text"`
 }
 
@@ -60,7 +61,7 @@ const (
 	TrendLeak  = "leak"
 )
 
-// soaks reads the cells of a run whose plan contains a soak.
+// soaks evaluates the cells of a run whose plan contains a soak.
 func soaks(run *record.Run, cells []*group, memory map[*validity.Graded]map[string]memoryUse) []Soak {
 	if run.Design.Method.Soak <= 0 {
 		return nil
@@ -114,7 +115,7 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
 
-	// of returns the quantity of a window, or why it is missing.
+	// of returns the quantity in a window, or the reason why it is missing.
 	add := func(t Trend, of func(*validity.Graded) (float64, string)) {
 		values := make([]float64, len(good))
 		why := ""
@@ -147,11 +148,11 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	return s
 }
 
-// noSuchProbe is the reason given for a node whose memory is not read: it shares the host's, which is watched
-// on the host.
+// noSuchProbe is the reason for a node whose memory is not read because the node shares the memory of the
+// host, where it is read.
 const noSuchProbe = "probe memory did not run"
 
-// memoryUse holds the memory that a node's programs used in a window, or why that is unknown.
+// memoryUse holds the memory in use during a window, or the reason why that is unknown.
 type memoryUse struct {
 	bytes   float64
 	missing string
@@ -165,7 +166,7 @@ func memoryOf(t *record.Trial) map[string]memoryUse {
 	return out
 }
 
-// memoryUsed returns the mean memory that was unavailable to programs, in a window.
+// memoryUsed returns the mean memory that was in use (total minus available) during the window.
 func memoryUsed(t *record.Trial, node string) memoryUse {
 	table, why := metrics.SamplesOf(t.Nodes[node], "memory")
 	if table == nil {
@@ -190,7 +191,7 @@ func memoryUsed(t *record.Trial, node string) memoryUse {
 	return memoryUse{bytes: total - available}
 }
 
-// along fits the trend and tests it.
+// along fits and tests the trend.
 func (t Trend) along(hours, values []float64, length float64) Trend {
 	t.First, t.Last = values[0], values[len(values)-1]
 	t.PerHour, t.PValue = statistics.TheilSen(hours, values), statistics.Kendall(values)

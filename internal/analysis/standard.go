@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// tests reads RFC 2544's further tests of a search.
+// tests evaluates the other tests of RFC 2544 for a search.
 func (r *reading) tests(s *SearchView, found method.Outcome) {
 	of := map[string][]*validity.Graded{}
 	for _, j := range r.trials {
@@ -62,7 +62,7 @@ func lossesOf(m record.Method, trials []*validity.Graded) []float64 {
 	return out
 }
 
-// summaryOf summarises a metric of some trials; nil if none has it.
+// summaryOf summarises a metric of some trials. It returns nil if none has it.
 func summaryOf(trials []*validity.Graded, metric string) *statistics.Value {
 	values := valuesOf(trials, metric)
 	if len(values) == 0 {
@@ -71,7 +71,7 @@ func summaryOf(trials []*validity.Graded, metric string) *statistics.Value {
 	return new(statistics.Summarise(values))
 }
 
-// frameLoss groups the trials of the loss test by load, the greatest first.
+// frameLoss groups the trials of the loss test by load, highest load first.
 func frameLoss(m record.Method, greatest float64, trials []*validity.Graded) []FrameLoss {
 	var out []FrameLoss
 	at := map[float64][]*validity.Graded{}
@@ -136,7 +136,7 @@ func backToBack(m record.Method, greatest float64, trials []*validity.Graded,
 	return out
 }
 
-// sentRate returns the rate at which packets were actually sent in the busiest direction.
+// sentRate returns the actual sending rate in packets per second, in the direction with the highest rate.
 func sentRate(t *record.Traffic) float64 {
 	if t == nil {
 		return 0
@@ -154,7 +154,7 @@ func sentRate(t *record.Traffic) float64 {
 	return most
 }
 
-// searchNotes explains the numbers of a search, as RFC 9971 requires of a report.
+// searchNotes explains the numbers of a search, as RFC 9971 requires for a report.
 func searchNotes(run *record.Run) []string {
 	m := run.Design.Method
 	notes := []string{
@@ -206,14 +206,13 @@ func searchNotes(run *record.Run) []string {
 	return notes
 }
 
-// mixed reports whether any cell has packets of several sizes.
+// mixed reports whether a cell has packets of several sizes.
 func mixed(run *record.Run) bool {
 	return slices.ContainsFunc(run.Design.Cells,
 		func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })
 }
 
-// deviations lists where the method deviates from RFC 2544; a strict run has only those that no setting
-// removes.
+// deviations lists the deviations from RFC 2544. A strict run has only those that no setting can remove.
 func deviations(run *record.Run) []string {
 	m := run.Design.Method
 	s := m.Search

@@ -13,7 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SeriesName identifies a series of samples. The labels of a counter, such as cores, are summed.
+// SeriesName identifies a series of samples. Counters are summed over labels, such as cores, and have no
+// Label.
 type SeriesName struct{ Node, Probe, Label, Stem string }
 
 func (n SeriesName) compare(o SeriesName) int {
@@ -25,22 +26,22 @@ func (n SeriesName) words() string {
 	return strings.TrimPrefix(n.Label+"/"+n.Stem, "/") + " on " + n.Node
 }
 
-// Sampled summarises a series in the window of one trial: a level by its smallest and its largest reading, a
-// counter by its rate per second.
+// Sampled summarises a series in the window of a trial: the lowest and the highest value of a gauge, or a
+// counter's rate per second.
 type Sampled struct {
 	Low, High float64
 	Counter   bool
 	Unit      string
 }
 
-// TrialSamples holds the summaries of a trial's series.
+// TrialSamples summarises the sampled series of a trial.
 type TrialSamples struct {
-	Cell   string // key of its factors
+	Cell   string // key of the cell's factors
 	Rate   float64
 	Series map[SeriesName]Sampled
 }
 
-// samplesOf summarises the declared series of a trial's nodes.
+// samplesOf summarises the declared series of all nodes in a trial.
 func samplesOf(t *record.Trial, rate float64) TrialSamples {
 	out := TrialSamples{Cell: t.Row.Factors.Key(), Rate: rate, Series: map[SeriesName]Sampled{}}
 	for node, data := range t.Nodes {
@@ -81,8 +82,8 @@ func (t *TrialSamples) add(name SeriesName, m record.Metric, c statistics.Curve,
 	}
 }
 
-// wandering lists the levels that change from minute to minute on an untouched testbed. Any other level
-// counts as a setting if it has one value in each trial of both runs.
+// wandering lists the gauges that vary on an idle testbed. Any other gauge counts as a setting if it is
+// constant within each trial of both runs.
 var wandering = [...]string{
 	"loop_rate_hz", "loop_rate_best_hz", "entries", "flows_tracked", "flows_offloaded",
 	"flows_offloaded_hw", "flows_new", "flows_old", "flows_unresponsive", "foreign_processes",
@@ -92,19 +93,19 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is the factor by which a series that varies by itself must differ to be shown: a smaller change
-// is insignificant compared with the difference of the results.
+// otherwise is the factor by which a series that varies by itself must differ to be shown. A smaller
+// difference is not significant compared with the difference of the results.
 const otherwise = 1.5
 
-// sampledChanges compares the series of the cells that both runs have: settings by their difference, which
-// can explain one of the results; counters by their rate, and by their rate per bit carried, which follows
-// from a setting or from something unrecorded, and is shown without counting as a cause.
+// sampledChanges compares the series of the cells that both runs have. A difference between settings may
+// explain a difference of the results. A counter whose rate, and rate per bit, differ follows from a setting
+// or from something unrecorded, and does not count as a cause.
 func sampledChanges(a, b *Document) []Change {
 	left := byCell(a.Sampled)
 	right := byCell(b.Sampled)
 	settings := map[SeriesName]*rangePair{}
 	moved := map[SeriesName]*rangePair{}
-	stayed := map[SeriesName]bool{} // in some cell
+	stayed := map[SeriesName]bool{} // series that do not differ in some cell
 	for _, cell := range keys(left, right) {
 		x := left[cell]
 		y := right[cell]
@@ -141,7 +142,7 @@ func byCell(all []TrialSamples) map[string][]TrialSamples {
 	return out
 }
 
-// seriesOf returns the series of all trials.
+// seriesOf returns the names of the series of all trials.
 func seriesOf(sides ...[]TrialSamples) map[SeriesName]bool {
 	names := map[SeriesName]bool{}
 	for _, trials := range sides {
@@ -160,11 +161,11 @@ type rangePair struct {
 	a, b seriesRange
 }
 
-// seriesRange is a series in all trials of one run; n = 0: the run lacks it.
+// seriesRange summarises a series over all trials of one run. n = 0 means that the run lacks the series.
 type seriesRange struct {
 	Sampled
 	n      int
-	absent bool // in some trial in which the probe was sampled
+	absent bool // missing from some trial that sampled the probe
 	still  bool // constant within each trial
 }
 
@@ -188,9 +189,9 @@ func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
 	return r
 }
 
-// sampledProbe reports whether a trial has other levels of the same probe at the same node. For a counter,
-// readings before and after a window suffice; a level needs a reading within the window, and a short window
-// may have none.
+// sampledProbe reports whether a trial has another gauge of the same probe and node. It ignores counters,
+// whose rate needs only samples before and after the window. A gauge needs a sample within the window, and a
+// short window may have none.
 func sampledProbe(name SeriesName, t TrialSamples) bool {
 	for other, s := range t.Series {
 		if other.Node == name.Node && other.Probe == name.Probe && !s.Counter {
@@ -206,8 +207,8 @@ func (p *rangePair) setting() bool {
 		!slices.Contains(wandering[:], p.name.Stem)
 }
 
-// differs reports whether no reading of one run lies among those of the other. A series that only one run has
-// differs if both sampled the probe and that run has it in all trials.
+// differs reports whether the ranges of the two runs do not overlap. A series that only one run has differs
+// if both runs sampled the probe and that run has the series in all trials.
 func (p *rangePair) differs() bool {
 	switch {
 	case p.a.n > 0 && p.b.n > 0:
@@ -220,7 +221,7 @@ func (p *rangePair) differs() bool {
 	return p.a.absent && !p.b.absent
 }
 
-// apart reports whether the series differs by more than it varies between similar trials, and in another
+// apart reports whether the series differs by more than it varies between similar trials, and by another
 // ratio than the rate of the load.
 func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
@@ -247,7 +248,7 @@ func meanRate(trials []TrialSamples) float64 {
 	return sum / float64(len(trials))
 }
 
-// joined adds the readings of another cell.
+// joined returns the pair merged with that of another cell.
 func (p *rangePair) joined(other *rangePair) *rangePair {
 	if other == nil {
 		return p
@@ -260,7 +261,7 @@ func (p *rangePair) joined(other *rangePair) *rangePair {
 	return p
 }
 
-// words describes the readings of one side.
+// words describes the range of one run.
 func (r seriesRange) words() string {
 	if r.n == 0 {
 		return "none"
@@ -280,7 +281,7 @@ func (r seriesRange) words() string {
 	return say(r.High) + per
 }
 
-// changesOf describes the differences found.
+// changesOf returns the changes that the pairs describe.
 func changesOf(kind string, found map[SeriesName]*rangePair, cause bool) []Change {
 	var out []Change
 	for _, name := range slices.SortedFunc(maps.Keys(found), SeriesName.compare) {

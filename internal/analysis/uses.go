@@ -14,30 +14,30 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// UseCase says what the results of a run mean for one use of a router.
+// UseCase describes what the results of a run mean for one use of a router.
 type UseCase struct {
 	Use     string         `json:"use"`
-	Verdict string         `json:"verdict"`            // in words; "not measured"
-	Because string         `json:"because,omitempty"`  // the numbers that it rests on
-	Rule    string         `json:"rule"`               // by which it follows from them
-	LineBps float64        `json:"line_bps,omitempty"` // the fastest line that the router fills
-	Cell    record.Factors `json:"cell,omitempty"`     // that decides
-	Grade   string         `json:"grade,omitempty"`    // of that cell
+	Verdict string         `json:"verdict"`            // in words, or "not measured"
+	Because string         `json:"because,omitempty"`  // numbers that the verdict is based on
+	Rule    string         `json:"rule"`               // rule that gives the verdict
+	LineBps float64        `json:"line_bps,omitempty"` // fastest line that the router fills
+	Cell    record.Factors `json:"cell,omitempty"`     // cell that the verdict is based on
+	Grade   string         `json:"grade,omitempty"`    // grade of that cell
 }
 
-// Measured reports whether the run says anything about the use.
+// Measured reports whether the run has results for the use.
 func (u UseCase) Measured() bool { return u.Because != "" }
 
 const notMeasured = "not measured"
 
-// smallPacket is the size in bytes up to which packets count as small.
+// smallPacket is the largest size in bytes of a packet that counts as small.
 const smallPacket = 128
 
-// UsesOf says what a run means for usual uses. Each verdict follows from valid cells by its rule, or from
-// the bounds of suspect ones where there are no others; an emulated router has none.
+// UsesOf returns what a run means for common uses. Each verdict is based on valid cells or, if there are
+// none, on the bounds of suspect cells. If a router is emulated, there are no verdicts.
 func UsesOf(d *Document) []UseCase {
 	plain := func(f record.Factors) bool { return factor.Tunnel.Is(f, factor.NoTunnel) }
-	found := map[string]bool{} // versions of IP whose addresses a path between two machines translates
+	found := map[string]bool{} // IP versions whose addresses are translated on the path between two machines
 	for _, w := range d.Ways {
 		found[strconv.Itoa(w.IP)] = w.NAT != "" && w.NAT != "none"
 	}
@@ -55,7 +55,7 @@ func UsesOf(d *Document) []UseCase {
 	}
 	out = append(out, d.tunnelUses()...)
 	out = append(out, d.latencyUse(), d.packetUse(), d.connectionUse(), d.hoursUse())
-	if d.Emulated() { // its speed says nothing about a router
+	if d.Emulated() { // an emulated router's speed means nothing
 		for i, u := range out {
 			out[i] = UseCase{Use: u.Use, Verdict: notMeasured, Rule: u.Rule}
 		}
@@ -64,7 +64,7 @@ func UsesOf(d *Document) []UseCase {
 	return out
 }
 
-// tunnelUses has one use for each kind of tunnel, or one that was not measured.
+// tunnelUses returns one use for each kind of tunnel, or one "not measured" if there is no tunnel.
 func (d *Document) tunnelUses() (out []UseCase) {
 	const use = "Working from home by VPN"
 	var seen []string
@@ -88,12 +88,12 @@ func (d *Document) tunnelUses() (out []UseCase) {
 	return out
 }
 
-// usable returns the cells of a router that a verdict may rest on: of each kind, which of names, the valid
-// ones, else those that are suspect.
+// usable returns the cells with a router that verdicts may be based on. of returns the kind of a cell. Of
+// each kind, it returns the valid cells or, if there are none, the suspect ones.
 func (d *Document) usable(metric string, want func(record.Factors) bool,
 	of func(record.Factors) string) (usable []*Cell) {
 	var suspect []*Cell
-	var kinds []string // with valid cells
+	var kinds []string // kinds that have valid cells
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		_, measured := c.Metrics[metric]
@@ -118,7 +118,7 @@ func (d *Document) usable(metric string, want func(record.Factors) bool,
 	return usable
 }
 
-// lineUse names the fastest line that the slowest of some cells fills.
+// lineUse returns the use with the fastest line that the slowest of some cells fills.
 func (d *Document) lineUse(use, what string, want func(record.Factors) bool) UseCase {
 	u := UseCase{
 		Use:     use,
@@ -167,10 +167,10 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	return u
 }
 
-// usualMTU reports whether a cell has the MTU that a user has without setting one, or no cell has a number of
-// the metric that differs from it in that alone.
+// usualMTU reports whether a cell has the default MTU, or no cell with the metric differs from it only by
+// having the default MTU.
 func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric string) bool {
-	for _, link := range []string{"", "1500"} { // a plan may set it in every cell
+	for _, link := range []string{"", "1500"} { // a plan may set 1500 in every cell
 		usual := factor.LinkMTU.With(f, link)
 		level := defaultMTU(d.Catalogue, usual)
 		if level != "" {
@@ -195,8 +195,8 @@ func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric str
 	return true
 }
 
-// atLeast returns the number of a cell on which a verdict may rest: the median of a valid one, the lower
-// bound of a suspect one.
+// atLeast returns the number that a verdict is based on: the median of a valid cell, or the lower bound of a
+// suspect one.
 func atLeast(c *Cell, metric string) float64 {
 	v := c.Metrics[metric]
 	if c.Grade == evidence.GradeValid {
@@ -205,14 +205,14 @@ func atLeast(c *Cell, metric string) float64 {
 	return v.Low
 }
 
-// decide files the cell on which a verdict rests, with its number. One suspect run has no bound: it reports
-// false.
+// decide sets the cell and the number that the verdict is based on. It returns false for a suspect cell
+// without an interval.
 func (u *UseCase) decide(c *Cell, metric string) bool {
 	u.Because = c.Label + ": " + metrics.Say(metric, c.Metrics[metric].Median)
 	return u.rest(c, metric, "lower", c.Metrics[metric].Low)
 }
 
-// rest files the cell of a verdict, with the bound on which it rests if the cell is suspect.
+// rest sets the cell of the verdict and, if the cell is suspect, the bound that the verdict is based on.
 func (u *UseCase) rest(c *Cell, metric, side string, bound float64) bool {
 	u.Cell = c.Factors
 	u.Grade = c.Grade
@@ -240,7 +240,7 @@ func (u *UseCase) rest(c *Cell, metric, side string, bound float64) bool {
 	return true
 }
 
-// latencyUse grades the latency of the path that load raises most.
+// latencyUse grades the latency of the path and direction to which a load adds most.
 func (d *Document) latencyUse() UseCase {
 	u := UseCase{
 		Use:     "Games and calls while the line is full",
@@ -300,7 +300,7 @@ func gradeWords(grade string) string {
 	return "poor"
 }
 
-// packetUse names the highest rate of small packets.
+// packetUse returns the use with the highest rate of small packets.
 func (d *Document) packetUse() UseCase {
 	u := UseCase{
 		Use:     "Many small packets",
@@ -328,7 +328,7 @@ func (d *Document) packetUse() UseCase {
 	return u
 }
 
-// connectionUse names the highest rate of new connections.
+// connectionUse returns the use with the highest rate of new connections.
 func (d *Document) connectionUse() UseCase {
 	u := UseCase{
 		Use:     "Many short connections",
@@ -352,7 +352,7 @@ func (d *Document) fastest(metric string, want func(record.Factors) bool) (best 
 	return best
 }
 
-// hoursUse says whether a soak stayed as it began.
+// hoursUse describes whether the results stayed the same over a soak.
 func (d *Document) hoursUse() UseCase {
 	u := UseCase{
 		Use:     "Full load for hours",
@@ -374,7 +374,7 @@ func (d *Document) hoursUse() UseCase {
 		u.Because = strings.TrimPrefix(s.Label+", ", ", ") + unit.Significant(s.Hours, 3) + " h"
 		u.Cell = s.Factors
 		u.Verdict = "steady"
-		if len(bad)+len(s.Trends) == 0 { // too few windows to find one
+		if len(bad)+len(s.Trends) == 0 { // too few windows for a trend
 			u.Verdict = "cannot tell"
 			u.Because += ": " + strings.Join(s.Missing, "; ")
 			return u

@@ -8,17 +8,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Verdict holds the finding of one cell, or of several with the same finding.
+// Verdict is the diagnosis of a cell, or of several cells with the same one.
 type Verdict struct {
 	Class      string           `json:"class"`
-	Text       string           `json:"text"` // one sentence; the class's label if the cells' differ
+	Text       string           `json:"text"` // one sentence; the label of the class if the texts differ
 	Cells      []record.Factors `json:"cells"`
-	Labels     []string         `json:"labels"`     // of the cells
+	Labels     []string         `json:"labels"`     // labels of the cells
 	Shown      int              `json:"shown"`      // index of the cell with the highest confidence
-	Confidence [2]float64       `json:"confidence"` // lowest and highest of the cells
+	Confidence [2]float64       `json:"confidence"` // lowest and highest
 }
 
-// Verdicts groups the cells with the same finding, the largest group first, unknown causes last.
+// Verdicts groups the cells with the same diagnosis. The largest group comes first, and unknown causes come
+// last.
 func Verdicts(cells []Cell) []Verdict {
 	type key struct{ class, node, element string }
 	out := []Verdict{}
@@ -73,8 +74,8 @@ func Verdicts(cells []Cell) []Verdict {
 	return out
 }
 
-// generatorShare returns the load generator's part of the CPU time of a machine that also carries the router;
-// 0 if unknown.
+// generatorShare returns the load generator's share of the CPU time of a machine that also runs the router,
+// or 0 if it is unknown.
 func generatorShare(run *record.Run, c *Cell) float64 {
 	own, okOwn := c.Metrics[metrics.EngineCPU]
 	rate, okRate := c.Metrics[metrics.Goodput]

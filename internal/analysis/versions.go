@@ -14,15 +14,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// VersionBlock holds the runs that measured two versions of a router in one block, one after the other.
+// VersionBlock holds the two runs of one block, which measured two versions of a router one after the other.
 type VersionBlock struct {
-	Block    int // from 1
+	Block    int // number of the block, from 1
 	Old, New *Document
 }
 
-// CompareVersions compares two versions of a router that were measured in turn, see comparison.OfVersions.
-// The result has the form of a comparison of two runs. Its changes are those between the versions that every
-// block recorded.
+// CompareVersions compares two versions of a router that were measured in alternation, see
+// comparison.OfVersions. The result has the form of a comparison of two runs. Its changes are those that
+// every block recorded.
 func CompareVersions(old, newer string, blocks []VersionBlock) *RunComparison {
 	c := &RunComparison{
 		Format:      comparisonFormat,
@@ -57,7 +57,7 @@ func CompareVersions(old, newer string, blocks []VersionBlock) *RunComparison {
 	return c
 }
 
-// VersionLabels names the cells that both versions have by the keys of their factors.
+// VersionLabels returns the labels of the cells that both versions have, by the keys of their factors.
 func VersionLabels(blocks []VersionBlock) map[string]string {
 	labels := map[string]string{}
 	for _, b := range blocks {
@@ -69,13 +69,13 @@ func VersionLabels(blocks []VersionBlock) map[string]string {
 	return labels
 }
 
-// ChangesSeen reports whether the first blocks show a change that must be repeated before it is one.
+// ChangesSeen reports whether the blocks so far show a change that needs more blocks to be confirmed.
 func ChangesSeen(blocks []VersionBlock) bool {
 	return slices.ContainsFunc(versionValues(blocks), comparison.Versions.Unrepeated)
 }
 
-// versionValues returns what both versions measured, by cell and metric. The level of factor firmware is the
-// version and no part of the cell.
+// versionValues returns the values of both versions by cell and metric. The level of the factor firmware is
+// the version and not part of the cell.
 func versionValues(blocks []VersionBlock) (out []comparison.Versions) {
 	at := map[string]int{}
 	for _, b := range blocks {
@@ -129,7 +129,7 @@ func sameOfVersions(f record.Factors) record.Factors {
 	return out
 }
 
-// addLost adds the cells that the old version has in blocks in which the new one has no number of them.
+// addLost adds the cells that have a number in blocks of the old version but not in those of the new one.
 func (c *RunComparison) addLost(blocks []VersionBlock) {
 	var cells []record.Factors
 	had, lost := map[string]int{}, map[string]int{}
@@ -176,7 +176,7 @@ func (c *RunComparison) addLost(blocks []VersionBlock) {
 	}
 }
 
-// usualGrade returns the grade that a cell has in most blocks.
+// usualGrade returns the grade of a cell in most blocks.
 func usualGrade(blocks []VersionBlock, f record.Factors, newer bool) string {
 	suspect, all := 0, 0
 	for _, b := range blocks {
@@ -204,7 +204,7 @@ func usualGrade(blocks []VersionBlock, f record.Factors, newer bool) string {
 	return evidence.GradeValid
 }
 
-// versionWords says what changed, in one sentence, and what else differs.
+// versionWords describes the changes in one sentence, and other differences.
 func versionWords(c *RunComparison, blocks []VersionBlock) []string {
 	labels := VersionLabels(blocks)
 	worst := map[string]bool{}
@@ -256,7 +256,7 @@ func versionWords(c *RunComparison, blocks []VersionBlock) []string {
 		"cause: %s.", strings.Join(causes, "; "))}
 }
 
-// changeWords gives a change with its interval.
+// changeWords describes a change with its interval.
 func changeWords(x comparison.Comparison) string {
 	percent := func(ratio float64) string {
 		sign := "+"

@@ -9,21 +9,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Way describes the path between two machines over a version of IP.
+// Way describes the path between two machines for one IP version.
 type Way struct {
 	IP   int    `json:"ip"`
-	Near string `json:"near"` // the near end's own address
-	Far  string `json:"far"`  // where the near end finds the far end
-	// Hops counts the routers that forward a packet; absent if unknown.
+	Near string `json:"near"` // address of the near end
+	Far  string `json:"far"`  // address at which the near end reaches the far end
+	// Hops is the number of routers on the path. It is absent if unknown.
 	Hops    *int     `json:"hops,omitempty"`
-	Routers []string `json:"routers,omitempty"` // nearest first; "?" does not identify itself
-	// NAT lists whose addresses are translated on the path: "near", "far", "near far" or "none"; absent if
-	// unknown.
+	Routers []string `json:"routers,omitempty"` // nearest first; "?" for one that does not answer
+	// NAT lists the ends whose addresses are translated on the path: "near", "far", "near far" or "none". It
+	// is absent if unknown.
 	NAT string `json:"nat,omitempty"`
-	MTU int    `json:"mtu,omitempty"` // of packets that make the round trip unfragmented; absent if unknown
+	MTU int    `json:"mtu,omitempty"` // largest packet that returns unfragmented; absent if unknown
 }
 
-// ways reads the facts about the path between two machines that trial/pathdiscovery stores.
+// ways returns the paths between two machines from the facts that trial/pathdiscovery stored.
 func ways(run *record.Run) []Way {
 	var out []Way
 	for _, e := range run.Environments {
@@ -51,7 +51,7 @@ func ways(run *record.Run) []Way {
 	return out
 }
 
-// Between describes the path between the ends: "1 router (192.168.1.1), NAT, MTU 1500".
+// Between describes the path between the ends, such as "1 router (192.168.1.1), NAT, MTU 1500".
 func (w Way) Between() string {
 	parts := []string{w.Passes()}
 	if len(w.Routers) > 0 {
@@ -70,7 +70,7 @@ func (w Way) Between() string {
 	return strings.Join(parts, ", ")
 }
 
-// Passes describes how many routers the path has.
+// Passes describes the number of routers on the path.
 func (w Way) Passes() string {
 	switch {
 	case w.Hops == nil:
@@ -81,7 +81,7 @@ func (w Way) Passes() string {
 	return unit.Count(*w.Hops, "router")
 }
 
-// Translates describes whether addresses are translated on the path, "" if unknown.
+// Translates describes the address translation on the path. It returns "" if that is unknown.
 func (w Way) Translates() string {
 	switch w.NAT {
 	case "":
@@ -96,5 +96,5 @@ func (w Way) Translates() string {
 	return "NAT"
 }
 
-// Words describes the path in one line, from end to end.
+// Words describes the path from end to end in one line.
 func (w Way) Words() string { return w.Near + " → " + w.Between() + " → " + w.Far }
