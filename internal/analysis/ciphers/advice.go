@@ -11,18 +11,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// DoubtEmulated is the doubt about the speed of an emulated CPU.
+// DoubtEmulated is the kind of doubt about the speed of an emulated CPU.
 const DoubtEmulated = "emulated"
 
-// MaxClock is the range of clocks, as a share of their median, beyond which a figure is in doubt.
+// MaxClock is the range of the clock, as a share of its median, above which a speed is in doubt.
 const MaxClock = 0.05
 
-// Advice is a conclusion in words, with the figures that support it.
+// Advice is a recommendation in words, with the speeds behind it.
 type Advice struct {
 	Kind    string `json:"kind"`
 	Library string `json:"library"`
 	Text    string `json:"text"`
-	Cipher  string `json:"cipher,omitempty"` // that it recommends
+	Cipher  string `json:"cipher,omitempty"` // recommended cipher
 }
 
 // Kinds of advice.
@@ -33,12 +33,12 @@ const (
 	AdviceKeys     = "keys"
 )
 
-// alike is the ratio of two speeds below which the difference is irrelevant for choosing a cipher.
+// alike is the smallest ratio of two speeds that matters for choosing a cipher.
 const alike = 1.1
 
 const chacha = "chacha20-poly1305"
 
-// cipherWords maps ciphers to the names that people and configurations use.
+// cipherWords maps ciphers to their usual names.
 var cipherWords = map[string]string{chacha: "ChaCha20-Poly1305", "aes-128-gcm": "AES-128-GCM",
 	"aes-256-gcm": "AES-256-GCM", "aes-128-cbc": "AES-128-CBC", "aes-256-cbc": "AES-256-CBC",
 	"x25519": "X25519", "x448": "X448", "ed25519": "Ed25519", "ed448": "Ed448"}
@@ -63,7 +63,7 @@ func speedOf(r Result) speed {
 	return s
 }
 
-// after returns the speed of doing two things to each byte, one after the other.
+// after returns the speed of applying both to each byte, one after the other.
 func (s speed) after(t speed) speed {
 	both := func(a, b float64) float64 { return 1 / (1/a + 1/b) }
 	return speed{both(s.median, t.median), both(s.low, t.low), both(s.high, t.high), min(s.n, t.n),
@@ -72,7 +72,7 @@ func (s speed) after(t speed) speed {
 
 func (s speed) interval() string { return goodput(s.low) + " to " + goodput(s.high) }
 
-// Outcomes of comparing two speeds.
+// Results of comparing two speeds.
 const (
 	cannotTell = iota
 	bothAlike
@@ -80,8 +80,8 @@ const (
 	secondFaster
 )
 
-// compare reports which of two speeds is higher: one is if the intervals are disjoint and the ratio is at
-// least alike. The speeds are alike if every ratio within the intervals is less than that.
+// compare compares two speeds. One is faster if the intervals are disjoint and the ratio of the medians is at
+// least alike. The speeds are alike if every ratio within the intervals is smaller than alike.
 func compare(a, b speed) int {
 	switch least, most := a.low/b.high, a.high/b.low; {
 	case min(a.n, b.n) < statistics.MinInterval:
@@ -96,7 +96,7 @@ func compare(a, b speed) int {
 	return cannotTell
 }
 
-// doubted describes why figures are doubtful, to append to conclusions from them.
+// doubted returns a clause about doubts, to append to conclusions from the speeds.
 func doubted(speeds ...speed) string {
 	var kinds []string
 	for _, s := range speeds {
@@ -111,8 +111,8 @@ func doubted(speeds ...speed) string {
 	return " In doubt: " + strings.Join(slices.Compact(kinds), ", ") + "."
 }
 
-// Advise recommends a cipher and a VPN for a CPU: by the speed of one thread at encrypting the measured block
-// nearest to a packet, of one library, in one mode.
+// Advise recommends a cipher and a VPN for a CPU. It compares the encryption speeds of one thread within a
+// library and mode, for the measured block size nearest to a packet.
 func Advise(results []Result) []Advice {
 	out := []Advice{}
 	var all []finding
@@ -127,15 +127,15 @@ func Advise(results []Result) []Advice {
 	return reconciled(out, all)
 }
 
-// finding compares ChaCha20-Poly1305 with AES-128-GCM in a library.
+// finding is the comparison of ChaCha20-Poly1305 with AES-128-GCM in one library.
 type finding struct {
 	library string
 	outcome int
 	speeds  []speed
 }
 
-// reconciled replaces contradictory advice from the libraries on the VPN by one sentence, since no VPN uses
-// them all.
+// reconciled replaces contradictory advice about the VPN from different libraries by one sentence, because no
+// VPN uses all of them.
 func reconciled(all []Advice, found []finding) (out []Advice) {
 	var words []string
 	var speeds []speed
@@ -230,7 +230,7 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 
 	if cbc, ok := find("aes-128-cbc", cipher.Encrypt); ok && okG {
 		if sha, ok := find("sha256", cipher.Hash); ok {
-			// CBC authenticates nothing: each byte is encrypted and then also hashed.
+			// CBC does not authenticate, so each byte is encrypted and then hashed.
 			together := cbc.after(sha)
 			word := map[int]string{bothAlike: "about as fast as", firstFaster: "faster than",
 				secondFaster: "slower than"}[compare(together, gcm)]
@@ -245,7 +245,7 @@ func advise(library string, results []Result) (out []Advice, found *finding) {
 	return append(out, adviseKeys(library, find)...), found
 }
 
-// adviseKeys compares the cost of a handshake's operations.
+// adviseKeys compares the speeds of the operations in a handshake.
 func adviseKeys(library string, find func(string, string) (speed, bool)) (out []Advice) {
 	for _, p := range []struct{ short, long, operation, word string }{
 		{"x25519", "x448", cipher.Derive, "shared keys"}, {"ed25519", "ed448", cipher.Sign, "signatures"},
@@ -273,7 +273,7 @@ func adviseKeys(library string, find func(string, string) (speed, bool)) (out []
 	return out
 }
 
-// AdviseHardware describes what the CPU's instructions explain.
+// AdviseHardware describes the CPU's AES instructions, or their absence.
 func AdviseHardware(cpu CPU) []Advice {
 	for _, f := range cpu.Features {
 		if f.Name != features[0].Name {
@@ -290,8 +290,8 @@ func AdviseHardware(cpu CPU) []Advice {
 	return nil
 }
 
-// comparable returns the block and mode in which a library's AEADs are compared: the block nearest to a
-// packet of WireGuard's, as a packet if both were measured so.
+// comparable returns the block size and mode for comparing a library's AEADs: the block size nearest to that
+// of a WireGuard packet, in packet mode if that was measured.
 func comparable(library string, results []Result) (block int, mode string) {
 	distance := math.MaxInt
 	for _, r := range results {
@@ -316,7 +316,7 @@ func comparable(library string, results []Result) (block int, mode string) {
 	return block, mode
 }
 
-// goodput formats bytes per second as a line rate.
+// goodput formats a rate in bytes per second as bit/s.
 func goodput(rate float64) string { return unit.Bitrate(8 * rate).String() }
 
 func times(ratio float64) string { return unit.Significant(ratio, 2) + " times" }

@@ -1,4 +1,4 @@
-// Package ciphers compares the speeds of a CPU's ciphers and concludes which cipher and which VPN suit it.
+// Package ciphers compares the speeds of a CPU's ciphers and recommends a cipher and a VPN for it.
 package ciphers
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 )
 
-// OfPublished converts published speeds of one core to results of openssl -evp with one repetition. It omits
-// speeds without a figure, of unknown algorithms, and of other modes.
+// OfPublished converts published speeds of one core to results of openssl -evp with one repetition. It leaves
+// out speeds without a value, of unknown algorithms, and of other modes.
 func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	for _, s := range speeds {
 		if c, ok := CellOfPublished(s); ok && s.Value != nil && s.Mode == "" {
@@ -27,8 +27,8 @@ func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	return out
 }
 
-// CellOfPublished returns the cell that measures the same as a published speed: openssl -evp on one core. ok
-// is false for an unknown algorithm.
+// CellOfPublished returns the cell that measures a published speed: openssl -evp on one core. ok is false for
+// an unknown algorithm.
 func CellOfPublished(s catalogue.Speed) (c cipher.Cell, ok bool) {
 	a, ok := cipher.Named(s.Algorithm)
 	c = cipher.Cell{
@@ -49,16 +49,16 @@ func CellOfPublished(s catalogue.Speed) (c cipher.Cell, ok bool) {
 	return c, ok
 }
 
-// Result is the speed of a cell.
+// Result is the speed in one cell.
 type Result struct {
 	cipher.Cell
 	Unit      string           `json:"unit"`
 	Rate      statistics.Value `json:"rate"`
 	Doubts    []Doubt          `json:"doubts"`
-	Published bool             `json:"-"` // a figure without an interval, from one or more repetitions
+	Published bool             `json:"-"` // a published speed, which has no interval
 }
 
-// Doubt explains why a figure may not represent the CPU.
+// Doubt explains why a speed may not represent the CPU.
 type Doubt struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
@@ -69,11 +69,11 @@ type CPU struct {
 	Model    string    `json:"model,omitempty"`
 	Threads  int       `json:"threads"`
 	Features []Feature `json:"features"`
-	// ClockFrom names the source of the clock, or explains why it is unknown.
+	// ClockFrom is the source of the clock, or the reason why the clock is unknown.
 	ClockFrom string `json:"clock_from"`
 }
 
-// CPUOf reads the facts about a node's CPU from its environment, except its clock.
+// CPUOf returns the CPU that a node's facts describe. The clock is not among them.
 func CPUOf(facts map[string]string) CPU {
 	return CPU{
 		Model:     facts["cpu_model"],
@@ -83,14 +83,15 @@ func CPUOf(facts map[string]string) CPU {
 	}
 }
 
-// Feature is a kind of CPU instructions that ciphers use, with the kernel's names of those that the CPU has.
+// Feature is a kind of CPU instructions that ciphers use. Flags lists those that the CPU has, by the kernel's
+// names.
 type Feature struct {
 	Name  string   `json:"name"`
 	Flags []string `json:"flags"`
 }
 
-// features groups the flags of Linux on x86 (arch/x86/include/asm/cpufeatures.h), arm and arm64
-// (Documentation/arch/arm64/elf_hwcaps.rst), and riscv64's extensions, by their purpose.
+// features groups CPU flags by purpose: Linux's flags on x86 (arch/x86/include/asm/cpufeatures.h), arm and
+// arm64 (Documentation/arch/arm64/elf_hwcaps.rst), and the extensions of riscv64.
 var features = [...]Feature{
 	{"AES", []string{"aes", "vaes", "zkne", "zknd"}},
 	{"carry-less multiplication (GCM)", []string{"pclmulqdq", "vpclmulqdq", "pmull", "zbc"}},
@@ -99,7 +100,7 @@ var features = [...]Feature{
 	{"long arithmetic", []string{"bmi2", "adx"}},
 }
 
-// Features groups the flags of a CPU.
+// Features groups the flags of a CPU by purpose.
 func Features(flags []string) []Feature {
 	var out []Feature
 	for _, f := range features {
