@@ -1,5 +1,5 @@
-// Package comparison compares results with each other and with what a plan requires: cells of one run paired
-// by block, cells of two runs, and thresholds.
+// Package comparison compares results with each other and with the requirements of a plan: cells of a run
+// paired by block, cells of two runs, and thresholds.
 package comparison
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SmallestRelevant is the smallest relative difference that anyone should care about.
+// SmallestRelevant is the smallest relative difference that matters.
 const SmallestRelevant = statistics.SmallestRelevant
 
-// comparedMetrics lists the metrics on which cells are compared. Those of a path are compared once per pair
-// of paths; only rates are compared with the plan's own baseline, since that may differ in many things.
+// comparedMetrics lists the metrics on which cells are compared. Metrics of a path are compared once per pair
+// of paths. Only rates are compared with the plan's baseline, because that may differ in several factors.
 var comparedMetrics = [...]struct {
 	metric           string
 	ofPath, baseline bool
@@ -35,16 +35,16 @@ var comparedMetrics = [...]struct {
 	{metric: metrics.CipherOps},
 }
 
-// pair is a cell with the cell that it is compared with.
+// pair is a cell and the cell that it is compared with.
 type pair struct {
 	cell, against *metrics.Cell
 	name          string
-	baseline      bool // the plan's own
+	baseline      bool // the plan's baseline
 }
 
-// pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its baseline
-// level, or the plan's own baseline. For a setting, or the size of a guest, that no cell has at its baseline
-// level, the baseline is the level listed first. Loads of different kinds are not paired.
+// pairsOf returns, for each cell, the cells that differ from it in exactly one way: one factor is at its
+// baseline level, or the cell is the plan's baseline. For a setting or a guest's size that no cell has at its
+// baseline level, the baseline is the level listed first. Different kinds of load are not paired.
 func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	var pairs []pair
 	c := design.Catalogue
@@ -74,10 +74,10 @@ func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	return pairs
 }
 
-// baselineOf returns the baseline for the levels of a factor; nil: none.
+// baselineOf returns the baseline for the levels of a factor, or nil if it has none.
 func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *factor.Without {
 	d := design.Catalogue.Of(name)
-	// Nor has a plan's setting of the machines a level that means "without it".
+	// A machine setting in the plan has no level that means "without it", either.
 	optional := d.Kind == factor.Path && d.Without == nil && !d.Base
 	if d.Kind != factor.Setting && !optional || slices.ContainsFunc(groups, func(g *metrics.Cell) bool {
 		return d.AtBaseline(g.Factors[name])
@@ -94,8 +94,9 @@ func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *fac
 	return d.Without
 }
 
-// named finds the plan's own baseline: the cell that it identifies completely, for cells of the same
-// protocol, or the cell that differs in the named factors.
+// named returns the cell that the plan names as the baseline. If the plan names all levels, it is the
+// baseline of all cells with the same protocol (whole is true). Otherwise it is the cell that differs from f
+// in the named factors only.
 func named(c *factor.Catalogue, groups []*metrics.Cell, f, baseline record.Factors) (_ *metrics.Cell,
 	name string, whole bool) {
 	if len(baseline) == 0 {
@@ -123,7 +124,7 @@ func describe(f record.Factors) string {
 	return strings.Join(parts, ", ")
 }
 
-// find returns the cell that equals f except for want, and for the factors that follow from want.
+// find returns the cell whose factors equal f except for want and for factors that follow from want.
 func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *metrics.Cell {
 	free := map[string]bool{}
 	for name := range want {
@@ -146,7 +147,7 @@ func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *
 		return true
 	}
 	i := slices.IndexFunc(groups, match)
-	// Packets that fill the path are larger if it allows: the size follows.
+	// The size of packets that fill the path follows from the path.
 	if i < 0 && fillsPath(f) {
 		free[string(factor.PacketSize)] = true
 		i = slices.IndexFunc(groups, func(g *metrics.Cell) bool { return fillsPath(g.Factors) && match(g) })
@@ -163,7 +164,8 @@ func fillsPath(f record.Factors) bool {
 	return factor.PacketSize.Is(f, strconv.Itoa(metrics.PathOf(f, true).MTU()))
 }
 
-// comparePairs compares pairs on one metric, block by block, and also returns the logs of the ratios.
+// comparePairs compares pairs on one metric, block by block. It also returns the logarithms of the ratios by
+// block.
 func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[int]float64) {
 	for _, p := range pairs {
 		logs := logRatios(p.cell.Blocks[metric], p.against.Blocks[metric])
@@ -181,9 +183,9 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 	return out, family
 }
 
-// ComparePaired compares one metric of two cells of a run, b with a, by block: the ratio, or the difference
-// if one of the values is not above zero. The verdict is for this comparison alone; by holds the numbers by
-// block, for FamilyTest.
+// ComparePaired compares one metric of two cells of a run by block: the ratio b ÷ a, or the difference if a
+// value is not positive. The verdict is for this comparison only. by holds the numbers by block, for
+// FamilyTest.
 func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
 	by = logRatios(b, a)
 	ratio := true
@@ -217,7 +219,7 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 	return c, by
 }
 
-// testPairs tests comparisons as one family, whatever their metrics.
+// testPairs tests all comparisons as one family, whatever their metrics.
 func testPairs(out []Comparison, family []map[int]float64) {
 	p, tested, test := statistics.TestFamily(family)
 	test += ", on paired blocks"
@@ -235,7 +237,7 @@ func testPairs(out []Comparison, family []map[int]float64) {
 	}
 }
 
-// logRatios returns ln(a ÷ b) for the blocks in which both have a number above 0.
+// logRatios returns ln(a ÷ b) for the blocks in which both are positive.
 func logRatios(a, b map[int]float64) map[int]float64 {
 	out := map[int]float64{}
 	for block, x := range a {
@@ -246,7 +248,7 @@ func logRatios(a, b map[int]float64) map[int]float64 {
 	return out
 }
 
-// ratioOf returns the median of paired ratios with its interval.
+// ratioOf returns the median of paired ratios, with its interval, from their logarithms.
 func ratioOf(logs []float64) Comparison {
 	v := statistics.Summarise(logs)
 	c := Comparison{Spread: v.Spread, Ratio: math.Exp(v.Median)}
@@ -254,8 +256,8 @@ func ratioOf(logs []float64) Comparison {
 	return c
 }
 
-// conclude sets the verdict of a comparison that was tested together with others, and explains a weak one:
-// what n pairs, or runs, leave possible.
+// conclude sets the verdict. tested is the number of comparisons in the family. If the verdict is weak,
+// conclude describes what the data exclude.
 func (c *Comparison) conclude(tested int) {
 	none := 1.0
 	if c.Difference {
@@ -278,7 +280,7 @@ func (c *Comparison) conclude(tested int) {
 	}
 }
 
-// excluded describes the differences outside the interval.
+// excluded describes the values outside of the interval.
 func (c *Comparison) excluded() string {
 	if c.Difference {
 		return fmt.Sprintf("differences below %s and above %s", metrics.Say(c.Metric, c.Low),
@@ -302,7 +304,7 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 			case p.baseline && !m.baseline, m.ofPath && paths[key]:
 				continue
 			case m.metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
-				continue // its packet rate is equivalent
+				continue // its packet rate gives the same result
 			}
 
 			paths[key] = true
@@ -317,28 +319,28 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 	return out
 }
 
-// Comparison compares a cell with another one, on paired blocks.
+// Comparison compares a cell with another one.
 type Comparison struct {
 	Metric  string         `json:"metric"`
 	Factors record.Factors `json:"factors"`
 	Against record.Factors `json:"against"`
-	Name    string         `json:"name"` // "of the same without tunnel"
+	Name    string         `json:"name"` // such as "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
-	// of two runs, if zeros leave no ratio: ratio, low and high are the difference instead, in the metric's
-	// unit
+	// Difference reports that Ratio, Low and High are a difference in the metric's unit, because zeros leave
+	// no ratio.
 	Difference bool `json:"difference,omitempty"`
 	statistics.Spread
-	PValue      float64  `json:"p_value,omitempty"` // by Wilcoxon or Mann-Whitney, see Test
+	PValue      float64  `json:"p_value,omitempty"` // see Test
 	Test        string   `json:"test,omitempty"`
-	Verdict     string   `json:"verdict"`       // "different", "same within ±x %", "cannot tell", "confounded"
-	Why         string   `json:"why,omitempty"` // why the verdict is weak; what the data exclude
+	Verdict     string   `json:"verdict"`       // "different", "same…", "cannot tell…" or "confounded"
+	Why         string   `json:"why,omitempty"` // why the verdict is weak, and what the data exclude
 	Confounders []string `json:"confounders,omitempty"`
 
-	// of two runs: both medians, and their grades
+	// A and B are the medians of two runs, with their grades.
 	A      *float64 `json:"a,omitempty"`
 	B      *float64 `json:"b,omitempty"`
 	GradeA string   `json:"grade_a,omitempty"`
 	GradeB string   `json:"grade_b,omitempty"`
-	RunsA  int      `json:"runs_a,omitempty"` // with a number; n is the smaller of both
+	RunsA  int      `json:"runs_a,omitempty"` // trials with a number; N is the smaller of both
 	RunsB  int      `json:"runs_b,omitempty"`
 }

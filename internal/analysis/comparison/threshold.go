@@ -7,22 +7,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Threshold is the outcome of one requirement in one cell.
+// Threshold is the result of one requirement in one cell.
 type Threshold struct {
 	Requirement string         `json:"requirement"`
 	Factors     record.Factors `json:"factors,omitempty"`
 	Metric      string         `json:"metric,omitempty"` // or "validity"
-	Op          string         `json:"op,omitempty"`     // >=, >, <=, <; of validity =
+	Op          string         `json:"op,omitempty"`     // >=, >, <= or <; = for validity
 	Limit       float64        `json:"limit,omitempty"`  // in the metric's unit
 	Met         bool           `json:"met"`
-	Reason      string         `json:"reason,omitempty"` // e.g. "the cell failed", "no cell matches"
+	Reason      string         `json:"reason,omitempty"` // such as "the cell failed" or "no cell matches"
 	Value       float64        `json:"value,omitempty"`
-	// Validity is the grade of the cell; absent where there is no cell.
+	// Validity is the grade of the cell. It is absent if there is no cell.
 	Validity string `json:"validity,omitempty"`
 }
 
-// Thresholds checks every requirement in every cell to which it applies. A cell that was skipped, failed or
-// not measured misses, with the reason: an unchecked requirement is not met.
+// Thresholds checks each requirement in each cell to which it applies. A cell that was skipped, failed or not
+// measured does not meet the requirement, for that reason.
 func Thresholds(required []record.Requirement, cells []*metrics.Cell, skipped []record.Skipped) []Threshold {
 	var out []Threshold
 	for _, r := range required {
@@ -52,8 +52,7 @@ func unmet(r record.Requirement, f record.Factors, why string) Threshold {
 	return Threshold{Requirement: r.Text, Factors: f, Metric: r.Metric, Op: r.Op, Limit: r.Value, Reason: why}
 }
 
-// check compares a cell's median. A suspect cell is compared too: doubts are shown beside it. Where validity
-// is required, only a valid cell passes.
+// check compares a cell's median with the limit. Suspect cells may pass, unless validity is required.
 func check(r record.Requirement, c *metrics.Cell) Threshold {
 	t := unmet(r, c.Factors, "")
 	t.Validity = c.Grade
@@ -101,7 +100,7 @@ func check(r record.Requirement, c *metrics.Cell) Threshold {
 	return t
 }
 
-// reasonsOf lists the reasons of a cell: ": background-load: other processes …; …".
+// reasonsOf lists the reasons of a cell, such as ": background-load: other processes …; …".
 func reasonsOf(c *metrics.Cell) string {
 	text := ""
 	for i, r := range c.Reasons {
@@ -110,8 +109,8 @@ func reasonsOf(c *metrics.Cell) string {
 	return text
 }
 
-// matches compares levels as text; a factor that a cell lacks is at its default, for which the words of
-// "nothing set" stand.
+// matches reports whether the cell has the given levels, compared as text. A factor that the cell lacks
+// matches the words for "nothing set".
 func matches(f record.Factors, where map[string]string) bool {
 	for name, want := range where {
 		if level, ok := f[name]; level != want && (ok || !factor.Same(want, "")) {

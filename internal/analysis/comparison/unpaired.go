@@ -11,9 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ComparedMetrics lists the metrics on which two runs are compared: what a network does for its users. A
-// busier CPU may be busy with more packets. The absence of a vital one only in the second run is a
-// regression; extreme percentiles also need enough probes.
+// ComparedMetrics lists the metrics on which two runs are compared. They describe the service of a network to
+// its users. CPU use is not among them, because a busier CPU may process more packets. It is a regression if
+// a Vital metric is missing only from the second run. Extreme percentiles are not vital, because they may be
+// missing for lack of probes.
 var ComparedMetrics = [...]struct {
 	Name          string
 	ofPath, Vital bool
@@ -39,7 +40,7 @@ var ComparedMetrics = [...]struct {
 	{Name: metrics.Number},
 }
 
-// OfPath reports whether a metric belongs to an idle path: its numbers are the same for every load on it.
+// OfPath reports whether a metric describes the idle path, so that it is the same for every load.
 func OfPath(metric string) bool {
 	for _, m := range ComparedMetrics {
 		if m.Name == metric {
@@ -49,7 +50,7 @@ func OfPath(metric string) bool {
 	return false
 }
 
-// Run is one of two runs: its values by cell or path, metric and block, and the path of each cell.
+// Run holds the values of a run by cell or path, metric and block. Path returns the path of a cell.
 type Run struct {
 	Values map[string]map[string]map[int]float64
 	Path   func(record.Factors) record.Factors
@@ -73,7 +74,7 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			y := second.Values[keyOfSecond][m.Name]
 			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
 				factor.Protocol.Is(f, factor.UDP) {
-				continue // the packet rate of UDP is equivalent
+				continue // the packet rate of UDP gives the same result
 			}
 
 			seen[key] = true
@@ -112,8 +113,8 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 	return out
 }
 
-// unpaired estimates how b differs from a, and returns the values on the scale that it used: logarithms, or
-// unchanged if a zero leaves no ratio.
+// unpaired estimates how b differs from a. It also returns the values on the scale that it used: logarithms,
+// or the values themselves if a zero leaves no ratio.
 func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
 	c := Comparison{Spread: statistics.Spread{
 		N:        min(len(a), len(b)),
