@@ -9,7 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// tcpShares holds the shares of the window in which TCP had data, and in which an end held it back.
+// tcpShares holds shares of the window: busy is the share in which TCP had data to send, rwnd and sndbuf
+// those in which the receive window or the send buffer stopped it.
 type tcpShares struct{ busy, rwnd, sndbuf float64 }
 
 func tcpTimes(o *Observation) (s tcpShares, why string) {
@@ -27,8 +28,8 @@ func tcpTimes(o *Observation) (s tcpShares, why string) {
 	return s, ""
 }
 
-// buffers returns the socket buffer sizes of the sender and the receiver as their kernels report them; 0 =
-// unknown.
+// buffers returns the sizes of the sender's and the receiver's socket buffers in bytes, as their kernels
+// report them; 0 = unknown.
 func (o *Observation) buffers() (send, receive float64) {
 	read := func(key string) float64 {
 		v, _ := strconv.ParseFloat(o.Trial.Traffic.Details[key], 64)
@@ -43,16 +44,15 @@ func (o *Observation) buffers() (send, receive float64) {
 	return read("near.sndbuf_bytes"), read("far.rcvbuf_bytes")
 }
 
-// inFlight returns the number of bytes that a flow had in flight (its share of goodput × the RTT) and that
-// RTT.
+// inFlight returns the bytes that each flow had in flight (goodput per flow × RTT), and TCP's RTT in ns.
 func (o *Observation) inFlight() (bytes, rtt float64) {
 	got := o.goodput()
 	rtt = o.value("rtt_tcp_ns")
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
 }
 
-// zeroWindows returns how often per second the receiver advertised a zero window; ok is false if nothing
-// counted it.
+// zeroWindows returns how often per second the receiver advertised a zero window; ok is false if the counters
+// are missing.
 func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 	_, receiver := o.Ends()
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
@@ -61,7 +61,7 @@ func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 		"the receiver advertised a zero window %g times per second"), ok
 }
 
-// flightFact reports how much an end had in flight, see inFlight.
+// flightFact reports the result of inFlight for one end.
 func flightFact(node string, bytes, rtt float64) Fact {
 	return fact("bytes_in_flight", node, "socket", bytes, "%g kB per flow were in flight in TCP's RTT of %n",
 		bytes/1e3, rtt)
@@ -71,7 +71,7 @@ func rwndFact(s tcpShares) Fact {
 	return seen(metrics.RwndLimited, s.rwnd, "the receive window limited TCP for %h of the time")
 }
 
-// streamSteps returns steps with more connections than the load has.
+// streamSteps returns an experiment with two to four times as many connections.
 func streamSteps(expect float64, why string) func(*Observation) []Experiment {
 	return func(o *Observation) []Experiment {
 		e := Experiment{
@@ -88,8 +88,8 @@ func streamSteps(expect float64, why string) func(*Observation) []Experiment {
 	}
 }
 
-// threadUse returns the share of the window for which the busiest thread of an end's load generator ran, and
-// the sum over all its threads.
+// threadUse returns the CPU time of an end's load generator ÷ the window: that of its busiest thread, and the
+// sum over all threads.
 func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	for _, u := range o.Trial.Traffic.Ends {
 		if u.Node != node {
@@ -106,7 +106,7 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	return busiest, all, ok
 }
 
-// endCPU describes an end, client or server, whose own CPU is full.
+// endCPU returns the rule for an end, client or server, whose own CPU is saturated.
 func endCPU(class, end string) Rule {
 	return Rule{
 		Class:    class,

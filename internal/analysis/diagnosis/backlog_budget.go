@@ -1,6 +1,6 @@
 package diagnosis
 
-// backlogBudget describes packet work that a kernel limit cuts off while the CPU has time.
+// backlogBudget describes packet processing that a kernel limit interrupts although the CPU has time left.
 var backlogBudget = Rule{
 	Class:    BacklogBudget,
 	Wasteful: true,

@@ -12,35 +12,36 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Cell holds what both ends measured of one load of a path. None of it comes from the nodes in between.
+// Cell holds the measurements of both ends for one load on a path. It contains nothing from the nodes in
+// between.
 type Cell struct {
 	Factors record.Factors
 	Metrics map[string]statistics.Value
-	Failed  int     // trials without numbers
-	Seconds float64 // of the window
+	Failed  int     // number of trials without results
+	Seconds float64 // length of the window
 }
 
-// Path describes what lies between two ends as far as the ends alone can see it: the class of limit, by
+// Path describes the path between two ends, as far as the ends can see it: the class of limit in each
 // direction, and its numbers.
 type Path struct {
-	Factors    record.Factors  `json:"factors"` // of its cells, without the loads
+	Factors    record.Factors  `json:"factors"` // factors of the cells, without those of the loads
 	Label      string          `json:"label"`
 	Text       string          `json:"text"`
 	Directions []PathDirection `json:"directions"`
-	Facts      []Fact          `json:"facts,omitempty"` // for both directions together
-	// Access lists what would reveal more, the easiest first.
+	Facts      []Fact          `json:"facts,omitempty"` // facts about both directions together
+	// Access lists the accesses that would reveal more, easiest first.
 	Access []string `json:"access"`
 }
 
-// PathDirection describes the data in one direction.
+// PathDirection is the diagnosis of one direction.
 type PathDirection struct {
 	Direction string `json:"direction"`
 	Diagnosis
 	Numbers []Fact `json:"numbers"`
 }
 
-// Blackbox diagnoses a path from its cells. It returns nil without a full sweep: at least TCP, and UDP at
-// full rate with two packet sizes.
+// Blackbox diagnoses a path from its cells. It returns nil if the sweep is incomplete: it needs at least TCP
+// with one stream, and UDP at full rate with two packet sizes.
 func Blackbox(cells []Cell) *Path {
 	var p Path
 	for _, direction := range []string{record.Up, record.Down} {
@@ -73,32 +74,33 @@ func Blackbox(cells []Cell) *Path {
 	return &p
 }
 
-// sweep holds the cells of one direction by purpose.
+// sweep holds the cells of one direction by their purpose, and values derived from them.
 type sweep struct {
-	one, many, short *Cell   // TCP: one stream, several, small segments
-	flat             []*Cell // UDP at full rate, one stream, by size
+	one, many, short *Cell   // TCP with one stream, several streams, and small segments
+	flat             []*Cell // UDP at full rate, one stream, sorted by packet size
 	spread           *Cell   // UDP at full rate, several streams
-	low, half        *Cell   // UDP at a low rate, and at half of the rate found
-	opened           *Cell   // short flows started at a rate
-	bursts           *Cell   // the same, with flows as long as TCP's initial window
-	limited          []*Cell // those of flat that exceeded the path
-	packets, bytes   float64 // to what degree the limit counts packets, and bytes
-	uncounted        string  // why both are unknown
-	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
+	low, half        *Cell   // UDP at a low rate, and at half of the measured limit
+	opened           *Cell   // short flows that start at a set rate
+	bursts           *Cell   // the same, but each as long as TCP's initial window
+	limited          []*Cell // the cells of flat that exceeded the path
+	packets, bytes   float64 // degree, 0 to 1, to which the limit counts packets or bytes
+	uncounted        string  // reason why packets and bytes are unknown
+	bps, pps         float64 // medians over limited: bit/s with the Ethernet header, and packets/s
 	idleNs           float64
-	probedNs, tcpNs  float64 // added by TCP to the RTT of probes, and to its own
+	probedNs, tcpNs  float64 // delay that TCP adds to the RTT of probes, and to its own RTT
 }
 
-// A flat load exceeds the path if this share of it is lost, or if it keeps a queue filled for this long.
+// A load at full rate exceeds the path if at least this share of it is lost, or if it adds at least this
+// delay.
 const (
 	lostFlat   = .02
 	queuedFlat = 2e6 // ns
 )
 
-// ethernetHeader is the length in bytes that kernel rate limiters count in addition to the IP packet.
+// ethernetHeader is the number of bytes that the kernel's rate limiters count in addition to the IP packet.
 const ethernetHeader = 14
 
-// burstBytes is roughly TCP's initial window: ten segments (RFC 6928).
+// burstBytes is approximately TCP's initial window: ten segments (RFC 6928).
 const burstBytes = 14_000
 
 func sweepOf(cells []Cell, direction string) *sweep {
@@ -142,7 +144,7 @@ func sweepOf(cells []Cell, direction string) *sweep {
 	return s
 }
 
-// measure finds the unit in which the limit counts.
+// measure determines whether the limit counts packets or bytes.
 func (s *sweep) measure() {
 	var bps, pps []float64
 	for _, c := range s.flat {
@@ -173,8 +175,8 @@ func (s *sweep) measure() {
 		return
 	}
 
-	// If the sender did not exceed the limit, its rate is only a lower bound of the path's. Δ ln packets per
-	// second ÷ Δ ln size
+	// slope is Δ ln packets per second ÷ Δ ln packet size. If the sender did not exceed the limit, its rate
+	// is only a lower bound of the path's.
 	slope := math.Log(large.pps()/small.pps()) /
 		math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
 	if small.exceeds() && (large.exceeds() || slope > -.3) || large.exceeds() && slope < -.3 {
@@ -182,10 +184,10 @@ func (s *sweep) measure() {
 	}
 }
 
-// sizes returns the cells with the smallest and the largest packets at full rate.
+// sizes returns the full-rate UDP cells with the smallest and the largest packets.
 func (s *sweep) sizes() (small, large *Cell) { return s.flat[0], s.flat[len(s.flat)-1] }
 
-// value returns the median of a metric; false for a nil cell.
+// value returns the median of a metric, and false if it is missing or c is nil.
 func (c *Cell) value(metric string) (float64, bool) {
 	if c == nil {
 		return 0, false
@@ -195,7 +197,7 @@ func (c *Cell) value(metric string) (float64, bool) {
 	return v.Median, ok
 }
 
-// or returns the median of a metric, or other if there is none.
+// or returns the median of a metric, or other if it is missing.
 func (c *Cell) or(metric string, other float64) float64 {
 	if v, ok := c.value(metric); ok {
 		return v
@@ -205,24 +207,24 @@ func (c *Cell) or(metric string, other float64) float64 {
 
 func (c *Cell) size() float64 { return float64(factor.PacketSize.Number(c.Factors)) }
 
-// pps returns the packets that arrived per second, bps their bits with the Ethernet header, and goodput those
-// of the payload: 0 if unmeasured.
+// pps returns the packets that arrived per second, bps their bits including the Ethernet header, and goodput
+// the payload bits. They return 0 if the value is missing.
 func (c *Cell) pps() float64 { return c.or(metrics.PacketRate, 0) }
 
 func (c *Cell) bps() float64 { return c.pps() * 8 * (c.size() + ethernetHeader) }
 
 func (c *Cell) goodput() float64 { return c.or(metrics.Goodput, 0) }
 
-// lost returns the share of the sent packets that did not arrive. Packets never sent do not count as lost.
+// lost returns the lost share of the packets that were sent. Packets that could not be sent are left out.
 func (c *Cell) lost() float64 {
 	unsent := c.or(metrics.UnsentRatio, 0)
 	return max(c.or(metrics.LossRatio, 0)-unsent, 0) / max(1-unsent, 1e-9)
 }
 
-// exceeds reports whether a flat load was more than the path carries.
+// exceeds reports whether a load at full rate was more than the path carries.
 func (c *Cell) exceeds() bool { return c.lost() >= lostFlat || c.or(metrics.RTTAdded, 0) >= queuedFlat }
 
-// again returns the share of TCP's full segments that were retransmitted.
+// again returns the number of retransmissions ÷ the number of full segments of TCP.
 func (c *Cell) again() float64 {
 	if c.goodput() == 0 {
 		return 0
@@ -230,12 +232,12 @@ func (c *Cell) again() float64 {
 	return c.or(metrics.Retransmits, 0) / (c.goodput() / 8 / 1448 * max(c.Seconds, 1e-3))
 }
 
-// tcp returns the highest goodput of the TCP cells with full segments, udp the highest of UDP at full rate.
+// tcp returns the highest goodput of TCP with full segments, and udp the highest goodput of UDP at full rate.
 func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
 func (s *sweep) udp() float64 { return greatest(s.flat, (*Cell).goodput) }
 
-// greatest returns the largest value over the cells, 0 for none.
+// greatest returns the largest value that of returns for the cells, or 0 if there are no cells.
 func greatest(cells []*Cell, of func(*Cell) float64) (value float64) {
 	for _, c := range cells {
 		value = max(value, of(c))
@@ -243,8 +245,8 @@ func greatest(cells []*Cell, of func(*Cell) float64) (value float64) {
 	return value
 }
 
-// addedNs returns how much TCP adds to the RTT, of probes or its own.
+// addedNs returns the delay that TCP adds to the RTT: that of probes or its own, whichever is larger.
 func (s *sweep) addedNs() float64 { return max(s.probedNs, s.tcpNs) }
 
-// queueBytes returns the bytes that wait in the queue while TCP fills the path.
+// queueBytes returns the length of the queue while TCP fills the path.
 func (s *sweep) queueBytes() float64 { return s.addedNs() / 1e9 * s.bps / 8 }

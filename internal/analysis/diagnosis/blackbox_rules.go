@@ -8,7 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Classes of limit that two ends can distinguish but that no single trial shows, or that name no place.
+// Classes of limit that only the blackbox analysis reports: no single trial shows them, or they have no known
+// location.
 const (
 	perPacket      = "per-packet-limit"
 	perByte        = "per-byte-limit"
@@ -16,7 +17,7 @@ const (
 	perFlowLimit   = "per-flow-limit"
 )
 
-// sweepRules lists the classes in the order of the reference.
+// sweepRules lists the classes with their rules, in the order of the reference.
 var sweepRules = []struct {
 	class string
 	check func(*sweep) Candidate
@@ -27,11 +28,11 @@ var sweepRules = []struct {
 	{ConnectionRate, checkConnections}, {ReceiveWindow, checkWindow}, {SlowReader, checkReader},
 	{SendBuffer, checkSendBuffer}, {SlowSender, checkSender}, {Tester, checkTester}}
 
-// counting lists the classes that need to know what the limit counts.
+// counting lists the classes whose rules need to know whether the limit counts packets or bytes.
 var counting = []string{perPacket, oneCorePerFlow, perByte, perFlowLimit, Shaper, Policer}
 
-// check applies the rule of every class. Each term has its prior: the weights of classes of the same name
-// were fitted to what nodes report.
+// check applies the rule of every class. Terms keep their prior weights: those of the classes with the same
+// names were fitted to telemetry of nodes.
 func (s *sweep) check() []Candidate {
 	var out []Candidate
 	for _, r := range sweepRules {
@@ -48,13 +49,13 @@ func (s *sweep) check() []Candidate {
 	return out
 }
 
-// special checks a class that outweighs the limit that any path shows at full rate: it adds a term that is
-// met to the degree of the others.
+// special returns a candidate that outweighs the limit that any path shows at full rate. It adds a term that
+// is met to the same degree as the given terms together.
 func special(terms ...Term) Candidate {
 	return candidate(append(terms, supports("special", met(terms...)))...)
 }
 
-// said returns a fact about packet sizes: the rate reached with the smallest and with the largest.
+// said returns a fact with the packet rates at the smallest and the largest packet size.
 func (s *sweep) said() Fact {
 	small, large := s.sizes()
 	return against(seen(metrics.PacketRate, small.pps(), "%r of %.4g-byte packets, %r of %.4g-byte ones",
@@ -73,7 +74,7 @@ func checkOneCore(s *sweep) Candidate {
 		return missing("small packets in several streams were not measured")
 	}
 
-	one := greatest(s.flat, (*Cell).pps) // the best of any size: the limit is one per packet
+	one := greatest(s.flat, (*Cell).pps) // the highest rate at any size, because the limit counts packets
 	gain := several / max(one, 1)
 	return special(requires("per-packet", s.packets), requires("several-carry-more", gain, 1.15, 1.5)).
 		facts(against(seen(metrics.PacketRate, several, "several streams carry %m what one does", gain),
@@ -82,22 +83,23 @@ func checkOneCore(s *sweep) Candidate {
 		text("one core per flow: %r with one, %r with several", one, several)
 }
 
-// waits returns how full the queue in front of a per-byte limit is. Probes do not pass through a flow's own
-// queue, but TCP's RTT also grows if the ends are short of time.
+// waits rates from 0 to 1 how surely a queue fills in front of a per-byte limit. TCP's own RTT needs a larger
+// increase than the probes' RTT, because it also grows when the ends lack CPU time. Probes do not pass
+// through a flow's own queue.
 func (s *sweep) waits() (float64, Fact) {
-	const few = 6 * 1514 * 8 // bits of packets that any device holds
+	const few = 6 * 1514 * 8 // bits in six full frames, which any device buffers
 	full := max(few/s.bps*1e9, 1e6)
 	return max(degree(s.probedNs/full, .4, 1.6), degree(s.tcpNs/full, 1.5, 4)),
 		seen(metrics.RTTAdded, s.addedNs(), "TCP adds %n to the RTT")
 }
 
-// resent returns the share of TCP's segments that were retransmitted.
+// resent returns the share of TCP's segments that were retransmitted, with its fact.
 func (s *sweep) resent() (float64, Fact) {
 	again := max(s.one.again(), s.many.again())
 	return again, seen(metrics.Retransmits, again, "TCP retransmits %h of its segments")
 }
 
-// checkPerByte checks a limit that counts bytes but is not a rate limiter: the rate is uneven, and packets
+// checkPerByte checks for a limit that counts bytes but is not a rate limiter: the rate varies, and packets
 // are neither queued nor dropped.
 func checkPerByte(s *sweep) Candidate {
 	var rates []float64
@@ -116,8 +118,8 @@ func checkPerByte(s *sweep) Candidate {
 		text("a per-byte limit of about %b", s.bps)
 }
 
-// checkPerFlow checks a per-byte limit that applies to each flow separately: several streams of TCP carry
-// more than one stream, and more than one flow of UDP at full rate.
+// checkPerFlow checks for a per-byte limit that applies to each flow separately: several TCP streams carry
+// more than one TCP stream, and more than one UDP flow at full rate.
 func checkPerFlow(s *sweep) Candidate {
 	one := s.one.goodput()
 	several := s.many.goodput()
@@ -152,7 +154,7 @@ func checkPolicer(s *sweep) Candidate {
 		text("a policer at %b: it drops, and queues no more than %k", s.bps, s.queueBytes())
 }
 
-// checkSmallQueue checks a path that carries a steady rate and drops from bursts, such as TCP's.
+// checkSmallQueue checks for a path that carries a steady rate but drops packets of bursts, such as TCP's.
 func checkSmallQueue(s *sweep) Candidate {
 	udp := s.udp()
 	tcp := s.tcp()
@@ -167,7 +169,7 @@ func checkSmallQueue(s *sweep) Candidate {
 		requires("steady-passes", s.restLost(), .02, .001)).
 		facts(against(seen(metrics.Goodput, tcp, "TCP reaches %h of the UDP rate", share), udp), resent).
 		text("a queue too short for TCP bursts: TCP reaches %b, UDP %b", tcp, udp)
-	// A burst that lost a segment waits at least as long as the kernel's shortest retransmission timer.
+	// If a burst loses a segment, it takes at least as long as the kernel's minimum retransmission timeout.
 	name := metrics.FlowTime("completion", metrics.Percentiles[0])
 	if took, ok := s.bursts.value(name); ok {
 		slow := degree(took, 10*s.idleNs+5e6, 10*s.idleNs+50e6)
@@ -178,7 +180,7 @@ func checkSmallQueue(s *sweep) Candidate {
 	return j
 }
 
-// atRest returns the cells with a rate below the limit.
+// atRest returns the UDP cells with a set rate below the limit.
 func (s *sweep) atRest() []*Cell {
 	return slices.DeleteFunc([]*Cell{s.low, s.half}, func(c *Cell) bool {
 		_, ok := c.value(metrics.LossRatio)
@@ -186,11 +188,11 @@ func (s *sweep) atRest() []*Cell {
 	})
 }
 
-// restLost returns the highest loss of a load below the limit.
+// restLost returns the highest loss of the loads below the limit.
 func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
 
-// checkRandomLoss checks whether loss is equal at every rate: then it comes from the path, while loss only at
-// the higher rate comes from a limit.
+// checkRandomLoss checks whether the loss is the same at every rate below the limit. If so, the path causes
+// it. If it occurs only at the higher rate, a limit causes it.
 func checkRandomLoss(s *sweep) Candidate {
 	lowest := math.Inf(1)
 	lost := s.restLost()
@@ -237,7 +239,7 @@ func checkBlackHole(s *sweep) Candidate {
 		return missing("large packets were not measured")
 	}
 
-	lost := 1.0 // a failed trial carried nothing
+	lost := 1.0 // a failed trial carried no packets
 	if v > 0 {
 		lost = large.lost()
 	}
@@ -249,7 +251,7 @@ func checkBlackHole(s *sweep) Candidate {
 		text("packets of %.4g bytes are dropped silently: a PMTU black hole", large.size())
 }
 
-// checkFragmentation checks a path on which a large packet counts as two.
+// checkFragmentation checks for a path on which a large packet costs as much as two.
 func checkFragmentation(s *sweep) Candidate {
 	if len(s.flat) < 3 {
 		return missing("fewer than three packet sizes were measured")
@@ -262,14 +264,15 @@ func checkFragmentation(s *sweep) Candidate {
 	}
 
 	share := large.pps() / below.pps()
-	even := below.size() / large.size() // if the limit counts bytes
+	even := below.size() / large.size() // ratio expected if the limit counts bytes
 	return special(requires("large-cost-two", share/even, .85, .55)).
 		facts(against(seen(metrics.PacketRate, large.pps(),
 			"the packet rate at the largest size is %h of that at the next", share), below.pps())).
 		text("packets of %.4g bytes cost as much as two: they are fragmented on the path", large.size())
 }
 
-// answered returns the share of new connections, started at a rate, that completed in time.
+// answered returns the share of new connections, started at a set rate, that completed in time, and their
+// rate.
 func (s *sweep) answered() (share, rate float64, ok bool) {
 	rate, ok = s.opened.value(metrics.FlowRate)
 	if !ok {
@@ -280,7 +283,7 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 	return ratio(rate, float64(asked)), rate, asked > 0
 }
 
-// connecting checks how new connections are answered while loads over open connections get through.
+// connecting checks for a limit on new connections: the loads on open connections must get through.
 func (s *sweep) connecting(share, rate float64, terms ...Term) Candidate {
 	return special(append(terms, requires("open-ones-pass", s.restLost(), .15, .03))...).
 		facts(seen(metrics.FlowRate, rate, "%h of the new connections complete in time, %s", share,
@@ -295,7 +298,7 @@ func checkTable(s *sweep) Candidate {
 			text("the conntrack table is full: only %s are opened, while open ones keep working",
 				metrics.Say(metrics.FlowRate, rate))
 	case s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
-		// If nothing limits the other loads, these fail for another reason.
+		// If nothing limits the other loads, new connections fail for another reason.
 		return candidate(contradicts("nothing-limits", met(checkTester(s).Terms...))).
 			text("new connections fail while open ones keep working: the conntrack table is full")
 	}
@@ -312,13 +315,14 @@ func checkConnections(s *sweep) Candidate {
 		text("new connections: %s at most", metrics.Say(metrics.FlowRate, rate))
 }
 
-// windowBytes returns how much TCP has in flight: below two segments, a window is not the cause.
+// windowBytes returns the bytes that one TCP stream has in flight.
 func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
 }
 
-// perFlow returns how likely it is that each flow has its own limit, instead of sharing one: by the ratio of
-// several flows to one or, if that is unknown, by the bytes of one in flight.
+// perFlow rates from 0 to 1 how surely each flow has a limit of its own. It uses the ratio of several flows
+// to one or, if that is unknown, the bytes that one flow has in flight: with fewer than two segments, no
+// window limits it.
 func (s *sweep) perFlow() float64 {
 	one, many := s.one.goodput(), s.many.goodput()
 	if one > 0 && many > 0 {
@@ -327,7 +331,7 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy checks for TCP limited by an end, by the share of the time.
+// limitedBy checks for an end that limits TCP. metric is the share of the time for which it did.
 func (s *sweep) limitedBy(metric, words string, terms ...Term) Candidate {
 	share, ok := s.one.value(metric)
 	if !ok {
@@ -357,7 +361,7 @@ func checkSendBuffer(s *sweep) Candidate {
 		text("the send buffer is too small: %k per RTT", s.windowBytes())
 }
 
-// checkSender checks for a sender that has nothing to send although the path could carry far more.
+// checkSender checks for a sender without data to send, although the path could carry far more.
 func checkSender(s *sweep) Candidate {
 	busy, ok := s.one.value(metrics.BusyRatio)
 	udp := s.udp()
@@ -371,8 +375,8 @@ func checkSender(s *sweep) Candidate {
 		text("the sending application writes only %b", s.one.goodput())
 }
 
-// received returns the highest goodput that an application received: TCP's if there is any, since UDP packets
-// that are only counted may cost less than any application's.
+// received returns the highest goodput of an application: TCP's if there is one, because counting UDP packets
+// may cost the receiver less than delivering data to an application.
 func (s *sweep) received() float64 {
 	tcp := s.tcp()
 	if tcp > 0 {
@@ -381,7 +385,7 @@ func (s *sweep) received() float64 {
 	return s.udp()
 }
 
-// checkTester checks for loads that nothing between the ends held back.
+// checkTester checks for loads that nothing on the path limits.
 func checkTester(s *sweep) Candidate {
 	if s.tcp() <= 0 || s.udp() <= 0 {
 		return missing("TCP or UDP at full rate has no goodput")

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// bytesText formats a number of bytes: "512 kB".
+// bytesText formats a number of bytes, such as "512 kB".
 func bytesText(n float64) string {
 	if n < 1000 {
 		n = math.Round(n)
@@ -19,7 +19,7 @@ func bytesText(n float64) string {
 	return strings.Replace(unit.ScaleOf("bytes", n).Text(n), "bytes", "B", 1)
 }
 
-// numbers lists facts about one direction, whatever its class.
+// numbers returns the facts about one direction that are shown for every class.
 func (s *sweep) numbers() (out factList) {
 	add := func(metric string, value float64, text string, args ...any) {
 		out = append(out, seen(metric, value, text, args...))
@@ -55,7 +55,7 @@ func (s *sweep) numbers() (out factList) {
 	return out
 }
 
-// asymmetric is the ratio from which two directions count as different.
+// asymmetric is the ratio above which the directions are reported as different.
 const asymmetric = 1.5
 
 // pathText joins the texts of the directions.
@@ -101,7 +101,7 @@ func (p *Path) addBoth(cells []Cell) {
 	p.Facts = append(p.Facts, against(e, up+down))
 }
 
-// access lists, by class, what would reveal more.
+// access lists, for each class, the access that would reveal more.
 var access = map[string]string{
 	perPacket: "a shell on the router (or its system's counters): which core is saturated, and " +
 		"whether by softirq, rules or a process",
@@ -122,6 +122,6 @@ var access = map[string]string{
 	Reordering:     "a capture on each side of the router: which hop sends one flow over two paths",
 }
 
-// accessAny helps with every class.
+// accessAny applies to every class.
 const accessAny = "chokepoint on the router itself (run --lab, or --driver over ssh): two ends cannot " +
 	"tell which core, which queue, heat or clock"

@@ -2,10 +2,10 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/factor"
 
-// belowLimit is the share of a rate at which the queue in front of it drains.
+// belowLimit is the share of the limiting rate at which the queue in front of the limit drains.
 const belowLimit = .8
 
-// bufferbloat describes a queue in which packets wait long: the rate is fine, the delay is the problem.
+// bufferbloat describes a queue in which packets wait too long, although the rate is fine.
 var bufferbloat = Rule{
 	Class: Bufferbloat,
 	Ends:  true,
@@ -46,7 +46,7 @@ var bufferbloat = Rule{
 		q, _, why := o.held()
 		if why == "" && q.throttles().Met > .4 {
 			if q.drops == 0 && !q.managed {
-				lossless = degree(added, 30e6, 50e6) // the queue of a link would be full
+				lossless = degree(added, 30e6, 50e6) // a link's own queue would be full by now
 			}
 
 			j = j.at(q.place).facts(o.heldFacts(q)[0]).

@@ -1,6 +1,6 @@
 package diagnosis
 
-// checksumErrors describes packets that arrive damaged and that the receiver drops.
+// checksumErrors describes packets that arrive damaged, so that the receiver drops them.
 var checksumErrors = Rule{
 	Class:    ChecksumErrors,
 	Wasteful: true,
@@ -28,8 +28,8 @@ var checksumErrors = Rule{
 	},
 }
 
-// lostTo checks for a cause of loss that has a counter of its own on the node: it compares the counter with
-// the number of packets missing at the ends.
+// lostTo returns a candidate for a cause of loss that has its own counter on a node. It compares the
+// counter's growth n with the number of packets missing at the ends.
 func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
 	missed, why := o.missed()
 	if why != "" {

@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// tested returns the first router, or of several the one whose CPU was throttled most.
+// tested returns the first router or, if CPUs of routers were throttled, the router that was throttled most.
 func tested(o *Observation) (best, why string) {
 	best, why = o.firstRouter()
 	longest := 0.0
@@ -16,13 +16,13 @@ func tested(o *Observation) (best, why string) {
 	return best, why
 }
 
-// throttledFact reports for how much of the window a vCPU of the node was not allowed to run.
+// throttledFact reports the share of the window for which a quota throttled a vCPU of the node.
 func throttledFact(node string, share float64) Fact {
 	return fact("guest_throttled_ns", node, "vcpu", share,
 		"a vCPU was kept from running for %h of the window")
 }
 
-// fell returns by how much less arrived in the window's last third than in its first: 0.5 = half as much.
+// fell returns the decrease of the received rate from the first third of the window to the last: 0.5 = half.
 func (o *Observation) fell() float64 {
 	early, late := 0.0, 0.0
 	curves, _ := metrics.Received(o.Trial.Traffic)

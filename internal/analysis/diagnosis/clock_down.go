@@ -7,8 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// clockDown describes a CPU that is slower than it could be: held at a lower clock, or given only
-// part of the time.
+// clockDown describes a CPU that runs below its full speed: at a lower clock, or only part of the time.
 var clockDown = Rule{
 	Class: ClockDown,
 	Text: `

@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// connectionRate describes a router whose CPU is full of setting up connections.
+// connectionRate describes a router whose CPU is saturated by setting up connections.
 var connectionRate = Rule{
 	Class: ConnectionRate,
 	Text: `

@@ -2,7 +2,7 @@ package diagnosis
 
 import "cmp"
 
-// conntrackFull describes a connection tracking table without room for another entry.
+// conntrackFull describes a full connection tracking table.
 var conntrackFull = Rule{
 	Class:    ConntrackFull,
 	Wasteful: true,
@@ -38,7 +38,7 @@ var conntrackFull = Rule{
 			}
 
 			drops := o.total(place{Node: node}, "conntrack", "drop")
-			// A table that drops is full, even if a later sample finds room.
+			// If the table dropped packets, it was full, even if a later sample shows free entries.
 			full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))
 			best = likelier(best, at.candidate(requires("full-table", full).by(
 				against(at.fact("entries", entries,

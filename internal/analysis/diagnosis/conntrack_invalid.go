@@ -6,7 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conntrackInvalid finds a rule that drops packets of the load as invalid for connection tracking.
+// conntrackInvalid describes a rule that drops packets of the load because connection tracking finds them
+// invalid.
 var conntrackInvalid = Rule{
 	Class:    ConntrackInvalid,
 	Wasteful: true,

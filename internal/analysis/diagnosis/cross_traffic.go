@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// crossTraffic finds other traffic in the queue that limits the load.
+// crossTraffic describes other traffic in the queue that limits the load.
 var crossTraffic = Rule{
 	Class: CrossTraffic,
 	Text: `
@@ -28,7 +28,8 @@ var crossTraffic = Rule{
 	},
 }
 
-// othersBps subtracts the load, its headers and retransmissions from what a queue's port sent.
+// othersBps returns the rate of other traffic at a queue's port in bit/s: the port's rate minus the load, its
+// headers and its retransmissions. It returns 0 if that is unknown.
 func (o *Observation) othersBps(q queue) float64 {
 	got, ok := o.Metric(metrics.Goodput)
 	segment := o.load().PacketSize
@@ -40,7 +41,7 @@ func (o *Observation) othersBps(q queue) float64 {
 		return 0
 	}
 
-	const headers = 100 // of Ethernet, IPv6 and TCP with options
+	const headers = 100 // Ethernet, IPv6 and TCP with options, in bytes
 	again, _ := o.resent()
 	return max(q.rateBps-got*(1+headers/float64(segment))/(1-min(again, .5)), 0)
 }

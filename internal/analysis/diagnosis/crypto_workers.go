@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// cryptoWorkers describes kernel workers whose encryption and decryption fill all cores.
+// cryptoWorkers describes kernel workers that fill all cores with encryption and decryption.
 var cryptoWorkers = Rule{
 	Class: CryptoWorkers,
 	Text: `

@@ -1,7 +1,7 @@
-// Package diagnosis names what limited the traffic of a trial. There is one file per class of limit: a rule
-// reads the observation of one trial and returns a candidate with its evidence, and Conclude ranks the
-// candidates of a cell's trials. The package is pure. A rule that lacks its input reports "not examined",
-// never "clear".
+// Package diagnosis determines what limited the traffic of a trial. Each class of limit has a file with its
+// rule. A rule turns the observation of one trial into a candidate with its evidence, and Conclude ranks the
+// candidates of a cell's trials. The package does no I/O. A rule whose input is missing reports "not
+// examined", never "excluded".
 package diagnosis
 
 import (
@@ -13,140 +13,144 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Rule describes one class of limit: what it means, how it shows, what would decide, and what helps.
+// Rule describes one class of limit: its meaning, its check, the experiments that could refute it, and its
+// remedies.
 type Rule struct {
-	Class string // the stable word of the document, such as "softirq-one-core"
-	Text  string // see words
+	Class string // stable identifier in the JSON document, such as "softirq-one-core"
+	Text  string // label, meaning and remedies; the type Words describes the format
 	Words
-	// Ends is set if two ends alone, without telemetry of the router, can recognise the class.
+	// Ends marks a class that two ends can recognise without telemetry from the router.
 	Ends bool
-	// Quiet marks an answer that is not a fault: healthy, tester-limited, the CPUs that all roles share.
+	// Quiet marks an answer that is not a fault, such as healthy, tester-limited or shared-cpu.
 	Quiet bool
-	// Wasteful is set if the limit itself costs CPU work, such as retransmissions, so that the same rate
-	// costs less without it.
+	// Wasteful marks a limit that itself costs CPU time, such as retransmissions, so that the same rate costs
+	// less without it.
 	Wasteful bool
-	// OfFailed is set if the rule also applies to failed trials: these have a cause, but no number.
+	// OfFailed marks a rule that also applies to failed trials, which have a cause but no rate.
 	OfFailed bool
-	// ToTester is set if what the tester reaches alone bounds the gain, unless the candidate sets a bound.
+	// ToTester bounds the gain by the rate that the tester reaches without the router, unless the candidate
+	// has a bound of its own.
 	ToTester bool
-	// Delay is set if packets wait too long, so that an experiment is measured by its RTT.
+	// Delay marks a class that adds delay, so that its experiments are measured by the RTT.
 	Delay bool
 	Check func(*Observation) Candidate
-	// Experiments returns what would refute the cause, experiments from the tester's side first. Each step
-	// states how much of the resource it leaves. Rates below the present one are not used: every path carries
-	// them. Classes about CPU time add those of cpuSteps.
+	// Experiments returns experiments that could refute the cause, those at the tester first. Each step
+	// states the share of the resource that it leaves. Rates below the present one are not used, because
+	// every path carries them. Classes that are limited by CPU time add the steps of cpuSteps.
 	Experiments func(*Observation) []Experiment
 }
 
-// Candidate is the result of one rule for one trial: a cause, and the evidence for and against it.
+// Candidate is the result of one rule for one trial: a cause, with the evidence for and against it.
 type Candidate struct {
 	Cause
-	// Terms holds the conditions of the class, from which Score is computed; without them Score is set.
+	// Terms holds the conditions from which Score is computed. Without Terms, the rule sets Score itself.
 	Terms []Term
-	// Score is the logarithm of the odds that this class limited the traffic, against no known class; NaN if
-	// it was not examined.
+	// Score is the natural logarithm of the odds of this class against an unknown cause. It is NaN if the
+	// class was not examined.
 	Score       float64
-	NotExamined string // why not: what is missing
-	// Undecided explains why the class is not ruled out, however low its score.
+	NotExamined string // why the class was not examined; "" if it was
+	// Undecided explains why even a low score does not exclude the class.
 	Undecided string
-	// Elsewhere describes the place of the limit, for a cause that matches no class.
+	// Elsewhere locates the limit if no class fits it.
 	Elsewhere string
-	Against   *Fact // the number that rules it out, if one does
+	Against   *Fact // number that excludes the class, if there is one
 }
 
-// Experiment is a change to the plan, in the vocabulary of factors, that would refute a cause: the factor
-// takes each step in random order between untouched windows.
+// Experiment is a change of the plan that could refute a cause. It sets the factor to each step in random
+// order, between windows without a change.
 type Experiment struct {
 	Class    string    `json:"class"`
 	Factor   string    `json:"factor"`             // with its place: "cpu_quota@host"
 	Steps    []string  `json:"steps"`              // levels
-	Resource []float64 `json:"resource,omitempty"` // share of the resource that a step leaves: 0.9 = 90 %
-	From     string    `json:"from"`               // "tester" or "router"
-	// Expect is the elasticity of goodput that confirms the cause: 1 where the resource limits.
+	Resource []float64 `json:"resource,omitempty"` // share of the resource that each step leaves: 0.9 = 90 %
+	From     string    `json:"from"`               // where the change is made: "tester", "end" or "router"
+	// Expect is the elasticity of goodput that confirms the cause: 1 if the resource is the limit.
 	Expect float64 `json:"expect"`
-	Fix    string  `json:"fix,omitempty"` // level that removes the limit
+	Fix    string  `json:"fix,omitempty"` // level that removes the limit, if there is one
 	Why    string  `json:"why"`
 }
 
-// Remedy is a change that helps, for one system.
+// Remedy is a change that removes or mitigates a limit, for one system.
 type Remedy struct {
 	System   string   `json:"system"` // "linux", "openwrt", "routeros", "freebsd", "" = any
-	Do       string   `json:"do"`     // in words
+	Do       string   `json:"do"`     // the change in words
 	Commands []string `json:"commands,omitempty"`
 	Risk     string   `json:"risk,omitempty"`
-	// Factor and Level express the remedy in the vocabulary of plans, where possible: tune tries them.
+	// Factor and Level express the remedy as a factor of plans, if there is one. The command tune tries it.
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
-	Tunnel string `json:"-"` // the kind of tunnel it is for, such as "openvpn"; "" = any
-	When   string `json:"-"` // see conditions; "" = always
+	Tunnel string `json:"-"` // kind of tunnel that the remedy applies to, such as "openvpn"; "" = any
+	When   string `json:"-"` // condition, see conditions; "" = always
 }
 
-// Diagnosis is the verdict on a cell or trial.
+// Diagnosis is the diagnosis of a cell or trial.
 type Diagnosis struct {
-	Class      string  `json:"class"` // of the first cause, or "unknown"
-	Text       string  `json:"text"`  // one sentence
+	Class      string  `json:"class"` // class of the first cause, or "unknown"
+	Text       string  `json:"text"`  // the diagnosis in one sentence
 	Confidence float64 `json:"confidence"`
-	// Node and Element locate the limit, whether its class is known or not; "" = unknown.
+	// Node and Element locate the limit, even if its class is unknown. "" = location unknown.
 	Node    string  `json:"node,omitempty"`
 	Element string  `json:"element,omitempty"`
-	Causes  []Cause `json:"causes"` // most probable first, those above MinShown
-	// Excluded lists classes that were examined and ruled out, each by a number.
+	Causes  []Cause `json:"causes"` // causes with a confidence of at least MinShown, most probable first
+	// Excluded lists the classes that a number excludes.
 	Excluded []Exclusion `json:"excluded,omitempty"`
-	// NotExamined lists classes without a result: their input is missing, or decides nothing.
+	// NotExamined lists the classes without a result, because their input is missing or inconclusive.
 	NotExamined []Gap   `json:"not_examined,omitempty"`
 	Trials      int     `json:"trials"`
-	Path        []Stage `json:"path,omitempty"` // near to far, with the utilisation of each part
+	Path        []Stage `json:"path,omitempty"` // parts of the path from near to far, with their utilisation
 	// Ledger accounts for the packets and the delay of the trial with the median rate.
 	Ledger *Ledger `json:"ledger,omitempty"`
 }
 
-// Cause is one candidate class, at a node or a part of it: a core, a device, a queue, a process.
+// Cause is one possible class of limit, with its location: a node, or a core, device, queue or process of it.
 type Cause struct {
 	Class      string  `json:"class"`
 	Node       string  `json:"node,omitempty"`
 	Element    string  `json:"element,omitempty"`
-	Text       string  `json:"text"`       // as worded in the verdict
-	Confidence float64 `json:"confidence"` // probability
-	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = unknown.
+	Text       string  `json:"text"`       // wording of the diagnosis
+	Confidence float64 `json:"confidence"` // probability, 0 to 1
+	// GainAtMost is an upper bound of the gain from removing the limit: goodput afterwards ÷ goodput now. 0 =
+	// unknown.
 	GainAtMost  float64      `json:"gain_at_most,omitempty"`
 	Facts       []Fact       `json:"facts"`
 	Experiments []Experiment `json:"experiments,omitempty"`
-	Remedies    []Remedy     `json:"remedies,omitempty"` // not yet applied
-	// Proofs holds what experiments found about the cause, and Proved their joint verdict: "confirmed",
-	// "refuted", "not refuted" or "undecided"; absent if there was none.
+	Remedies    []Remedy     `json:"remedies,omitempty"` // remedies that are not yet applied
+	// Proofs holds the results of experiments about the cause, and Proved their joint result: "confirmed",
+	// "refuted", "not refuted" or "undecided". Both are absent without an experiment.
 	Proofs []Proof `json:"proofs,omitempty"`
 	Proved string  `json:"proved,omitempty"`
 }
 
-// Exclusion is a class that is ruled out.
+// Exclusion is an excluded class, with the fact that excludes it.
 type Exclusion struct {
 	Class string `json:"class"`
 	By    Fact   `json:"by"`
 }
 
-// Gap is a class that could not be examined.
+// Gap is a class that could not be examined, with the reason.
 type Gap struct {
 	Class string `json:"class"`
 	Why   string `json:"why"`
 }
 
-// Named reports whether the first cause is the answer.
+// Named reports whether the diagnosis names its first cause.
 func (d *Diagnosis) Named() bool { return len(d.Causes) > 0 && d.Causes[0].Class == d.Class }
 
 const notKnown = "the limit is not known"
 
-// Thresholds of the verdict.
+// Thresholds of the diagnosis.
 const (
-	MinShown = .05 // confidence of a cause that is listed
-	minNamed = .50 // of a cause that is named as the answer
-	// below which an unknown cause is not the answer, even if several known ones share the rest
+	MinShown = .05 // minimum confidence of a cause that is listed
+	minNamed = .50 // minimum confidence of a cause that is named
+	// an unknown cause that is less probable is not the diagnosis, even if several known causes share the
+	// rest
 	minUnknown = .10
-	// score from which a cause is listed even if another outweighs it: both may limit the traffic
+	// minimum score of a cause that is listed even if another outweighs it: both may limit the traffic
 	contributes = 1
 	maxFacts    = 5
 )
 
-// Examine applies every rule to one trial.
+// Examine applies every rule to one trial and scores the candidates.
 func Examine(o *Observation) []Candidate {
 	out := examine(o)
 	Rate(out, weights())
@@ -161,7 +165,7 @@ func Examine(o *Observation) []Candidate {
 	return out
 }
 
-// ofTrial names the trial of its facts.
+// ofTrial sets the trial of the candidate's facts.
 func (j *Candidate) ofTrial(id string) {
 	for i := range j.Facts {
 		j.Facts[i].Trial = id
@@ -174,7 +178,7 @@ func (j *Candidate) ofTrial(id string) {
 	}
 }
 
-// Rate scores the candidates of one trial by weights.
+// Rate scores the candidates of one trial with the given weights.
 func Rate(all []Candidate, w Weights) {
 	for i := range all {
 		all[i].rate(w)
@@ -183,7 +187,7 @@ func Rate(all []Candidate, w Weights) {
 	leaveToCauses(all)
 }
 
-// examine returns the terms of every rule.
+// examine applies every rule to one trial, without scores.
 func examine(o *Observation) []Candidate {
 	rules := Rules()
 	out := make([]Candidate, 0, len(rules))
@@ -215,9 +219,9 @@ func examine(o *Observation) []Candidate {
 	return out
 }
 
-// Conclude joins the candidates of a cell's trials: each class gets the median of its scores, and the text of
-// the trial nearest to it. Rates holds the trials' goodput: a wide spread is noted with the verdict, and if
-// nothing else explains it the cell is unstable.
+// Conclude combines the candidates of a cell's trials. Each class gets the median of its scores and the text
+// of the trial nearest to the median. rates holds the goodput of the trials: the diagnosis mentions a wide
+// spread, and if no other cause explains it, the cell is unstable.
 func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
@@ -240,7 +244,7 @@ func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	d := conclude(checked)
 	d.Trials = len(trials)
 	d.exclude(byClass)
-	if apart { // one even trial does not rule that out
+	if apart { // an even rate within one trial does not exclude a spread over trials
 		d.Excluded = slices.DeleteFunc(d.Excluded, func(x Exclusion) bool { return x.Class == Unstable })
 	}
 
@@ -256,7 +260,7 @@ func Conclude(trials [][]Candidate, rates ...float64) *Diagnosis {
 	return d
 }
 
-// conclude ranks candidates, one of each class, by their probability.
+// conclude ranks candidates, one per class, by probability.
 func conclude(checked []Candidate) *Diagnosis {
 	d := &Diagnosis{Class: Unknown, Causes: []Cause{}}
 	var examined []Candidate
@@ -277,7 +281,7 @@ func conclude(checked []Candidate) *Diagnosis {
 		switch {
 		case j.Score > 0 && (j.Confidence >= MinShown || j.Score >= contributes):
 			r, _ := RuleOf(j.Class)
-			if j.Remedies == nil { // seen from the ends alone
+			if j.Remedies == nil { // the blackbox analysis sets no remedies
 				j.Remedies = r.Remedies
 			}
 
@@ -316,8 +320,8 @@ func conclude(checked []Candidate) *Diagnosis {
 	return d
 }
 
-// exclude takes the evidence against the excluded classes from the trial of the first cause's, where that
-// rules them out too, and removes what contradicts the causes.
+// exclude shows the evidence against the excluded classes from the same trial as that of the first cause, if
+// that trial excludes them, too. It then removes exclusions that contradict the causes.
 func (d *Diagnosis) exclude(byClass map[string][]Candidate) {
 	trial := ""
 	if len(d.Causes) > 0 && len(d.Causes[0].Facts) > 0 {
@@ -336,18 +340,18 @@ func (d *Diagnosis) exclude(byClass map[string][]Candidate) {
 		}
 	}
 
-	// The limit may have a place although its class is not known.
+	// The location of the limit may be known although its class is unknown.
 	limits := append(slices.Clone(d.Causes), Cause{Node: d.Node, Element: d.Element})
 	d.Excluded = slices.DeleteFunc(d.Excluded, func(x Exclusion) bool {
 		return slices.ContainsFunc(limits, func(c Cause) bool { return c.contradicts(x) })
 	})
 }
 
-// overflowing lists classes that differ only in which queue is full.
+// overflowing lists classes that differ only in the queue that overflows.
 var overflowing = []string{SmallQueue, WireguardQueue, BacklogBudget}
 
-// contradicts reports whether an excluded class may be the same limit as the cause at another place, or
-// whether its evidence speaks for the cause: packets lost at the cause's place rule nothing out.
+// contradicts reports whether the exclusion contradicts the cause: the excluded class may be the same limit
+// at another place, or its evidence supports the cause. Packets lost at the cause's location exclude nothing.
 func (c Cause) contradicts(x Exclusion) bool {
 	alike := slices.Contains(overflowing, c.Class) && slices.Contains(overflowing, x.Class)
 	lost := x.By.Metric == "drops" || x.By.Metric == "tx_dropped"
@@ -357,8 +361,8 @@ func (c Cause) contradicts(x Exclusion) bool {
 	return alike || lostThere || slices.ContainsFunc(c.Facts, speaks)
 }
 
-// sureOfPlace sums the probabilities of the causes at the element of the first one: a rate limit and the long
-// queue in front of it share an element.
+// sureOfPlace returns the probability of the first cause's location: the sum over all causes there. A rate
+// limit and the long queue in front of it, for example, share a location.
 func (d *Diagnosis) sureOfPlace() (p float64) {
 	for i, c := range d.Causes {
 		known := c.Element != "" && c.Element != "path"
@@ -371,8 +375,9 @@ func (d *Diagnosis) sureOfPlace() (p float64) {
 
 func (c Cause) place() place { return place{c.Node, c.Element} }
 
-// typical returns the candidate with the median score (the lower of two), if half of the trials were
-// examined; otherwise one that was not, with its reason. A load is unlimited if three of four trials are.
+// typical returns the candidate with the median score (the lower of two) if at least half of the trials were
+// examined, and otherwise one that was not, with its reason. For healthy, it uses the lower quartile: three
+// of four trials must be unlimited.
 func typical(all []Candidate) Candidate {
 	lacks := func(j Candidate) bool { return j.NotExamined != "" }
 	with := slices.DeleteFunc(slices.Clone(all), lacks)
@@ -388,7 +393,8 @@ func typical(all []Candidate) Candidate {
 	return with[(len(with)-1)/2]
 }
 
-// weigh turns scores into probabilities, and returns that of an unknown cause: the rest up to one.
+// weigh turns scores into probabilities. It returns the probability of an unknown cause, which completes
+// their sum to 1.
 func weigh(all []Candidate) (unknown float64) {
 	highest := 0.0
 	for _, j := range all {
@@ -407,8 +413,8 @@ func weigh(all []Candidate) (unknown float64) {
 	return math.Exp(-highest) / sum
 }
 
-// given wraps a check that needs input from the trial: if read returns a reason why it is missing, the rule
-// is not examined.
+// given returns a check whose input comes from read. If read returns a reason why the input is missing, the
+// rule is not examined.
 func given[T any](read func(*Observation) (of T, why string),
 	check func(*Observation, T) Candidate) func(*Observation) Candidate {
 	return func(o *Observation) Candidate {
@@ -420,7 +426,7 @@ func given[T any](read func(*Observation) (of T, why string),
 	}
 }
 
-// always returns experiments that do not depend on the trial.
+// always returns a function that returns the same experiments for every trial.
 func always(all ...Experiment) func(*Observation) []Experiment {
 	return func(*Observation) []Experiment { return all }
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FlowtableFactor names the factor whose remedies let connections skip the packet filter.
+// FlowtableFactor is the factor whose remedies let established connections bypass the packet filter.
 const FlowtableFactor = "flowtable"
 
-// FlowtableLoss returns what a flowtable would disable on a node: the owner's rules that limit, drop, log or
-// count forwarded packets. On a machine that does not belong to a lab, an unreadable packet filter may have
-// such rules. "" = it disables nothing.
+// FlowtableLoss describes the owner's rules that a flowtable would bypass on a node: those that limit, drop,
+// log or count forwarded packets. If the packet filter of a machine outside the lab could not be read, it may
+// have such rules. FlowtableLoss returns "" if a flowtable bypasses none.
 func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	unread := "it may take away rules of the owner of " + n.Name + ": "
 	for _, part := range []string{"filter", "iptables"} {

@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// fragmentation describes packets that do not fit and are sent in fragments.
+// fragmentation describes packets that exceed the MTU and are sent in fragments.
 var fragmentation = Rule{
 	Class:    Fragmentation,
 	Wasteful: true,
@@ -38,7 +38,7 @@ var fragmentation = Rule{
 
 		made, maker, _ := o.maxOnPath(created)
 		if made > fragments/4 {
-			at = maker // not where they are reassembled
+			at = maker // the node that fragments, rather than the one that reassembles
 		}
 
 		got := o.goodput()
@@ -69,9 +69,10 @@ var fragmentation = Rule{
 	}),
 }
 
-// fragmentsGain bounds the gain if no packet is split any more, from the share that is split. Twice the
-// packets cost twice the work, and are lost as a whole if one half is: CUBIC's rate falls by less than half
-// if twice as many are lost (RFC 9438, section 5.1). 0 where the path also merges packets, but not fragments.
+// fragmentsGain returns an upper bound of the gain if no packet is fragmented any more, given the share that
+// is. Twice as many packets cost twice the work. A packet is also lost if either half is lost, and CUBIC's
+// rate falls by less than half if the loss doubles (RFC 9438, section 5.1). It returns 0 if the path merges
+// packets, because it does not merge fragments.
 func (o *Observation) fragmentsGain(share float64) float64 {
 	for _, h := range o.hops() {
 		if o.pieces(o.passed(h.out, "tx")) > 1 {

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// groPathology describes GRO by fragment lists, which keeps the rate low while nothing is full.
+// groPathology describes GRO with fragment lists, which slows TCP down although nothing is saturated.
 var groPathology = Rule{
 	Class: GROPathology,
 	Text: `

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// healthy describes a load that asked for a rate and got all of it.
+// healthy describes a load with a set rate that the path carried completely.
 var healthy = Rule{
 	Class: Healthy,
 	Ends:  true,
@@ -72,7 +72,7 @@ var healthy = Rule{
 	},
 }
 
-// allConnections checks short flows that are started at a rate.
+// allConnections checks short flows that start at a set rate.
 func (o *Observation) allConnections() Candidate {
 	got, ok := o.Metric(metrics.FlowRate)
 	if !ok {
@@ -89,8 +89,8 @@ func (o *Observation) allConnections() Candidate {
 		text("nothing holds this load back: every connection completes at the requested rate")
 }
 
-// connected returns the shares of the flows due in the window that completed by its end, and that failed. If
-// flows start at random times, the number due varies.
+// connected returns two shares of the flows that were due in the window: those completed by its end, and
+// those that failed. If flows start at random times, the number due varies.
 func (o *Observation) connected() (done, failed float64) {
 	flows := o.Trial.Traffic.ShortFlows
 	if flows == nil || flows.Started == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wayNodes lists the nodes on the path of the load's packets.
+// wayNodes returns the nodes on the path of the load's packets.
 func (o *Observation) wayNodes() (out []string) {
 	for _, h := range o.hops() {
 		for _, node := range []string{h.out.Node, h.in.Node} {
@@ -25,10 +25,12 @@ func (o *Observation) wayNodes() (out []string) {
 	return out
 }
 
-// hop is a link on the load's path: the port by which its data leave a node, and the port where they arrive.
+// hop is a link on the load's path: the port through which data leaves one node, and the port at which it
+// reaches the next.
 type hop struct{ out, in place }
 
-// hops lists the links on the path of the load's data, in order; with both directions, up comes first.
+// hops returns the links on the path of the load's data, in order. For a load in both directions, the links
+// of up come before those of down.
 func (o *Observation) hops() []hop {
 	t := o.Topology()
 	if t == nil {
@@ -51,7 +53,7 @@ func (o *Observation) hops() []hop {
 	return up
 }
 
-// reversed lists the same links in the other direction.
+// reversed returns the links for the other direction.
 func reversed(hops []hop) (back []hop) {
 	for _, h := range slices.Backward(hops) {
 		back = append(back, hop{h.in, h.out})
@@ -59,37 +61,37 @@ func reversed(hops []hop) (back []hop) {
 	return back
 }
 
-// queue describes the queue of a port by which the load's data leave a node, or by which they arrive.
+// queue holds measurements of the queue at a port on the load's path.
 type queue struct {
 	place
-	kind       string  // of the root, "" where the samples lack it
-	managed    bool    // a shaper's, or one that keeps its delay short, instead of a single FIFO
-	packets    float64 // in the window, sent
+	kind       string  // kind of the root qdisc; "" if the samples lack it
+	managed    bool    // the queue has a shaper or AQM; false for a single FIFO
+	packets    float64 // packets sent in the window
 	drops      float64
-	early      float64 // drops before the window, while the load began
-	refused    float64 // what the device behind it dropped, then and in the window
-	overlimits float64 // ÷ packets: how often it throttled
+	early      float64 // drops before the window, while the load started
+	refused    float64 // packets dropped by the device behind it, before and in the window
+	overlimits float64 // throttling events ÷ packets
 	rateBps    float64 // frame rate of the port
-	setBps     float64 // rate to which it limits the port; 0 = none, or unknown
-	owned      bool    // someone set its rate: the owner, or the plan by a queue of its own
-	waited     float64 // share of the window's samples with packets in the queue; 1 if not sampled
-	fifos      bool    // it has classes with a FIFO each
-	polices    bool    // its filters also drop what exceeds a rate
-	full       bool    // a sample showed it nine tenths full, where its limit is known
+	setBps     float64 // rate limit that is configured; 0 = none, or unknown
+	owned      bool    // the owner, or the plan with a queue of its own, set the rate
+	waited     float64 // share of the window's samples in which packets waited; 1 if not sampled
+	fifos      bool    // its classes are FIFOs
+	polices    bool    // its filters include a policer
+	full       bool    // a sample shows it at least 90 % full; only if its limit is known
 }
 
-// idle rates from 0 to 1 how surely a throttling queue does not limit the load: the kernel counts an
-// overlimit for each packet that waits for a token, even far below the rate. A queue is idle from a fifth
-// below its configured rate, unless packets wait in it all the time. If that rate is unknown, it is idle if
-// it drops nothing and is mostly empty.
+// idle rates from 0 to 1 how surely a throttling queue does not limit the load. The kernel counts an
+// overlimit for each packet that waits for a token, even far below the configured rate. A queue at 80 % of
+// its rate or less counts as idle, unless packets wait all the time. If the rate is unknown, the queue counts
+// as idle if it drops nothing and is mostly empty.
 func (q queue) idle() float64 {
 	switch {
 	case q.setBps > 0:
 		used := q.rateBps / q.setBps
 		idle := degree(used, .93, .8)
 		if used < 1 && (q.managed || q.drops == 0) {
-			// A queue that is never empty receives everything that its shaper lets pass. One that is busy
-			// part of the time delays packets for that part.
+			// A queue that is never empty sends all that its shaper passes, so it limits the load. A queue
+			// that is sometimes empty delays packets only while it is not.
 			idle *= degree((q.waited-used)/(1-used), .95, .6)
 		}
 
@@ -100,8 +102,8 @@ func (q queue) idle() float64 {
 	return degree(q.waited, .8, .4)
 }
 
-// holds returns the overlimits per packet with which the queue may have limited the load. If they are not
-// counted, as with fq, a port that sends at the queue's configured rate indicates them.
+// holds returns the number of overlimits per packet, reduced to the degree to which the queue is idle. If
+// overlimits are not counted, as with fq, a port that sends at the queue's rate counts as throttled.
 func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
 		return .3 * degree(q.rateBps/q.setBps, .88, .96)
@@ -109,21 +111,21 @@ func (q queue) holds() float64 {
 
 	over := q.overlimits
 	if over > .03 && slices.Contains(shaping, q.kind) {
-		// One overlimit may delay several packets, which the burst then lets pass together.
+		// One overlimit may delay several packets, which the token bucket's burst then passes together.
 		over = max(over, .25*degree(q.waited, .7, .95))
 	}
 
 	return over * (1 - q.idle())
 }
 
-// throttles requires that the queue throttles often enough to limit the load.
+// throttles returns a term that requires frequent throttling.
 func (q queue) throttles() Term { return requires("throttles", q.holds(), .03, .25) }
 
-// atRate contradicts another cause of loss if a queue limits the load at its configured rate: it then drops
-// the excess.
+// atRate returns a term that contradicts another cause of loss if the queue limits the load at its configured
+// rate, because it then drops the excess.
 func (q queue) atRate() Term { return contradicts("throttles", q.holds(), .02, .2) }
 
-// String returns "the router's WAN port".
+// String returns a description such as "the router's WAN port".
 func (q queue) String() string {
 	if len(q.Element) <= 3 {
 		return "the " + q.Node + "'s " + strings.ToUpper(q.Element) + " port"
@@ -131,11 +133,10 @@ func (q queue) String() string {
 	return "the " + q.Node + "'s port " + q.Element
 }
 
-// lost returns the share of its packets that the queue dropped.
+// lost returns the share of packets that the queue dropped.
 func (q queue) lost() float64 { return ratio(q.drops, q.packets+q.drops) }
 
-// queues returns the queues in which packets wait on some hops, from port to port; why gives the reason if
-// one has no counters.
+// queues returns the queues at the ports of some hops. why is the reason for a missing queue.
 func (o *Observation) queues(hops []hop) (all []queue, why string) {
 	for _, at := range o.queuePlaces(hops) {
 		q, lacks := o.queueAt(at)
@@ -148,13 +149,13 @@ func (o *Observation) queues(hops []hop) (all []queue, why string) {
 	return all, cmp.Or(why, "no port on the path has a queue with counters")
 }
 
-// filters returns the filters of some hops that may drop packets before they are queued, with counts of
-// passed and dropped packets.
+// filters returns the filters at the ports of some hops that may drop packets before they are queued, with
+// the numbers of passed and dropped packets.
 func (o *Observation) filters(hops []hop) (all []queue) {
 	add := func(at place) {
 		from := place{at.Node, at.Element + "@ingress"}
 		packets, why := o.sum(from, "qdisc", "packets")
-		if why != "" && o.found(at).Polices(true) { // by filters at its root
+		if why != "" && o.found(at).Polices(true) { // the filters are attached to the root qdisc
 			from = at
 			packets, why = o.sum(from, "qdisc", "packets")
 		}
@@ -173,8 +174,8 @@ func (o *Observation) filters(hops []hop) (all []queue) {
 	return all
 }
 
-// queuePlaces lists the devices whose queues the packets of these hops pass: those by which they leave a
-// node, and those to which a filter redirects them, such as an ifb.
+// queuePlaces returns the devices whose queues the packets of some hops pass: the devices through which they
+// leave a node, and those to which a filter redirects them, such as an ifb.
 func (o *Observation) queuePlaces(hops []hop) (out []place) {
 	for _, h := range hops {
 		leaves := o.found(h.out)
@@ -199,8 +200,8 @@ func (o *Observation) queuePlaces(hops []hop) (out []place) {
 	return out
 }
 
-// carriers lists the other devices of a node that sent between low and high times as many bytes as a port,
-// such as a VLAN or a veth in front of it: the load's packets passed them, too.
+// carriers returns the other devices of a node that sent between low and high times as many bytes as a port,
+// such as a VLAN or a veth in front of it. The load's packets passed these devices, too.
 func (o *Observation) carriers(at place, low, high float64) (out []string) {
 	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
 	port := o.passed(at, "tx").bytes
@@ -215,13 +216,12 @@ func (o *Observation) carriers(at place, low, high float64) (out []string) {
 	return out
 }
 
-// extra reports whether a device is neither one of its node's ports, nor the loopback, nor one that only
-// queues.
+// extra reports whether a device is neither a port of its node, nor the loopback device, nor an ifb.
 func (o *Observation) extra(node, device string) bool {
 	return device != "lo" && !strings.HasPrefix(device, "ifb") && !o.isPort(node, device)
 }
 
-// found returns a port's device from the inventory, an empty one if it was not read.
+// found returns a port's device from the inventory, or an empty one if it was not read.
 func (o *Observation) found(at place) *record.NetDevice {
 	for _, e := range o.Run.Environments {
 		d := e.Inventory.Device(at.Element)
@@ -232,7 +232,7 @@ func (o *Observation) found(at place) *record.NetDevice {
 	return &record.NetDevice{}
 }
 
-// queueAt reads the queue of a device.
+// queueAt returns the queue of a device. why is the reason if it has no counters.
 func (o *Observation) queueAt(at place) (q queue, why string) {
 	packets, why := o.sum(at, "qdisc", "packets")
 	if why != "" {
@@ -243,7 +243,7 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	q = queue{place: at, packets: packets, waited: 1, drops: o.total(at, "qdisc", "drops")}
 	q.early = o.columnAt(at, "qdisc", "drops").grewBefore()
 	q.refused = o.total(at, "netdev", "tx_dropped") + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
-	// A queue counts the segments of merged packets, but its overlimits in whole merged packets.
+	// The kernel counts packets per segment, but overlimits per merged packet.
 	q.overlimits = ratio(o.total(at, "qdisc", "overlimits"), packets) * o.pieces(o.passed(at, "tx"))
 	q.kind, q.managed = o.kindOf(at)
 	q.rateBps = 8 * o.perSecond(o.passed(at, "tx").bytes)
@@ -258,8 +258,8 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	return q, ""
 }
 
-// setTo returns the rate to which a port's queue is set, by the plan or by its owner (as found), whether that
-// queue is a shaper rather than an emulated link, and whether its classes have FIFOs.
+// setTo returns the configured rate of a port's queue, whether it belongs to a shaper rather than to an
+// emulated link, and whether its classes have FIFOs. The plan or the owner may have configured it.
 func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 	cell := o.Trial.Row.Factors
 	set := false
@@ -300,8 +300,8 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 	})
 }
 
-// filled reports whether a port's queue, if found in the inventory, held nine tenths of its packets in a
-// sample.
+// filled reports whether a sample shows a port's queue at least 90 % full. It needs the queue's limit from
+// the inventory.
 func (o *Observation) filled(at place, kind string) bool {
 	d := o.found(at)
 	root, _ := d.Root()
@@ -309,14 +309,14 @@ func (o *Observation) filled(at place, kind string) bool {
 	return d.Missing == "" && root.Kind == kind && root.LimitPackets > 0 && longest >= .9*root.LimitPackets
 }
 
-// shaping lists the kinds of queues that hold packets to a rate.
+// shaping lists the qdiscs that limit a rate.
 var shaping = []string{"tbf", "htb", "hfsc", "cake"}
 
-// managing lists the kinds that keep delays short, or have classes.
+// managing lists the qdiscs that have classes or AQM.
 var managing = []string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie", "pie"}
 
-// kindOf returns the kind of a port's queue, and whether it is a classful shaper or keeps delays short. A
-// port whose queue was replaced has a column for each kind.
+// kindOf returns the kind of a port's qdisc, and whether it has classes or is in managing. If the qdisc was
+// replaced, each kind has its own columns, and the latest kind counts.
 func (o *Observation) kindOf(at place) (kind string, managed bool) {
 	table, _ := metrics.SamplesOf(o.Trial.Nodes[at.Node], "qdisc")
 	latest := int64(math.MinInt64)
@@ -338,8 +338,8 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 	return kind, (managed || slices.Contains(managing, kind)) && kind != "mq" && kind != "netem"
 }
 
-// addedDelay returns the median RTT of probes beside the load, and of TCP itself, above the minimum seen; ok
-// is false if nothing measured it.
+// addedDelay returns the median RTT of probes during the load and of TCP itself, both minus the lowest RTT
+// seen, and that lowest RTT, in ns. ok is false without a measurement.
 func (o *Observation) addedDelay() (probes, tcp, lowest float64, ok bool) {
 	lowest = math.Inf(1)
 	rtts := o.Metrics.RTTs["loaded"]
@@ -364,7 +364,7 @@ func (o *Observation) addedDelay() (probes, tcp, lowest float64, ok bool) {
 	return max(probes-lowest, 0), tcp, lowest, ok
 }
 
-// resent returns the share of TCP's segments that were retransmitted; ok is false where nothing counted them.
+// resent returns the share of TCP's segments that were retransmitted. ok is false if they were not counted.
 func (o *Observation) resent() (share float64, ok bool) {
 	count, ok := o.Metric(metrics.Retransmits)
 	got, has := o.Metric(metrics.Goodput)
@@ -376,7 +376,7 @@ func (o *Observation) resent() (share float64, ok bool) {
 	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), true
 }
 
-// tcpFlows lists the flows of the load that TCP carries.
+// tcpFlows returns the load's TCP flows.
 func (o *Observation) tcpFlows() (out []record.Flow) {
 	if o.Trial.Traffic == nil {
 		return nil
@@ -385,7 +385,7 @@ func (o *Observation) tcpFlows() (out []record.Flow) {
 		func(f record.Flow) bool { return f.TCP == nil })
 }
 
-// mss returns the largest segment that TCP sends, 0 where it is not known.
+// mss returns the largest MSS of the load's TCP flows, or 0 if it is unknown.
 func (o *Observation) mss() (bytes int) {
 	for _, f := range o.tcpFlows() {
 		bytes = max(bytes, f.TCP.MSS)
@@ -393,8 +393,8 @@ func (o *Observation) mss() (bytes int) {
 	return bytes
 }
 
-// lossOf returns the share of data that was lost, and the evidence for it: of UDP's packets, or of segments
-// that TCP retransmitted.
+// lossOf returns the share of data that was lost, with its evidence: UDP packets that did not arrive, or TCP
+// segments that were retransmitted.
 func (o *Observation) lossOf() (share float64, e Fact, ok bool) {
 	name := metrics.LossRatio
 	if o.IsTCP() {
@@ -408,14 +408,14 @@ func (o *Observation) lossOf() (share float64, e Fact, ok bool) {
 	return share, seen(name, share, "%h of the load's packets were lost or retransmitted"), ok
 }
 
-// grew returns the growth of protocol counters at a node, all together.
+// grew returns the sum of the growth of protocol counters at a node.
 func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) {
 	sum, why := o.sum(place{Node: node}, "snmp", stems...)
 	return sum, why == ""
 }
 
-// maxOnPath finds the node on the load's path at which one of several sums of protocol counters grew most;
-// known is false if no node reports the first of them.
+// maxOnPath returns the node on the load's path at which one of several sums of protocol counters grew most,
+// and that growth. known is false if no node reports the first sum.
 func (o *Observation) maxOnPath(sums ...[]string) (highest float64, at string, known bool) {
 	for _, node := range o.wayNodes() {
 		for i, stems := range sums {

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// inlineInspection describes a program that gets each packet, or a copy of it: an intrusion
-// detection system, a flow exporter, a packet dump.
+// inlineInspection describes a program that receives each packet or a copy of it, such as an intrusion
+// detection system, a flow exporter or a packet capture.
 var inlineInspection = Rule{
 	Class:    InlineInspection,
 	Wasteful: true,
@@ -46,7 +46,8 @@ var inlineInspection = Rule{
 	}),
 }
 
-// inspects names what else receives a node's packets, "" for nothing; why is set if that is unknown.
+// inspects describes the programs that receive a node's packets, or returns "" if there are none. why is set
+// if that is unknown.
 func (o *Observation) inspects(node string) (what, why string) {
 	e := o.environment(node)
 	if why := e.Inventory.Lacks("taps"); why != "" {

@@ -11,72 +11,72 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ledger accounts for the packets of one trial and for their delay, stage by stage.
+// Ledger accounts for the packets and the delay of one trial, stage by stage.
 type Ledger struct {
 	Trial string    `json:"trial,omitempty"`
-	Data  []Account `json:"data"`           // in the order in which the load's data pass them
-	Acks  []Account `json:"acks,omitempty"` // the same for TCP's acknowledgements; of a load in one direction
-	// MissedPackets holds the lower and the upper bound of the number of packets missing at the ends. One
-	// counts retransmitted segments, some of them lost before the window, or lost datagrams; the other counts
-	// packets that left the sender and did not reach the receiver, some of them still in flight. Absent if
-	// nothing counted them.
+	Data  []Account `json:"data"`           // stages of the load's data, in the order in which it passes them
+	Acks  []Account `json:"acks,omitempty"` // acknowledgements of TCP; only for a one-way load
+	// MissedPackets holds a lower and an upper bound of the number of packets missing at the ends. One is the
+	// number of lost datagrams or retransmitted segments, some of which were lost before the window. The
+	// other is the number of packets that left the sender and did not reach the receiver, some of which were
+	// still in flight. Absent if neither was counted.
 	MissedPackets []float64 `json:"missed_packets,omitempty"`
-	DiedPackets   float64   `json:"died_packets"` // of the data, in all stages
-	// RestPackets counts missed packets whose loss no counter explains; negative: more were counted as lost
-	// than are missing.
+	DiedPackets   float64   `json:"died_packets"` // lost data packets counted in all stages
+	// RestPackets is the number of missed packets whose loss no counter explains. It is negative if the
+	// counters show more losses than packets are missing.
 	RestPackets float64 `json:"rest_packets"`
-	// RestWhere names the stage at which at least half of the rest is lost or appears between two counters.
+	// RestWhere describes the stage at which at least half of the rest lies between two counters.
 	RestWhere string `json:"rest_where,omitempty"`
 
-	// AddedNs is TCP's mean RTT in the window above its minimum, or the median one-way delay of datagrams.
+	// AddedNs is TCP's mean RTT in the window minus its minimum, or the median one-way delay of datagrams.
 	AddedNs  *float64 `json:"added_rtt_ns,omitempty"`
-	WaitedNs float64  `json:"waited_ns"` // in all queues, of the data and of the acknowledgements
-	// WaitedWhere names the busy core for which packets waited, if queues do not explain the added RTT; "" if
+	WaitedNs float64  `json:"waited_ns"` // total time in queues, of the data and the acknowledgements
+	// WaitedWhere names the busy core for which packets waited, if queues do not explain the added RTT. "" if
 	// no core on the path was busy.
 	WaitedWhere string `json:"waited_where,omitempty"`
 
 	Work   []Work  `json:"work,omitempty"`
-	Sender *Sender `json:"sender,omitempty"` // of TCP
+	Sender *Sender `json:"sender,omitempty"` // TCP only
 }
 
-// Account counts, at one stage of the path, the packets that came in, left and were lost, and how long they
-// waited. In and Out count segments as on the wire, even if the kernel has merged them.
+// Account counts the packets that entered, left and were lost at one stage of the path, and the time they
+// waited. In and Out count segments as on the wire, even if the kernel merged them.
 type Account struct {
 	Node     string   `json:"node"`
-	Element  string   `json:"element"` // device, or "ip" for what is between the ports
+	Element  string   `json:"element"` // device, or "ip" for the network stack between the ports
 	Stage    string   `json:"stage"`   // one of the Stage… constants
 	In       *float64 `json:"in_packets,omitempty"`
 	Out      *float64 `json:"out_packets,omitempty"`
 	Died     []Death  `json:"died,omitempty"`
 	Held     float64  `json:"held_packets,omitempty"` // growth of the backlog in the window
-	WaitedNs float64  `json:"waited_ns,omitempty"`    // mean, backlog ÷ drain rate (Little's law)
-	Missing  string   `json:"missing,omitempty"`      // why nothing was counted
+	WaitedNs float64  `json:"waited_ns,omitempty"`    // mean: backlog ÷ drain rate (Little's law)
+	Missing  string   `json:"missing,omitempty"`      // why there are no counters
 }
 
-// Death counts packets dropped at one place.
+// Death counts packets that were dropped at one place.
 type Death struct {
 	Packets float64 `json:"packets"`
 	By      string  `json:"by"`
-	Reason  string  `json:"reason,omitempty"` // the kernel's, of include/net/dropreason-core.h
+	Reason  string  `json:"reason,omitempty"` // drop reason of the kernel, see include/net/dropreason-core.h
 }
 
 // Kinds of stages.
 const (
-	StageFilter = "filter" // of traffic control, on arrival or before the queue
-	StageIP     = "ip"     // the network stack and packet filter of a node
-	StageQueue  = "queue"  // of the device by which packets leave
-	StageLink   = "link"   // from port to port
-	StageSocket = "socket" // of the receiver
+	StageFilter = "filter" // tc filters, on arrival or before the queue
+	StageIP     = "ip"     // network stack and packet filter of a node
+	StageQueue  = "queue"  // queue of the device through which packets leave
+	StageLink   = "link"   // from one port to the next
+	StageSocket = "socket" // socket of the receiver
 )
 
-// Work splits the window of one core by kind of work.
+// Work splits the window of one core by the kind of work.
 type Work struct {
 	Node string `json:"node"`
 	Core
 }
 
-// Sender splits the time in which TCP had data to send by what limited it (tcp_info's chronographs, as
-// SndLimTime of RFC 4898).
+// Sender splits the time in which TCP had data to send by what limited it. The source is tcp_info's
+// chronographs, which correspond to SndLimTime in RFC 4898.
 type Sender struct {
 	Node           string   `json:"node"`
 	Busy           *float64 `json:"busy_ratio,omitempty"`
@@ -86,7 +86,7 @@ type Sender struct {
 	MSS            int      `json:"mss_bytes,omitempty"`
 }
 
-// DiedPackets sums the packets that died at the stage.
+// DiedPackets returns the number of packets lost at the stage.
 func (a Account) DiedPackets() (sum float64) {
 	for _, d := range a.Died {
 		sum += d.Packets
@@ -100,9 +100,9 @@ func (a *Account) dies(packets float64, by string) {
 	}
 }
 
-// SharesAt returns what share of the packets missing at the ends was lost at a node or one of its elements,
-// and what share of the added RTT passed in its queues: from 0 to 1, 0 if unknown. A rule drops in the
-// network stack.
+// SharesAt returns two shares, 0 to 1, for a node or one of its elements: of the packets missing at the ends,
+// those lost there, and of the added RTT, the part spent in queues there. Unknown shares are 0. Packets
+// dropped by a rule count as lost in the network stack.
 func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 	if l == nil || node == "" {
 		return 0, 0
@@ -132,7 +132,7 @@ func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 	return min(ratio(died, missed), 1), min(ratio(waited, added), 1)
 }
 
-// Ledger returns the accounts of the trial, nil if its path is unknown. It computes them once.
+// Ledger returns the accounts of the trial, or nil if its path is unknown. The result is cached.
 func (o *Observation) Ledger() *Ledger {
 	if o.ledger == nil && len(o.hops()) > 0 && o.Trial.Traffic != nil {
 		o.ledger = o.makeLedger()
@@ -160,14 +160,15 @@ func (o *Observation) makeLedger() *Ledger {
 	return l
 }
 
-// accountAt begins the account of a stage.
+// accountAt returns an empty account of a stage.
 func accountAt(at place, stage string) Account {
 	return Account{Node: at.Node, Element: at.Element, Stage: stage}
 }
 
-// accounts lists the stages of some hops, without those above IP at their ends, for data or acknowledgements.
+// accounts returns the stages along some hops, without the layers above IP at their ends. data selects data
+// or acknowledgements.
 func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
-	var arrived []Account // the filters by which packets came to the node
+	var arrived []Account // filters through which packets arrived at the node
 	for i, h := range hops {
 		stack := accountAt(place{h.out.Node, "ip"}, StageIP)
 		filtersOut, filtersIn := split(o.filterAccounts(h), h.out.Node)
@@ -184,7 +185,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 		} else {
 			stack.In = leftLast(out)
 			filters := slices.Concat(arrived, filtersOut)
-			if data { // a node's counters cover both directions; most of it is data
+			if data { // a node's counters cover both directions, but most packets are data
 				o.diesCounted(&stack, hops[i-1].in, filters)
 			}
 
@@ -200,7 +201,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 	return out
 }
 
-// split separates the accounts of the node that packets leave from those of the next.
+// split separates the accounts at the node that packets leave from those at the next node.
 func split(all []Account, node string) (leaving, arriving []Account) {
 	for _, a := range all {
 		if a.Node == node {
@@ -212,7 +213,7 @@ func split(all []Account, node string) (leaving, arriving []Account) {
 	return leaving, arriving
 }
 
-// filterAccounts lists the filters of a hop that dropped packets.
+// filterAccounts returns the filters of a hop that dropped packets.
 func (o *Observation) filterAccounts(h hop) (out []Account) {
 	for _, q := range o.filters([]hop{h}) {
 		if q.drops > 0 {
@@ -224,7 +225,7 @@ func (o *Observation) filterAccounts(h hop) (out []Account) {
 	return out
 }
 
-// queueAccounts lists the queues of a hop, at least one where packets leave.
+// queueAccounts returns the queues of a hop, with at least one for the node that packets leave.
 func (o *Observation) queueAccounts(h hop) (out []Account) {
 	queues, why := o.queues([]hop{h})
 	for _, q := range queues {
@@ -242,8 +243,8 @@ func (o *Observation) queueAccounts(h hop) (out []Account) {
 	return out
 }
 
-// leftLast returns what came out of the last stage that counts packets, nil if that is a link, which does not
-// count.
+// leftLast returns the packets that left the last stage with a count. It returns nil if the last stage is a
+// link, which has no count.
 func leftLast(stages []Account) *float64 {
 	for _, a := range slices.Backward(stages) {
 		if a.Out != nil || a.Stage == StageLink {
@@ -253,7 +254,7 @@ func leftLast(stages []Account) *float64 {
 	return nil
 }
 
-// deadliest finds the stage at which most packets were lost; ok is false if none was.
+// deadliest returns the stage that lost most packets. ok is false if no packet was lost.
 func deadliest(stages []Account) (worst Account, ok bool) {
 	for _, a := range stages {
 		if a.DiedPackets() > worst.DiedPackets() {
@@ -263,7 +264,7 @@ func deadliest(stages []Account) (worst Account, ok bool) {
 	return worst, worst.Died != nil
 }
 
-// wire counts the segments that passed a port, nil where nothing counted them.
+// wire returns the number of segments that passed a port, or nil if they were not counted.
 func (o *Observation) wire(at place, direction string) *float64 {
 	f := o.passed(at, direction)
 	if f.packets == 0 {
@@ -272,13 +273,13 @@ func (o *Observation) wire(at place, direction string) *float64 {
 	return new(f.packets * o.pieces(f))
 }
 
-// pieces estimates the segments in a frame: GRO and GSO merge several behind one header.
+// pieces estimates the number of segments in a frame, because GRO and GSO merge several behind one header.
 func (o *Observation) pieces(f frames) float64 {
 	if f.size() <= maxFrame {
 		return 1
 	}
 
-	header := 14 + 20 + 32.0 // of Ethernet, IPv4 and TCP with timestamps
+	header := 14 + 20 + 32.0 // Ethernet, IPv4, and TCP with timestamps, in bytes
 	if o.Factor(factor.IP) == "6" {
 		header += 20
 	}
@@ -286,7 +287,7 @@ func (o *Observation) pieces(f frames) float64 {
 	return max((f.size()-header)/float64(cmp.Or(o.mss(), ethernetMSS)), 1)
 }
 
-// queueAccount counts at a queue. Packets that its device refuses have left the queue before.
+// queueAccount returns the account of a queue. Packets that the device dropped have already left the queue.
 func (o *Observation) queueAccount(q queue) Account {
 	refused := o.total(q.place, "netdev", "tx_dropped")
 	before, after := o.columnAt(q.place, "qdisc", "qlen_packets").ends()
@@ -298,8 +299,8 @@ func (o *Observation) queueAccount(q queue) Account {
 	return a
 }
 
-// diesAtSender adds the packets that the sender's transport layer sent and its port's queue never received,
-// if that queue counts.
+// diesAtSender adds the packets that the sender's transport layer sent but its port's queue never received.
+// It does nothing if that queue has no counters.
 func (o *Observation) diesAtSender(a *Account, counted bool) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" || !counted {
 		return
@@ -313,7 +314,7 @@ func (o *Observation) diesAtSender(a *Account, counted bool) {
 	}
 }
 
-// dropCounters lists the counters of a network stack for packets that it dropped.
+// dropCounters lists counters of packets that a network stack dropped.
 var dropCounters = []struct{ probe, stems, by string }{
 	{"softnet", "dropped", "the backlog of a core (netdev_max_backlog)"},
 	{"conntrack", "drop insert_failed", "the connection table"},
@@ -324,14 +325,14 @@ var dropCounters = []struct{ probe, stems, by string }{
 	{"snmp", "IpExtInNoRoutes Ip6InNoRoutes IpInAddrErrors Ip6InAddrErrors", byRoute},
 }
 
-// socketCounters lists the receiver's counters above its network stack.
+// socketCounters lists counters of the receiver above its network stack.
 var socketCounters = []struct{ stems, by string }{
 	{"TcpInCsumErrors UdpInCsumErrors Udp6InCsumErrors IpExtInCsumErrors", "wrong checksums"},
 	{"UdpRcvbufErrors Udp6RcvbufErrors TcpExtTCPRcvQDrop TcpExtTCPBacklogDrop TcpExtTCPZeroWindowDrop " +
 		"TcpExtTCPOFODrop TcpExtOfoPruned TcpExtRcvPruned", "a socket's receive buffer"},
 }
 
-// diesCounted adds the packets that a router's network stack dropped, by its counters.
+// diesCounted adds the packets that a router's network stack dropped, as counted by dropCounters.
 func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	for _, c := range dropCounters {
 		sum := 0.0
@@ -369,8 +370,9 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	}
 }
 
-// diesBetween compares the losses in a router with what it received on one port and did not queue on the
-// other. Its counters may count merged packets, each of which represents several segments.
+// diesBetween scales the losses counted in a router to the difference between the packets that it received on
+// one port and those that it queued on the other. The counters may count merged packets, each of which stands
+// for several segments.
 func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
@@ -387,12 +389,12 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if counted > 0 {
 		limit := 1.0
 		m := o.merged(in)
-		if m > 1.02 { // lost packets may be larger than the average
+		if m > 1.02 { // lost packets may contain more segments than the average
 			limit = 1.25 * m
 		}
 
 		scale := min(max(missing/counted, 1), limit)
-		if counted > missing+noise { // some of them went in the other direction
+		if counted > missing+noise { // some of the losses were in the other direction
 			scale = missing / counted
 			if missing < noise {
 				scale = 0
@@ -414,7 +416,8 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	}
 }
 
-// countingNoise bounds, in packets, the difference of two counters with merging between them.
+// countingNoise is the largest difference, in packets, between two counters that merging between them
+// explains.
 const countingNoise = 8
 
 const (
@@ -423,7 +426,7 @@ const (
 	byRoute   = "the routing table: it has no route, or one that drops"
 )
 
-// queueDrops sums what all queues and filters of a node dropped.
+// queueDrops returns the packets dropped by all queues and filters of a node.
 func (o *Observation) queueDrops(node string) float64 {
 	n, _ := o.sumOf(node, "qdisc", "drops", func(label string) bool {
 		return !strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress")
@@ -431,7 +434,7 @@ func (o *Observation) queueDrops(node string) float64 {
 	return n
 }
 
-// merged estimates the segments in a packet of the network stack that arrived by a port.
+// merged estimates the number of segments in a packet of the network stack that arrived at a port.
 func (o *Observation) merged(at place) float64 {
 	data, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	rx := o.passed(at, "rx")
@@ -448,12 +451,13 @@ func (o *Observation) merged(at place) float64 {
 	return max(ratio(rx.packets, data), 1) * o.pieces(rx)
 }
 
-// countedReasons lists the kernel's drop reasons whose packets other counters also hold.
+// countedReasons lists the kernel's drop reasons for packets that other counters also contain.
 var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED", "CPU_BACKLOG", "FULL_RING",
 	"PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM", "NO_SOCKET", "TCP_INVALID_SEQUENCE", "TCP_OLD_DATA",
 	"SKB_CONSUMED", "IP_INHDR", "IP_INNOROUTES", "NOT_SPECIFIED"}
 
-// diesOnLink adds the packets that left one port and did not arrive at the next, if both count the same.
+// diesOnLink adds the packets that left one port and did not arrive at the next. It compares the counters
+// only if both count packets of the same size.
 func (o *Observation) diesOnLink(a *Account, h hop) {
 	faulty := o.total(h.in, "netdev", "rx_errors")
 	a.dies(faulty, "the receiving device, as damaged")
@@ -470,7 +474,7 @@ func (o *Observation) diesOnLink(a *Account, h hop) {
 	}
 }
 
-// receive adds the stages of the receiver above its port.
+// receive adds the stages at the receiver above its port.
 func (o *Observation) receive(l *Ledger) {
 	hops := o.hops()
 	if o.load().Direction == record.Both {
@@ -493,11 +497,12 @@ func (o *Observation) receive(l *Ledger) {
 	l.Data = append(l.Data, ip, socket)
 }
 
-// Tolerance bounds, in packets, how far the sums of a ledger may lie apart: 1 % of the missed packets, 0.3 %
-// of the sent ones, since segments in merged packets are estimated, or five.
+// Tolerance returns the largest difference, in packets, that a ledger may have between its sums: 1 % of the
+// missed packets, 0.3 % of the sent ones (segments in merged packets are estimated), or five packets,
+// whichever is largest.
 func Tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
 
-// balancePackets compares the number of lost packets with the number missing at the ends.
+// balancePackets compares the number of packets counted as lost with the number missing at the ends.
 func (o *Observation) balancePackets(l *Ledger) {
 	for _, a := range l.Data {
 		l.DiedPackets += a.DiedPackets()
@@ -531,14 +536,14 @@ func (o *Observation) balancePackets(l *Ledger) {
 	}
 }
 
-// endsMiss counts the packets that the sender sent in the window and the receiver did not get, minus those
-// waiting in a queue.
+// endsMiss returns the number of packets that the sender sent in the window and the receiver did not get,
+// minus those that wait in a queue.
 func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	first := l.Data[0]
 	last := l.Data[len(l.Data)-2]
 	sent := first.In
 	if sent == nil || first.Out != nil && *first.Out > *sent {
-		sent = first.Out // UDP does not count datagrams that its own queue rejected
+		sent = first.Out // UDP's counter excludes datagrams that its own queue rejected
 	}
 
 	if o.load().Direction == record.Both || sent == nil || last.In == nil {
@@ -557,9 +562,9 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	return max(n, 0), true
 }
 
-// restWhere locates packets that were lost without being counted, or counted as lost without being missing:
-// the first stage that nothing counts, else the one with the largest difference between its counters, if it
-// is large enough.
+// restWhere locates packets that were lost without being counted, or counted as lost without being missing.
+// It returns the first stage without counters or, if all have counters, the stage whose counters differ most,
+// if the difference is at least enough.
 func (l *Ledger) restWhere(enough float64) (where string) {
 	for _, a := range l.Data {
 		if a.Missing != "" {

@@ -7,9 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// waitedIn returns the mean time in ns that packets waited in a queue: its backlog ÷ its drain rate (Little's
-// law). The packets of the window entered the queue as long before it. A netem also holds packets for the
-// path's own delay.
+// waitedIn returns the mean time in ns that packets waited in a queue: backlog ÷ drain rate (Little's law).
+// Packets that leave in the window entered the queue that much earlier, so the backlog is averaged over a
+// window shifted by the wait. The result includes the path delay that a netem emulates.
 func (o *Observation) waitedIn(q queue) (ns float64) {
 	c := o.columnAt(q.place, "qdisc", "backlog_bytes")
 	sent := o.passed(q.place, "tx").bytes
@@ -35,7 +35,7 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 	return max(ns, 0)
 }
 
-// balanceDelay compares the time in queues with the added RTT.
+// balanceDelay compares the time spent in queues with the added RTT.
 func (o *Observation) balanceDelay(l *Ledger) {
 	for _, a := range slices.Concat(l.Data, l.Acks) {
 		l.WaitedNs += a.WaitedNs
@@ -52,13 +52,13 @@ func (o *Observation) balanceDelay(l *Ledger) {
 	}
 }
 
-// netemVaries bounds the variation of the delay of a netem in an emulated router.
+// netemVaries is the largest variation, in ns, of a netem's delay in an emulated router.
 const netemVaries = 5e6
 
-// processingNs bounds the delay that processing adds to an RTT without any backlog.
+// processingNs is the delay, in ns, that processing adds to an RTT even without a backlog.
 const processingNs = .5e6
 
-// meanAdded returns Ledger.AddedNs, by the load's own packets: probes may bypass a flow's queue.
+// meanAdded returns Ledger.AddedNs. It uses the load's own packets, because probes may bypass a flow's queue.
 func (o *Observation) meanAdded() (ns float64, ok bool) {
 	if !o.IsTCP() {
 		return o.Metric("one_way_p50_ns")
@@ -78,7 +78,8 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	return max(ratio(sum, n)-fastest, 0), ok && n > 0
 }
 
-// busyCore names the busiest core on the path, "" if none was busy for most of the window.
+// busyCore describes the busiest core on the path, or returns "" if no core was busy for more than 80 % of
+// the window.
 func (o *Observation) busyCore() (where string) {
 	share := .8
 	for _, node := range append(o.wayNodes(), record.HostNode) {
@@ -92,7 +93,7 @@ func (o *Observation) busyCore() (where string) {
 	return where
 }
 
-// senderLedger reads what limited TCP; nil for other loads.
+// senderLedger returns what limited TCP, or nil if the load is not TCP.
 func (o *Observation) senderLedger() *Sender {
 	if !o.IsTCP() {
 		return nil
@@ -115,8 +116,8 @@ func (o *Observation) senderLedger() *Sender {
 	}
 }
 
-// waits returns the account of a queue in which at least half of the added RTT passed, and whether packets of
-// data waited there rather than acknowledgements; ok is false if there is none.
+// waits returns the queue in which packets spent more than half of the added RTT, and whether they were data
+// rather than acknowledgements. ok is false if there is no such queue.
 func (l *Ledger) waits() (a Account, data, ok bool) {
 	if l == nil || l.AddedNs == nil {
 		return a, false, false

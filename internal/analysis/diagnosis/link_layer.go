@@ -1,6 +1,6 @@
 package diagnosis
 
-// linkLayer describes a link that is slower than it could be, damages frames, or asks for pauses.
+// linkLayer describes a link with a low speed or half duplex, damaged frames, or pause frames.
 var linkLayer = Rule{
 	Class: LinkLayer,
 	Text: `

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// linkRate describes a link that is full.
+// linkRate describes a saturated link.
 var linkRate = Rule{
 	Class:    LinkRate,
 	Ends:     true,
@@ -30,7 +30,7 @@ var linkRate = Rule{
 		q, held, why := o.held()
 		got := o.goodput()
 		share := ratio(got, o.Line.Value)
-		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // they drop; a link queues
+		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // a policer drops, a link queues
 		switch {
 		case share > 0 && !polices && (why != "" || q.holds() < .03):
 			return place{Element: o.Line.Kind}.candidate(requires("throttles", share, .8, .95).by(
@@ -48,7 +48,8 @@ var linkRate = Rule{
 	},
 }
 
-// flat checks a rate limit by what two ends alone see: delay before loss, and an even rate.
+// flat checks for a rate limit with the measurements of the two ends only: delay but little loss, and an even
+// rate.
 func (o *Observation) flat(why string) Candidate {
 	uneven, ok := o.Metric(metrics.Consistency)
 	probes, tcp, lowest, timed := o.addedDelay()

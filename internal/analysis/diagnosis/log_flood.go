@@ -1,6 +1,6 @@
 package diagnosis
 
-// logFlood describes a kernel that writes so much to its log that packets wait for it.
+// logFlood describes a kernel whose logging delays packets.
 var logFlood = Rule{
 	Class:    LogFlood,
 	Wasteful: true,

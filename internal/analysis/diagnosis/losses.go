@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// losing returns the queue on the load's path that dropped the largest share of its packets, among those that
-// keep accepts.
+// losing returns the queue on the load's path that dropped the largest share of its packets, among those for
+// which keep returns true.
 func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	all, why := o.queues(o.hops())
 	for _, one := range all {
@@ -20,23 +20,24 @@ func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	return q, why
 }
 
-// fifo reports whether the queue drops only what does not fit, as a netem does once it is full.
+// fifo reports whether the queue drops packets only when it is full, as a netem does.
 func (q queue) fifo() bool {
 	if q.kind == "netem" {
 		return q.full
 	}
 
 	if q.polices && q.waited < .2 {
-		return false // its drops are not an overflow
+		return false // a policer dropped the packets
 	}
 	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
 }
 
-// noFIFO lists queues that choose which packets they drop, and "other" for several queues of unknown kinds.
+// noFIFO lists the qdiscs that choose which packets they drop, and "other", which stands for several qdiscs
+// of unknown kinds.
 var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
 
-// overflowedEarly returns the FIFO on the load's path that dropped most packets before the window, and how
-// many retransmitted segments no known queue dropped.
+// overflowedEarly returns the FIFO on the load's path that dropped most packets before the window, and the
+// number of retransmissions that the known drops of FIFOs do not explain.
 func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	unexplained = o.value(metrics.Retransmits)
 	all, _ := o.queues(o.hops())
@@ -52,11 +53,12 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	return q, max(unexplained, 0)
 }
 
-// minOutage sets how many probes in a row must be lost for an outage.
+// minOutage is the minimum number of consecutive lost probes that count as an outage.
 const minOutage = 3
 
-// outages counts runs of lost probes beside the load, if hardly a probe is lost between the runs and no data
-// arrives during them, and returns their mean duration in ns: random loss takes probes one by one.
+// outages returns the number of outages and their mean duration in ns. An outage is a run of lost probes
+// during which no data arrives. If many probes are also lost outside of such runs, as under random loss,
+// there are no outages.
 func (o *Observation) outages() (n int, ns float64) {
 	l := o.Trial.Loaded
 	if l == nil || o.shortGaps(l.IntervalNs) {
@@ -89,8 +91,8 @@ func (o *Observation) outages() (n int, ns float64) {
 	return n, float64(inside) / float64(n) * float64(l.IntervalNs)
 }
 
-// arrives reports whether data arrived while some probes were lost: at a fifth of the load's rate or more,
-// between two samples of the bytes received.
+// arrives reports whether data arrived while probes were lost: at least a fifth of the load's rate, between
+// two samples of the received bytes.
 func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	if end > len(l.SentAt) {
 		return false
@@ -116,8 +118,8 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	return bytes > .2*span*total/float64(len(flows))
 }
 
-// shortGaps reports whether the load's datagrams were numbered, and no flow lost half as many in a row as it
-// sends in the shortest outage.
+// shortGaps reports whether the load's datagrams were numbered, and no flow lost half as many consecutive
+// ones as it sends in the shortest outage.
 func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	for _, f := range o.Trial.Traffic.Flows {
 		if f.Packets == nil || f.Packets.Duplicates == nil {
@@ -135,8 +137,8 @@ func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	return counted
 }
 
-// fullest returns the busy share of the busiest core that may make packets wait: the router's, or that of the
-// machine that carries the lab.
+// fullest returns the busy share of the busiest core for which packets may wait: a core of a router or of the
+// machine that runs the lab.
 func (o *Observation) fullest() (busy float64) {
 	for _, node := range append([]string{record.HostNode}, o.Routers()...) {
 		s, _ := o.systemAt(node)
@@ -145,10 +147,10 @@ func (o *Observation) fullest() (busy float64) {
 	return busy
 }
 
-// reorderSigns returns how often data arrived out of order, as counted by both ends, per packet of the load;
-// how often segments were retransmitted although they had arrived, per retransmitted segment; and how often
-// the sender saw from acknowledgements that data was late rather than lost. A kernel before 4.19 does not
-// count the last.
+// reorderSigns returns three signs of reordering: share is the number of packets that arrived out of order,
+// as counted by both ends, per packet of the load; spurious is the number of retransmissions of segments that
+// had arrived, per retransmitted segment; seen is how often acknowledgements showed the sender that data was
+// late rather than lost. Kernels before 4.19 do not count seen.
 func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()
 	packets := o.goodput() / 8 * o.Trial.Window.Seconds() / 1448

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// firstRouter returns the router nearest to the load's near end.
+// firstRouter returns the router nearest to the near end.
 func (o *Observation) firstRouter() (node, why string) {
 	routers := o.Routers()
 	if len(routers) > 0 {
@@ -20,7 +20,7 @@ func (o *Observation) firstRouter() (node, why string) {
 	return "", "the topology has no router"
 }
 
-// ownSystem is like systemOf for a router that shares no core.
+// ownSystem is like systemOf, but returns a reason if the router shares its cores with other roles.
 func ownSystem(o *Observation) (system, string) {
 	if o.Shared() {
 		return system{}, "all roles share this machine's cores: the router has none of its own"
@@ -28,7 +28,7 @@ func ownSystem(o *Observation) (system, string) {
 	return systemOf(o)
 }
 
-// ports lists a node's devices that are links of the topology and are counted by probe netdev.
+// ports returns the node's devices that are ports of the topology and that the probe netdev counts.
 func (o *Observation) ports(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "rx_packets")
 	var out []string
@@ -41,22 +41,22 @@ func (o *Observation) ports(node string) []string {
 	return out
 }
 
-// absent is the score of a class that is conclusively ruled out.
+// absent is the score of an excluded class.
 const absent = -20.0
 
-// system describes the CPUs that carry a router, and how they spent the window.
+// system describes the CPUs on which a router runs, and their use in the window.
 type system struct {
-	Node  string // source of the samples: the router, or the host that all roles share
-	Cores []Core // by name; never empty
-	// All cores together, in cores.
+	Node  string // node that was sampled: the router, or the host whose cores all roles share
+	Cores []Core // sorted by name; never empty
+	// sums over all cores, in cores
 	Busy, User, Kernel, Unclassified float64
 
-	Full  Core // the busiest
-	Slack Core // the least busy
+	Full  Core // busiest core
+	Slack Core // least busy core
 }
 
-// systemOf finds the CPUs that carry the routers: those of the machine that all roles share, or of the router
-// with the busiest core.
+// systemOf returns the CPUs on which the routers run: those of the machine that all roles share, or those of
+// the router with the busiest core.
 func systemOf(o *Observation) (system, string) {
 	if o.Shared() {
 		return o.systemAt(record.HostNode)
@@ -84,7 +84,7 @@ func (o *Observation) systemAt(node string) (system, string) {
 		return s, cmp.Or(why, "the samples of probe cpu of "+node+" do not cover the window")
 	}
 
-	sorted := slices.Clone(s.Cores) // stable, so that of equal cores the busiest and the least busy differ
+	sorted := slices.Clone(s.Cores) // stable: Full and Slack differ even if all are equal
 	slices.SortStableFunc(sorted, func(a, b Core) int { return cmp.Compare(b.Busy, a.Busy) })
 	s.Full, s.Slack = sorted[0], sorted[len(sorted)-1]
 	for _, c := range s.Cores {
@@ -97,22 +97,22 @@ func (o *Observation) systemAt(node string) (system, string) {
 	return s, ""
 }
 
-// at returns a place among its cores.
+// at returns a place on the system's node.
 func (s system) at(element string) place { return place{s.Node, element} }
 
-// spreadGain bounds the gain from spreading the busiest core's work over all cores.
+// spreadGain returns an upper bound of the gain from spreading the busiest core's work over all cores.
 func (s system) spreadGain() float64 { return ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy) }
 
-// meanFact reports for how much of the window the cores were busy on average.
+// meanFact reports the mean busy share of the cores.
 func (s system) meanFact() Fact {
 	return s.at("cpu").fact("host_cpu_ratio", s.mean(),
 		"all cores together were busy for %h of the window")
 }
 
-// mean returns for how much of the window its cores were busy on average.
+// mean returns the mean busy share of the cores.
 func (s system) mean() float64 { return ratio(s.Busy, float64(len(s.Cores))) }
 
-// of names the owner of the cores in a sentence.
+// of returns a possessive for the owner of the cores, such as "the router's".
 func (s system) of() string {
 	if s.Node == record.HostNode {
 		return "this machine's"
@@ -120,7 +120,7 @@ func (s system) of() string {
 	return "the " + s.Node + "'s"
 }
 
-// softirq returns the time softirqs took, in cores.
+// softirq returns the time spent in interrupts and softirqs, in cores.
 func (s system) softirq() float64 {
 	sum := 0.0
 	for _, c := range s.Cores {
@@ -129,8 +129,8 @@ func (s system) softirq() float64 {
 	return sum
 }
 
-// softirqWork requires that cores work on interrupts and softirqs; work of an unreported kind does not count
-// against it.
+// softirqWork returns a term that requires that interrupts and softirqs are the core's main work. It is met
+// if more than half of the work is of a kind that the node does not report.
 func softirqWork(softirq, unclassified, busy float64) Term {
 	if unclassified > busy/2 {
 		return requires("softirq-work", 1)
@@ -138,12 +138,12 @@ func softirqWork(softirq, unclassified, busy float64) Term {
 	return requires("softirq-work", ratio(softirq, busy), .3, .7)
 }
 
-// full requires that the busiest core has no time left.
+// full returns a term that requires that the busiest core is saturated.
 func (s system) full() Term {
 	return requires("full-core", s.Full.Busy, .70, .93).by(s.coreFact())
 }
 
-// satisfied contradicts every limit of capacity if the load got all it asked for.
+// satisfied returns a term that contradicts every limit if the load reached its set rate.
 func (o *Observation) satisfied() Term {
 	load := o.load()
 	switch got := o.goodput(); {
@@ -159,7 +159,7 @@ func (o *Observation) satisfied() Term {
 	return contradicts("satisfied", 0)
 }
 
-// coreFact returns the busiest core as evidence, against the least busy if there are several.
+// coreFact reports the busy share of the busiest core, compared with that of the least busy one.
 func (s system) coreFact() Fact {
 	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, "%s %s was busy for %h of the window",
 		s.of(), s.Full, s.Full.Busy)
@@ -170,7 +170,7 @@ func (s system) coreFact() Fact {
 	return e
 }
 
-// softirqFact returns the share of softirqs on the busiest core.
+// softirqFact reports the share of interrupts and softirqs on the busiest core.
 func (s system) softirqFact() Fact {
 	share := s.Full.Softirq + s.Full.IRQ
 	e := fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, "interrupts and softirqs took %h of %s", share,
@@ -183,7 +183,7 @@ func (s system) softirqFact() Fact {
 	return e
 }
 
-// ratio returns a ÷ b, 0 where b is 0.
+// ratio returns a ÷ b, or 0 if b ≤ 0.
 func ratio(a, b float64) float64 {
 	if b <= 0 {
 		return 0
@@ -191,10 +191,11 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// perSecond returns a count of the window as a rate.
+// perSecond converts a count in the window to a rate per second.
 func (o *Observation) perSecond(count float64) float64 { return ratio(count, o.Trial.Window.Seconds()) }
 
-// forwarded counts the packets that a router's ports received in the window, without tunnels.
+// forwarded returns the number of packets that a router's ports received in the window. Tunnel devices do not
+// count.
 func (o *Observation) forwarded(node string) (float64, string) {
 	return o.sumOf(node, "netdev", "rx_packets", func(label string) bool { return o.isPort(node, label) })
 }
@@ -210,7 +211,7 @@ func (o *Observation) isPort(node, device string) bool {
 	})
 }
 
-// tunnel returns the tunnel that the load actually used, "" for none.
+// tunnel returns the tunnel that the load actually used, or "" for none.
 func (o *Observation) tunnel() string {
 	name := cmp.Or(o.Trial.Resolved["tunnel"], o.Factor(factor.Tunnel))
 	if name == factor.NoTunnel {
@@ -219,15 +220,15 @@ func (o *Observation) tunnel() string {
 	return name
 }
 
-// cpuTime returns the growth of a column of the probe foreign, in cores.
+// cpuTime returns the growth of a column of the probe foreign in the window, in cores.
 func (o *Observation) cpuTime(node, stem string) (float64, string) {
 	ns, why := o.sum(place{Node: node}, "foreign", stem)
 	return o.perSecond(ns) / 1e9, why
 }
 
-// throttled returns the share of the window, from a part of it on, in which the most throttled vCPU had to
-// wait for its quota, or in which a guest's vCPUs did not run although they had work and the machine had
-// time; ok is false if no vCPU of the node is known.
+// throttled returns the throttled share of the part of the window after from (a share of its length). It is
+// the share in which a quota throttled the node's most throttled vCPU, or in which a guest's vCPUs had work
+// but did not run although the machine had idle time. ok is false if no vCPU of the node is known.
 func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {
@@ -255,8 +256,8 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 	return max(share, stopped), ok || stopped > 0
 }
 
-// level returns the largest value in the window of a level that a node has once, or the mean over cores of a
-// level that each core has.
+// level returns the largest value of a gauge in the window. If each core has the gauge, it returns the mean
+// over the cores of their largest values.
 func (o *Observation) level(node, probe, stem string) (float64, string) {
 	columns, why := o.Columns(node, probe, stem)
 	sum, n := 0.0, 0.0

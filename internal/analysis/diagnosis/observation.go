@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nodes lists the watched nodes, by name.
+// nodes returns the names of the sampled nodes, sorted.
 func (o *Observation) nodes() []string { return slices.Sorted(maps.Keys(o.Trial.Nodes)) }
 
-// ends returns the first and the last reading of a level in the window.
+// ends returns the first and the last value in the window.
 func (c Column) ends() (first, last float64) {
 	found := false
 	for i, t := range c.curve.T {
@@ -32,38 +32,39 @@ func (c Column) ends() (first, last float64) {
 	return first, last
 }
 
-// Observation holds one trial of a load as rules see it, with its references.
+// Observation holds the data of one trial that rules read, and reference values to compare it with.
 type Observation struct {
 	Run     *record.Run
 	Trial   *record.Trial
 	Metrics *metrics.Measured
-	Reasons []evidence.Reason  // of the validity gate
-	Line    Limit              // rate of the path, stated or read
-	Tester  Limit              // what the tester alone reaches with this load
-	Idle    map[string]float64 // metrics of the idle path, where it was measured
-	ledger  *Ledger            // see Ledger
+	Reasons []evidence.Reason  // reasons given by the validity gate
+	Line    Limit              // rate limit of the path, stated or detected
+	Tester  Limit              // rate that the tester reaches without the router with this load
+	Idle    map[string]float64 // metrics of the idle path, if measured
+	ledger  *Ledger            // cache of the method Ledger
 }
 
-// Limit is a rate to compare with; 0 = unknown.
+// Limit is an upper bound of a metric. A Value of 0 means that it is unknown.
 type Limit struct {
-	Kind   string // in words: "tbf 300M on router/wan"
-	Metric string // the metric it bounds: goodput_bps, flows_per_s …
+	Kind   string // description, such as "tbf 300M on router/wan"
+	Metric string // bounded metric, such as goodput_bps or flows_per_s
 	Value  float64
 }
 
-// Metric returns a number of the trial.
+// Metric returns a metric of the trial.
 func (o *Observation) Metric(name string) (float64, bool) {
 	v, ok := o.Metrics.Values[name]
 	return v, ok
 }
 
-// value returns a number of the trial, 0 where it has none.
+// value returns a metric of the trial, or 0 if it is missing.
 func (o *Observation) value(name string) float64 { return o.Metrics.Values[name] }
 
-// goodput returns what arrived in bit/s, 0 if unmeasured.
+// goodput returns the goodput in bit/s, or 0 if it is missing.
 func (o *Observation) goodput() float64 { return o.value(metrics.Goodput) }
 
-// idle returns a metric of the idle path: from the trial itself, else from measurements of the path.
+// idle returns a metric of the idle path: from the trial itself or, failing that, from measurements of the
+// path.
 func (o *Observation) idle(name string) (float64, bool) {
 	if v, ok := o.Metric(name); ok {
 		return v, true
@@ -77,21 +78,21 @@ func (o *Observation) idle(name string) (float64, bool) {
 func (o *Observation) IsTCP() bool { return o.load().Protocol == "tcp" }
 
 func (o *Observation) load() record.Load {
-	if o.Trial.Traffic == nil { // in a trial that failed
+	if o.Trial.Traffic == nil { // the trial failed
 		return record.Load{Direction: o.Factor(factor.Direction)}
 	}
 	return o.Trial.Traffic.Load
 }
 
-// Factor returns the level of a factor.
+// Factor returns the level of a factor in the trial.
 func (o *Observation) Factor(name factor.Name) string { return name.Of(o.Trial.Row.Factors) }
 
-// Topology returns the trial's topology, nil if the run has none.
+// Topology returns the trial's topology, or nil if the run has none.
 func (o *Observation) Topology() *record.Topology {
 	return metrics.TopologyOf(o.Run, o.Trial.Row.Factors)
 }
 
-// Routers lists the nodes under test, near to far.
+// Routers returns the routers under test, from near to far.
 func (o *Observation) Routers() []string {
 	t := o.Topology()
 	if t != nil {
@@ -100,8 +101,8 @@ func (o *Observation) Routers() []string {
 	return nil
 }
 
-// Ends returns the nodes between which the load runs: the sender (for both directions, the near end) and the
-// receiver.
+// Ends returns the sender and the receiver of the load. For a load in both directions, the near end counts as
+// the sender.
 func (o *Observation) Ends() (sender, receiver string) {
 	near, far := o.nearFar()
 	if o.Topology() != nil && o.load().Direction == record.Down {
@@ -110,7 +111,7 @@ func (o *Observation) Ends() (sender, receiver string) {
 	return near, far
 }
 
-// nearFar returns the ends of the load, whatever its direction.
+// nearFar returns the near and the far end, whatever the load's direction.
 func (o *Observation) nearFar() (near, far string) {
 	t := o.Topology()
 	if t != nil {
@@ -119,14 +120,14 @@ func (o *Observation) nearFar() (near, far string) {
 	return "client", "server"
 }
 
-// Column holds one labelled series of a probe.
+// Column is one labelled series of a probe.
 type Column struct {
-	Label string // "cpu0", "wan", "" for the node as a whole
+	Label string // such as "cpu0" or "wan"; "" for the whole node
 	curve statistics.Curve
 	w     record.Window
 }
 
-// Columns returns the series of a stem of a probe at a node; why gives the reason if there is none.
+// Columns returns the series of a probe's stem at a node. why is the reason if there is none.
 func (o *Observation) Columns(node, probe, stem string) (columns []Column, why string) {
 	table, why := metrics.SamplesOf(o.Trial.Nodes[node], probe)
 	if table == nil {
@@ -134,7 +135,7 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	}
 
 	w := o.Trial.Window
-	if w.End == 0 && len(table.T) > 0 { // the trial failed before its window: use all samples
+	if w.End == 0 && len(table.T) > 0 { // the trial failed before its window began: use all samples
 		w.Start, w.End = table.T[0], table.T[len(table.T)-1]
 	}
 
@@ -149,7 +150,7 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	return columns, ""
 }
 
-// columnAt returns the series of one label at a place, an empty one if there is none.
+// columnAt returns the series at a place, or an empty one if there is none.
 func (o *Observation) columnAt(at place, probe, stem string) (found Column) {
 	columns, _ := o.Columns(at.Node, probe, stem)
 	for _, c := range columns {
@@ -160,16 +161,17 @@ func (o *Observation) columnAt(at place, probe, stem string) (found Column) {
 	return found
 }
 
-// Grew returns how far a counter grew in the window.
+// Grew returns the growth of a counter in the window.
 func (c Column) Grew() (float64, bool) { return c.curve.Moved(c.w.Start, c.w.End) }
 
-// GrewIn is like Grew for a part of the window, with from and to as shares of it.
+// GrewIn is like Grew for a part of the window. from and to are shares of the window's length.
 func (c Column) GrewIn(from, to float64) (float64, bool) {
 	span := float64(c.w.End - c.w.Start)
 	return c.curve.Moved(c.w.Start+int64(from*span), c.w.Start+int64(to*span))
 }
 
-// grewBefore returns how far it grew from the first sample, taken before the load begins, to the window.
+// grewBefore returns the growth of a counter from the first sample, before the load started, to the start of
+// the window.
 func (c Column) grewBefore() float64 {
 	if len(c.curve.T) == 0 {
 		return 0
@@ -179,13 +181,13 @@ func (c Column) grewBefore() float64 {
 	return n
 }
 
-// Mean returns the mean of a level in the window, Largest its maximum.
+// Mean returns the mean of a gauge in the window, and Largest its maximum.
 func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End) }
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// sum returns the summed growth of counters at a place; without an element it sums all labels of the node.
-// why gives the reason if none covers the window.
+// sum returns the growth of counters at a place, summed over stems. Without an element, it sums all labels of
+// the node. why is the reason if no counter covers the window.
 func (o *Observation) sum(at place, probe string, stems ...string) (sum float64, why string) {
 	covered := false
 	for _, stem := range stems {
@@ -204,13 +206,13 @@ func (o *Observation) sum(at place, probe string, stems ...string) (sum float64,
 	return sum, why
 }
 
-// total is like sum, but 0 if there is none.
+// total is like sum, but returns 0 if no counter covers the window.
 func (o *Observation) total(at place, probe string, stems ...string) float64 {
 	sum, _ := o.sum(at, probe, stems...)
 	return sum
 }
 
-// sumOf sums the labels of one counter that keep accepts.
+// sumOf returns the growth of a counter, summed over the labels for which keep returns true.
 func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (sum float64, why string) {
 	columns, why := o.Columns(node, probe, stem)
 	covered := false
@@ -228,7 +230,7 @@ func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (s
 	return 0, cmp.Or(why, "the samples of probe "+probe+" of "+node+" do not cover the window")
 }
 
-// Core splits the window of one core of a node, in shares of it.
+// Core splits the window of one core of a node into shares.
 type Core struct {
 	Name         string  `json:"name"`
 	Busy         float64 `json:"busy_ratio"`
@@ -239,7 +241,7 @@ type Core struct {
 	Unclassified float64 `json:"unclassified_ratio,omitempty"` // work of a kind that the node does not report
 }
 
-// Cores returns the cores of a node; none for one without CPU samples.
+// Cores returns the cores of a node, or none if the node has no CPU samples.
 func (o *Observation) Cores(node string) (out []Core) {
 	columns, _ := o.Columns(node, "cpu", "idle_ns")
 	for _, c := range columns {
@@ -271,17 +273,16 @@ func (o *Observation) Cores(node string) (out []Core) {
 	return out
 }
 
-// Shared reports whether all roles share this machine's cores, so that a busy core belongs to no role in
-// particular.
+// Shared reports whether all roles share this machine's cores. A busy core then belongs to no single role.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
-// Fact is a number, in words, that is evidence for or against a candidate.
+// Fact is a number, with a text, that supports or contradicts a candidate.
 type Fact = evidence.Evidence
 
-// factList holds the facts that support a candidate.
+// factList holds the facts about a candidate.
 type factList = []Fact
 
-// fact returns an observation that supports a candidate. Without further values its text contains the value.
+// fact returns a fact whose text is formatted with args or, without args, with the value.
 func fact(metric, node, element string, value float64, text string, args ...any) Fact {
 	if len(args) == 0 && strings.Contains(text, "%") {
 		args = []any{value}
@@ -295,18 +296,18 @@ func fact(metric, node, element string, value float64, text string, args ...any)
 	}
 }
 
-// against adds the value with which a fact is compared.
+// against returns the fact with a baseline to compare with.
 func against(e Fact, baseline float64) Fact {
 	e.Baseline = &baseline
 	return e
 }
 
-// delayFact returns the median RTT under load, against the minimum seen.
+// delayFact reports the median RTT under load, with the lowest RTT as its baseline.
 func delayFact(lowest, added float64, text string, args ...any) Fact {
 	return against(seen("rtt_loaded_p50_ns", lowest+added, text, args...), lowest)
 }
 
-// excluded returns the candidate of a class that is conclusively ruled out, by a fact if there is one.
+// excluded returns an excluded candidate, with the facts that exclude it.
 func excluded(by ...Fact) Candidate {
 	j := Candidate{Score: absent}.facts(by...)
 	if len(by) > 0 {
@@ -315,5 +316,5 @@ func excluded(by ...Fact) Candidate {
 	return j
 }
 
-// missing returns a candidate that could not be examined.
+// missing returns a candidate that could not be examined, with the reason.
 func missing(why string) Candidate { return Candidate{NotExamined: why} }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// offloadLost describes a flow table that does not carry the connections, or no longer does.
+// offloadLost describes a flowtable that does not carry the connections, or no longer does.
 var offloadLost = Rule{
 	Class: OffloadLost,
 	Text: `

@@ -5,8 +5,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// oneFlow describes a single connection on a machine that runs all roles: sender, router and
-// receiver work on its packets in turn, so that no core is full and only a second connection would gain.
+// oneFlow describes a single connection on a machine that runs all roles. Sender, router and receiver process
+// its packets in turn, so no core is saturated, and only more connections would raise the rate.
 var oneFlow = Rule{
 	Class: OneFlow,
 	Quiet: true,
@@ -33,7 +33,7 @@ var oneFlow = Rule{
 			return missing("what TCP waits for is not known")
 		}
 
-		rules := 0.0 // their cost was not measured
+		rules := 0.0 // the cost of the rules was not measured
 		for _, node := range o.Routers() {
 			n, _ := o.level(node, "filter", "filter_rules")
 			rules = max(rules, n)

@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/factor"
 
-// oneTunnelOneCore describes a tunnel whose packets pass one core in a row while others idle.
+// oneTunnelOneCore describes a tunnel whose packets are processed on one core while others are idle.
 var oneTunnelOneCore = Rule{
 	Class: OneTunnel,
 	Text: `

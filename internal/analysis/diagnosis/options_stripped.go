@@ -2,8 +2,8 @@ package diagnosis
 
 import "slices"
 
-// optionsStripped describes a connection without the window scale option, so that no window
-// exceeds 64 kB (RFC 7323, section 2.3).
+// optionsStripped describes a connection without the window scale option, whose windows cannot exceed 64 kB
+// (RFC 7323, section 2.3).
 var optionsStripped = Rule{
 	Class:    OptionsStripped,
 	Ends:     true,
@@ -43,7 +43,8 @@ var optionsStripped = Rule{
 	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
 }
 
-// unscaled reports whether a connection of the load was set up without window scaling.
+// unscaled reports whether a connection of the load lacks window scaling. why is set if TCP's options are
+// unknown.
 func (o *Observation) unscaled() (yes bool, why string) {
 	why = "which options TCP agreed on is not known"
 	for _, f := range o.tcpFlows() {

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// otherLoad describes CPU work other than moving packets: other processes, management, and our own
-// observing.
+// otherLoad describes CPU work other than forwarding: other processes, management, and chokepoint's own
+// sampling.
 var otherLoad = Rule{
 	Class: OtherLoad,
 	Text: `
@@ -42,7 +42,7 @@ var otherLoad = Rule{
 		}
 
 		best := missing("the topology has no router")
-		for _, node := range slices.Backward(nodes) { // if both are equal, the router counts
+		for _, node := range slices.Backward(nodes) { // the router wins if both are equal
 			best = likelier(best, o.otherLoadAt(node))
 		}
 
@@ -85,14 +85,15 @@ func (o *Observation) otherLoadAt(node string) Candidate {
 	return j
 }
 
-// guestRan names the metric for the share of a guest's busy time in which its cores ran.
+// guestRan is the metric for the share of a guest's busy time in which its vCPUs ran.
 const guestRan = "guest_ran_ratio"
 
-// freeVCPU is the minimum share of its guest's busy time for which an emulated vCPU runs if nothing stops it.
+// freeVCPU is the minimum share of a guest's busy time in which an emulated vCPU runs if other work does not
+// stop it.
 const freeVCPU = .66
 
-// keptFromRunning rates from 0 to 1 how surely the machine's other work keeps a guest's vCPUs from running,
-// and returns for how much of the guest's busy time they ran.
+// keptFromRunning rates from 0 to 1 how surely other work on the machine keeps a guest's vCPUs from running.
+// ran is the share of the guest's busy time in which they ran.
 func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64) {
 	ns, why := o.sumOf(record.HostNode, "guests", "guest_cpu_ns", func(label string) bool {
 		return strings.HasPrefix(label, guest.Node+"/vcpu")
@@ -105,11 +106,11 @@ func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64)
 	return degree(ran, freeVCPU, .52) * degree(machine.mean(), .9, .98), ran
 }
 
-// chargedSoftirq is the share of softirq time that is charged to the processes interrupted.
+// chargedSoftirq is the share of softirq time that the kernel charges to the interrupted processes.
 const chargedSoftirq = .4
 
-// otherWork returns the time spent on work other than forwarding, in cores, and how much of it was the
-// agent's.
+// otherWork returns the CPU time of work other than forwarding, in cores, and the part of it that the agent
+// used.
 func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	foreign, why := o.cpuTime(s.Node, "foreign_cpu_ns")
 	for _, c := range o.Trial.Nodes[s.Node].Cost {
@@ -124,13 +125,13 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		guests := o.value("guests_cpu_ratio")
 		engine, known := o.Metric("engine_cpu_s")
 		if known && !userspace {
-			// Softirqs are charged to the process they interrupt.
+			// Part of the softirq time is charged to interrupted processes.
 			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
 		}
 
 		return foreign, own, why
 	case len(sharing) > 0:
-		// User space on its cores also includes the ends' load and the observing of other nodes.
+		// The user time of these cores also includes the load generators and the sampling of other nodes.
 		for _, node := range sharing {
 			lab, lacks := o.cpuTime(node, "lab_cpu_ns")
 			why = cmp.Or(why, lacks)
@@ -143,10 +144,11 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 
 	user := s.User
 	if userspace {
-		user = max(user-s.Kernel, 0) // a tunnel's process spends as much time in system calls
+		user = max(user-s.Kernel, 0) // a tunnel's process spends half its time in system calls
 	}
 
-	// So does one that copies or starts others. Packets are moved in softirqs or by kernel threads.
+	// A process that copies data or starts others spends time in the kernel, too. Packets are forwarded in
+	// softirqs or kernel threads.
 	threads, lacks := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
 		return kind != "softirqs"
 	})

@@ -6,13 +6,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ownersRule describes a packet filter rule that a router's owner has set and that drops packets of the load.
+// ownersRule describes a packet filter rule of the router's owner that drops packets of the load.
 type ownersRule struct {
 	record.FilterRule
-	packets float64 // growth of its counter in the run; 0 where it has none
+	packets float64 // growth of its counter in the run; 0 if it has none
 }
 
-// String names the rule as nft(8) does, followed by its text.
+// String returns the rule's location as nft(8) writes it, and its text.
 func (r ownersRule) String() string {
 	if r.Handle == 0 {
 		return say("chain %s %s %s (%s)", r.Family, r.Table, r.Chain, r.Text)
@@ -20,12 +20,12 @@ func (r ownersRule) String() string {
 	return say("rule %d of %s %s %s (%s)", r.Handle, r.Family, r.Table, r.Chain, r.Text)
 }
 
-// element names the rule as a part of its node.
+// element returns the rule's name as an element of its node.
 func (r ownersRule) element() string { return say("rule %d", r.Handle) }
 
-// ownersRule finds the rule of a router's owner that dropped most packets in the run, by the counters before
-// and after it; if no dropping rule has a counter, the only dropping rule, else a chain that drops what no
-// rule accepts.
+// ownersRule returns the owner's rule that dropped most packets in the run, by the counters before and after
+// it. If no dropping rule has a counter, it returns the only dropping rule or, failing that, a chain whose
+// policy drops.
 func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	e := o.environment(node)
 	if e.Inventory.Lacks("filter") != "" || e.Inventory.Filter == nil {
@@ -38,8 +38,8 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 		drops := func(kind string) bool {
 			return slices.Contains([]string{record.RuleDrop, record.RuleReject, record.RuleQueue}, kind)
 		}
-		// Packets that match no connection may belong to one that a table has lost, or that rules kept out of
-		// it.
+		// Packets that match no connection may belong to one that the table has lost, or to one that rules
+		// keep untracked.
 		news := r.NewOnly && !slices.Contains(r.Kinds, record.RuleInvalid)
 		switch {
 		case r.Own || news || !slices.ContainsFunc(r.Kinds, drops):
@@ -76,7 +76,7 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	return found, false
 }
 
-// environment returns a node as it was found, or one without an inventory if it was not read.
+// environment returns the first recorded environment of a node. It has no inventory if the node was not read.
 func (o *Observation) environment(node string) (found record.Environment) {
 	for _, e := range slices.Backward(o.Run.Environments) {
 		if e.Node == node {
@@ -86,7 +86,7 @@ func (o *Observation) environment(node string) (found record.Environment) {
 	return found
 }
 
-// filterAt returns a node's packet filter, nil if it was not read.
+// filterAt returns a node's packet filter, or nil if it was not read.
 func (o *Observation) filterAt(node string) *record.PacketFilter {
 	v := o.environment(node).Inventory
 	if v.Lacks("filter") != "" || v.Lacks("iptables") != "" {
@@ -95,14 +95,14 @@ func (o *Observation) filterAt(node string) *record.PacketFilter {
 	return v.Filter
 }
 
-// noRule reports whether the packet filter of a node was read and has no rule of its owner.
+// noRule reports whether the node's packet filter was read and has no chain of the owner.
 func (o *Observation) noRule(node string) bool {
 	f := o.filterAt(node)
 	return f != nil && !slices.ContainsFunc(f.Chains, func(c record.FilterChain) bool { return !c.Own })
 }
 
-// rulesOnWay counts the rules through which a forwarded packet may pass; known is false if they were not
-// read.
+// rulesOnWay returns the number of rules that a forwarded packet may traverse. known is false if they were
+// not read.
 func (o *Observation) rulesOnWay(node string) (rules float64, known bool) {
 	f := o.filterAt(node)
 	if f == nil || f.MoreChains > 0 {

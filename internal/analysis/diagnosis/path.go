@@ -10,21 +10,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Stage is a part of the path, in the order in which packets from the near end pass it, with the utilisation
-// of its capacity.
+// Stage is a part of the path, with the utilisation of its capacity. Stages are in the order in which packets
+// from the near end pass them.
 type Stage struct {
 	Node    string `json:"node,omitempty"`    // absent for a link
-	Element string `json:"element,omitempty"` // part of the node: a core, a device; for a link, its name
+	Element string `json:"element,omitempty"` // core, device or other part of the node; for a link, its name
 	Label   string `json:"label"`
-	// Utilisation is a share of Of; absent if unknown, for the reason Why.
+	// Utilisation is a share of the quantity that Of describes. It is absent if unknown, and Why then gives
+	// the reason.
 	Utilisation *float64 `json:"utilisation,omitempty"`
 	Of          string   `json:"of,omitempty"`
 	Why         string   `json:"why,omitempty"`
-	Choke       bool     `json:"choke,omitempty"` // the place of the first cause
+	Choke       bool     `json:"choke,omitempty"` // the first cause is here
 }
 
-// Spent reports whether the stage's utilisation grows with the rate and caps it at 1: a core's time, the rate
-// of a link. The cores of a machine that carries others are spent together, since work moves between them.
+// Spent reports whether the stage's utilisation grows with the rate and cannot exceed 1, such as the busy
+// share of a core or a link. The cores of a machine that runs other nodes count only together, because work
+// moves between them.
 func (s Stage) Spent() bool {
 	switch s.Label {
 	case sending, receiving, allCores:
@@ -35,10 +37,10 @@ func (s Stage) Spent() bool {
 	return s.Link()
 }
 
-// Link reports whether the stage joins two nodes.
+// Link reports whether the stage is a link between two nodes.
 func (s Stage) Link() bool { return s.Node == "" }
 
-// stageAt returns a stage with a partly used resource.
+// stageAt returns a stage with its utilisation.
 func stageAt(at place, label string, share float64, of string) Stage {
 	return Stage{Node: at.Node, Element: at.Element, Label: label, Utilisation: &share, Of: of}
 }
@@ -48,8 +50,8 @@ func unknownStage(at place, label, why string) Stage {
 	return Stage{Node: at.Node, Element: at.Element, Label: label, Why: why}
 }
 
-// Path lists the stages of the trial: both ends, the links, and for each router its cores, its tables and the
-// queues of its ports. The cores of the machine that carries them come last.
+// Path returns the stages of the trial: both ends, the links, and for each router its cores, tables and port
+// queues. The cores of the machine that runs the nodes come last.
 func (o *Observation) Path() []Stage {
 	t := o.Topology()
 	if t == nil {
@@ -68,8 +70,7 @@ func (o *Observation) Path() []Stage {
 	return out
 }
 
-// linkStage returns how much of a link's rate was used, if the path's limit is stated for that link or for
-// all.
+// linkStage returns the utilisation of a link, if the path's limit applies to that link or to all.
 func (o *Observation) linkStage(l record.TopoLink) Stage {
 	at := place{Element: l.Name}
 	_, of, one := strings.Cut(o.Line.Kind, " on ")
@@ -84,7 +85,7 @@ func (o *Observation) linkStage(l record.TopoLink) Stage {
 	return unknownStage(at, l.Name, "the rate of this link is not known")
 }
 
-// stagesOf lists the stages of a node: the load generator of an end, the forwarding parts of a router.
+// stagesOf returns the stages of a node: the load generator of an end, the forwarding parts of a router.
 func (o *Observation) stagesOf(node string) (out []Stage) {
 	n := o.Run.Node(node)
 	if slices.Contains(o.Routers(), node) {
@@ -106,7 +107,7 @@ func (o *Observation) stagesOf(node string) (out []Stage) {
 	return out
 }
 
-// generatorStage returns the busiest thread of an end's load generator.
+// generatorStage returns the utilisation of the busiest thread of an end's load generator.
 func (o *Observation) generatorStage(node string) Stage {
 	at := place{node, "generator"}
 	role := sending
@@ -124,7 +125,7 @@ func (o *Observation) generatorStage(node string) Stage {
 	return unknownStage(at, role, "the engine does not report its threads' CPU time")
 }
 
-// Labels of the resource of a stage.
+// Labels of the resources of stages.
 const (
 	busiest   = "busiest core"
 	allCores  = "all cores"
@@ -132,7 +133,8 @@ const (
 	receiving = "receiver"
 )
 
-// coreStages returns the busiest core of a node, and the share that softirqs took of one.
+// coreStages returns the busy shares of a node's busiest core and of all its cores, and the largest share of
+// one core that softirqs used.
 func (o *Observation) coreStages(node string) []Stage {
 	s, why := o.systemAt(node)
 	if why != "" {
@@ -155,13 +157,13 @@ func (o *Observation) coreStages(node string) []Stage {
 	return append(out, stageAt(s.at(soft.Name), "softirq", soft.Softirq+soft.IRQ, "one core"))
 }
 
-// routerStages returns for how much of the window packets waited in each queue of a router, and how full its
-// connection tracking table was, if it tracks any.
+// routerStages returns the share of the window in which packets waited in each queue of a router, and the
+// utilisation of its connection tracking table, if it tracks connections.
 func (o *Observation) routerStages(node string) (out []Stage) {
 	columns, _ := o.Columns(node, "qdisc", "qlen_packets")
 	for _, c := range columns {
 		if o.tunnel() == "" && !o.isPort(node, c.Label) {
-			continue // a tunnel's device, through which these packets do not pass
+			continue // a tunnel's device, which the packets of this load do not pass
 		}
 
 		if share, ok := c.waited(); ok {
@@ -179,7 +181,7 @@ func (o *Observation) routerStages(node string) (out []Stage) {
 	return out
 }
 
-// waited returns the share of a queue's samples in the window with packets in it.
+// waited returns the share of a queue's samples in the window that show packets in it.
 func (c Column) waited() (share float64, ok bool) {
 	waited, all := 0.0, 0.0
 	for i, at := range c.curve.T {
@@ -191,8 +193,8 @@ func (c Column) waited() (share float64, ok bool) {
 	return ratio(waited, all), all > 0
 }
 
-// Place joins the stages of a cell's trials, each with the median of its utilisations, and marks the stage of
-// the first cause.
+// Place combines the stages of a cell's trials, each with the median of its utilisations, and marks the stage
+// of the first cause.
 func (d *Diagnosis) Place(trials [][]Stage) {
 	type key struct{ node, label string }
 	values := map[key][]float64{}
@@ -223,17 +225,17 @@ func (d *Diagnosis) Place(trials [][]Stage) {
 	}
 }
 
-// mark marks the stage of a cause, or adds one if none of the measured stages matches.
+// mark marks the stage of a cause. It adds a stage if none matches.
 func (d *Diagnosis) mark(c Cause) {
 	if c.Node == "" && c.Element == "" {
-		return // the path as a whole, or nowhere on it
+		return // the cause is the whole path, or has no place on it
 	}
 
 	onLink := c.Node == "" || c.Class == LinkRate
 	for _, is := range []func(Stage) bool{
 		func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element },
 		func(s Stage) bool { return onLink && s.Link() && s.Element == c.Element },
-		// Of a node with one core.
+		// With a single core, the busiest core is the whole CPU.
 		func(s Stage) bool { return s.Node == c.Node && s.Label == busiest && c.Element == "cpu" },
 	} {
 		i := slices.IndexFunc(d.Path, is)

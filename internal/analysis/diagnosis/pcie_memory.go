@@ -6,13 +6,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// discardWords lists parts of the names that drivers give to packets lost for lack of a buffer or of access
-// to memory.
+// discardWords lists parts of the names of driver counters for packets lost because no buffer or no access to
+// memory was available.
 var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_buffer", "rx_no_dma",
 	"rx_fifo_errors", "rx_over_errors"}
 
-// pcieMemory describes a card that discards received packets while no core is full: it waits for
-// the bus or for memory.
+// pcieMemory describes a NIC that discards received packets, although no core is saturated, because it waits
+// for the bus or for memory.
 var pcieMemory = Rule{
 	Class: PCIeMemory,
 	Text: `

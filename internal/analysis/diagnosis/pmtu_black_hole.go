@@ -7,7 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pmtuBlackHole describes large packets that vanish without an ICMP error. Failed trials show it, too.
+// pmtuBlackHole describes large packets that are lost without an ICMP error. The trial itself may fail
+// because of it.
 var pmtuBlackHole = Rule{
 	Class:    PMTUBlackHole,
 	Wasteful: true,
@@ -81,8 +82,8 @@ var pmtuBlackHole = Rule{
 	}),
 }
 
-// swallows checks for a path that drops packets although no MTU is known to be too small: it names other
-// possible causes.
+// swallows returns a candidate for a path that drops large packets although no MTU on it is known to be too
+// small. Its text names other possible causes.
 func (o *Observation) swallows() Candidate {
 	j := candidate().text("a PMTU black hole on the path: large packets are dropped silently")
 	found := func(at place, text string, values ...any) {
@@ -122,7 +123,8 @@ func (o *Observation) swallows() Candidate {
 	return j
 }
 
-// narrow returns the port by which a node's packets of the load leave, "" if it has none on the path.
+// narrow returns the port through which the load's packets leave a node, or "" if the node is not on the
+// path.
 func (o *Observation) narrow(node string) string {
 	for _, h := range o.hops() {
 		if h.out.Node == node {

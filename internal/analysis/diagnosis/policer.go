@@ -51,7 +51,7 @@ var policer = Rule{
 				"the ingress filter on %s dropped %.0f packets", q, q.drops))
 		case len(filters) > 0:
 			dropped = dropped.by(seen("drops", 0, "no ingress filter on the path dropped a packet"))
-		case lossy < .8: // much loss does not contradict a policer
+		case lossy < .8: // heavy loss does not contradict a policer
 			dropped = dropped.by(lost)
 		}
 
@@ -60,7 +60,7 @@ var policer = Rule{
 	},
 }
 
-// blind reports whether no router on the path has samples.
+// blind reports whether no router on the path was sampled.
 func (o *Observation) blind() bool {
 	return !slices.ContainsFunc(o.Routers(), func(node string) bool {
 		return len(o.Trial.Nodes[node].Samples) > 0

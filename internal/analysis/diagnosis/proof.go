@@ -12,62 +12,64 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Verdicts of a proof.
+// Results of an experiment.
 const (
 	Confirmed = "confirmed"
 	Refuted   = "refuted"
 	Undecided = "undecided"
-	// NotRefuted is the best verdict of an experiment in which the rate should not change: other limits pass
-	// it, too.
+	// NotRefuted is the best result of an experiment in which the rate should not change, because other
+	// limits predict that, too.
 	NotRefuted = "not refuted"
 )
 
-// Proof holds the result of an experiment on a finding: how the rate responded to steps of the resource.
+// Proof holds the result of an experiment about a cause: the response of the rate to steps of the resource.
 type Proof struct {
 	record.Experiment
-	By     string      `json:"by"`     // the run of the experiment
-	Cell   factor.Cell `json:"cell"`   // untouched
-	Metric string      `json:"metric"` // measured response: goodput, or an RTT for a finding about delay
+	By     string      `json:"by"`     // id of the experiment's run
+	Cell   factor.Cell `json:"cell"`   // the cell without changes
+	Metric string      `json:"metric"` // measured metric: goodput, or an RTT for a cause about delay
 	// Elasticity is Δ ln rate ÷ Δ ln resource over all steps, with its interval.
 	Elasticity statistics.Line `json:"elasticity"`
-	Untouched  float64         `json:"untouched"` // median rate
+	Untouched  float64         `json:"untouched"` // median rate without a change
 	Answers    []Answer        `json:"answers"`
-	// Knee is the share of the resource below which it begins to limit: 1 if it already limits; 0 if the
-	// smallest step did not reach it. The part above it is slack, and 1 ÷ Knee bounds the gain from removing
-	// another limit.
+	// Knee is the share of the resource below which it limits the rate: 1 if it is already the limit, 0 if
+	// even the smallest step did not reach it. The resource above the knee is slack, and 1 ÷ Knee is an upper
+	// bound of the gain from removing another limit.
 	Knee float64 `json:"knee,omitempty"`
-	// Headroom is rate ÷ untouched rate if the resource was raised and the rate followed only part of the way
-	// because it met the next limit; 0 otherwise.
+	// Headroom is the ratio to the untouched rate at which the rate met the next limit, when the resource was
+	// raised and the rate followed only part of the way. Otherwise it is 0.
 	Headroom float64 `json:"headroom,omitempty"`
-	// Gain is the measured gain with the limit removed: rate then ÷ untouched rate.
+	// Gain is the measured gain from removing the limit: rate afterwards ÷ untouched rate.
 	Gain *statistics.Value `json:"gain,omitempty"`
-	// Delay is the RTT with the cause removed ÷ the untouched RTT, for a finding about delay.
+	// Delay is the RTT with the cause removed ÷ the untouched RTT, if the cause is about delay.
 	Delay *statistics.Value `json:"delay,omitempty"`
-	// Predicted is the finding's upper bound of that gain, and what sets it; 0 = unknown.
+	// Predicted is the diagnosis's upper bound of the gain, and PredictedBy its source; 0 = unknown.
 	Predicted   float64 `json:"predicted,omitempty"`
 	PredictedBy string  `json:"predicted_by,omitempty"`
 	Verdict     string  `json:"verdict"`
-	Text        string  `json:"text"` // one sentence
+	Text        string  `json:"text"` // the result in one sentence
 }
 
-// Answer is the response to one step: rate ÷ untouched rate in the same block.
+// Answer is the response to one step. Ratio is rate ÷ untouched rate in the same block.
 type Answer struct {
 	Level    string           `json:"level"`
 	Resource float64          `json:"resource"`
 	Ratio    statistics.Value `json:"ratio"`
 }
 
-// Steps holds the rates of an experiment: of the untouched windows of each block, and by level of each step.
+// Steps holds the rates of an experiment: Untouched those of the untouched windows by block, and Of those of
+// each step by level and block.
 type Steps struct {
 	Untouched map[int][]float64
 	Of        map[string]map[int]float64
 }
 
-// nearEnough bounds the distance of an elasticity from the expected one: half of that between a resource that
-// limits and one with slack.
+// nearEnough is the largest distance of an elasticity from the expected value: half the distance between that
+// of a limiting resource (1) and one with slack (0).
 const nearEnough = .5
 
-// Prove checks how well the rates, or another metric, confirm the finding of an experiment.
+// Prove evaluates an experiment about a cause. metric names the values in d: goodput, or another metric such
+// as an RTT.
 func Prove(e record.Experiment, metric string, d Steps) *Proof {
 	p := &Proof{Experiment: e, Metric: metric, Answers: []Answer{}, Verdict: Undecided}
 	var all []float64
@@ -86,7 +88,7 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 
 	fixed := ratiosOf(d.Of[e.Fix], base)
 	switch {
-	case metric != metrics.Goodput: // an RTT, which only removing the cause reliably shortens
+	case metric != metrics.Goodput: // an RTT, which is reliably shorter only if the cause is removed
 		p.checkFix(fixed)
 	case p.opens(d, base):
 		p.Verdict = Confirmed
@@ -111,7 +113,7 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 	return p
 }
 
-// checkSteps decides by how the rate responds to steps.
+// checkSteps decides by the response of the rate to the steps.
 func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	points := map[int][]statistics.Point{}
 	for block := range base {
@@ -120,7 +122,7 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 		}
 	}
 
-	relative := map[int][]statistics.Point{} // relative to the untouched windows, by block
+	relative := map[int][]statistics.Point{} // ratios to the untouched windows, by block
 	for _, step := range p.Steps {
 		ratios := ratiosOf(d.Of[step.Level], base)
 		if len(ratios) == 0 {
@@ -129,8 +131,8 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 
 		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
-		if step.Resource > 1 && p.falls() { // it finds the next limit and does not test this one
-			// Raising a limit may itself cost something, less so farther away.
+		if step.Resource > 1 && p.falls() { // such a step looks for the next limit and does not test this one
+			// A raised limit may itself reduce the rate, less so if it is raised farther.
 			if a.Ratio.Median < nextMet*step.Resource {
 				p.Headroom = max(p.Headroom, a.Ratio.Median)
 			}
@@ -162,13 +164,13 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	p.check(p.falls() && slack(relative))
 }
 
-// minDead is the minimum number of untouched windows without any traffic that rules out a limit which lets
-// some traffic through.
+// minDead is the minimum number of untouched windows without any traffic that excludes a limit which passes
+// some traffic.
 const minDead = 6
 
-// checkDead decides if no untouched window has a rate. Traffic during a step, in at least two blocks, refutes
-// a finding that predicts no help from that step: one with less of the resource, or one that should not
-// change the rate.
+// checkDead decides if no traffic arrives in any untouched window. Traffic during a step, in at least two
+// blocks, refutes a cause that predicts no improvement from that step: a step that reduces the resource, or
+// one that should not change the rate.
 func (p *Proof) checkDead(d Steps) {
 	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0
@@ -192,10 +194,10 @@ func (p *Proof) checkDead(d Steps) {
 	}
 }
 
-// flows counts the blocks in which anything arrived.
+// flows returns the number of blocks in which anything arrived.
 func flows(rates map[int]float64) int { return len(positive(slices.Collect(maps.Values(rates)))) }
 
-// without returns the points of all blocks but one.
+// without returns the points of all blocks except one.
 func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Point) {
 	for _, block := range slices.Sorted(maps.Keys(byBlock)) {
 		if block != one {
@@ -205,8 +207,9 @@ func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Poin
 	return out
 }
 
-// A resource has slack if the response does not bend, or bends below maxKnee rather than falling slowly all
-// the way, whichever of at least minBlocks is left out.
+// A resource has slack if the response has a sharp bend below maxKnee, or does not respond at all, instead of
+// falling slowly over all steps. This must hold whichever block is left out, and needs at least minBlocks
+// blocks.
 const (
 	maxKnee   = .85
 	minBlocks = 3
@@ -223,23 +226,23 @@ func slack(byBlock map[int][]statistics.Point) bool {
 	return len(byBlock) >= minBlocks
 }
 
-// Raised reports whether a step looked for the next limit.
+// Raised reports whether a step raised the resource to find the next limit.
 func (p *Proof) Raised() bool {
 	return p.falls() && slices.ContainsFunc(p.Steps, func(d record.SweepStep) bool { return d.Resource > 1 })
 }
 
-// falls reports whether there are steps that reduce the resource.
+// falls reports whether a step reduces the resource.
 func (p *Proof) falls() bool {
 	return slices.ContainsFunc(p.Steps, func(d record.SweepStep) bool { return d.Resource < 1 })
 }
 
-// nextMet is the share of a raised resource below which a rate has met another limit.
+// nextMet is the share of a raised resource below which the rate has met another limit.
 const nextMet = .8
 
-// minGain is the minimum rise of the rate, or fall of a delay, if a limit is removed.
+// minGain is the minimum factor by which the rate rises, or a delay falls, if a limit is removed.
 const minGain = 1.1
 
-// checkFix decides by how far the rate rises, or the delay falls, with the alleged limit removed.
+// checkFix decides by how much the rate rises, or the delay falls, when the supposed limit is removed.
 func (p *Proof) checkFix(ratios map[int]float64) {
 	if len(ratios) < 2 {
 		p.Text = say("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
@@ -272,18 +275,18 @@ func (p *Proof) checkFix(ratios map[int]float64) {
 	p.Text = say("%s by %s %s: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix, what, v.Median, v.Low, v.High)
 }
 
-// opens reports whether traffic flows in each block with the limit removed, and hardly ever with it: in at
-// most one block, too few to compare rates.
+// opens reports whether traffic flows in every block without the limit, and with it in at most one block,
+// which is too few to compare rates.
 func (p *Proof) opens(d Steps, base map[int]float64) bool {
 	n := flows(d.Of[p.Fix])
 	return p.Fix != "" && n > 1 && n == len(d.Untouched) && len(base) <= 1
 }
 
-// frees reports whether the rate rises with the limit removed.
+// frees reports whether the rate rises when the limit is removed.
 func (p *Proof) frees() bool { return p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > minGain }
 
-// check compares the elasticity with the expected one. If the rate should not change, a changing rate
-// refutes; a constant rate would also be expected with other limits.
+// check compares the elasticity with the expected value. If the rate should not change, a change refutes the
+// cause, but a constant rate does not confirm it, because other limits predict that, too.
 func (p *Proof) check(slack bool) {
 	l := p.Elasticity
 	what := "the rate follows it"
@@ -299,7 +302,7 @@ func (p *Proof) check(slack bool) {
 	case moves && l.Low > below && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
 	case moves && p.frees():
-		// What raises the rate when removed is a limit, however unsteady the steps are.
+		// If removing something raises the rate, it is a limit, however noisy the steps are.
 		p.Verdict, what = Confirmed, "the steps leave it open, but without it the rate rises"
 	case moves && l.High < below:
 		p.Verdict, what = Refuted, "the rate does not follow it"
@@ -339,16 +342,17 @@ func (p *Proof) check(slack bool) {
 	}
 }
 
-// Predict records the gain predicted before it was measured.
+// Predict records the lowest gain that was predicted before the measurement, and its source.
 func (p *Proof) Predict(gain float64, by string) {
 	if gain > 0 && (p.Predicted == 0 || gain < p.Predicted) {
 		p.Predicted, p.PredictedBy = gain, by
 	}
 }
 
-// Decide joins the verdicts of a finding's experiments: one that refutes is enough, and so is one that
-// confirms, if the rate had to change in it. Experiments in which it should not change can only refute. What
-// raises the rate when removed is a limit, whatever the steps of another resource show.
+// Decide combines the results of the experiments about a cause. A confirmation by a rate that rose without
+// the limit takes precedence over refutations. These take precedence over other confirmations, which count
+// only if the rate had to change in the experiment. Experiments in which the rate should not change can only
+// refute.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
 	for _, p := range proofs {
@@ -367,7 +371,7 @@ func Decide(proofs []Proof) string {
 	return verdict
 }
 
-// sharp reports whether a bend at a place fits the points better than a slope all the way.
+// sharp reports whether a line with a bend at lnK fits the points better than a straight line.
 func sharp(points []statistics.Point, lnK float64) bool {
 	sxx := 0.0
 	sxy := 0.0
@@ -398,7 +402,7 @@ func positiveLogs(rates []float64) []float64 {
 	return logs
 }
 
-// ratiosOf returns the logarithms of rate ÷ untouched rate, by block.
+// ratiosOf returns ln(rate ÷ untouched rate) by block.
 func ratiosOf(rates, base map[int]float64) map[int]float64 {
 	out := map[int]float64{}
 	for block, r := range rates {
@@ -417,8 +421,8 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 	return statistics.Summarise(values)
 }
 
-// Tests lists the experiments that test a cause, each factor once: steps of levels in the plan, those of the
-// rule, then those that the ends can run. Those from the tester's side come first.
+// Tests returns the experiments that test a cause, at most one per factor: steps of levels in the plan, those
+// of the rule, and those that the ends can run. Experiments at the tester come first.
 func Tests(o *Observation, class string) (out []Experiment) {
 	all := o.statedTests(class)
 	r, _ := RuleOf(class)

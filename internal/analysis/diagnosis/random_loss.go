@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// LossIsOf attributes loss that was diagnosed as random to a cause found elsewhere on the same path.
+// LossIsOf replaces the diagnosis of random loss by a cause that was found elsewhere on the same path.
 func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	if !d.Named() || d.Class != RandomLoss {
 		return
@@ -21,7 +21,7 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	d.Excluded = append(d.Excluded, Exclusion{RandomLoss, e})
 }
 
-// randomLoss describes packets that are lost whatever the rate.
+// randomLoss describes packets that are lost at any rate.
 var randomLoss = Rule{
 	Class:    RandomLoss,
 	Wasteful: true,
@@ -59,7 +59,7 @@ var randomLoss = Rule{
 
 		arrive := 0.0
 		if l := o.Trial.Loaded; l != nil && loaded == 0 {
-			arrive = loss * float64(len(l.RTT)) // that many probes would be lost as well
+			arrive = loss * float64(len(l.RTT)) // that many probes would have been lost, too
 		}
 
 		q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })

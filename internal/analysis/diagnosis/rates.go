@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// held returns the queue that throttles the load most, and the term that it limits the load; why gives the
-// reason if there is none.
+// held returns the queue that throttles the load most, and the term that requires throttling. why is the
+// reason if there is no queue.
 func (o *Observation) held() (q queue, holds Term, why string) {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {
@@ -19,7 +19,7 @@ func (o *Observation) held() (q queue, holds Term, why string) {
 	return q, q.throttles().by(o.heldFacts(q)[0]), ""
 }
 
-// heldFacts returns the numbers of a queue that throttles.
+// heldFacts returns the facts about a queue that throttles.
 func (o *Observation) heldFacts(q queue) (out factList) {
 	idle := q.idle() > .5
 	set := q.setBps > 0
@@ -46,13 +46,14 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 	return append(out, q.fact("drops", q.drops, "the queue dropped %h of its packets", q.lost()))
 }
 
-// setFact compares what a port sent with the rate that its queue is set to.
+// setFact compares a port's rate with the configured rate of its queue.
 func (q queue) setFact() Fact {
 	return against(q.fact("tx_bytes", q.rateBps, "the queue is set to %b, and the port sent %h of that",
 		q.setBps, q.rateBps/q.setBps), q.setBps)
 }
 
-// gainToTester bounds a gain by what the tester reaches alone; 0 = unknown.
+// gainToTester returns an upper bound of the gain: the tester's rate without the router ÷ the rate now; 0 =
+// unknown.
 func (o *Observation) gainToTester() float64 {
 	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || got <= 0 || o.Tester.Value <= got {

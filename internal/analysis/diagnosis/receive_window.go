@@ -1,6 +1,6 @@
 package diagnosis
 
-// receiveWindow describes a window that is too small for the RTT.
+// receiveWindow describes a receive window that is too small for the RTT.
 var receiveWindow = Rule{
 	Class:    ReceiveWindow,
 	Ends:     true,
@@ -42,8 +42,9 @@ var receiveWindow = Rule{
 	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
 }
 
-// waitsElsewhere contradicts an end's buffer as the limit if packets wait long elsewhere: without that wait
-// the buffer would suffice. It contradicts less if a small buffer was set.
+// waitsElsewhere returns a term that contradicts an end's buffer as the limit if most of the RTT is queueing
+// delay: without that delay, the buffer would suffice. The term is weaker if the buffer was set to a small
+// size.
 func (o *Observation) waitsElsewhere(buffer float64) Term {
 	_, rtt := o.inFlight()
 	_, waits, _, _ := o.addedDelay()

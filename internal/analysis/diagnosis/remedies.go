@@ -10,17 +10,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Words holds the texts about a class.
+// Words holds the texts of a class.
 type Words struct {
-	Label    string // for a sentence: "one core of the router is saturated by softirq"
-	Means    string // when the rule fires, with the thresholds
+	Label    string // clause for a sentence, such as "one core of the router is saturated by softirq"
+	Means    string // conditions under which the rule fires, with their thresholds
 	Remedies []Remedy
 }
 
-// words parses the label of a class, when its rule fires, and what helps. A line such as "linux: lengthen the
-// queue" names the system, or any, and begins a remedy. The following lines hold its commands, each after
-// "$", its risk, the factor and level that express it in a plan, the kind of tunnel that it is for, and the
-// condition under which it applies. A line that ends with a backslash continues on the next.
+// words parses the texts of a class: its label, the conditions under which its rule fires, and its remedies.
+// A line such as "linux: lengthen the queue" begins a remedy for the named system, or for any. The following
+// lines hold the remedy's commands (each after "$"), its risk, its factor and level ("plan:"), the kind of
+// tunnel that it applies to, and the condition for it ("when:"). A backslash at the end of a line continues
+// it on the next.
 func words(text string) (w Words) {
 	last := &Remedy{}
 	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
@@ -52,10 +53,10 @@ func words(text string) (w Words) {
 
 var continued = regexp.MustCompile(`\\\n\s*`)
 
-// conditions maps names to functions that report whether a remedy still applies, given the state in the
+// conditions maps names to functions that report whether a remedy still makes sense in the state of the
 // trial.
 var conditions = map[string]func(*Observation) bool{
-	"not offloaded": func(o *Observation) bool { // no flowtable of a router carries connections
+	"not offloaded": func(o *Observation) bool { // no router's flowtable carries connections
 		return !slices.ContainsFunc(o.Routers(), func(node string) bool {
 			n, _ := o.level(node, "flows", "flows_offloaded")
 			return n > 0
@@ -80,8 +81,8 @@ var conditions = map[string]func(*Observation) bool{
 	"rate is not set":   func(o *Observation) bool { return !rateIsSet(o) },
 }
 
-// remedies returns the remedies for a cause that are still possible in the state of the trial. What the plan
-// itself sets is changed in the plan, or made up for by another of its factors.
+// remedies returns the remedies for a cause that still make sense in the state of the trial. If the plan sets
+// the limit, it keeps only remedies that have a factor, and adds a change of the plan.
 func (o *Observation) remedies(c Cause, all []Remedy) []Remedy {
 	set := o.setByPlan(c)
 	left := slices.DeleteFunc(slices.Clone(all), func(r Remedy) bool {
@@ -95,10 +96,10 @@ func (o *Observation) remedies(c Cause, all []Remedy) []Remedy {
 	return left
 }
 
-// costly lists, by class, the factors whose levels cause it, although no experiment scales them.
+// costly lists the factors with levels that cause a class, but that no experiment scales.
 var costly = map[string][]string{SmallSegments: {"mss", "link_mtu"}, RuleList: {"firewall"}}
 
-// setByPlan returns the level of the plan that sets the limit at the place of a cause, "" if there is none.
+// setByPlan returns the plan's level that sets the limit at a cause's place, or "" if there is none.
 func (o *Observation) setByPlan(c Cause) string {
 	cell := o.Trial.Row.Factors
 	for _, wanted := range slices.Concat(planted[c.Class], costly[c.Class]) {
@@ -120,8 +121,8 @@ func (o *Observation) setByPlan(c Cause) string {
 	return ""
 }
 
-// already reports whether the cell or a router has a remedy's level: the same, or for a sysctl at least as
-// much.
+// already reports whether the cell or a router already has a remedy's level or, for a sysctl, a value at
+// least as large.
 func (o *Observation) already(r Remedy) bool {
 	cell := o.Trial.Row.Factors
 	if r.Factor == "" {
@@ -143,10 +144,10 @@ func (o *Observation) already(r Remedy) bool {
 		})
 }
 
-// wireguardMTU fits a WireGuard tunnel over IPv6 and Ethernet.
+// wireguardMTU is the largest MTU of a WireGuard tunnel over IPv6 and Ethernet.
 const wireguardMTU = 1420
 
-// tunnelTooLarge reports whether no tunnel device is known to have an MTU that fits.
+// tunnelTooLarge reports whether no tunnel is known to have an MTU of at most wireguardMTU.
 func tunnelTooLarge(o *Observation) bool {
 	if factor.MTU.In(o.Trial.Row.Factors) && factor.MTU.Number(o.Trial.Row.Factors) <= wireguardMTU {
 		return false
@@ -158,8 +159,8 @@ func tunnelTooLarge(o *Observation) bool {
 	})
 }
 
-// windowAtCeiling reports whether the receiver's buffer has grown to the kernel's maximum, or that is
-// unknown.
+// windowAtCeiling reports whether the receive buffer has grown to the kernel's maximum. If that is unknown,
+// it reports whether windowUnscaled is false.
 func windowAtCeiling(o *Observation) bool {
 	_, receiver := o.Ends()
 	_, buffer := o.buffers()
@@ -172,18 +173,18 @@ func windowAtCeiling(o *Observation) bool {
 	return err == nil && buffer >= .9*ceiling
 }
 
-// maxUnscaled is the largest window in bytes without the window scale option (RFC 7323).
+// maxUnscaled is the largest window, in bytes, without the window scale option (RFC 7323).
 const maxUnscaled = 65535
 
-// windowUnscaled reports whether less is in flight than an unscaled window allows, though the buffer has room
-// for twice as much.
+// windowUnscaled reports whether no more is in flight than an unscaled window allows, although the receive
+// buffer has room for twice as much.
 func windowUnscaled(o *Observation) bool {
 	bytes, _ := o.inFlight()
 	_, buffer := o.buffers()
 	return bytes <= maxUnscaled && buffer >= 2*maxUnscaled-2 && !o.statesWindow()
 }
 
-// rateIsSet reports whether a queue limits the load to a rate that someone set; its link may carry more.
+// rateIsSet reports whether a queue limits the load to a configured rate, so that its link may carry more.
 func rateIsSet(o *Observation) bool {
 	q, _, why := o.held()
 	return why == "" && (q.setBps > 0 || slices.Contains(shaping, q.kind))

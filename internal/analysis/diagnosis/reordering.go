@@ -47,8 +47,8 @@ var reordering = Rule{
 			return missing("the ends' protocol counters were not read")
 		}
 
-		// A lost segment makes the following ones wait out of order for an RTT: more of these than losses can
-		// explain indicate reordering.
+		// After a lost segment, the following ones arrive out of order for an RTT. More of them than the
+		// losses explain indicate reordering.
 		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")
 		if share < minReordered {
 			late.Text = "only " + late.Text
@@ -72,11 +72,11 @@ var reordering = Rule{
 	Experiments: streamSteps(0, "reordering slows each connection down: more of them carry more"),
 }
 
-// minReordered is the share of the segments out of order that is unusual.
+// minReordered is the share of segments out of order that counts as unusual.
 const minReordered = .05
 
-// delaying returns the port on the load's path whose queue keeps packets waiting, not for a rate, or else the
-// devices among which a node spreads them: they are reordered nowhere else.
+// delaying returns the port on the load's path whose queue holds packets longest. If no queue holds any, it
+// returns the devices over which a node spreads the packets. Otherwise it returns wholePath.
 func (o *Observation) delaying() place {
 	at := place{}
 	longest := 0.0
@@ -92,7 +92,7 @@ func (o *Observation) delaying() place {
 
 	for _, h := range o.hops() {
 		parts := o.carriers(h.out, .1, .9)
-		if len(parts) > 1 { // such as those of a bond
+		if len(parts) > 1 { // such as the members of a bond
 			return place{h.out.Node, strings.Join(parts, " and ")}
 		}
 	}

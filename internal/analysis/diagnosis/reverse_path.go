@@ -8,8 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// reversePath describes a queue that throttles acknowledgements: TCP sends no faster than they
-// return.
+// reversePath describes a queue that throttles acknowledgements. TCP sends no faster than they return.
 var reversePath = Rule{
 	Class:    ReversePath,
 	ToTester: true,
@@ -56,7 +55,7 @@ var reversePath = Rule{
 	},
 }
 
-// acksDie checks for a return path on which most acknowledgements are lost: TCP learns late, or never, that
+// acksDie checks for a return path that loses most acknowledgements, so that TCP learns late or never that
 // data arrived.
 func (o *Observation) acksDie() Candidate {
 	l := o.Ledger()
@@ -69,12 +68,12 @@ func (o *Observation) acksDie() Candidate {
 	died := worst.DiedPackets()
 	share := ratio(died, sent)
 	got := l.Acks[len(l.Acks)-1].In
-	if got != nil { // those that arrived were not lost
+	if got != nil { // acknowledgements that arrived were not lost
 		share = min(share, 1-ratio(*got, sent))
 	}
 
 	if !ok || share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
-		return missing("acknowledgements arrive") // CAKE thins them out
+		return missing("acknowledgements arrive") // CAKE drops acknowledgements on purpose (ack-filter)
 	}
 
 	at := place{worst.Node, worst.Element}
@@ -84,7 +83,7 @@ func (o *Observation) acksDie() Candidate {
 		text("%h of the acknowledgements die at the %s's %s", min(share, 1), worst.Node, worst.Element)
 }
 
-// acksHeld returns the queue on the acknowledgements' path that throttles most.
+// acksHeld returns the queue on the path of the acknowledgements that throttles most.
 func (o *Observation) acksHeld() (q queue, why string) {
 	d := o.load().Direction
 	if !o.IsTCP() || d == record.Both {

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// ruleDrop describes packets dropped by a rule or filter, and not in a queue.
+// ruleDrop describes packets that a rule or filter drops.
 var ruleDrop = Rule{
 	Class:    RuleDrop,
 	Wasteful: true,
@@ -81,23 +81,23 @@ var ruleDrop = Rule{
 // ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).
 var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
 
-// deaths compares the packets that were lost in a router without being counted as its drops with those
+// deaths holds the number of packets lost in a router that no counter of drops explains, and the number
 // missing at the ends.
 type deaths struct {
 	place
-	metric, reason  string // reason: the kernel's, "" if it gives none
-	by              string // Death.By of most of them
+	metric, reason  string // reason is the kernel's drop reason, or "" if there is none
+	by              string // Death.By of the largest part
 	packets, missed float64
 	sent            float64 // by the load's sender
 }
 
-// String describes how many died, and where.
+// String describes the losses and their place.
 func (d deaths) String() string {
 	return say("%.0f of the %.0f packets that the ends miss died in the %s", min(d.packets, d.missed),
 		d.missed, d.Node)
 }
 
-// died returns the losses as evidence.
+// died returns the losses as a fact.
 func (d deaths) died() Fact {
 	switch {
 	case d.packets == 0:
@@ -109,7 +109,7 @@ func (d deaths) died() Fact {
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 
-// diesInside returns terms for the degree to which the losses in a router explain the load's loss.
+// diesInside returns the terms that require losses in a router which explain the load's loss.
 func (o *Observation) diesInside() []Term {
 	d, why := o.died()
 	if why != "" {
@@ -122,8 +122,8 @@ func (o *Observation) diesInside() []Term {
 	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003)}
 }
 
-// died finds the node on the load's path in whose network stack most packets were lost that no other class
-// covers.
+// died returns the node on the load's path whose network stack lost most packets that no other class
+// explains.
 func (o *Observation) died() (worst deaths, why string) {
 	l := o.Ledger()
 	if l == nil || l.MissedPackets == nil {
@@ -169,8 +169,8 @@ func (o *Observation) died() (worst deaths, why string) {
 	return worst, why
 }
 
-// lostInIP counts the packets, perhaps merged ones, that the IP layer of a port's node received and neither
-// delivered nor forwarded, nor counted as faulty, too large or fragments: rules at its hooks drop them.
+// lostInIP returns the number of packets that a node's IP layer received and neither delivered, forwarded nor
+// counted as an error or a fragment. Rules at its hooks dropped them. A merged packet counts once.
 func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",
@@ -183,11 +183,11 @@ func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 }
 
 const (
-	maxFrame = 1518.0 // bytes above which a packet at a port is a merged one
+	maxFrame = 1518.0 // larger frames are merged ones, in bytes
 	ring     = 256.0  // packets that a device may hold before it counts them as sent
 )
 
-// frames counts the packets and bytes that passed a port in the window.
+// frames holds the packets and bytes that passed a port in the window.
 type frames struct{ packets, bytes float64 }
 
 func (f frames) size() float64 { return ratio(f.bytes, f.packets) }
@@ -196,8 +196,8 @@ func (o *Observation) passed(at place, direction string) frames {
 	return frames{o.total(at, "netdev", direction+"_packets"), o.total(at, "netdev", direction+"_bytes")}
 }
 
-// missed counts the packets of the load that are missing at the ends: retransmitted segments, or lost
-// datagrams.
+// missed returns the number of the load's packets that are missing at the ends: retransmitted segments or
+// lost datagrams.
 func (o *Observation) missed() (n float64, why string) {
 	if o.IsTCP() {
 		if _, ok := o.resent(); !ok {

@@ -7,17 +7,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Cost of comparing a packet with one rule, in rounds of the loop that the probe clock times: measured with
-// lists of 2,000 to 5,000 rules, on a CPU and in emulation, where the kernel's interpreter is itself
-// interpreted. IPv6 costs more: an address of 16 bytes takes none of nftables' fast paths (nft_do_chain,
-// net/netfilter/nf_tables_core.c).
+// Cost of matching a packet against one rule, in iterations of the loop that the probe clock times. It was
+// measured with lists of 2,000 to 5,000 rules, on a CPU and in emulation, where the emulator interprets the
+// kernel's rule interpreter. IPv6 costs more because nftables has no fast path for addresses of 16 bytes
+// (nft_do_chain, net/netfilter/nf_tables_core.c).
 const (
 	ruleRounds         = 3.5
 	ruleRoundsIPv6     = 16.0
 	ruleRoundsEmulated = 60.0
 )
 
-// ruleList describes a packet filter that compares each packet with a long list.
+// ruleList describes a packet filter that matches each packet against a long list of rules.
 var ruleList = Rule{
 	Class: RuleList,
 	Text: `
@@ -75,7 +75,7 @@ var ruleList = Rule{
 
 		other, _, _ := o.otherWork(s)
 		share := min(ratio(rules*o.perSecond(packets)*rounds/loop, max(s.Busy-other, .1)), .95)
-		// A single stream is processed by one core after another, none of which need be full.
+		// Several cores process a single stream in turn, so none of them need be saturated.
 		full := s.full()
 		full.Met = max(full.Met, min(degree(share, .4, .7), degree(s.Full.Busy, .5, .75)))
 		at := place{node, "forward"}
@@ -83,7 +83,7 @@ var ruleList = Rule{
 		matching := requires("matching", share, .05, .35)
 		j := at.candidate().gain(1/(1-share)).
 			text("the %s's packet filter matches each packet against %.0f rules", node, rules)
-		// A rule may cost many times what the simplest do, so a small number of rules rules nothing out.
+		// A rule may cost many times as much as the simplest one, so a short list does not exclude the class.
 		switch {
 		case rules == 0:
 			matching = matching.by(count)

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// Classes of limits that other packages name.
+// Classes that other packages use.
 const (
-	Unknown = "unknown" // no rule: the answer if none fits
+	Unknown = "unknown" // no rule: the result if no class fits
 	Healthy = "healthy"
 	Tester  = "tester-limited"
 )
 
-// Rules lists every class in the order of the reference.
+// Rules returns the rule of every class in the order of the reference.
 func Rules() []Rule { return rules() }
 
 var rules = sync.OnceValue(allRules)
@@ -34,7 +34,7 @@ func allRules() []Rule {
 	return all
 }
 
-// RuleOf finds a rule by its class.
+// RuleOf returns the rule of a class. ok is false if there is none.
 func RuleOf(class string) (r Rule, ok bool) {
 	all := Rules()
 	i := slices.IndexFunc(all, func(r Rule) bool { return r.Class == class })
@@ -45,7 +45,7 @@ func RuleOf(class string) (r Rule, ok bool) {
 	return all[i], true
 }
 
-// LabelOf returns the label of a class for a sentence.
+// LabelOf returns the label of a class, or notKnown if there is no such class.
 func LabelOf(class string) string {
 	if r, ok := RuleOf(class); ok {
 		return r.Label

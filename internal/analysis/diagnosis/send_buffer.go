@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// sendBuffer describes a send buffer that holds less than an RTT requires.
+// sendBuffer describes a send buffer that is smaller than the RTT requires.
 var sendBuffer = Rule{
 	Class:    SendBuffer,
 	Ends:     true,
@@ -21,14 +21,14 @@ var sendBuffer = Rule{
 		send, _ := o.buffers()
 		bytes, rtt := o.inFlight()
 		full := degree(s.sndbuf, .03, .3)
-		set := 0.0 // the kernel lets a buffer grow with what is in flight
+		set := 0.0 // the kernel grows a buffer with the data in flight
 		if s.sndbuf > .02 {
 			set = send
 		}
 
 		var further factList
 		if send > 0 {
-			// The kernel counts its own bookkeeping: about half of a buffer is payload.
+			// The kernel charges its own structures to the buffer: about half of it is payload.
 			full = max(full, min(degree(bytes/send, .08, .3), degree(send, 256<<10, 64<<10)))
 			further = factList{fact("sndbuf_bytes", sender, "socket", send, "the send buffer was %.0f kB",
 				send/1024),

@@ -1,6 +1,6 @@
 package diagnosis
 
-// shaper describes a queue that limits packets to a rate.
+// shaper describes a queue that limits the rate.
 var shaper = Rule{
 	Class:    Shaper,
 	Ends:     true,

@@ -2,8 +2,8 @@ package diagnosis
 
 import "slices"
 
-// shaperBurst describes a shaper that passes less than it is set to, with packets waiting and cores idle: its
-// burst is used up before its timer runs again (tc-tbf(8), burst).
+// shaperBurst describes a shaper that sends less than its configured rate although packets wait and cores are
+// idle. Its burst is used up before its timer fires again (see burst in tc-tbf(8)).
 var shaperBurst = Rule{
 	Class: ShaperBurst,
 	Text: `
@@ -20,7 +20,7 @@ var shaperBurst = Rule{
 	},
 }
 
-// shaperCPU is like shaperBurst, but for a full core.
+// shaperCPU is like shaperBurst, with a saturated core.
 var shaperCPU = Rule{
 	Class: ShaperCPU,
 	Text: `
@@ -35,7 +35,7 @@ var shaperCPU = Rule{
 	},
 }
 
-// belowRate checks the queue that always holds packets and passes the smallest share of its configured rate.
+// belowRate checks the queue that always holds packets and sends the smallest share of its configured rate.
 func (o *Observation) belowRate(cores Term, because string) Candidate {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// sharedCPU describes the natural limit of a lab whose roles share one machine's cores.
+// sharedCPU describes the limit of a lab whose roles share one machine's cores.
 var sharedCPU = Rule{
 	Class: SharedCPU,
 	Quiet: true,
@@ -35,7 +35,7 @@ var sharedCPU = Rule{
 		guest := 0.0
 		if router, why := o.firstRouter(); why == "" && !o.Shared() {
 			g, _ := o.systemAt(router)
-			guest = g.Full.Busy // a guest at its own limit is more specific
+			guest = g.Full.Busy // a saturated guest is the more specific cause
 		}
 
 		return s.at("cpu").candidate(requires("full-cores", s.mean(), .70, .95).by(s.meanFact()),
@@ -46,8 +46,8 @@ var sharedCPU = Rule{
 	},
 }
 
-// knownUser contradicts that shared cores are generally full if one user of them is known: a tunnel's
-// process, connection setup, work outside the lab.
+// knownUser returns a term that contradicts shared-cpu if a particular user of the cores is known: a tunnel's
+// process, connection setup, or work outside the lab.
 func (o *Observation) knownUser(s system) Term {
 	other, _, _ := o.otherWork(s)
 	known := degree(other/float64(len(s.Cores)), .2, .5)

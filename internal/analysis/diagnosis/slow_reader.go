@@ -28,7 +28,7 @@ var slowReader = Rule{
 	Experiments: streamSteps(0, "a slow application reads no faster from several connections"),
 }
 
-// unread rates from 0 to 1 how surely the receive buffer is full of data that was not read, with evidence.
+// unread rates from 0 to 1 how surely unread data fills the receive buffer, and returns the facts.
 func (o *Observation) unread() (full float64, seen factList) {
 	_, receiver := o.Ends()
 	hz, closed, ok := o.zeroWindows()
@@ -42,19 +42,20 @@ func (o *Observation) unread() (full float64, seen factList) {
 		return full, seen
 	}
 
-	// A window that limits although it has room for much more than is in flight is full of unread data.
+	// If the window limits TCP although the buffer has room for much more than the data in flight, unread
+	// data fills the buffer.
 	bytes, _ := o.inFlight()
 	left := degree(bytes/receive, .15, .03)
 	if _, use, ok := o.threadUse(receiver); ok {
-		left = min(left, degree(use, .35, .15)) // it reads as fast as it can run
+		left = min(left, degree(use, .35, .15)) // a busy reader reads as fast as it can
 	}
 
 	return max(full, left), append(seen, against(fact("bytes_in_flight", receiver, "socket", bytes,
 		"%g kB were in flight, the receive buffer was %.0f kB", bytes/1e3, receive/1024), receive))
 }
 
-// readsEvenly contradicts a lack of CPU time as the limit: a reader that lets its receive buffer fill up, but
-// reads at an even rate, paces itself.
+// readsEvenly returns a term that contradicts a lack of CPU time: a reader that lets its receive buffer fill
+// up but reads at an even rate paces itself.
 func (o *Observation) readsEvenly() Term {
 	s, why := tcpTimes(o)
 	uneven, known := o.Metric(metrics.Consistency)

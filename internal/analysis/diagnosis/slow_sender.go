@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// slowSender describes an application that has nothing more to send.
+// slowSender describes an application that has no more data to send.
 var slowSender = Rule{
 	Class:    SlowSender,
 	Ends:     true,
@@ -38,9 +38,9 @@ var slowSender = Rule{
 	Experiments: streamSteps(0, "an application with no more to send has nothing for more connections"),
 }
 
-// starved returns to what degree a full machine explains a sender that has nothing to send: on cores that all
-// roles share its threads wait for one. Threads that need less than their share get it, so one that hardly
-// runs does not wait for a core.
+// starved rates from 0 to 1 how surely a saturated machine explains a sender without data to send, and
+// returns the mean busy share of its cores. On cores that all roles share, the sender's threads wait for a
+// core. Threads that use little CPU time get it without waiting.
 func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {
 		return 0, 0, ""

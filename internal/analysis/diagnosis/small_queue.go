@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// smallQueue describes a queue that drops bursts while neither rate nor CPU is at its limit.
+// smallQueue describes a queue that drops bursts although neither the rate nor the CPU is at its limit.
 var smallQueue = Rule{
 	Class:    SmallQueue,
 	Wasteful: true,
@@ -42,7 +42,7 @@ var smallQueue = Rule{
 
 		switch {
 		case q.drops > 0:
-		case o.refused() > 0: // by a device behind its queue, such as that of a tunnel
+		case o.refused() > 0: // a device behind its queue dropped them, such as that of a tunnel
 			return excluded()
 		default:
 			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
@@ -74,8 +74,8 @@ var smallQueue = Rule{
 	},
 }
 
-// droppedEarly checks a FIFO that dropped packets while the load began: TCP has since grown its congestion
-// window, by a segment per RTT (RFC 5681, section 3.1), and loses hardly any more.
+// droppedEarly checks for a FIFO that dropped packets while the load started. TCP has since grown its
+// congestion window by one segment per RTT (RFC 5681, section 3.1) and loses little.
 func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
 	again, counted := o.resent()
@@ -102,7 +102,7 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 			"congestion window still grows", q, q.early), true
 }
 
-// refused counts the packets that devices of the nodes on the path dropped instead of sending them.
+// refused returns the number of packets that devices on the path dropped instead of sending.
 func (o *Observation) refused() (packets float64) {
 	for _, node := range o.wayNodes() {
 		packets += o.total(place{Node: node}, "netdev", "tx_dropped")
@@ -110,17 +110,18 @@ func (o *Observation) refused() (packets float64) {
 	return packets
 }
 
-// networkFact returns the share of the time in which no end held TCP back.
+// networkFact reports the share of the time in which neither end limited TCP.
 func networkFact(share float64) Fact {
 	return seen(metrics.NetworkLimited, share,
 		"neither the application nor a window nor a buffer held TCP back for %h of the time")
 }
 
-// overflows returns the terms for a FIFO that is too small: its delay in ns is short.
+// overflows returns the terms for a FIFO that is too small. A delay between short and long, in ns,
+// contradicts it increasingly.
 func (o *Observation) overflows(q queue, drops Term, short, long float64) []Term {
 	probes, tcp, _, _ := o.addedDelay()
 	return []Term{drops, contradicts("delay", max(probes, min(tcp, probes+5e6)), short, long), q.atRate()}
 }
 
-// ethernetMSS is the MSS of Ethernet's MTU with IPv6 and timestamps, in bytes.
+// ethernetMSS is the MSS for Ethernet's MTU with IPv6 and timestamps, in bytes.
 const ethernetMSS = 1428

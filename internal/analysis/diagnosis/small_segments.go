@@ -1,7 +1,7 @@
 package diagnosis
 
-// smallSegments describes TCP with segments far smaller than Ethernet carries, on full CPUs: the
-// cost of a packet does not depend on its size.
+// smallSegments describes TCP segments far smaller than Ethernet carries, on saturated CPUs. The cost of a
+// packet hardly depends on its size.
 var smallSegments = Rule{
 	Class:    SmallSegments,
 	Wasteful: true,
@@ -24,7 +24,7 @@ var smallSegments = Rule{
 		mss := float64(segment)
 		busy := o.fullest()
 		full := degree(busy, .6, .9)
-		if o.Shared() { // all roles work in turn, and no core is full
+		if o.Shared() { // all roles work in turn, so no core need be saturated
 			full = degree(busy, .4, .6)
 		}
 

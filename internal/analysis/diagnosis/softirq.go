@@ -1,6 +1,6 @@
 package diagnosis
 
-// spreading holds the remedies that spread the receive work over cores.
+// spreading holds the remedies that spread receive processing over cores.
 const spreading = `
 	linux: spread received packets over all cores (receive packet steering, RPS)
 		$ for q in /sys/class/net/*/queues/rx-*/rps_cpus; do echo ff > $q; done
@@ -29,8 +29,8 @@ const spreading = `
 		risk: with IPsec VTI it cost 55 % of the rate (netbenches)
 `
 
-// cpuSteps returns steps that take away a part of a guest's CPU: goodput then falls in proportion if the CPU
-// limits.
+// cpuSteps returns an experiment that reduces a guest's CPU time. If the CPU is the limit, goodput falls in
+// proportion.
 func cpuSteps(o *Observation) []Experiment {
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {

@@ -1,6 +1,6 @@
 package diagnosis
 
-// softirqAllCores describes a router whose cores are all full of packet work.
+// softirqAllCores describes a router that saturates all its cores with packet processing.
 var softirqAllCores = Rule{
 	Class: SoftirqAllCores,
 	Text: `

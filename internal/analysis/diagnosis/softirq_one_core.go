@@ -1,6 +1,6 @@
 package diagnosis
 
-// softirqOneCore describes a router that moves all packets on one core while another has time.
+// softirqOneCore describes a router that processes all packets on one core while another is idle.
 var softirqOneCore = Rule{
 	Class: SoftirqOneCore,
 	Text: `

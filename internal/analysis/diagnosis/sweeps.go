@@ -13,33 +13,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// longQueue is the queue level that removes a rate limit.
+// longQueue is the queue level that replaces a rate limit.
 const longQueue = "pfifo limit 1000"
 
-// Where steps are applied.
+// Places where an experiment changes something.
 const (
-	FromTester = "tester" // by what is sent
-	FromEnd    = "end"    // by a setting at an end
+	FromTester = "tester" // the traffic that the tester sends
+	FromEnd    = "end"    // a setting of an end
 	FromRouter = "router"
 )
 
-// stepShares lists the steps for what can be taken away, as the share left. Large ones exceed the noise of a
-// window, and the smallest share finds slack of up to a half.
+// stepShares lists the shares of a resource that steps leave. Large steps exceed the noise of a window. The
+// smallest share detects slack of up to half of the resource.
 var stepShares = []float64{.85, .7, .5}
 
-// raised lists the factors by which a level of the plan is raised, far enough for the rate to meet the next
-// limit, near or far.
+// raised lists the factors by which steps raise a level of the plan, so that the rate meets the next limit,
+// near or far.
 var raised = []float64{8, 1024}
 
-// Kinds of limit that respond to the same steps.
+// Kinds of limits. All limits of a kind respond to the same steps.
 const (
-	byRate   = "rate"   // bits per second, independent of packets and flows
+	byRate   = "rate"   // bits per second, whatever the packets and flows
 	byPacket = "packet" // packets per second
 	byWindow = "window" // bytes in flight per flow
-	byFlow   = "flow"   // a limit per flow
+	byFlow   = "flow"   // limit of each flow
 )
 
-// kindOf maps a class to the kind of steps it responds to.
+// kindOf maps a class to its kind of limit.
 var kindOf = map[string]string{
 	LinkRate: byRate, Shaper: byRate, Policer: byRate,
 	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
@@ -50,16 +50,16 @@ var kindOf = map[string]string{
 	RandomLoss: byFlow,
 }
 
-// OfCPU reports whether a class is about CPU time, so that its finding includes how much CPU time would
-// become free.
+// OfCPU reports whether a class is a lack of CPU time. Its diagnosis then includes the CPU time that could be
+// freed.
 func OfCPU(class string) bool { return kindOf[class] == byPacket }
 
-// planted lists, by class, the faults and knobs whose level sets the amount of a resource.
+// planted lists, for each class, the faults and settings whose levels set the amount of its resource.
 var planted = map[string][]string{
 	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
 	Policer:        {"policer"},
 	SlowReader:     {"slow_reader"},
-	SlowSender:     {"slow_writer"}, // below its requested rate, every path carries the load
+	SlowSender:     {"slow_writer"}, // every path carries less than the requested rate
 	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
 	SendBuffer:     {"send_buffer", "socket_buffer"},
 	SmallQueue:     {"tiny_queue"},
@@ -70,11 +70,11 @@ var planted = map[string][]string{
 	BacklogBudget: {"backlog", "budget"}, WireguardQueue: {"tunnel_queue"},
 }
 
-// takenWhole lists the faults that can only be removed entirely: without them the rate must rise.
+// takenWhole lists the faults that can only be removed entirely. Without them, the rate must rise.
 var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "loss", "tiny_queue",
 	"backlog", "budget", "tunnel_queue"}
 
-// statedTests returns experiments that change a level of the cell in proportion.
+// statedTests returns experiments that scale a level of the cell.
 func (o *Observation) statedTests(class string) (out []Experiment) {
 	cell := o.Trial.Row.Factors
 	for _, wanted := range planted[class] {
@@ -94,7 +94,8 @@ func (o *Observation) statedTests(class string) (out []Experiment) {
 	return out
 }
 
-// statedTest scales the resource that a level of the cell sets, or removes the level if it cannot be scaled.
+// statedTest returns an experiment that scales the resource that a level of the cell sets, or removes the
+// level if it cannot be scaled.
 func (o *Observation) statedTest(name, wanted string) Experiment {
 	level := o.Trial.Row.Factors[name]
 	none := ""
@@ -124,14 +125,14 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 	}
 
 	shares := stepShares
-	if wanted != "cpu_quota" { // a share, which cannot exceed the whole
+	if wanted != "cpu_quota" { // a quota is a share of the whole and cannot exceed it
 		shares = slices.Concat(stepShares, raised)
 	}
 
 	for _, share := range shares {
 		amount := share
 		if wanted == "rules" {
-			amount = 1 / share // the larger the amount, the fewer packets
+			amount = 1 / share // more rules leave a lower packet rate
 		}
 
 		if scaled, ok := scaledFault(level, wanted, amount); ok {
@@ -142,23 +143,23 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 	return e
 }
 
-// hasFault reports whether a level of the factor fault has a part of that name.
+// hasFault reports whether a level of the factor fault contains the named fault.
 func hasFault(level, name string) bool {
 	return slices.ContainsFunc(strings.Split(level, "+"), func(p string) bool {
 		return strings.HasPrefix(p, name+"=")
 	})
 }
 
-// withoutFault returns a level of the factor fault without one of its parts, or none if that was the only
-// one.
+// withoutFault returns a level of the factor fault without the named fault, or none if it contains no other.
 func withoutFault(level, name, none string) string {
 	return cmp.Or(strings.TrimPrefix(faultForm(name).ReplaceAllString(level, ""), "+"), none)
 }
 
-// faultForm matches the part of that name in a level of the factor fault, and its amount.
+// faultForm matches the named fault in a level of the factor fault, with its amount.
 func faultForm(name string) *regexp.Regexp { return regexp.MustCompile(`(?:^|\+)` + name + `=([^+]*)`) }
 
-// scaledFault returns a level with its amount scaled by share; for the factor fault, that of its only part.
+// scaledFault returns a level with its amount multiplied by share. For the factor fault, this is the amount
+// of the named fault.
 func scaledFault(level, name string, share float64) (string, bool) {
 	found := faultForm(name).FindStringSubmatchIndex(level)
 	if found == nil {
@@ -176,14 +177,14 @@ func scaledFault(level, name string, share float64) (string, bool) {
 
 var amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
 
-// ratedQueue returns the queue of a level that limits the traffic to a rate.
+// ratedQueue returns the queue that a level describes, and whether that queue limits a rate.
 func ratedQueue(level string) (qdisc.Queue, bool) {
 	q, err := qdisc.ParseOne(level)
 	return q, err == nil && q.Values["rate"] > 0
 }
 
-// scaledLevel scales a level that consists of one amount, such as "50M" or "80%", or a queue that has a rate.
-// thousand is the step between its unit prefixes.
+// scaledLevel scales a level that is one amount, such as "50M" or "80%", or a queue with a rate. thousand is
+// the ratio between its unit prefixes.
 func scaledLevel(level string, share, thousand float64) (string, bool) {
 	if q, ok := ratedQueue(level); ok {
 		q = q.With("rate", uint64(q.RateBps()*share)/8*8)
@@ -209,7 +210,7 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 		return strconv.FormatFloat(math.Round(amount*100)/100, 'f', -1, 64) + "%", amount >= 1
 	}
 
-	// In the next smaller unit, as a whole number: every level parses that.
+	// Use the next smaller unit and a whole number, which every level's parser accepts.
 	down := map[string]string{"m": "k", "g": "M"}[strings.ToLower(found[2])]
 	if found[2] != "" {
 		amount *= thousand
@@ -218,11 +219,12 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 	return strconv.FormatFloat(math.Round(amount), 'f', -1, 64) + down, amount >= 1
 }
 
-// maxBurstFactor bounds the factor by which a token bucket is raised: the kernel accepts no more.
+// maxBurstFactor is the largest factor by which a token bucket is enlarged, because the kernel limits its
+// size.
 const maxBurstFactor = 64
 
-// sweeps lists by kind the experiments that the ends can run without access to the nodes in between: smaller
-// segments at any rate, more flows, larger windows.
+// sweeps lists, for each kind of limit, the experiments that the ends can run without access to the nodes in
+// between: smaller segments, more flows, or larger windows.
 var sweeps = map[string][]struct {
 	change string
 	expect float64
@@ -297,8 +299,8 @@ func (o *Observation) testerTests(class string) (out []Experiment) {
 	return out
 }
 
-// crossTraffic returns steps by the share of a limit on the total rate that is left to the load: datagrams
-// from the sending end take up the rest, without congestion control.
+// crossTraffic returns an experiment that leaves shares of a rate limit to the load. Datagrams without
+// congestion control, from the sending end, use the rest.
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	cell := o.Trial.Row.Factors
 	rate := o.goodput()
@@ -331,7 +333,8 @@ func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	return e, true
 }
 
-// statesWindow reports whether the cell sets how much may be in flight: then no other setting has an effect.
+// statesWindow reports whether the cell sets the bytes that may be in flight, so that no other setting has an
+// effect.
 func (o *Observation) statesWindow() bool {
 	cell := o.Trial.Row.Factors
 	return factor.SocketBuffer.In(cell) || slices.ContainsFunc(cell.Names(), func(name string) bool {
@@ -339,14 +342,14 @@ func (o *Observation) statesWindow() bool {
 	})
 }
 
-// lossy reports whether TCP loses so much that loss may set its rate: that rate is proportional to the
-// segment size, as with a limit in packets per second (Mathis et al. 1997), and each flow has its own.
+// lossy reports whether TCP's loss may determine its rate. That rate is proportional to the segment size,
+// like a limit of packets per second (Mathis et al. 1997), and applies to each flow.
 func (o *Observation) lossy() bool {
 	lost, _ := o.resent()
 	return o.IsTCP() && lost > .001
 }
 
-// packetSize returns the size of the packets or segments the cell sends, and the factor that changes it.
+// packetSize returns the size of the packets or segments that the cell sends, and the factor that sets it.
 func (o *Observation) packetSize() (float64, string) {
 	cell := o.Trial.Row.Factors
 	switch {
@@ -358,7 +361,7 @@ func (o *Observation) packetSize() (float64, string) {
 	return float64(factor.PacketSize.Number(cell)), string(factor.PacketSize)
 }
 
-// minWindow returns how many bytes the fastest flow needed in flight, from its rate and its minimum RTT.
+// minWindow returns the bytes that the fastest flow needed in flight, given its rate and its minimum RTT.
 func (o *Observation) minWindow() float64 {
 	bytes := 16. * 1024
 	for _, f := range o.tcpFlows() {
@@ -367,8 +370,8 @@ func (o *Observation) minWindow() float64 {
 	return bytes
 }
 
-// fit adapts the steps of a rule to the cell: segment sizes relative to the cell's, quotas relative to its
-// own. It drops a step that changes nothing.
+// fit adapts the steps of an experiment to the cell: segment sizes and quotas are relative to the cell's own.
+// It omits steps that change nothing.
 func (o *Observation) fit(e Experiment) Experiment {
 	now := o.Trial.Row.Factors[e.Factor]
 	size, sizes := o.packetSize()

@@ -2,8 +2,8 @@ package diagnosis
 
 import "slices"
 
-// atCapacity lists the classes in which a CPU can do no more, belowCapacity those in which a load is held
-// below the CPUs' capacity: if one of the latter is present, a full CPU is not the reason.
+// atCapacity lists the classes in which a CPU is saturated, and belowCapacity those that hold a load below
+// the capacity of the CPUs. If one of the latter applies, a saturated CPU is not the cause.
 var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}
@@ -11,31 +11,31 @@ var (
 		Fragmentation, ReversePath}
 )
 
-// atAnyRate lists the classes that also affect a load that gets all it asks for.
+// atAnyRate lists the classes that also affect a load that reaches its set rate.
 var atAnyRate = []string{Healthy, Tester, Bufferbloat, RandomLoss, Reordering, PMTUBlackHole, ConntrackFull,
 	TunnelBypassed}
 
-// inGuest lists the classes about full cores of a guest, which may be full because they are not allowed to
-// run.
+// inGuest lists the classes for saturated cores of a guest. These may look saturated because the host does
+// not let them run.
 var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, SharedCPU}
 
-// behindTester lists the classes in which the router is at its maximum: if the tester is at its own, that was
-// not observed.
+// behindTester lists the classes in which the router is saturated. If the tester is saturated, the router's
+// maximum was not reached.
 var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
 	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
 
-// symptoms lists classes that other classes explain: the latter cause the former, or leave less to them.
+// symptoms lists classes that explain others: they cause them, or leave them less to do.
 var symptoms = []struct{ of, classes []string }{
 	{belowCapacity, atCapacity},
 	{[]string{Tester}, behindTester},
-	// The cost per packet fills cores.
+	// The cost per packet saturates cores.
 	{[]string{RuleList, LogFlood, Thermal, ConnectionRate, SmallSegments, InlineInspection, ShaperCPU},
 		[]string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow, OtherLoad}},
-	// A full core or process forwards all it can: congestion control, on which these steps act, is not the
-	// limit. A process drops what does not fit into its socket buffer.
+	// A saturated core or process forwards as much as it can, so congestion control, on which loss and
+	// reordering act, is not the limit. A process drops what does not fit into its socket buffer.
 	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
 	{[]string{VPNProcess}, []string{WireguardQueue}},
-	// A CPU does not have to move dropped packets.
+	// Dropped packets cost the CPUs behind the drop nothing.
 	{[]string{RuleDrop, SmallQueue, ReplayWindow, TCPInTCP}, atCapacity},
 }
 
@@ -49,7 +49,7 @@ func SymptomsOf(class string) (out []string) {
 	return out
 }
 
-// explainAway adds to each class the degree to which others explain it: that to which these are met.
+// explainAway adds a term to each class for the degree to which other classes explain it.
 func explainAway(all []Candidate) {
 	terms := make([]Term, len(all))
 	for _, j := range all {

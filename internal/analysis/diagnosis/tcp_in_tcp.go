@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// tcpInTCP describes a tunnel over TCP whose own retransmissions delay everything that it carries.
+// tcpInTCP describes a tunnel over TCP whose retransmissions delay the traffic that it carries.
 var tcpInTCP = Rule{
 	Class: TCPInTCP,
 	Text: `

@@ -8,19 +8,19 @@ import (
 	"sync"
 )
 
-// Term is one condition of a class, and to what degree a trial meets it: 0 = not at all, 1 = fully.
+// Term is one condition of a class, with the degree to which a trial meets it: 0 = not at all, 1 = fully.
 type Term struct {
-	Name string // within its class, as in the table of weights
+	Name string // unique within its class; key of the table of weights
 	Kind TermKind
 	Met  float64
-	By   *Fact // evidence, shown if the term decides against the class
+	By   *Fact // evidence; shown if the term excludes the class
 }
 
-// TermKind describes how a term affects the score of its class.
+// TermKind determines how a term affects the score of its class.
 type TermKind int
 
-// A required term subtracts its weight from the score if it is not met, a contradicting one if it is; a
-// supporting one adds it if it is met.
+// A term that is required subtracts its weight from the score if it is not met. A term that contradicts
+// subtracts its weight if it is met. A term that supports adds its weight if it is met.
 const (
 	Requires TermKind = iota
 	Supports
@@ -39,8 +39,7 @@ func contradicts(name string, x float64, bounds ...float64) Term {
 	return term(Contradicts, name, x, bounds)
 }
 
-// term returns a term that is met to the degree to which x has come from the first bound to the second;
-// without bounds, to the degree x.
+// term returns a term. It is met to degree(x, bounds[0], bounds[1]) or, without bounds, to the degree x.
 func term(kind TermKind, name string, x float64, bounds []float64) Term {
 	if len(bounds) == 2 {
 		x = degree(x, bounds[0], bounds[1])
@@ -48,13 +47,13 @@ func term(kind TermKind, name string, x float64, bounds []float64) Term {
 	return Term{Name: name, Kind: kind, Met: x}
 }
 
-// by records the fact that shows to what degree the term is met.
+// by sets the fact behind the term's degree.
 func (t Term) by(e Fact) Term {
 	t.By = &e
 	return t
 }
 
-// Part returns the factor by which the score multiplies the weight of the term.
+// Part returns the factor by which the score multiplies the term's weight.
 func (t Term) Part() float64 {
 	switch t.Kind {
 	case Supports:
@@ -66,7 +65,7 @@ func (t Term) Part() float64 {
 	}
 }
 
-// degree returns how far x has come from a, where it is 0, to b, where it is 1.
+// degree maps x linearly from a (0) and b (1) to 0…1, and clamps it.
 func degree(x, a, b float64) float64 { return min(max((x-a)/(b-a), 0), 1) }
 
 // yes returns 1 for true and 0 for false.
@@ -77,8 +76,8 @@ func yes(is bool) float64 {
 	return 0
 }
 
-// met returns to what degree a group of terms is met: that of the least met required term, unless another
-// contradicts.
+// met returns the degree to which a group of terms is met: that of the required term that is met least,
+// reduced by a contradicting one.
 func met(terms ...Term) float64 {
 	lowest, highest := 1.0, 0.0
 	for _, t := range terms {
@@ -92,16 +91,16 @@ func met(terms ...Term) float64 {
 	return lowest * (1 - highest)
 }
 
-// Base names the score of a class that meets all it requires, in the table of weights.
+// Base is the key, in the table of weights, of the score of a class whose required terms are all met.
 const Base = "base"
 
-// Explained names the term of a class that another class with evidence causes.
+// Explained is the name of the term that another class explains this one.
 const Explained = "explained"
 
 //go:embed weights.json
 var weightsTable []byte
 
-// weights returns the weights that TestFit of bench/diagnosis fitted to recorded trials.
+// weights returns the weights that TestFit in bench/diagnosis fitted to recorded trials.
 var weights = sync.OnceValue(func() Weights {
 	var w Weights
 	if err := json.Unmarshal(weightsTable, &w); err != nil {
@@ -110,7 +109,8 @@ var weights = sync.OnceValue(func() Weights {
 	return w
 })
 
-// Weights maps class and name to the weight of a term; a term without one has its prior.
+// Weights maps a class and the name of a term to the term's weight. A term that is missing has its prior
+// weight.
 type Weights map[string]map[string]float64
 
 // Of returns the weight of a term.
@@ -127,8 +127,8 @@ func (w Weights) Of(class string, t Term) float64 {
 	return prior
 }
 
-// Prior returns the weight of a term before any trial is seen. With aboveBase it is added to that of the
-// base: a class whose requirements are not met is less likely than an unknown cause.
+// Prior returns a term's weight before any trial was recorded. If aboveBase is true, the weight of Base is
+// added to it, so that a class whose requirements are not met is less likely than an unknown cause.
 func Prior(t Term) (weight float64, aboveBase bool) {
 	switch {
 	case t.Name == Base:
@@ -142,7 +142,7 @@ func Prior(t Term) (weight float64, aboveBase bool) {
 	}
 }
 
-// Score returns the logarithm of the odds of a class against no known class, given its terms.
+// Score returns the natural logarithm of the odds of a class against an unknown cause, given its terms.
 func (w Weights) Score(class string, terms []Term) float64 {
 	score := w.Of(class, Term{Name: Base})
 	for _, t := range terms {
@@ -151,10 +151,11 @@ func (w Weights) Score(class string, terms []Term) float64 {
 	return score
 }
 
-// rulesOut bounds how far a term is from being met if its evidence is to rule the class out.
+// rulesOut is the degree, 0 to 1, to which a term must count against a class for its fact to exclude the
+// class.
 const rulesOut = .75
 
-// rate computes a candidate's score from its terms, and records the strongest evidence against it.
+// rate computes a candidate's score from its terms, and sets the strongest evidence against it.
 func (j *Candidate) rate(w Weights) {
 	if j.NotExamined != "" {
 		j.Score = math.NaN()
@@ -176,8 +177,8 @@ func (j *Candidate) rate(w Weights) {
 	}
 }
 
-// likelier returns the candidate whose terms are met to a higher degree, never one that was not examined if
-// the other was.
+// likelier returns the candidate whose terms are met to a higher degree. It prefers an examined candidate to
+// one that was not.
 func likelier(a, b Candidate) Candidate {
 	if a.NotExamined != "" || b.NotExamined == "" && met(b.Terms...) > met(a.Terms...) {
 		return b
@@ -185,13 +186,13 @@ func likelier(a, b Candidate) Candidate {
 	return a
 }
 
-// place names a node and a part of it: a core, a device, a queue, a process.
+// place is a node and an element of it, such as a core, device, queue or process.
 type place struct{ Node, Element string }
 
-// wholePath is the place of a limit that no node shows.
+// wholePath is the place of a limit that cannot be located at a node.
 var wholePath = place{Element: "path"}
 
-// fact returns an observation of the place.
+// fact returns a fact about the place.
 func (p place) fact(metric string, value float64, text string, args ...any) Fact {
 	return fact(metric, p.Node, p.Element, value, text, args...)
 }
@@ -199,35 +200,35 @@ func (p place) fact(metric string, value float64, text string, args ...any) Fact
 // candidate returns a candidate without a place.
 func candidate(terms ...Term) Candidate { return Candidate{Terms: terms} }
 
-// candidate returns a candidate of a limit at the place.
+// candidate returns a candidate at the place.
 func (p place) candidate(terms ...Term) Candidate { return candidate(terms...).at(p) }
 
-// at moves a candidate to another place.
+// at returns the candidate at another place.
 func (j Candidate) at(p place) Candidate {
 	j.Node = p.Node
 	j.Element = p.Element
 	return j
 }
 
-// text sets the sentence about the cause.
+// text sets the text of the candidate, formatted by say.
 func (j Candidate) text(sentence string, values ...any) Candidate {
 	j.Text = say(sentence, values...)
 	return j
 }
 
-// gain bounds the gain from removing the limit.
+// gain sets an upper bound of the gain from removing the limit.
 func (j Candidate) gain(atMost float64) Candidate {
 	j.GainAtMost = atMost
 	return j
 }
 
-// facts adds evidence that belongs to no term.
+// facts adds facts that belong to no term.
 func (j Candidate) facts(more ...Fact) Candidate {
 	j.Facts = slices.Concat(j.Facts, more)
 	return j
 }
 
-// evidence returns the facts of the terms, and then further ones, each once.
+// evidence returns the facts of the terms, followed by the candidate's other facts, without duplicates.
 func (j Candidate) evidence() (out factList) {
 	add := func(e Fact) {
 		if !slices.ContainsFunc(out, func(x Fact) bool { return x.Text == e.Text }) {
@@ -247,7 +248,7 @@ func (j Candidate) evidence() (out factList) {
 	return out
 }
 
-// with returns the candidate with further terms.
+// with returns the candidate with more terms.
 func (j Candidate) with(terms ...Term) Candidate {
 	j.Terms = append(slices.Clone(j.Terms), terms...)
 	return j

@@ -6,10 +6,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// maxTesterShare is the share of what the tester reaches alone above which that cannot have been its maximum.
+// maxTesterShare is the ratio of a result to the tester's rate without the router above which that rate
+// cannot have been the tester's maximum.
 const maxTesterShare = 1.25
 
-// testerLimited describes trials that measured the generator, not the path.
+// testerLimited describes trials that measured the load generator instead of the path.
 var testerLimited = Rule{
 	Class: Tester,
 	Ends:  true,
@@ -36,7 +37,7 @@ var testerLimited = Rule{
 	},
 }
 
-// headroom compares the result with what the tester reached alone, in the same unit and with the same work.
+// headroom compares the result with the rate that the tester reached without the router with the same load.
 func (o *Observation) headroom() Candidate {
 	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || o.Tester.Value <= 0 {

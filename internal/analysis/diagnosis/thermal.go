@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// minFallWindow is the shortest window in seconds in which a fall can be distinguished from chance.
+// minFallWindow is the shortest window, in seconds, in which a falling rate can be distinguished from chance.
 const minFallWindow = 3.0
 
 // thermal describes a CPU that becomes slower during the trial.

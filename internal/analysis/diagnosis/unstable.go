@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
-// unstable describes a result that varies from one moment, or one trial, to the next. acrossTrials adds what
-// several trials together show.
+// unstable describes a result that varies within a trial or between trials. acrossTrials adds the evidence of
+// several trials.
 var unstable = Rule{
 	Class: Unstable,
 	Ends:  true,
@@ -48,7 +48,8 @@ var unstable = Rule{
 	},
 }
 
-// varies returns how much the result varies from one moment to the next, and the evidence for it.
+// varies returns a term that requires a varying result. share is the degree of the variation, and e its
+// evidence.
 func (o *Observation) varies(share float64, e Fact) Term {
 	drifts := slices.ContainsFunc(o.Reasons, func(r evidence.Reason) bool {
 		return r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap
@@ -56,7 +57,7 @@ func (o *Observation) varies(share float64, e Fact) Term {
 	return requires("varies", max(share, .8*yes(drifts))).by(e)
 }
 
-// instead puts further evidence for the same class first if it weighs more, and last if not.
+// instead adds further evidence for the same class. The stronger evidence comes first.
 func (j *Candidate) instead(t Term, text string) {
 	if j.NotExamined == "" && t.Met <= j.Terms[0].Met {
 		*j = j.facts(*t.By)
@@ -68,21 +69,22 @@ func (j *Candidate) instead(t Term, text string) {
 	j.Text, j.NotExamined = text, ""
 }
 
-// lostWhenIdle contradicts causes that need a load if packets are lost without one.
+// lostWhenIdle returns a term that contradicts causes that need a load, because packets are also lost without
+// one.
 func (o *Observation) lostWhenIdle() Term {
 	lost, _ := o.idle(metrics.ProbeLossIdle)
 	return contradicts("idle-loss", lost, .01, .05)
 }
 
-// minTrials bounds the trials needed for the spread of a cell: with fewer the interquartile range is nearly
-// the whole range.
+// minTrials is the minimum number of trials for the spread of a cell. With fewer, the interquartile range is
+// nearly the full range.
 const minTrials = 6
 
-// caution is the spread between trials from which it is mentioned.
+// caution is the spread between trials above which the diagnosis mentions it.
 const caution = .1
 
-// acrossTrials adds to the candidates of single trials the spread of their rates, and returns it as a caution
-// beside the verdict; ok is false if it is small.
+// acrossTrials adds the spread of the trials' rates to the candidates. It also returns the spread as a
+// caution to show with the diagnosis; ok is false if the spread is small.
 func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	apart := spread(rates)
 	if apart < caution {
@@ -104,8 +106,8 @@ func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	return e, true
 }
 
-// leaveToCauses lowers the score of an unstable path below that of a cause with evidence: it is the answer
-// only if no cause has any.
+// leaveToCauses lowers the score of an unstable path if another cause has evidence, so that it is the answer
+// only if no cause has.
 func leaveToCauses(all []Candidate) {
 	highest := 0.0
 	for _, j := range all {

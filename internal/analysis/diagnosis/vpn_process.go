@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// vpnProcess describes a tunnel whose packets pass through a process that uses all the CPU time it can get.
+// vpnProcess describes a tunnel in user space whose process is CPU-bound.
 var vpnProcess = Rule{
 	Class: VPNProcess,
 	Text: `
@@ -50,7 +50,7 @@ var vpnProcess = Rule{
 	},
 }
 
-// tunnelEnd returns the node that carries the tunnel's near end, or its far end if that is a router.
+// tunnelEnd returns the node at the tunnel's near end, or at its far end if only that is a router.
 func (o *Observation) tunnelEnd() string {
 	t := o.Topology()
 	if t == nil {
@@ -64,9 +64,10 @@ func (o *Observation) tunnelEnd() string {
 	return t.Tunnel[0]
 }
 
-// tunnelProcesses returns the CPU time of the tunnel's own processes, in cores. On shared cores it is the
-// time of the lab's processes without the load generator; otherwise that of the router's processes. A process
-// that only computes does not belong to a tunnel, which spends as much time in system calls.
+// tunnelProcesses returns the CPU time of the tunnel's processes, in cores. On shared cores, this is the time
+// of the lab's processes minus that of the load generator; otherwise it is that of the router's processes. A
+// tunnel's process spends as much time in system calls as in user space, so user time beyond that belongs to
+// other processes.
 func (o *Observation) tunnelProcesses(s system) (float64, string) {
 	if !o.Shared() {
 		return min(s.User, s.Kernel) + s.Kernel, ""

@@ -45,7 +45,8 @@ var wireguardQueue = Rule{
 	},
 }
 
-// tunnelDevices lists a node's tunnel devices: those that are neither ports nor loopback.
+// tunnelDevices returns a node's devices that sent packets and are neither ports, loopback nor ifb. They
+// belong to tunnels.
 func (o *Observation) tunnelDevices(node string) (out []string) {
 	columns, _ := o.Columns(node, "netdev", "tx_packets")
 	for _, c := range columns {

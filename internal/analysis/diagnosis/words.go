@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// say formats a sentence like fmt.Sprintf, and its float64 values by further verbs: %h a share in per cent,
-// %n nanoseconds, %b bits per second, %k bytes, %r packets per second, %m a multiple, and %g three
-// significant digits, or as many as its precision. Without values the sentence is returned unchanged.
+// say formats a sentence like fmt.Sprintf, with additional verbs for float64 values: %h formats a share in
+// per cent, %n nanoseconds, %b bits per second, %k bytes, %r packets per second, %m a multiple, and %g three
+// significant digits unless it has a precision. Without values, it returns the sentence unchanged.
 func say(sentence string, values ...any) string {
 	if len(values) == 0 {
 		return sentence
@@ -28,10 +28,10 @@ func say(sentence string, values ...any) string {
 	return fmt.Sprintf(sentence, words...)
 }
 
-// number is a value within a sentence.
+// number is a float64 that say formats.
 type number float64
 
-// Format writes the value for the verbs of say.
+// Format implements fmt.Formatter for the verbs of say.
 func (n number) Format(to fmt.State, verb rune) {
 	v := float64(n)
 	text := ""
@@ -58,10 +58,10 @@ func (n number) Format(to fmt.State, verb rune) {
 	io.WriteString(to, text)
 }
 
-// String names a core within a sentence: "core 0" for cpu0.
+// String returns "core 0" for cpu0.
 func (c Core) String() string { return "core " + strings.TrimPrefix(c.Name, "cpu") }
 
-// seen returns a fact about the load, as measured by its ends.
+// seen returns a fact about the load, measured by its ends.
 func seen(metric string, value float64, text string, args ...any) Fact {
 	return fact(metric, "", "", value, text, args...)
 }
