@@ -1,28 +1,30 @@
-// Package evidence holds what qualifies the numbers of a result: grades, reasons to doubt, findings.
+// Package evidence defines what accompanies the numbers of a result: grades, reasons for doubt, caveats and
+// findings.
 package evidence
 
-// Grades of a cell or trial.
+// Grades of a cell or trial. The last two apply only to cells.
 const (
 	GradeValid      = "valid"
-	GradeSuspect    = "suspect"     // has numbers, with reasons to doubt them
+	GradeSuspect    = "suspect"     // has numbers, and reasons to doubt them
 	GradeFailed     = "failed"      // has no numbers
-	GradeNotReached = "not reached" // a cell without a trial: the run ended before it
-	GradeSkipped    = "skipped"     // in tables for other programs: a cell that was not run
+	GradeNotReached = "not reached" // a cell without a trial, because the run ended first
+	GradeSkipped    = "skipped"     // a cell that was not run; used only in tables for other programs
 )
 
-// Evidence is one observation: the basis of a reason or finding. What does not apply is empty.
+// Evidence is one observation that supports a reason or finding. Fields that do not apply are empty.
 type Evidence struct {
-	Metric string `json:"metric,omitempty"` // a metric, or a column of a probe
-	Node   string `json:"node,omitempty"`   // where it was seen
-	// part of the node: a core, a device, a thread, a stream …
+	Metric string `json:"metric,omitempty"` // name of a metric, or of a probe's column
+	Node   string `json:"node,omitempty"`   // node that was observed
+	// Element names a part of the node, such as a core, device, thread or stream.
 	Element string   `json:"element,omitempty"`
 	Value   *float64 `json:"value,omitempty"` // in the metric's unit
-	Low     *float64 `json:"low,omitempty"`   // the value's interval
+	Low     *float64 `json:"low,omitempty"`   // bounds of the value's interval
 	High    *float64 `json:"high,omitempty"`
-	// Baseline is the value's reference: the same metric idle, without the tunnel, or its limit.
+	// Baseline is a reference for Value: the same metric when idle or without the tunnel, or the metric's
+	// limit.
 	Baseline *float64 `json:"baseline,omitempty"`
-	Text     string   `json:"text,omitempty"`  // in words, if they add to those of the reason or finding
-	Trial    string   `json:"trial,omitempty"` // its trial, if it is of one
+	Text     string   `json:"text,omitempty"`  // wording, if it adds to the text of the reason or finding
+	Trial    string   `json:"trial,omitempty"` // trial that was observed; "" if the evidence covers several
 }
 
 // Reason explains why a cell or trial is suspect. docs/reference/reasons.md lists the values of Kind.
@@ -33,10 +35,10 @@ type Reason struct {
 	Facts []Evidence `json:"facts,omitempty"`
 }
 
-// Unchecked is a check of a trial that could not be made: whether its reason applies is unknown.
+// Unchecked is a check of a trial that could not be made, so it is unknown whether its reason applies.
 type Unchecked struct {
-	Kind string `json:"kind"` // kind of the reason
-	Text string `json:"text"` // why it could not be made
+	Kind string `json:"kind"` // kind of the reason that the check would give
+	Text string `json:"text"` // why the check could not be made
 }
 
 // Finding is a named observation about a cell. docs/reference/reasons.md lists the values of Kind.
@@ -44,11 +46,11 @@ type Finding struct {
 	Kind       string     `json:"kind"`
 	Text       string     `json:"text"`
 	Confidence float64    `json:"confidence,omitempty"`
-	Words      []string   `json:"evidence,omitempty"` // the facts in words
+	Words      []string   `json:"evidence,omitempty"` // texts of Facts
 	Facts      []Evidence `json:"facts,omitempty"`
 }
 
-// NewFinding returns a finding based on facts.
+// NewFinding returns a finding that is based on facts.
 func NewFinding(kind, text string, facts ...Evidence) Finding {
 	f := Finding{Kind: kind, Text: text, Facts: facts}
 	for _, e := range facts {

@@ -7,29 +7,29 @@ import (
 
 // Classes of kinds.
 const (
-	ClassReason  = "reason"  // a reason to doubt a trial or cell: makes it suspect
-	ClassCaveat  = "caveat"  // qualifies a number, without making it suspect
-	ClassFinding = "finding" // what was found
+	ClassReason  = "reason"  // reason to doubt a trial or cell; makes it suspect
+	ClassCaveat  = "caveat"  // limitation of a number; does not make it suspect
+	ClassFinding = "finding" // conclusion from the numbers
 )
 
-// What a kind qualifies.
+// What a kind applies to.
 const (
 	OfTrial = "trial"
 	OfCell  = "cell"
 	OfRun   = "run"
 )
 
-// Kind declares one kind of remark about results.
+// Kind declares one kind of reason, caveat or finding.
 type Kind struct {
-	Name      string // the stable word of the document
+	Name      string // stable identifier in the JSON document
 	Class, Of string
-	Short     string // what happened, in a few words; of what qualifies a trial or cell
-	Means     string // what it means; for a reason: when it fires
-	Do        string // what to do about it; "" if nothing
-	// Chance marks a reason that may be due to chance as well as to the set-up: it makes a cell suspect only
-	// if it affects a quarter of its trials, as the median does not change with fewer.
+	Short     string // what happened, in a few words; set for kinds that apply to trials or cells
+	Means     string // explanation; for a reason, the conditions under which it is given
+	Do        string // advice for the user; "" if there is none
+	// Chance marks a reason that may also arise by chance. It makes a cell suspect only if it affects at
+	// least a quarter of the cell's trials, because fewer do not change the median.
 	Chance  bool
-	Content bool // Content marks a reason that a verifying trial passes on to the cells of its path.
+	Content bool // a verifying trial passes the reason on to the cells of its path
 }
 
 // Reasons to doubt a trial or cell.
@@ -54,18 +54,17 @@ const (
 	ReasonEngineStalled  = "engine-stalled"
 )
 
-// Kinds of findings: what a load adds to the round trip, and on which parts of the path.
+// Findings about the delay that a load adds, and about the parts of the path that add it.
 const (
 	FindingBufferbloat = "bufferbloat"
 	FindingSegments    = "latency-segments"
 )
 
-// Kinds declares every kind of remark about results, in one place: reasons in the order of the gate, then
-// caveats and findings by name. The reference is generated from it, and a test ensures that the code uses no
-// other.
+// Kinds returns all declared kinds: reasons in the order of the gate, then caveats and findings by name.
+// docs/reference/reasons.md is generated from it, and a test ensures that the code uses no other kind.
 func Kinds() []Kind { return slices.Concat(reasons(), caveats(), findings()) }
 
-// KindOf returns the declaration of a kind; for one written by a newer version, only its name.
+// KindOf returns the declaration of the named kind. For a name written by a newer version, only Name is set.
 func KindOf(name string) Kind {
 	for _, k := range Kinds() {
 		if k.Name == name {
@@ -75,7 +74,7 @@ func KindOf(name string) Kind {
 	return Kind{Name: name}
 }
 
-// Words returns the kind in plain words, the name of an unknown one.
+// Words returns a description of the kind, or the name of an unknown kind.
 func (k Kind) Words() string { return cmp.Or(k.Short, k.Means, k.Name) }
 
 func reasons() []Kind {
@@ -99,8 +98,8 @@ func reasons() []Kind {
 			Content: true,
 			Means: "the counters of the tunnel's devices or of the router, in the direction of the data, " +
 				"did not increase, show less than 90 % of the window's payload between the window's " +
-				"start and the load's end, or show less than 80 % of the payload of the whole load; or " +
-				"no counter proves the path",
+				"start and the load's end, or show less than 80 % of the window's payload over the " +
+				"whole load; or no counter proves the path",
 			Do: "look for a second route between the endpoints that bypasses the tunnel or the router",
 		},
 		{
