@@ -8,23 +8,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bound classifies a load for a goal.
+// Bound is the class of a load for a goal.
 type Bound string
 
-// Classes of a load.
 const (
 	Undecided Bound = "undecided"
 	Lower     Bound = "lower"
 	Upper     Bound = "upper"
 )
 
-// Sums are seconds of effective duration at one load, by class of trial: full (at least as long as the goal's
-// final duration) or short, high-loss or low-loss.
+// Sums holds the seconds of effective duration at one load, by class of trial: full-length (at least the
+// goal's final duration) or short, high-loss or low-loss.
 type Sums struct {
 	FullHigh, FullLow, ShortHigh, ShortLow float64
 }
 
-// sumsOf sums the trials of one load.
+// sumsOf returns the sums of the trials at one load.
 func sumsOf(g record.Goal, trials []Trial) Sums {
 	var s Sums
 	for _, t := range trials {
@@ -44,15 +43,15 @@ func sumsOf(g record.Goal, trials []Trial) Sums {
 	return s
 }
 
-// Estimate holds the quantities from which a load is classified, in seconds and ratios, by their names in RFC
-// 9971, "Load Classification Logic".
+// Estimate holds the quantities that determine the class of a load, in seconds, named as in RFC 9971, "Load
+// Classification Logic".
 type Estimate struct {
 	EffectiveHigh, EffectiveFull, EffectiveWhole, PessimisticHigh float64
 	Optimistic, Pessimistic                                       float64 // exceed ratios
 	Bound                                                         Bound
 }
 
-// estimate applies the appendix "Load Classification Code" of RFC 9971.
+// estimate implements the appendix "Load Classification Code" of RFC 9971.
 func estimate(g record.Goal, s Sums) Estimate {
 	coefficient := g.ExceedRatio / (1 - g.ExceedRatio)
 	e := Estimate{EffectiveHigh: s.FullHigh + max(0, s.ShortHigh-s.ShortLow*coefficient)}
@@ -80,8 +79,8 @@ func estimate(g record.Goal, s Sums) Estimate {
 func classify(g record.Goal, trials []Trial) Bound { return estimate(g, sumsOf(g, trials)).Bound }
 
 // throughput returns the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code"):
-// the load times the share forwarded at the quantile of loss given by the exceed ratio. Time missing from the
-// goal's duration sum counts as lost. ok is false if no trial is full-length.
+// the load times the share that was forwarded at the quantile of loss that the exceed ratio gives. Time that
+// is missing from the goal's duration sum counts as total loss. ok is false if no trial is full-length.
 func throughput(g record.Goal, load float64, trials []Trial) (rate float64, ok bool) {
 	var full []Trial
 	whole := 0.0
@@ -141,8 +140,8 @@ func Points(trials []Trial) []Point {
 	return out
 }
 
-// bounds finds the relevant bounds among points sorted by load, as indexes or -1: the smallest upper bound,
-// and the largest lower bound below it.
+// bounds returns the indexes of the relevant bounds among points sorted by load, or -1: the smallest upper
+// bound, and the largest lower bound below it.
 func bounds(g record.Goal, points []Point) (lower, upper int) {
 	lower = -1
 	for i, p := range points {

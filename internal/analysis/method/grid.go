@@ -2,16 +2,16 @@ package method
 
 import "math"
 
-// grid holds the loads that a search may try, at equal steps of the logarithm, so that all goals try the same
-// ones and share their trials, and so that widths add and halve exactly. Index 0 is the least load, top the
-// greatest.
+// grid holds the loads that a search may try, in equal steps of the logarithm. All goals try the same loads
+// and share their trials, and widths add and halve exactly. Index 0 is the minimum load, and index top the
+// maximum.
 type grid struct {
 	min, max float64
-	step     float64 // of the logarithm
+	step     float64 // step of ln(load)
 	top      int
 }
 
-// fineness is the minimum share of a goal's width that a whole number of steps must reach; with less the
+// fineness is the minimum share of a goal's width that a whole number of steps must reach. With less, the
 // search would be finer than requested.
 const fineness = 0.99
 
@@ -34,7 +34,7 @@ func newGrid(c Config) grid {
 
 func logWidth(width float64) float64 { return -math.Log1p(-width) }
 
-// fits reports whether every goal's width is nearly a whole number of steps.
+// fits reports whether every goal's width is almost a whole number of steps.
 func (c Config) fits(step float64) bool {
 	for _, g := range c.Goals {
 		w := logWidth(g.Width)
@@ -45,7 +45,7 @@ func (c Config) fits(step float64) bool {
 	return true
 }
 
-// load returns the load of an index; indexes below 0 and above the top give the limits.
+// load returns the load of an index, limited to the minimum and the maximum.
 func (g grid) load(i int) float64 {
 	switch {
 	case i <= 0:
@@ -56,7 +56,7 @@ func (g grid) load(i int) float64 {
 	return g.max * math.Exp(-float64(g.top-i)*g.step)
 }
 
-// below returns the largest index whose load is not above x.
+// below returns the largest index whose load does not exceed x.
 func (g grid) below(x float64) int {
 	switch {
 	case x <= g.min:
@@ -69,12 +69,13 @@ func (g grid) below(x float64) int {
 	return max(i, 0)
 }
 
-// steps returns a width in whole steps, at least one.
+// steps returns a width as a whole number of steps, at least one.
 func (g grid) steps(width float64) int { return max(int(math.Floor(logWidth(width)/g.step)), 1) }
 
-// middle splits the interval between two indexes. One part is a power of two of the width, so that further
-// halving ends at exactly the width; of these the most even split is chosen, with the smaller part below. An
-// interval of less than two widths is split by half the width, if that is a whole number of steps.
+// middle returns an index that splits the interval between two indexes. One part is width times a power of
+// two, so that further halving ends at exactly the width. Of these splits it chooses the most even one, with
+// the smaller part below. It splits an interval of less than two widths by half the width, if that is a whole
+// number of steps.
 func middle(low, high, width int) int {
 	span := high - low
 	for span < 2*width && width%2 == 0 {
@@ -90,7 +91,7 @@ func middle(low, high, width int) int {
 		part *= 2
 	}
 
-	// part < half ≤ 2·part: the more even of the two.
+	// part < half ≤ 2·part: use the more even of the two.
 	twice := 2 * part
 	if twice < span && twice*(span-twice) >= part*(span-part) {
 		part = twice

@@ -1,10 +1,10 @@
-// Package method decides what a search does next, and what it has found: pure functions of the trials so far.
-// It touches no machine, knows no engine and keeps no state, so that a search can be resumed, repeated on
-// paper and evaluated again from stored trials.
+// Package method implements the logic of a search: it determines the next trial and the result from the
+// trials so far. Its functions are pure and know no machine or engine, so a search can be resumed, simulated,
+// and evaluated again from stored trials.
 //
-// The search is MLRsearch as specified by RFC 9971 (Multiple Loss Ratio Search): load classification and
-// conditional throughput are those of its appendices. How loads are chosen is left to implementations; here
-// it follows the heuristics that FD.io CSIT published.
+// The search is MLRsearch (Multiple Loss Ratio search) as specified by RFC 9971. Load classification and
+// conditional throughput follow its appendices. RFC 9971 leaves the choice of loads to implementations; this
+// one follows the heuristics published by FD.io CSIT.
 package method
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Trial is one finished trial of a search: its input, load and duration, and the deciding part of its output.
+// Trial is one finished trial of a search: its load and duration, and the results that the search uses.
 type Trial struct {
 	record.TrialInput
-	// Effective is the trial's part in sums of durations; 0 means Duration (RFC 9971, "Trial Effective
+	// Effective is the duration that the trial adds to sums; 0 means Duration (RFC 9971, "Trial Effective
 	// Duration").
 	Effective time.Duration
 	Loss      float64 // trial loss ratio, 0…1; unsent frames count as lost
-	// Delay is the delay that the load added, if HasDelay. Only goals with MaxDelay consider it, and for them
-	// a trial without one is high-loss: it proves nothing.
+	// Delay is the delay that the load added, if HasDelay is set. It matters only for goals with MaxDelay.
+	// For them, a trial without a delay is high-loss.
 	Delay    time.Duration
 	HasDelay bool
 }
@@ -35,7 +35,7 @@ func (t Trial) seconds() float64 {
 	return t.Duration.Seconds()
 }
 
-// checkGoal returns an error for what RFC 9971 or this implementation does not allow.
+// checkGoal returns an error for values that RFC 9971 or this implementation does not allow.
 func checkGoal(g record.Goal) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("check goal %s: "+format, append([]any{g.Name}, args...)...)
@@ -69,8 +69,8 @@ func checkGoal(g record.Goal) error {
 	return nil
 }
 
-// lossOf returns the loss ratio of a trial for the goal: one that violates the delay objective counts as a
-// total loss.
+// lossOf returns the loss ratio of a trial for the goal. A trial that exceeds MaxDelay counts as a total
+// loss.
 func lossOf(g record.Goal, t Trial) float64 {
 	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
 		return 1
@@ -83,11 +83,11 @@ type Config struct {
 	Goals   []record.Goal
 	Min     float64       // minimum load of one interface, per second
 	Max     float64       // maximum
-	Warmup  time.Duration // one trial at Max that does not count; 0 = none
-	MaxTime time.Duration // of all trials' effective durations; 0 = no limit
+	Warmup  time.Duration // duration of a first trial at Max that does not count; 0 = none
+	MaxTime time.Duration // limit of the sum of effective durations; 0 = no limit
 }
 
-// Check returns an error if the configuration cannot be searched.
+// Check returns an error if the configuration is not valid.
 func (c Config) Check() error {
 	switch {
 	case len(c.Goals) == 0:
@@ -124,11 +124,11 @@ type Preset struct {
 	Name, Doc string
 	Goals     []record.Goal
 	Warmup    time.Duration
-	// Overhead: the pauses of a trial count in its effective duration, as in FD.io CSIT.
+	// Overhead adds the pauses of a trial to its effective duration, as FD.io CSIT does.
 	Overhead bool
 }
 
-// Presets lists all presets, the fastest first.
+// Presets returns all presets, fastest first.
 func Presets() []Preset {
 	ndr := func(sum time.Duration, width float64) record.Goal { return seconds("ndr", 0, sum, width) }
 	pdr := func(sum time.Duration, width float64) record.Goal { return seconds("pdr", 0.005, sum, width) }
@@ -158,7 +158,7 @@ func Presets() []Preset {
 	}
 }
 
-// seconds returns a goal of one-second trials; half of them may exceed the loss.
+// seconds returns a goal with trials of one second, half of which may exceed the loss ratio.
 func seconds(name string, loss float64, sum time.Duration, width float64) record.Goal {
 	return record.Goal{
 		Name:            name,
@@ -173,7 +173,7 @@ func seconds(name string, loss float64, sum time.Duration, width float64) record
 	}
 }
 
-// PresetNames lists the names of all presets.
+// PresetNames returns the names of all presets.
 func PresetNames() []string {
 	var names []string
 	for _, p := range Presets() {
@@ -182,7 +182,7 @@ func PresetNames() []string {
 	return names
 }
 
-// PresetNamed finds a preset.
+// PresetNamed returns the named preset, and false if there is none.
 func PresetNamed(name string) (Preset, bool) {
 	all := Presets()
 	i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == name })

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Next returns the trial that follows those of history, which must be all trials of this search in order;
-// ok is false once the search has ended. The same history always has the same successor.
+// Next returns the trial that follows history, which must contain all trials of this search in order. ok is
+// false if the search has ended. The result depends on history only.
 func (c Config) Next(history []Trial) (step record.TrialInput, ok bool, err error) {
 	if err := c.Check(); err != nil {
 		return record.TrialInput{}, false, err
@@ -33,24 +33,24 @@ func (c Config) Next(history []Trial) (step record.TrialInput, ok bool, err erro
 	return *s.next, true, nil
 }
 
-// search replays a history against the heuristics: each measurement that they ask for is answered by the
-// next trial of the history, until that is used up.
+// search replays a history. It runs the heuristics and answers each trial that they request with the next
+// trial of the history, until the history ends.
 type search struct {
 	c       Config
 	grid    grid
 	history []Trial
 
-	at    map[int][]Trial // index of load → counting trials
+	at    map[int][]Trial // trials that count, by index of their load
 	used  int
 	spent time.Duration
-	next  *record.TrialInput // requested, but not in the history
+	next  *record.TrialInput // requested trial that the history lacks
 	err   error
 }
 
-// measure requests one trial. ok is false if the replay ends.
+// measure requests one trial. ok is false if the history has ended.
 func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok bool) {
 	if s.c.MaxTime > 0 && s.spent >= s.c.MaxTime {
-		return Trial{}, false // it gave up, so there is no next step
+		return Trial{}, false // out of time: there is no next trial
 	}
 
 	step := record.TrialInput{Load: s.grid.load(index), Duration: d, Warmup: warmup}
@@ -75,8 +75,8 @@ func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok b
 	return t, true
 }
 
-// run runs the whole search: initial trials, then the trial with the highest priority among the goals'
-// selectors, until none proposes one.
+// run runs the whole search: first the initial trials, then always the most important trial that the
+// selectors of the goals request, until they request none.
 func (s *search) run() {
 	selectors := s.selectors()
 	low, high, ok := s.initial(selectors)
@@ -111,9 +111,9 @@ func (s *search) run() {
 	}
 }
 
-// initial finds a good place to start: at the greatest load, then at the rate forwarded there, then at the
-// rate forwarded at that, or one width above if its loss was negligible. It computes rates as if every frame
-// above them were lost. It returns the two loads to start between.
+// initial returns the two loads between which the search starts. It tries the maximum load, then the rate
+// that was forwarded there, then the rate that was forwarded at that load, or one width above it if the loss
+// was negligible. These rates assume that all frames above them are lost.
 func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	ratio := math.Inf(1)
 	duration := time.Duration(0)
@@ -167,16 +167,16 @@ func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	return min(first, second), max(first, second), true
 }
 
-// forwarded returns the load that would have had the given loss ratio if everything above the forwarded rate
+// forwarded returns the load that would have had the given loss ratio if all frames above the forwarded rate
 // were lost.
 func forwarded(t Trial, ratio float64) float64 { return t.Load * (1 - t.Loss) / (1 - ratio) }
 
-// none is the index of a bound that does not exist.
+// none is the index of a missing bound.
 const none = -1
 
-// place moves a load away from the bounds between which it must lie, so that it is at least a width from
-// either, or from the limits if there is no bound; a limit itself is allowed. far is false if no load between
-// is far enough.
+// place moves a load away from the bounds on both sides so that it is at least a width from each. Without a
+// bound, the limit of the grid takes its place, and the load may equal it. far is false if there is no such
+// load.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	least := 0
 	greatest := s.grid.top
@@ -226,7 +226,7 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	return index, true
 }
 
-// bounds returns the relevant bounds of a target, as indexes or none.
+// bounds returns the indexes of the relevant bounds of a goal, or none.
 func (s *search) bounds(g record.Goal) (low, high int) {
 	low, high = none, none
 	for i, trials := range s.at {
@@ -244,14 +244,15 @@ func (s *search) bounds(g record.Goal) (low, high int) {
 	return low, high
 }
 
-// target is a goal, or a coarser form of it that comes first: fewer seconds and a greater width.
+// target is a goal or one of its coarser forms, which come first and have shorter duration sums and larger
+// widths.
 type target struct {
-	goal  record.Goal // with the target's durations
+	goal  record.Goal // with the durations of the target
 	width int         // in steps of the grid
 }
 
-// targets returns the chain of a goal, coarsest first: each has twice the width of the next, and duration
-// sums fall geometrically to one initial trial.
+// targets returns a goal's targets, coarsest first. Each has twice the width of the next, and the duration
+// sums shrink geometrically down to one initial trial.
 func (s *search) targets(g record.Goal) []target {
 	width := s.grid.steps(g.Width)
 	chain := make([]target, g.Coarser+1)
@@ -276,16 +277,16 @@ func (s *search) targets(g record.Goal) []target {
 	return chain
 }
 
-// candidate is a trial that a selector wants.
+// candidate is a trial that a selector requests.
 type candidate struct {
 	index    int
 	duration time.Duration
 	width    int
-	grow     growth // of the step if the load becomes such a bound
+	grow     growth // result after which the step grows
 }
 
-// growth is the outcome which means that an external search has not succeeded yet, so that its next step must
-// be wider.
+// growth is the result of a trial after which the next step of an external search must be larger, because the
+// search has not found a bound yet.
 type growth int
 
 const (
@@ -294,8 +295,8 @@ const (
 	ifUpper
 )
 
-// before reports whether c is measured before d: the smaller load first, which may make the greater one
-// unnecessary; then the longer trial, which may make the shorter one unnecessary.
+// before reports whether c is measured before d. Lower loads come first, because they may make higher ones
+// unnecessary. At the same load, longer trials come first, because they may make shorter ones unnecessary.
 func (c candidate) before(d candidate) bool {
 	if c.index != d.index {
 		return c.index < d.index
@@ -307,16 +308,16 @@ func (c candidate) before(d candidate) bool {
 	return c.width > d.width
 }
 
-// selector leads one goal through its chain of targets.
+// selector searches for one goal through its targets.
 type selector struct {
 	s       *search
 	targets []target
 	current int
-	low     int // start of the current target: bounds of the previous one, or none
+	low     int // bounds at the start of the current target, from the previous one, or none
 	high    int
 	shared  *int // step of all external searches, so that goals do not interleave
-	step    int  // of this selector
-	lo, hi  int  // relevant bounds now
+	step    int  // step of this selector
+	lo, hi  int  // current relevant bounds
 }
 
 func (s *search) selectors() []*selector {
@@ -327,7 +328,7 @@ func (s *search) selectors() []*selector {
 	return out
 }
 
-// begin starts the current target from two loads.
+// begin starts the current target between two loads.
 func (x *selector) begin(low, high int, shared *int) {
 	x.low = low
 	x.high = high
@@ -344,7 +345,7 @@ func (x *selector) target() target { return x.targets[x.current] }
 
 func (x *selector) widen() { x.step *= x.target().goal.Expansion }
 
-// limit makes the next external step follow from a width.
+// limit resets the step of external searches to a width.
 func (x *selector) limit(width int) {
 	x.step = max(width, x.target().width)
 	x.widen()
@@ -352,8 +353,8 @@ func (x *selector) limit(width int) {
 
 func (x *selector) reach() int { return max(x.step, *x.shared) }
 
-// nominate finds the load that advances the goal, moving on to the next target when the current one is
-// reached. ok is false once the goal itself is reached.
+// nominate returns the trial that advances the goal. It moves on to the next target when the current one is
+// reached. ok is false once the goal is reached.
 func (x *selector) nominate() (c candidate, ok bool) {
 	for {
 		x.lo, x.hi = x.s.bounds(x.target().goal)
@@ -374,7 +375,7 @@ func (x *selector) nominate() (c candidate, ok bool) {
 	}
 }
 
-// worth reports whether a trial at a load can improve a bound that is not yet good enough.
+// worth reports whether a trial at a load can improve bounds that are farther apart than the width.
 func (x *selector) worth(index int) bool {
 	if x.lo != none && x.lo >= index || x.hi != none && x.hi <= index {
 		return false
@@ -391,7 +392,7 @@ func (x *selector) halve() (candidate, bool) {
 	return x.refine(middle(x.low, x.high, w))
 }
 
-// refineLow and refineHigh measure again, for longer, the bounds that the previous target left.
+// refineLow and refineHigh repeat the bounds that the previous target left, for a longer time.
 func (x *selector) refineLow() (candidate, bool)  { return x.refine(x.low) }
 func (x *selector) refineHigh() (candidate, bool) { return x.refine(x.high) }
 
@@ -405,7 +406,7 @@ func (x *selector) refine(index int) (candidate, bool) {
 	return candidate{index: index, width: w}, true
 }
 
-// extendDown looks for a lower bound below the only upper one.
+// extendDown requests a load below the upper bound if there is no lower bound.
 func (x *selector) extendDown() (candidate, bool) {
 	if x.lo != none || x.hi == none || x.hi == 0 {
 		return candidate{}, false
@@ -413,7 +414,7 @@ func (x *selector) extendDown() (candidate, bool) {
 	return x.extend(x.hi-x.reach(), ifUpper)
 }
 
-// extendUp looks for an upper bound above the only lower one.
+// extendUp requests a load above the lower bound if there is no upper bound.
 func (x *selector) extendUp() (candidate, bool) {
 	if x.hi != none || x.lo == none || x.lo == x.s.grid.top {
 		return candidate{}, false
@@ -429,8 +430,8 @@ func (x *selector) extend(index int, grow growth) (candidate, bool) {
 	return candidate{index: index, width: x.reach(), grow: grow}, true
 }
 
-// bisect splits the interval of the bounds. If a bound came from another goal's trials and is far from where
-// this target started, it takes a step from the near bound instead, as an external search would.
+// bisect splits the interval between the bounds. If a bound comes from another goal's trials and is far from
+// the start of this target, bisect takes a step from the near bound instead, as an external search does.
 func (x *selector) bisect() (candidate, bool) {
 	w := x.target().width
 	if x.lo == none || x.hi == none || x.hi-x.lo <= w {
@@ -459,7 +460,7 @@ func (x *selector) bisect() (candidate, bool) {
 	return candidate{index: mid, width: width}, true
 }
 
-// won is called when its candidate was measured.
+// won updates the selector after its candidate was measured.
 func (x *selector) won(c candidate) {
 	x.lo, x.hi = x.s.bounds(x.target().goal)
 	if c.grow == ifLower && x.lo == c.index || c.grow == ifUpper && x.hi == c.index {

@@ -7,11 +7,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Result holds the outcome of a search for one goal (RFC 9971, "Goal Result"). A result with Irregular does
-// not meet its whole goal, and must be shown as such.
+// Result holds the result of a search for one goal (RFC 9971, "Goal Result"). If Irregular is set, the goal
+// was not met completely, and the result must be shown as irregular.
 type Result struct {
 	Goal        string   `json:"goal"`
-	Irregular   string   `json:"irregular,omitempty"` // why
+	Irregular   string   `json:"irregular,omitempty"` // why the result is irregular
 	Lower       *float64 `json:"lower_bound,omitempty"`
 	Upper       *float64 `json:"upper_bound,omitempty"`
 	Throughput  *float64 `json:"conditional_throughput,omitempty"`
@@ -19,14 +19,14 @@ type Result struct {
 	UpperTrials int      `json:"upper_trials"`
 }
 
-// Outcome is the controller's output: one result per goal, in their order.
+// Outcome holds one result per goal, in the order of the goals.
 type Outcome struct {
 	Results []Result
-	Trials  int           // including warm-up trials
-	Time    time.Duration // effective durations of all trials
+	Trials  int           // number of trials, including warm-up trials
+	Time    time.Duration // sum of the effective durations
 }
 
-// slack tolerates the rounding of loads when a width is checked.
+// slack is the tolerance for rounded loads when a width is checked.
 const slack = 1e-9
 
 // Outcome evaluates trials. It does not depend on how their loads were chosen.

@@ -8,17 +8,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Device is a simulated device under test, for checking a search without a machine: it forwards up to a
-// capacity that varies from trial to trial, and loses a share of the frames of rare seconds whatever the
-// load.
+// Device simulates a device under test, for checking a search without one. It forwards frames up to a
+// capacity that varies from trial to trial. In rare seconds, it also loses a share of the frames at any load.
 type Device struct {
 	Capacity float64 // frames per second
 	Jitter   float64 // standard deviation of the capacity ÷ capacity, per trial
-	Bursts   float64 // share of seconds with a burst of loss
-	Burst    float64 // loss ratio of such a second
+	Bursts   float64 // share of seconds with a burst of losses
+	Burst    float64 // loss ratio in such a second
 }
 
-// Measure runs one trial of whole seconds.
+// Measure simulates one trial. Its duration is rounded down to whole seconds, at least one.
 func (d Device) Measure(s record.TrialInput, r *rand.Rand) Trial {
 	capacity := d.Capacity * (1 + d.Jitter*r.NormFloat64())
 	seconds := max(int(s.Duration/time.Second), 1)
@@ -34,8 +33,8 @@ func (d Device) Measure(s record.TrialInput, r *rand.Rand) Trial {
 	return Trial{TrialInput: s, Loss: max(1-arrived/sent, 0)}
 }
 
-// Simulate runs a whole search on a device. overhead is the time that each trial takes beyond its duration;
-// counted includes it in its effective duration.
+// Simulate runs a whole search on a device. Each trial takes overhead longer than its duration. counted
+// includes the overhead in the effective duration.
 func (c Config) Simulate(d Device, r *rand.Rand, overhead time.Duration, counted bool) (trials []Trial,
 	took time.Duration, err error) {
 	for {

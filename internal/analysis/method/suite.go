@@ -7,18 +7,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// LatencyShares returns the shares of the found rate at which latency is measured, the rate itself last: 10,
-// 50 and 90 % are those of FD.io CSIT, and RFC 2544 requires the rate itself.
+// LatencyShares returns the shares of the measured rate at which latency is measured. FD.io CSIT uses 10, 50
+// and 90 %, and RFC 2544 requires the rate itself.
 func LatencyShares() []float64 { return []float64{0.1, 0.5, 0.9, 1} }
 
-// LossStep is the share of the greatest load by which the frame loss test descends from trial to trial (RFC
-// 2544, section 26.3: 10 % or less).
+// LossStep is the share of the maximum load by which the load of the frame loss test decreases from trial to
+// trial (RFC 2544, section 26.3, allows at most 10 %).
 const LossStep = 1.0 / lossSteps
 
 const lossSteps = 10
 
-// Latency returns the next trial of RFC 2544's latency test (section 26.2) at the shares of a rate: each
-// repeat goes through all of them.
+// Latency returns the next trial of RFC 2544's latency test (section 26.2), and false if the test has ended.
+// Each repetition consists of trials at all LatencyShares of the rate.
 func Latency(rate float64, duration time.Duration, repeats int, history []Trial) (record.TrialInput, bool) {
 	shares := LatencyShares()
 	n := len(history)
@@ -29,8 +29,9 @@ func Latency(rate float64, duration time.Duration, repeats int, history []Trial)
 	return record.TrialInput{Load: rate * shares[n%len(shares)], Duration: duration}, true
 }
 
-// FrameLoss returns the next trial of RFC 2544's frame loss test (section 26.3): from the greatest load down
-// in steps, until two in a row have lost nothing. Each repeat starts over.
+// FrameLoss returns the next trial of RFC 2544's frame loss test (section 26.3), and false if the test has
+// ended. Each repetition starts at the maximum load and decreases it by LossStep until two consecutive trials
+// have no loss.
 func FrameLoss(greatest float64, duration time.Duration, repeats int, history []Trial) (record.TrialInput,
 	bool) {
 	step, clean := 0, 0
@@ -53,15 +54,15 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 	return record.TrialInput{Load: greatest * (1 - float64(step)*LossStep), Duration: duration}, true
 }
 
-// Bursts are searched down to shortestBurst, until a burst forwarded whole and one that was not differ by
-// burstWidth.
+// The search for the longest burst without loss ends at shortestBurst, or if the bounds differ by at most the
+// factor burstWidth.
 const (
 	shortestBurst = time.Millisecond
 	burstWidth    = 1.1
 )
 
-// BackToBack returns the next burst of RFC 2544's back-to-back test (section 26.4, with RFC 9004): frames
-// at the greatest load for a time that is halved in on, from the longest down.
+// BackToBack returns the next burst of RFC 2544's back-to-back test (section 26.4, with RFC 9004), and false
+// if the test has ended. It bisects the duration of bursts at the maximum load, from the longest down.
 func BackToBack(greatest float64, longest time.Duration, repeats int, history []Trial) (record.TrialInput,
 	bool) {
 	bursts, rest := Bursts(longest, history)
@@ -78,14 +79,14 @@ func BackToBack(greatest float64, longest time.Duration, repeats int, history []
 	return record.TrialInput{Load: greatest, Duration: next}, true
 }
 
-// Burst holds the result of one repeat: the trial with the longest burst that was forwarded whole, and
-// whether a longer one failed.
+// Burst holds the result of one repetition: the trial with the longest burst without loss, and whether a
+// longer one lost frames.
 type Burst struct {
-	Index   int // of the trial in the history; -1 if no burst was forwarded whole
+	Index   int // index of the trial in the history; -1 if every burst lost frames
 	Limited bool
 }
 
-// Bursts reads the completed repeats, and returns the trials of an incomplete one.
+// Bursts returns the results of the complete repetitions, and the trials of the incomplete one.
 func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial) {
 	from := 0
 	for i := range history {
@@ -114,8 +115,7 @@ func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial
 	return ended, history[from:]
 }
 
-// burstBounds returns the longest burst that was forwarded whole, or the shortest possible, and the shortest
-// that was not.
+// burstBounds returns the longest burst without loss (or shortestBurst) and the shortest with loss.
 func burstBounds(trials []Trial) (low, high time.Duration, begun bool) {
 	low = shortestBurst
 	for _, t := range trials {
