@@ -9,7 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Absent explains why a metric cannot exist in a cell of a design, whatever happens there; "" if it can.
+// Absent explains why a metric cannot exist in a cell of a design, whatever happens. It returns "" if it can
+// exist.
 func Absent(metric string, d record.Design, cell factor.Cell) string {
 	among := func(all []record.Metric) bool {
 		return slices.ContainsFunc(all, func(m record.Metric) bool { return m.Name == metric })

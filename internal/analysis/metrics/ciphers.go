@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Names of the metrics of a node's ciphers.
+// Names of the metrics of ciphers.
 const (
 	CipherRate    = "cipher_rate_bps"
 	CipherOps     = "cipher_operations_per_s"
@@ -31,7 +31,7 @@ func cipherMetrics() []record.Metric {
 	}
 }
 
-// cipherRateOf returns the metric for a cipher's speed: by its block, 0 without one.
+// cipherRateOf returns the metric for a cipher's speed. A block of 0 means that it has no block size.
 func cipherRateOf(block int) string {
 	if block > 0 {
 		return CipherRate
@@ -40,7 +40,8 @@ func cipherRateOf(block int) string {
 }
 
 // ClockOf returns the highest clock of a node's CPUs between two times, and its source: cpufreq, or the loop
-// timed by probe clock, whose rounds take a known number of cycles; 0 Hz if neither reports it.
+// that the probe clock times, each iteration of which takes loopCycles cycles. It returns 0 Hz if neither is
+// available.
 func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
 	if hz = MaxOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
 		return hz, cipher.ClockTold
@@ -57,7 +58,8 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 	return 0, cipher.ClockUnknown
 }
 
-// MaxOf returns the largest value of a probe's stem between two times, over all labels; 0 if there is none.
+// MaxOf returns the largest value of a probe's stem between two times, over all labels, or 0 if there is
+// none.
 func MaxOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
 	for _, c := range SeriesOf(n, probe, stem) {
 		if v, ok := c.Curve.Largest(from, to); ok {

@@ -1,5 +1,5 @@
-// Package metrics declares every quantity that is computed for a trial, computes them from one trial's
-// record, and holds those of a cell.
+// Package metrics declares all metrics of a trial, computes them from the record of one trial, and defines
+// the results of a cell.
 package metrics
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Metrics declares every quantity that Derive computes, in the order in which they are shown.
+// Metrics returns the declarations of all computed metrics, in display order.
 func Metrics() []record.Metric {
 	return slices.Concat(trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(), latencyMetrics(),
 		loadMetrics(), dropMetrics(), cipherMetrics(), importedMetrics())
@@ -21,12 +21,12 @@ func Metrics() []record.Metric {
 
 const higher, lower = record.Higher, record.Lower
 
-// declared returns a metric's declaration; a metric without a better side has no direction.
+// declared returns the declaration of a metric. better is "" if neither higher nor lower values are better.
 func declared(scope, name, label, unit, better, doc string) record.Metric {
 	return record.Metric{Name: name, Label: label, Unit: unit, Better: better, Scope: scope, Doc: doc}
 }
 
-// ofPath declares a metric from near to far.
+// ofPath returns the declaration of a metric of the path.
 func ofPath(name, label, unit, better, doc string) record.Metric {
 	return declared(record.ScopePath, name, label, unit, better, doc)
 }
@@ -221,7 +221,7 @@ func dropMetrics() []record.Metric {
 	}
 }
 
-// importedMetrics declares the metrics that only other programs report.
+// importedMetrics declares the metrics that only imported runs have.
 func importedMetrics() []record.Metric {
 	return []record.Metric{
 		ofPath(RequestIdle, "idle request", "ns", lower, "time of a handshake or request without load, "+
@@ -233,8 +233,8 @@ func importedMetrics() []record.Metric {
 	}
 }
 
-// RateOf returns the metric for how much a cell carried: packets for UDP, payload for other traffic; for a
-// cipher's cell, its speed.
+// RateOf returns the metric for a cell's rate: packets for UDP, payload for other traffic, or the speed of a
+// cipher.
 func RateOf(f record.Factors) string {
 	if !factor.Sends(f) {
 		return cipherRateOf(cipher.BlockFactor.Number(f))
@@ -246,8 +246,7 @@ func RateOf(f record.Factors) string {
 	return Goodput
 }
 
-// LoadOf names the kind of a cell's load, "" for streams of TCP. Rates of different kinds are unrelated, and
-// never compared.
+// LoadOf returns the kind of a cell's load, or "" for TCP streams. Rates of different kinds are not compared.
 func LoadOf(f record.Factors) string {
 	switch {
 	case !factor.Sends(f):
@@ -262,7 +261,7 @@ func LoadOf(f record.Factors) string {
 	return ""
 }
 
-// Of returns a metric's declaration; an undeclared one is labelled by its name, and has no unit.
+// Of returns the declaration of a metric. An undeclared metric has its name as label, and no unit.
 func Of(name string) record.Metric {
 	if m, ok := byName()[name]; ok {
 		return m
@@ -278,10 +277,10 @@ var byName = sync.OnceValue(func() map[string]record.Metric {
 	return out
 })
 
-// Label returns the name of a metric within a sentence.
+// Label returns the label of a metric for use in a sentence.
 func Label(name string) string { return Of(name).Label }
 
-// Say formats a value of a metric in the unit of its declaration: "26.9 ms".
+// Say formats a value in the metric's unit, such as "26.9 ms".
 func Say(name string, value float64) string {
 	m := Of(name)
 	if m.Unit != "" {
@@ -290,7 +289,7 @@ func Say(name string, value float64) string {
 	return unit.Significant(value, 3)
 }
 
-// Names of the metrics that other files compute or use.
+// Names of metrics.
 const (
 	Goodput          = "goodput_bps"
 	GoodputUp        = "goodput_up_bps"
@@ -361,7 +360,7 @@ const (
 	PowerReadings = "power_readings"
 )
 
-// Stems that exist for the host and for routers with cores of their own.
+// Stems of the metrics of the host, and of routers with their own cores.
 const (
 	CPURatio     = "cpu_ratio"
 	busiestCore  = "busiest_core_ratio"
@@ -376,7 +375,8 @@ const (
 var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
 	Temperature, loopRate}
 
-// endStems lists what may slow down the ends of a path, if each end is a machine.
+// endStems lists the metrics of effects that may slow down the ends of a path, if each end is a separate
+// machine.
 var endStems = []string{StealRatio, ForeignRatio, Temperature, loopRate}
 
 // percentile is a quantile with its name in metrics.
@@ -387,13 +387,13 @@ type percentile struct {
 
 var Percentiles = [...]percentile{{"p50", .5}, {"p90", .9}, {"p99", .99}, {"p999", .999}, {"p9999", .9999}}
 
-// RTT names a percentile of the round trips of a kind, "idle" or "loaded".
+// RTT returns the name of a percentile of round-trip times. kind is "idle" or "loaded".
 func RTT(kind string, q percentile) string { return "rtt_" + kind + "_" + q.Name + "_ns" }
 
-// flowPercentiles are reported for flows and for handshakes; requests have p99.9 as well.
+// flowPercentiles are the percentiles for flows and handshakes. Requests also have p99.9.
 var flowPercentiles = Percentiles[:3]
 
-// flowSizes names the classes of flows by their minimum size.
+// flowSizes lists the classes of flows by size.
 var flowSizes = [...]struct{ name, words string }{
 	{"small", "below 100 kB"}, {"medium", "of 100 kB or more, below 10 MB"}, {"large", "of 10 MB or more"},
 }
@@ -443,7 +443,7 @@ const (
 	RequestRate    = "requests_per_s"
 )
 
-// FlowTime names a percentile of a time of short flows: "connect", "completion".
+// FlowTime returns the name of a percentile of a time of short flows. what is "connect" or "completion".
 func FlowTime(what string, q percentile) string { return "flow_" + what + "_" + q.Name + "_ns" }
 
 func requestTime(q percentile) string { return "request_" + q.Name + "_ns" }

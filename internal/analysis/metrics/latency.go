@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Answered returns the round-trip times of the probes that were answered, sorted, in nanoseconds.
+// Answered returns the round-trip times of the answered probes in ns, in ascending order.
 func Answered(l *record.Latency) []float64 {
 	if l == nil {
 		return nil
@@ -26,7 +26,7 @@ func Answered(l *record.Latency) []float64 {
 	return out
 }
 
-// lostShare returns the share of the probes that got no answer.
+// lostShare returns the share of the probes that were not answered.
 func lostShare(l *record.Latency) float64 {
 	lost := 0
 	for _, ns := range l.RTT {
@@ -37,7 +37,8 @@ func lostShare(l *record.Latency) float64 {
 	return float64(lost) / float64(max(len(l.RTT), 1))
 }
 
-// lateP99 returns the 99th percentile of the probe's own lateness; below 100 probes the largest.
+// lateP99 returns the 99th percentile of the delay with which probes were sent. With fewer than 100 probes,
+// it is the largest delay.
 func lateP99(l *record.Latency) (float64, bool) {
 	var late []float64
 	if l != nil {
@@ -48,8 +49,8 @@ func lateP99(l *record.Latency) (float64, bool) {
 	return p99(late)
 }
 
-// spacingP99 returns the 99th percentile of the error of the gaps between probes. Skipped ones leave no gap
-// to check, so only neighbours in the record count.
+// spacingP99 returns the 99th percentile of the error of the gaps between consecutive records. Skipped probes
+// have no record.
 func spacingP99(l *record.Latency) (float64, bool) {
 	if l == nil || len(l.Late) < 2 {
 		return 0, false
@@ -68,8 +69,8 @@ func p99(values []float64) (float64, bool) {
 	return statistics.QuantileSorted(values, .99), len(values) > 0
 }
 
-// Bufferbloat grades the time that a load adds to the median round trip, by the thresholds that DSLReports
-// set and LibreQoS kept: below 5 ms A+, 30 A, 60 B, 200 C, 400 D, else F.
+// Bufferbloat grades the delay that a load adds to the median round-trip time. The thresholds are those of
+// DSLReports, which LibreQoS uses, too: below 5 ms A+, 30 A, 60 B, 200 C, 400 D, else F.
 func Bufferbloat(addedNs float64) string {
 	for _, g := range []struct {
 		ms    float64

@@ -9,17 +9,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Measured collects the numbers of one trial, and the reasons why others are missing. No name has both.
+// Measured holds the metrics of one trial, and the reasons for missing ones. No metric is in both maps.
 type Measured struct {
 	Values  map[string]float64
 	Missing map[string]string
-	RTTs    map[string][]float64 // "idle", "loaded": answered probes, sorted
-	// ClockFrom names the source of the clock of a cipher's CPU.
+	RTTs    map[string][]float64 // keys are "idle" and "loaded"; answered probes, sorted
+	// ClockFrom is the source of the clock of a cipher's CPU.
 	ClockFrom string
-	// Confidence grades Responsiveness, where there is one.
+	// Confidence is the confidence in Responsiveness, if there is one.
 	Confidence string
-	busy       float64 // busy cores of the host in the window, summed; 0 = unknown
-	routers    float64 // the same of the routers' own cores
+	busy       float64 // sum of the busy shares of the host's cores; 0 = unknown
+	routers    float64 // the same for the routers' own cores
 }
 
 func NewMeasured() *Measured {
@@ -44,7 +44,7 @@ func (m *Measured) Lack(why string, names ...string) {
 	}
 }
 
-// Measure computes the metrics of one trial that ended well.
+// Measure computes the metrics of one successful trial.
 func Measure(t *record.Trial, p place) *Measured {
 	m := NewMeasured()
 	if t.Traffic != nil {
@@ -147,7 +147,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 	m.setUnless(m.Missing[UnsentRatio], UnsentRatio, float64(sum.Unsent)/intended)
 }
 
-// addPacketDelays handles flows whose packets were timed one by one.
+// addPacketDelays adds the metrics of flows whose packets were timed one by one.
 func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	var all []bucket
 	packets := int64(0)
@@ -177,7 +177,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	}
 }
 
-// addOneWay adds the delays of the load's own packets, both directions together.
+// addOneWay adds the one-way delays of the load's own packets, of both directions together.
 func (m *Measured) addOneWay(tr *record.Traffic) {
 	var all []bucket
 	total := int64(0)
@@ -206,11 +206,11 @@ func (m *Measured) addOneWay(tr *record.Traffic) {
 	}
 }
 
-// bucket counts times from fromNs up to the next bucket.
+// bucket is the number of times from fromNs up to the next bucket.
 type bucket struct{ fromNs, n int64 }
 
-// quantileOf returns the lower bound of the bucket that contains the quantile of n values; ok is false if
-// that value has no time.
+// quantileOf returns the lower bound of the bucket that contains the quantile of n values, and false if no
+// bucket contains it.
 func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	slices.SortFunc(buckets, func(a, b bucket) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	rank := int64(math.Ceil(level * float64(of)))
@@ -223,8 +223,8 @@ func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	return 0, false
 }
 
-// kernelTick bounds, in ns, by how much a time that the kernel counts in jiffies may exceed the real one: a
-// tick of Linux's slowest clock, 100 Hz.
+// kernelTick is the largest amount, in ns, by which a time that the kernel counts in jiffies may exceed the
+// real one: a tick of Linux's slowest timer, 100 Hz.
 const kernelTick = int64(10e6)
 
 func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
@@ -298,8 +298,8 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 	m.Set(NetworkLimited, math.Max(busy-rwnd-sndbuf, 0))
 }
 
-// chronographs reports whether the engine's chronographs are meaningful: TCP with little to send is busy for
-// less than the jiffies in which the kernel counts.
+// chronographs reports whether the engine's chronographs are meaningful. TCP with little to send is busy for
+// less time than a jiffy, in which the kernel counts.
 func chronographs(tr *record.Traffic) bool {
 	return slices.ContainsFunc(tr.Flows, func(f record.Flow) bool {
 		return f.TCP != nil && f.TCP.Series.Column("busy_ns") != nil
@@ -402,7 +402,7 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 	m.addRouters(t, p)
 }
 
-// addEnds computes endStems for both ends of the path, each a machine of its own.
+// addEnds adds endStems for both ends of the path, each of which is a separate machine.
 func (m *Measured) addEnds(t *record.Trial, p place) {
 	for _, end := range p.ends {
 		one := NewMeasured()
@@ -413,7 +413,7 @@ func (m *Measured) addEnds(t *record.Trial, p place) {
 	}
 }
 
-// addEfficiency relates goodput to its cost.
+// addEfficiency adds goodput per CPU time and per power.
 func (m *Measured) addEfficiency(p place) {
 	rate, ok := m.Values[Goodput]
 	if !ok {
@@ -440,7 +440,7 @@ func (m *Measured) ratio(name string, over, under float64, why string) {
 	m.setUnless(why, name, over/under)
 }
 
-// setUnless sets a value, unless there is a reason for its absence.
+// setUnless sets a value, or the reason why it is missing.
 func (m *Measured) setUnless(why, name string, v float64) {
 	if why != "" {
 		m.Lack(why, name)
@@ -450,8 +450,8 @@ func (m *Measured) setUnless(why, name string, v float64) {
 	m.Set(name, v)
 }
 
-// Received returns one curve of bytes per flow that has a series at its receiver, and whether all flows
-// have one.
+// Received returns one curve of received bytes for each flow whose receiver has a series. all reports whether
+// all flows have one.
 func Received(tr *record.Traffic) (curves []statistics.Curve, all bool) {
 	if tr == nil {
 		return nil, false

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// PathOf builds the link and tunnel of a cell for the overhead formulas. Tunnels run over IPv4 unless the
-// cell says otherwise.
+// PathOf returns the link and tunnel of a cell for the formulas of package overhead. The outer packets of a
+// tunnel are IPv4 unless the cell sets another version.
 func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	p := overhead.Path{Link: overhead.Link{MTU: factor.UnderlayMTU(f)}, Inner: IPOf(f, factor.IP)}
 	for _, level := range factor.VLAN.Each(f) {
@@ -24,7 +24,7 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	}
 
 	if !tunnelled && mtu > 0 && p.Tunnel.Kind != overhead.Plain {
-		// Outside the tunnel its packets keep their size.
+		// Packets outside of the tunnel keep the size that they have in it.
 		p.Link.MTU = min(mtu, p.Link.MTU)
 		p.Tunnel = overhead.Tunnel{}
 	}
@@ -32,7 +32,7 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	return p
 }
 
-// IPOf returns the version of IP that a factor selects; 4 by default.
+// IPOf returns the IP version that a factor selects, IPv4 by default.
 func IPOf(f record.Factors, name factor.Name) overhead.IP {
 	if name.Is(f, "6") {
 		return overhead.V6
@@ -40,13 +40,14 @@ func IPOf(f record.Factors, name factor.Name) overhead.IP {
 	return overhead.V4
 }
 
-// PayloadShare returns payload ÷ bytes, on a path and at a layer, for the cell's usual IP packets: full
-// segments with time stamps for TCP, the given sizes for UDP. It is 0 if the path does not carry them.
+// PayloadShare returns payload ÷ bytes on a path, counted at a layer, for the cell's packets: full TCP
+// segments with timestamps, or the cell's sizes for UDP. It returns 0 if the path does not carry them.
 func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
 	return PayloadShareBy(f, HeadersOf(f), func(size int) int { return on.Bytes(size, at) })
 }
 
-// PayloadShareBy is like PayloadShare, for packets of a given size with headers of a given length.
+// PayloadShareBy is like PayloadShare, but counts packets with the given function, and takes the length of
+// their headers.
 func PayloadShareBy(f record.Factors, headers int, count func(size int) int) float64 {
 	sizes := []int{PathOf(f, true).MTU()}
 	given := f.PacketSizes()
@@ -68,7 +69,7 @@ func PayloadShareBy(f record.Factors, headers int, count func(size int) int) flo
 	return float64(payload) / float64(bytes)
 }
 
-// HeadersOf returns the length of the IP and transport headers of a cell's packets; TCP has time stamps.
+// HeadersOf returns the length of the IP and transport headers of a cell's packets, with TCP timestamps.
 func HeadersOf(f record.Factors) int {
 	return IPOf(f, factor.IP).Headers(factor.Protocol.Is(f, factor.UDP))
 }

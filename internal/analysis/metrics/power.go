@@ -7,13 +7,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meterSlack bounds the age of a meter's reading at an edge of an interval, in ns: plugs measure about once a
-// second, and are queried as often.
+// meterSlack is the largest age, in ns, of a meter's reading at the edge of an interval. Smart plugs measure
+// about once per second, and are queried as often.
 const meterSlack = int64(1.5e9)
 
-// addDrawn computes the power without and with load, each from the run's best source: its meter, which sees
-// the whole device, else the sensors of the router, else those of the machine that carries all nodes, else
-// the user's figures. If the run has a meter, sources are not mixed.
+// addDrawn computes the power without and with load, each from the best source of the run. A meter measures
+// the whole device. Otherwise the sources are the sensors of the router, those of the machine that runs all
+// nodes, and the user's figures, in this order. In a run with a meter, sources are not mixed.
 func (m *Measured) addDrawn(t *record.Trial, p place) {
 	idle := t.Window
 	measured := t.Row.Kind == record.RowIdle
@@ -66,7 +66,7 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 	}
 }
 
-// drawn returns the mean power in an interval of a trial, or why it is unknown.
+// drawn returns the mean power in an interval of a trial. why is the reason if it is unknown.
 func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why string) {
 	if p.meter != nil {
 		return metered(t.Meter, w)
@@ -91,7 +91,7 @@ func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why strin
 	return watts, why
 }
 
-// metered returns the mean of a meter's readings in an interval, which they must cover.
+// metered returns the mean of a meter's readings in an interval. The readings must cover the interval.
 func metered(s *record.Samples, w record.Window) (watts float64, why string) {
 	if s == nil {
 		return 0, "the meter was not read"

@@ -7,24 +7,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Parameters of draft-ietf-ippm-responsiveness. Its intervals are five seconds long; ours are one, as in
-// its older versions, because windows are short.
+// Parameters of draft-ietf-ippm-responsiveness. Its intervals last five seconds. Here they last one second,
+// as in older versions of the draft, because windows are short.
 const (
-	rpmInterval = int64(1e9) // ID
-	rpmAverages = 4          // MAD: intervals of a moving average, and averages that must agree
-	RpmTrim     = .95        // TMP: the share of the smallest values that the trimmed mean keeps
-	rpmSpread   = .05        // SDT: of the averages' standard deviation ÷ the last one
+	rpmInterval = int64(1e9) // ID: interval in ns
+	rpmAverages = 4          // MAD: intervals of a moving average, and number of averages that must agree
+	RpmTrim     = .95        // TMP: share of the values, smallest first, that the trimmed mean uses
+	rpmSpread   = .05        // SDT: limit of the averages' standard deviation ÷ the last average
 )
 
-// Confidence in a responsiveness.
+// Levels of confidence in a responsiveness.
 const (
 	ConfidenceLow    = "low"    // fewer than four intervals
-	ConfidenceMedium = "medium" // goodput or responsiveness had not settled
+	ConfidenceMedium = "medium" // goodput or responsiveness was not stable
 	ConfidenceHigh   = "high"
 )
 
-// ResponsivenessBand rates round trips per minute by the draft's bands, which correspond to 200 ms, 60 ms and
-// 10 ms.
+// ResponsivenessBand returns the draft's band for round trips per minute. The bands are separated at 200 ms,
+// 60 ms and 10 ms.
 func ResponsivenessBand(rpm float64) string {
 	switch {
 	case rpm < 300:
@@ -37,7 +37,7 @@ func ResponsivenessBand(rpm float64) string {
 	return "excellent"
 }
 
-// addResponsiveness computes round trips per minute, if the engine measured them.
+// addResponsiveness adds the round trips per minute, if the engine measured them.
 func (m *Measured) addResponsiveness(t *record.Trial) {
 	r := t.Traffic.Responsiveness
 	if r == nil {
@@ -57,9 +57,9 @@ func (m *Measured) addResponsiveness(t *record.Trial) {
 	m.Confidence = RPMConfidence(t)
 }
 
-// roundTrips returns the two parts of the responsiveness, from the requests made in a period. Requests
-// without an answer count as infinitely slow: the trimmed mean drops them first, and if they are more than it
-// may drop, there is no figure.
+// roundTrips returns the two parts of the responsiveness from the requests in a period. A request without an
+// answer counts as infinitely slow, and the trimmed mean drops the slowest requests. ok is false if it would
+// have to drop more than it may.
 func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float64, ok bool) {
 	connect, ok1 := statistics.TrimmedMean(between(r.ForeignAt, r.Connect, from, to), RpmTrim)
 	exchange, ok2 := statistics.TrimmedMean(between(r.ForeignAt, r.Exchange, from, to), RpmTrim)
@@ -68,11 +68,11 @@ func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float
 		return 0, 0, false
 	}
 
-	const minute = 60e9 // ns
+	const minute = 60e9 // in ns
 	return minute / ((connect + exchange) / 2), minute / behind, true
 }
 
-// between returns the values of the requests made in an interval.
+// between returns the times of the requests that were made in an interval.
 func between(at, ns []int64, from, to int64) []float64 {
 	var out []float64
 	for i := range min(len(at), len(ns)) {
@@ -87,9 +87,10 @@ func between(at, ns []int64, from, to int64) []float64 {
 	return out
 }
 
-// RPMConfidence checks one trial: whether goodput and responsiveness had settled at the window's end.
+// RPMConfidence returns the confidence of one trial. It depends on whether goodput and responsiveness were
+// stable at the window's end.
 func RPMConfidence(t *record.Trial) string {
-	// Requests end before the window does.
+	// The last request ends before the window.
 	last := t.Window.Start
 	for _, at := range t.Traffic.Responsiveness.LoadedAt {
 		last = max(last, at)
@@ -120,8 +121,8 @@ func RPMConfidence(t *record.Trial) string {
 	return ConfidenceMedium
 }
 
-// settled reports whether the last four moving averages agree. The average of an early interval covers as
-// many intervals as there are.
+// settled reports whether the last four moving averages agree. The average at an early interval covers the
+// intervals so far.
 func settled(values []float64) bool {
 	if len(values) < rpmAverages {
 		return false

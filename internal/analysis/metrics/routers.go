@@ -11,21 +11,21 @@ import (
 
 // place describes where a trial ran, as far as its metrics depend on it.
 type place struct {
-	routers []string            // devices under test, near to far
-	own     bool                // their work runs on cores of their own
-	why     string              // why not
-	apart   bool                // no machine carries all nodes
-	ends    []string            // the nodes that send and receive, near to far
-	kernels map[string][]string // node → the nodes that share its kernel
-	watts   float64             // mean power under load as typed in, 0 if none
+	routers []string            // routers under test, from near to far
+	own     bool                // the routers have their own cores
+	why     string              // reason why they do not
+	apart   bool                // no machine runs all nodes
+	ends    []string            // sender and receiver, from near to far
+	kernels map[string][]string // node → nodes with the same kernel
+	watts   float64             // mean power under load that the user entered; 0 = none
 	meter   *record.Meter
 }
 
-// PlaceOf finds the routers of a trial's topology. Only real machines and guests have cores that do nothing
-// but the router's work.
+// PlaceOf returns the place of a trial. Only real machines and guests have cores that do no other work than
+// the router's.
 func PlaceOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
-	p.watts, _ = run.Design.Watts() // a plan with an invalid power was refused
+	p.watts, _ = run.Design.Watts() // a plan with an invalid power was rejected
 	t := TopologyOf(run, f)
 	if t != nil {
 		p.routers = t.Routers
@@ -56,7 +56,7 @@ func PlaceOf(run *record.Run, f record.Factors) place {
 	return p
 }
 
-// sharing returns the samples of the other nodes that share a node's kernel.
+// sharing returns the samples of the other nodes with the same kernel as a node.
 func (p place) sharing(t *record.Trial, node string) (others []record.NodeData) {
 	for _, name := range p.kernels[node] {
 		if name != node {
@@ -79,8 +79,8 @@ func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 	return nil
 }
 
-// addRouters computes metrics from the routers' own counters. Those of a namespace are its own even if the
-// cores are shared.
+// addRouters adds the metrics from the counters of the routers. A namespace has its own counters even if it
+// shares its cores.
 func (m *Measured) addRouters(t *record.Trial, p place) {
 	cpu := prefixed("router", machineStems...)
 	if !p.own {
@@ -102,7 +102,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	}
 
 	if p.own {
-		// With two routers the first one's cores are shown: near before far.
+		// Of two routers, show the cores of the near one.
 		m.addMachine("router", t.Nodes[p.routers[0]], t.Window)
 		m.routers = busyCores(t, p.routers)
 	}
@@ -122,7 +122,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	m.largestOfRouters(FlowsOffloaded, t, p, "flows", "flows_offloaded")
 }
 
-// ipsecCounters lists those counters of the routers' kernels that count drops.
+// ipsecCounters returns the counters of the routers' kernels that count drops.
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {
@@ -136,8 +136,8 @@ func ipsecCounters(t *record.Trial, p place) []string {
 	return slices.Compact(all)
 }
 
-// busyCores returns how many cores of some nodes were busy in the window, 0 if that is unknown for one of
-// them.
+// busyCores returns the sum of the busy shares of the nodes' cores in the window, or 0 if a node has no CPU
+// samples.
 func busyCores(t *record.Trial, nodes []string) float64 {
 	sum := 0.0
 	for _, name := range nodes {
@@ -169,13 +169,15 @@ func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func
 	m.setUnless(missing, metric, sum)
 }
 
-// ownRoot omits the loopback device, and queues below a root queue, which also counts their drops.
+// ownRoot accepts devices other than loopback, and root queues. A root queue also counts the drops of the
+// queues below it.
 func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
 
-// unlabelled selects totals.
+// unlabelled accepts counters without a label.
 func unlabelled(label string) bool { return label == "" }
 
-// largestOfRouters sums each router's largest value in the window, over those that have one.
+// largestOfRouters sets a metric to the sum, over the routers, of the largest value in the window. Routers
+// without a value are left out.
 func (m *Measured) largestOfRouters(metric string, t *record.Trial, p place, probe, stem string) {
 	sum := 0.0
 	found := false

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SamplesOf returns a probe's samples on a node, or why there are none.
+// SamplesOf returns a probe's samples on a node, or the reason why there are none.
 func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
 	for i := range n.Samples {
 		s := &n.Samples[i]
@@ -37,7 +37,7 @@ type column struct {
 	Curve statistics.Curve
 }
 
-// ColumnsOf returns the series of a stem, with their labels.
+// ColumnsOf returns the series of a stem with their labels.
 func ColumnsOf(t *record.Table, stem string) []column {
 	if t == nil {
 		return nil
@@ -60,14 +60,14 @@ func ColumnsOf(t *record.Table, stem string) []column {
 	return out
 }
 
-// SeriesOf returns the series of a stem of a probe on a node, none if it took no sample.
+// SeriesOf returns the series of a stem of a probe on a node, or none if the probe took no sample.
 func SeriesOf(n record.NodeData, probe, stem string) []column {
 	table, _ := SamplesOf(n, probe)
 	return ColumnsOf(table, stem)
 }
 
-// grown sums the growth of the counters of some stems in the window, over the labels that keep accepts; why
-// is set if nothing could be counted.
+// grown returns the sum of the growth of counters in the window, over the labels for which keep returns true.
+// why is the reason if no counter covers the window.
 func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
 	stems ...string) (sum float64, why string) {
 	table, why := SamplesOf(n, probe)
@@ -100,20 +100,20 @@ func grown(n record.NodeData, probe string, w record.Window, keep func(label str
 	return 0, "the samples of probe " + probe + " do not cover the window"
 }
 
-// core is one CPU core's time by state, cumulative, in nanoseconds.
+// core holds the cumulative time of one CPU core by state, in ns.
 type core struct {
 	Name                        string
 	busyNs, all, softirq, steal statistics.Curve
 }
 
-// busyStates lists the states in which a core works for this machine. Steal is not among them: the hypervisor
-// gave that time to others. Guest time is already part of user time (proc_stat(5)). Some routers do not
-// report the kind of work: unclassified_ns.
+// busyStates lists the states in which a core works for this machine. Steal is not one of them, because the
+// hypervisor gave that time to others. Guest time is part of user time (see proc_stat(5)). unclassified_ns is
+// the busy time of routers that do not report the kind of work.
 var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "unclassified_ns"}
 
 var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
 
-// CoresOf reads the cores of a node from its cpu probe.
+// CoresOf returns the cores of a node from its probe cpu.
 func CoresOf(n record.NodeData) []core {
 	table, _ := SamplesOf(n, "cpu")
 	if table == nil {
@@ -129,7 +129,7 @@ func CoresOf(n record.NodeData) []core {
 	for _, name := range table.Names {
 		label, isIdle := strings.CutSuffix(name, "/idle_ns")
 		if !isIdle || len(label) < 4 || !strings.HasPrefix(label, "cpu") {
-			continue // "cpu" alone is the sum of all cores
+			continue // "cpu" is the sum of all cores
 		}
 
 		busy := make([]float64, len(table.T))
@@ -180,14 +180,14 @@ func CoresOf(n record.NodeData) []core {
 	return cores
 }
 
-// Busy returns the share of an interval in which the core was busy.
+// Busy returns the share of an interval for which the core was busy.
 func (c core) Busy(from, to int64) (float64, bool) { return c.share(c.busyNs, from, to) }
 
-// Softirq returns the share of an interval in which the core served softirqs.
+// Softirq returns the share of an interval that the core spent in softirqs.
 func (c core) Softirq(from, to int64) (float64, bool) { return c.share(c.softirq, from, to) }
 
-// share returns the growth of one state ÷ the growth of all. Time from /proc/stat may step back by a tick; a
-// share below zero counts as 0.
+// share returns the growth of one state ÷ the growth of all states. A time in /proc/stat may decrease by a
+// tick, so a negative share counts as 0.
 func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	if len(state.T) < 2 || !c.all.Covers(from, to, (to-from)/5) {
 		return 0, false
@@ -201,7 +201,7 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	return math.Min(math.Max((state.At(to)-state.At(from))/d, 0), 1), true
 }
 
-// addMachine computes a node's machineStems with a prefix: "host" or "router".
+// addMachine adds a node's machineStems. prefix is "host" or "router".
 func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	m.AddCPU(prefix, n, w)
 	m.AddForeign(prefix, n, w, sharing...)
@@ -211,7 +211,7 @@ func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window,
 	m.addLoopRate(prefix, n, w)
 }
 
-// AddCPU computes the load of a node's cores with a prefix: "host" or "router".
+// AddCPU adds the load of a node's cores. prefix is "host" or "router".
 func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 	names := prefixed(prefix, CPURatio, busiestCore, softirqCore, StealRatio)
 	cores := CoresOf(n)
@@ -254,8 +254,8 @@ func prefixed(prefix string, stems ...string) []string {
 	return out
 }
 
-// AddForeign computes the CPU time of processes that do not belong to the lab. If nodes share a kernel, those
-// of the others appear as foreign to each: their time is subtracted.
+// AddForeign adds the CPU time of processes outside of the lab. If nodes share a kernel, the processes of one
+// appear as foreign to the others. Their time is subtracted.
 func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
 	for _, other := range sharing {
@@ -268,8 +268,9 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window,
 	m.setUnless(why, prefix+"_"+ForeignRatio, ns/float64(w.End-w.Start))
 }
 
-// PowerOf returns the mean power in watts in an interval from the source that covers most: the energy
-// counters of processor packages, else those of sensors, else power readings; or why it is unknown.
+// PowerOf returns the mean power in an interval, in watts. It uses the most comprehensive source: energy
+// counters of processor packages, otherwise those of sensors, otherwise power readings. why is the reason if
+// the power is unknown.
 func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	table, why := SamplesOf(n, "power")
 	if table == nil {
@@ -302,9 +303,9 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	return watts, why
 }
 
-// energyColumns picks energy counters so that nothing counts twice: from RAPL the platform ("psys") if there
-// is one, else each package once. Subdomains, with two colons ("intel-rapl:0:0.core"), are part of their
-// package, and intel-rapl-mmio repeats the packages of intel-rapl
+// energyColumns selects energy counters so that nothing is counted twice. Of RAPL, it selects the platform
+// ("psys") if there is one, otherwise each package once. Subdomains with two colons ("intel-rapl:0:0.core")
+// are part of their package, and intel-rapl-mmio repeats the packages of intel-rapl
 // (Documentation/power/powercap/powercap.rst).
 func energyColumns(t *record.Table) (packages, sensors []column) {
 	seen := map[string]bool{}
@@ -324,7 +325,7 @@ func energyColumns(t *record.Table) (packages, sensors []column) {
 	return packages, sensors
 }
 
-// addTemperature finds the highest temperature of the window.
+// addTemperature adds the highest temperature in the window.
 func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Window) {
 	table, why := SamplesOf(n, "thermal")
 	most := math.Inf(-1)
@@ -341,7 +342,7 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 	m.setUnless(why, prefix+"_"+Temperature, most)
 }
 
-// addLoopRate computes the median over all samples of any core: the samples are short, and some contain an
+// addLoopRate adds the median rate over all samples and cores, because samples are short and some contain an
 // interrupt.
 func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
 	table, why := SamplesOf(n, "clock")
