@@ -11,19 +11,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Need describes what a router is needed for.
+// Need describes the requirements on a router.
 type Need struct {
 	WANBps float64 `json:"wan_bps"` // line rate
 	Tunnel string  `json:"tunnel"`
 	MTU    int     `json:"mtu"`
-	// OnlyMTU says that no other MTU would do. Else another one is a setting that may make a router enough.
+	// OnlyMTU reports that no other MTU is acceptable. Otherwise, the MTU is a setting that may make a router
+	// enough.
 	OnlyMTU   bool    `json:"only_mtu,omitempty"`
-	Users     int     `json:"users"`                   // who load it at once
-	BusyHours float64 `json:"busy_hours"`              // a day at full load
-	Price     float64 `json:"price_per_kwh,omitempty"` // 0: not asked for
+	Users     int     `json:"users"`                   // simultaneous users
+	BusyHours float64 `json:"busy_hours"`              // hours per day at full load
+	Price     float64 `json:"price_per_kwh,omitempty"` // 0 = not given
 }
 
-// Verdicts of advice, best first.
+// Verdicts about a device, best first.
 const (
 	Enough     = "enough"
 	EnoughIf   = "enough if"
@@ -32,54 +33,55 @@ const (
 	CannotTell = "cannot tell"
 )
 
-// A device suffices if it reaches enoughShare of the line's goodput, since two measurements may differ by the
-// rest. Below borderlineShare it does not.
+// A device is enough if it reaches enoughShare of the line's goodput, because two measurements may differ by
+// the rest. Below borderlineShare, it is not enough.
 const (
 	enoughShare     = .95
 	borderlineShare = .8
 )
 
-// Advice holds the verdict on one device for a need.
+// Advice holds the verdict about one device for a need.
 type Advice struct {
 	Device  string  `json:"device"`
 	Verdict string  `json:"verdict"`
-	ByModel string  `json:"by_model,omitempty"` // the model, if nothing was measured
+	ByModel string  `json:"by_model,omitempty"` // name of the model, if there is no measurement
 	LowBps  float64 `json:"low_bps,omitempty"`
-	HighBps float64 `json:"high_bps,omitempty"` // absent where the range has no high end
-	// If lists the settings with which it is enough. Each reaches enough in all that was measured, and the
-	// device with another setting does not.
+	HighBps float64 `json:"high_bps,omitempty"` // absent if the range has no upper end
+	// If lists the settings with which the device is enough. All measurements with these settings reach
+	// enough, and some with other settings do not.
 	If []Settings `json:"enough_if,omitempty"`
-	// Nearest is the setting that comes nearest to enough, if several were measured and none suffices.
+	// Nearest is the setting with the best rate, if several were measured and none is enough.
 	Nearest *Settings `json:"nearest_if,omitempty"`
 	Watts   string    `json:"watts,omitempty"`
-	Year    *Year     `json:"power_per_year,omitempty"` // absent where its power was not published
+	Year    *Year     `json:"power_per_year,omitempty"` // absent if the device's power was not published
 	Why     string    `json:"why"`
-	// Impossible lists why no device can have produced some of its results, which do not count.
+	// Impossible lists the reasons why no device can have produced some of the results. These results do not
+	// count.
 	Impossible []string `json:"impossible,omitempty"`
-	// Uncounted says of how many results of the device nothing is concluded, and why.
+	// Uncounted reports how many results of the device are not used, and why.
 	Uncounted string   `json:"not_counted,omitempty"`
 	Missing   []string `json:"not_measured"`
 }
 
-// Settings are levels of what an owner can set, and the worst rate that was measured with them.
+// Settings describes levels that an owner can set, and the lowest rate measured with them.
 type Settings struct {
-	Words  string  `json:"words"` // "clock at 1400 MHz and queue fq-codel"
+	Words  string  `json:"words"` // such as "clock at 1400 MHz and queue fq-codel"
 	LowBps float64 `json:"low_bps"`
-	Share  float64 `json:"share"` // of what is needed
+	Share  float64 `json:"share"` // share of the required rate
 }
 
-// Year is the energy that a router takes in a year, with a number of hours a day at full load and the rest
-// in normal operation.
+// Year is the energy that a router uses in a year, with some hours per day at full load and the rest in
+// normal operation.
 type Year struct {
 	LowKWh   float64 `json:"low_kwh"`
 	HighKWh  float64 `json:"high_kwh"`
-	LowCost  float64 `json:"low_cost,omitempty"` // by the price asked for
+	LowCost  float64 `json:"low_cost,omitempty"` // at Need.Price
 	HighCost float64 `json:"high_cost,omitempty"`
-	// Basis says which published figures it rests on, and what was assumed where one is missing.
+	// Basis names the published figures that were used, and assumptions for missing ones.
 	Basis string `json:"basis"`
 }
 
-// GoodputBps returns the goodput that is needed: what the line carries of full TCP packets through the
+// GoodputBps returns the required goodput: the rate of full TCP packets that the line carries through the
 // tunnel.
 func (n Need) GoodputBps() float64 {
 	return lineCeiling(n.WANBps, catalogue.Result{Tunnel: n.Tunnel, Protocol: "tcp", MTU: n.MTU})
@@ -93,8 +95,8 @@ func FittingMTU(tunnel string) int {
 	return overhead.TunnelMTU(tunnel, 4, 1500)
 }
 
-// Advise checks every device of the catalogue, the best first: by measured results, if there are any, else by
-// the models.
+// Advise returns a verdict for each device of the catalogue, best first. It uses measured results or, without
+// any, the models.
 func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 	w := world{c, c.Results}
 	sound := *c
@@ -154,7 +156,7 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 
 	link := d.LinkBps()
 	atLink := slices.ContainsFunc(usual, world{c, c.Results}.linkBound)
-	if len(usual) == 0 { // 0: no upper end
+	if len(usual) == 0 { // 0: the range has no upper end
 		atLink = a.HighBps == 0 || a.HighBps >= linkShare*lineCeiling(link, asked)
 	}
 
@@ -170,7 +172,7 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 	return a
 }
 
-// rowsOf returns the rates of a device that bear on the need.
+// rowsOf returns the rates of a device that are relevant to the need.
 func (n Need) rowsOf(c *catalogue.Catalogue, d catalogue.Device) []catalogue.Result {
 	rows := c.Filtered(catalogue.Filter{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp"})
 	return slices.DeleteFunc(rows, func(r catalogue.Result) bool { return r.GoodputBps == nil })
@@ -178,7 +180,7 @@ func (n Need) rowsOf(c *catalogue.Catalogue, d catalogue.Device) []catalogue.Res
 
 func (n Need) otherMTU(r catalogue.Result) bool { return n.MTU > 0 && r.MTU > 0 && r.MTU != n.MTU }
 
-// measured checks a device by its own results.
+// measured sets the verdict from the device's own results.
 func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	byRate := func(a, b catalogue.Result) int { return cmp.Compare(*a.GoodputBps, *b.GoodputBps) }
 	worst := slices.MinFunc(rows, byRate)
@@ -199,7 +201,8 @@ func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	}
 }
 
-// moreStreams takes a verdict back that rests on fewer streams than there are users, if more were faster.
+// moreStreams changes the verdict to borderline if it is based on fewer streams than there are users, and
+// more streams were faster.
 func (a *Advice) moreStreams(rows []catalogue.Result, streams int, need float64) {
 	for _, r := range rows {
 		if r.Streams > streams && *r.GoodputBps > a.HighBps && *r.GoodputBps >= borderlineShare*need {
@@ -214,8 +217,8 @@ func without(rows []catalogue.Result, drop func(catalogue.Result) bool) []catalo
 	return slices.DeleteFunc(slices.Clone(rows), drop)
 }
 
-// check compares a range with the need: its low end must suffice for one verdict, its high end must fall
-// short for the other.
+// check compares the range with the need. The low end must be enough for Enough, and the high end too low for
+// NotEnough.
 func (a *Advice) check(need float64) {
 	switch {
 	case a.LowBps >= enoughShare*need:
@@ -227,7 +230,7 @@ func (a *Advice) check(need float64) {
 	}
 }
 
-// model asks the models if no result answers.
+// model sets the verdict from the models, for a device without suitable results.
 func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64, scores []Errors) {
 	p := Predict(c, c.Results, q, scores)
 	switch {
@@ -261,8 +264,8 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 	}
 }
 
-// suited returns the number of streams of the results that count: the largest that does not exceed the users,
-// else the smallest; 0 if no result states it.
+// suited returns the number of streams of the results to use: the largest that does not exceed the users,
+// otherwise the smallest. It returns 0 if no result states it.
 func suited(rows []catalogue.Result, users int) int {
 	best := 0
 	for _, r := range rows {
@@ -299,7 +302,7 @@ func watts(c *catalogue.Catalogue, device string) string {
 	return all.Watts()
 }
 
-// unmeasured lists what the results that count do not cover.
+// unmeasured lists the requirements that the used results do not cover.
 func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 	var out []string
 	open := func(name string, has func(catalogue.Result) bool) {

@@ -14,18 +14,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Observation is the rate at one combination of levels, by block; a published figure is one block.
+// Observation holds the rates of one combination of levels, by block. A published figure counts as one block.
 type Observation struct {
 	Levels  map[string]string
 	ByBlock map[int]float64
-	// Runs holds the run of each block, where the observations are of several runs; else nil.
+	// Runs maps each block to its run. It is nil if all blocks are from one run.
 	Runs map[int]int
-	// Defaults holds the levels that these factors have here if nobody sets them.
+	// Defaults holds the default levels of these factors under these conditions.
 	Defaults map[string]string
 	Suspect  bool
 }
 
-// Observe converts published rates to observations, and names their factors.
+// Observe converts published rates to observations, and returns the names of their factors.
 func Observe(results []catalogue.Result) (out []Observation, names []string) {
 	for _, at := range attributes {
 		names = append(names, at.name)
@@ -49,94 +49,92 @@ func Observe(results []catalogue.Result) (out []Observation, names []string) {
 	return out, names
 }
 
-// Effect is the ratio of the rate at one level of a factor to that at another: the geometric mean over all
-// settings of the other factors at which every level of the factor was measured.
+// Effect is the ratio between the rates at two levels of a factor: the geometric mean over all settings of
+// the other factors at which every level of the factor was measured.
 type Effect struct {
 	Factor   string   `json:"factor"`
 	Level    string   `json:"level"`
 	Against  string   `json:"against"`
-	Ratio    Interval `json:"ratio"`    // the median over the blocks, with its interval from six of them on
-	Settings int      `json:"settings"` // of the other factors
-	// Apart: no setting has all levels, this one is over those that have both. Another level of the factor
-	// may be over other settings.
+	Ratio    Interval `json:"ratio"`    // median over the blocks, with an interval if there are at least six
+	Settings int      `json:"settings"` // number of settings of the other factors
+	// Apart reports that no setting has all levels of the factor. The effect then covers the settings that
+	// have both of its levels, and effects of other levels may cover other settings.
 	Apart   bool `json:"settings_apart,omitempty"`
-	Default bool `json:"against_default,omitempty"` // the level that nobody has to set
-	// Blocks counts with Between runs, or runs that are compared with each other.
+	Default bool `json:"against_default,omitempty"` // Against is the default level
+	// Blocks is the number of blocks or, with Between, of runs or groups of runs.
 	Blocks int `json:"blocks"`
-	// Unused blocks, out of Measured, lack a rate at one of the settings.
+	// Unused is the number of blocks, out of Measured, that lack a rate at one of the settings.
 	Unused   int  `json:"unused_blocks,omitempty"`
 	Measured int  `json:"measured_blocks,omitempty"`
-	Suspect  bool `json:"suspect,omitempty"` // one of the cells is
-	// Between: the levels were measured in different runs, so whatever else changed between these is part of
-	// the ratio, and each run counts once, however many blocks it has.
+	Suspect  bool `json:"suspect,omitempty"` // a cell is suspect
+	// Between reports that the levels were measured in different runs. The ratio then includes everything
+	// else that changed between the runs, and each run counts once, however many blocks it has.
 	Between bool    `json:"between_runs,omitempty"`
-	PValue  float64 `json:"p_value,omitempty"` // adjusted for all effects and interactions
+	PValue  float64 `json:"p_value,omitempty"` // corrected for all effects and interactions
 	Verdict string  `json:"verdict"`
 
 	logs map[int]float64 // by block
 }
 
-// Interaction is the ratio of the effect of one factor at a level of another factor to that at a further
-// level.
+// Interaction is the ratio between the effects of one factor at two levels of another.
 type Interaction struct {
 	Effect
 	With         string   `json:"with"`
 	At           string   `json:"at"`
-	Beside       string   `json:"beside"` // the further level
+	Beside       string   `json:"beside"` // the other of the two levels
 	EffectAt     Interval `json:"effect_at"`
 	EffectBeside Interval `json:"effect_beside"`
 }
 
-// Chart shows the rate by the levels of one factor or two.
+// Chart shows the rate by the levels of one or two factors.
 type Chart struct {
 	Factors  []string `json:"factors"`
-	Settings int      `json:"settings"`     // of the other factors
-	At       string   `json:"at,omitempty"` // their levels there, in words
+	Settings int      `json:"settings"`     // number of settings of the other factors
+	At       string   `json:"at,omitempty"` // levels of the other factors, in words
 	Bars     []Bar    `json:"bars"`
 }
 
-// Bar shows a rate: the geometric mean over the settings of the other factors that all bars share, in the
-// blocks from which the chart's effect was computed.
+// Bar shows a rate: the geometric mean over the settings of the other factors that all bars have in common,
+// over the blocks that the chart's effect uses.
 type Bar struct {
 	Levels []string `json:"levels"`
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
 }
 
-// Effects holds the effects of all factors, and for each pair of factors the strongest of their interactions.
+// Effects holds the effects of all factors, and the strongest interaction of each pair of factors.
 type Effects struct {
-	Of           string        `json:"of,omitempty"`     // kind of load, or library and operations of ciphers
-	Metric       string        `json:"metric,omitempty"` // metric of the effects, if not goodput_bps
+	Of           string        `json:"of,omitempty"`     // kind of load, or library and operation of ciphers
+	Metric       string        `json:"metric,omitempty"` // metric, if not goodput_bps
 	Main         []Effect      `json:"effects"`
-	Interactions []Interaction `json:"interactions"` // the strongest first
-	Charts       []Chart       `json:"charts"`       // of interactions, else of the strongest effect
-	// Loads holds the effects on loads other than TCP streams, each kind by itself.
+	Interactions []Interaction `json:"interactions"` // strongest first
+	Charts       []Chart       `json:"charts"`       // of interactions, or of the strongest effect
+	// Loads holds the effects on each kind of load other than TCP streams.
 	Loads []Effects `json:"loads,omitempty"`
-	// Ciphers holds the effects on the results of engine cipher in the same run, each library and purpose by
-	// itself.
+	// Ciphers holds the effects on cipher results of the same run, for each library and purpose.
 	Ciphers []Effects `json:"ciphers,omitempty"`
-	// Runs lists the runs, where the effects are of several, with what was set by hand for each.
+	// Runs lists the runs, if there are several, with the levels that were set by hand for each.
 	Runs []EffectRun `json:"runs,omitempty"`
-	// Differs lists what else differs between the runs: each is part of an effect between runs.
+	// Differs lists other differences between the runs. Each may be the cause of an effect between runs.
 	Differs []string `json:"also_differs,omitempty"`
 }
 
-// EffectRun is one of several runs whose effects were computed together.
+// EffectRun is one of several runs with common effects.
 type EffectRun struct {
 	Run    string            `json:"run"`
-	Levels map[string]string `json:"levels,omitempty"` // of the factors that are constant in each run
+	Levels map[string]string `json:"levels,omitempty"` // of factors that are constant within a run
 }
 
-// Parts returns the effects on the goodput of TCP, then those on each other kind of load and on each part of
-// the ciphers.
+// Parts returns the effects on TCP goodput, followed by those on each other kind of load and each part of the
+// ciphers.
 func (e *Effects) Parts() []Effects { return slices.Concat([]Effects{*e}, e.Loads, e.Ciphers) }
 
-// FindEffects computes the effects of the factors named, in that order, and their interactions. The effects
-// of a factor are relative to its first level, or the first that was measured at the same settings. A block
-// counts if all of its settings were measured. Factors that change together are one, "tunnel+mtu": their
-// effects cannot be separated.
+// FindEffects computes the effects and interactions of the named factors, in that order. An effect is
+// relative to the default level, or to the first level that was measured at the same settings. A block counts
+// if all of its settings were measured. Factors that change together are merged, as in "tunnel+mtu", because
+// their effects cannot be separated.
 //
-// A verdict rests on an exact test of all within runs together, or of all between runs, and on the interval,
-// by the rule of every comparison: fewer than six blocks, or between runs fewer than six of these, give none.
+// The verdict combines the interval with an exact test of all effects within runs, or of all between runs. As
+// in other comparisons, it needs at least six blocks or, between runs, six groups of runs.
 func FindEffects(observations []Observation, names []string) Effects {
 	m := matrix{observations}
 	names = m.merge(names)
@@ -178,16 +176,16 @@ func FindEffects(observations []Observation, names []string) Effects {
 
 const maxCharts = 3
 
-// Several reports whether the effects of more than one factor are known.
+// Several reports whether more than one factor has a known effect.
 func (e *Effects) Several() bool {
 	return slices.ContainsFunc(e.Parts(), func(part Effects) bool {
 		return slices.ContainsFunc(part.Main, func(x Effect) bool { return x.Factor != part.Main[0].Factor })
 	})
 }
 
-// UnusedWords says how many blocks the effects and interactions leave out, and why.
+// UnusedWords describes how many blocks the effects and interactions leave out, and why.
 func (e *Effects) UnusedWords() (out []string) {
-	of := map[string][]string{} // factors
+	of := map[string][]string{} // factors by text
 	var texts []string
 	add := func(x Effect, name string) {
 		if x.Unused == 0 {
@@ -219,7 +217,7 @@ func (e *Effects) UnusedWords() (out []string) {
 	return out
 }
 
-// Words returns the verdict, and what weakens it.
+// Words returns the verdict, marked if it is suspect.
 func (e *Effect) Words() string {
 	if e.Suspect {
 		return e.Verdict + ", suspect"
@@ -227,7 +225,7 @@ func (e *Effect) Words() string {
 	return e.Verdict
 }
 
-// AgainstWords names the level that the effect is relative to.
+// AgainstWords describes the level that the effect is relative to.
 func (e *Effect) AgainstWords() string {
 	if e.Default {
 		return e.Against + " (default)"
@@ -235,10 +233,10 @@ func (e *Effect) AgainstWords() string {
 	return e.Against
 }
 
-// Found reports whether there is an effect.
+// Found reports whether the factor has an effect.
 func (e *Effect) Found() bool { return e.Verdict == statistics.Different }
 
-// Text describes what both factors together do.
+// Text describes the joint effect of both factors.
 func (x Interaction) Text() string {
 	times := func(i Interval) string {
 		if i.Level == 0 {
@@ -258,12 +256,12 @@ func (x Interaction) Text() string {
 		x.Against, times(x.EffectAt), x.With, x.At, times(x.EffectBeside), x.With, x.Beside)
 }
 
-// bySize orders effects from the strongest to the weakest.
+// bySize compares effects for sorting, strongest first.
 func bySize(a, b Effect) int {
 	return cmp.Compare(math.Abs(math.Log(b.Ratio.Value)), math.Abs(math.Log(a.Ratio.Value)))
 }
 
-// strongest keeps one interaction per pair of factors.
+// strongest returns the strongest interaction of each pair of factors.
 func strongest(all []Interaction) []Interaction {
 	slices.SortStableFunc(all, func(a, b Interaction) int { return bySize(a.Effect, b.Effect) })
 	seen := map[[2]string]bool{}
@@ -275,7 +273,7 @@ func strongest(all []Interaction) []Interaction {
 	})
 }
 
-// check tests the effects within runs as one family, those between runs as another, and sets the verdicts.
+// check tests the effects within runs as one family and those between runs as another, and sets the verdicts.
 func check(all []*Effect) {
 	for _, between := range []bool{false, true} {
 		var effects []*Effect
@@ -295,11 +293,11 @@ func check(all []*Effect) {
 	}
 }
 
-// matrix holds all observations.
+// matrix holds observations.
 type matrix struct{ all []Observation }
 
-// merge joins two factors if one has a single level at each level of the other, and drops factors that never
-// change; it returns the remaining names.
+// merge merges two factors if each level of one occurs with a single level of the other, and drops factors
+// that never change. It returns the remaining names.
 func (m *matrix) merge(names []string) []string {
 	all := slices.Clone(m.all)
 	for i := range all {
@@ -307,7 +305,7 @@ func (m *matrix) merge(names []string) []string {
 	}
 
 	m.all = all
-	follows := func(a, b string) bool { // b has a single level at each level of a
+	follows := func(a, b string) bool { // each level of a occurs with a single level of b
 		at := map[string]string{}
 		return !slices.ContainsFunc(all, func(o Observation) bool {
 			level, seen := at[o.Levels[a]]
@@ -317,7 +315,7 @@ func (m *matrix) merge(names []string) []string {
 	}
 	var left []string
 	for _, name := range names {
-		if follows("", name) { // no factor has that name: its level never changes
+		if follows("", name) { // no factor has the name "": the level of name never changes
 			for _, o := range all {
 				delete(o.Levels, name)
 			}
@@ -348,7 +346,7 @@ func (m *matrix) merge(names []string) []string {
 	return left
 }
 
-// levels returns the levels of a factor: numbers by size, else in order of appearance.
+// levels returns the levels of a factor: numbers in ascending order, others in order of appearance.
 func (m matrix) levels(name string) (levels []string) {
 	for _, o := range m.all {
 		if level, ok := o.Levels[name]; ok && !slices.Contains(levels, level) {
@@ -370,10 +368,11 @@ func (m matrix) levels(name string) (levels []string) {
 	return levels
 }
 
-// cell returns a key of levels.
+// cell returns a map key for levels.
 func cell(levels ...string) string { return strings.Join(levels, "\x00") }
 
-// settings groups the observations that agree in all factors but those named, by the levels of these.
+// settings groups the observations that agree in all factors except the named ones. Each group maps the
+// levels of the named factors to an observation.
 func (m matrix) settings(names ...string) (out []map[string]Observation) {
 	index := map[string]int{}
 	for _, o := range m.all {
@@ -408,30 +407,31 @@ func having(settings []map[string]Observation, cells []string) []map[string]Obse
 	})
 }
 
-// contrasted is Σ sign × ln rate of cells, in the mean over the settings that have all of the cells.
+// contrasted is the sum Σ sign × ln(rate) over cells, averaged over the settings that have all of the cells.
 type contrasted struct {
-	logs     map[int]float64 // by block; with between by the runs that stand against each other
+	logs     map[int]float64 // by block; between runs, by group of runs that are compared with each other
 	settings int
 	used     map[int]bool // blocks in which every setting has all of the cells
-	measured int          // blocks in which one of the cells has a rate
+	measured int          // number of blocks in which some cell has a rate
 	between  bool
 	suspect  bool
 }
 
-// contrast computes a contrast by block. A run changes the rates of all its cells alike, which cancels where
-// a setting has all cells in one run and their signs add up to zero. Elsewhere it is between runs.
+// contrast computes a contrast by block. A run changes the rates of all its cells by the same factor. This
+// cancels out if a setting has all its cells in one run and their signs add up to zero. Otherwise the
+// contrast is between runs.
 func contrast(settings []map[string]Observation, cells []string, signs ...float64) contrasted {
 	out := contrasted{used: map[int]bool{}}
 	sum := map[int]float64{}
 	settled := map[int]int{}
-	runs := map[int]map[int]bool{} // by block, those that stand against each other
+	runs := map[int]map[int]bool{} // runs that are compared with each other, by block
 	for _, there := range having(settings, cells) {
 		out.settings++
 		for block := range blocksOf(there, cells) {
 			v, weight := 0.0, 0.0
-			var of []int // runs
+			var of []int // runs of this setting
 			for i, c := range cells {
-				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf where it has none
+				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf without a rate
 				if signs[i] == 0 {
 					continue
 				}
@@ -479,7 +479,7 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 	return out
 }
 
-// blocksOf returns the blocks in which one of the cells has a rate.
+// blocksOf returns the blocks in which at least one of the cells has a rate.
 func blocksOf(there map[string]Observation, cells []string) map[int]bool {
 	all := map[int]bool{}
 	for _, c := range cells {
@@ -490,8 +490,8 @@ func blocksOf(there map[string]Observation, cells []string) map[int]bool {
 	return all
 }
 
-// byRuns joins the blocks in which the same runs stand against each other, by their median; nil where none
-// do.
+// byRuns returns the median of the blocks that compare the same runs. It returns nil if no blocks compare
+// runs.
 func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	var runs []string
 	values := map[string][]float64{}
@@ -520,7 +520,7 @@ func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	return out
 }
 
-// effect returns the effect that a contrast shows.
+// effect converts the contrast to an effect.
 func (c contrasted) effect(name, level, against string) Effect {
 	e := Effect{
 		Factor:   name,
@@ -541,7 +541,7 @@ func (c contrasted) effect(name, level, against string) Effect {
 	return e
 }
 
-// ratioOf converts logarithms by block, at least one, to a ratio with its interval.
+// ratioOf converts logarithms by block (at least one) to a ratio with its interval.
 func ratioOf(logs map[int]float64) Interval {
 	v := statistics.Summarise(statistics.ByBlock(logs))
 	if v.Level == 0 {
@@ -550,7 +550,7 @@ func ratioOf(logs map[int]float64) Interval {
 	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
 }
 
-// shared returns the levels of a factor, and the settings that have all of them; if there is none, all
+// shared returns the levels of a factor, and the settings that have all of them or, if there are none, all
 // settings.
 func (m matrix) shared(name string) (levels []string, settings []map[string]Observation) {
 	levels = m.levels(name)
@@ -561,7 +561,7 @@ func (m matrix) shared(name string) (levels []string, settings []map[string]Obse
 	return levels, settings
 }
 
-// usual returns the level of a factor that nobody has to set; "" if that is not one for all observations.
+// usual returns the default level of a factor, or "" if the observations have different defaults.
 func (m matrix) usual(name string) (level string) {
 	for i, o := range m.all {
 		if i > 0 && o.Defaults[name] != level {
@@ -573,9 +573,9 @@ func (m matrix) usual(name string) (level string) {
 	return level
 }
 
-// mainEffects covers the settings that have all levels of the factor, so that its levels can be compared with
-// each other; if there is no such setting, each level covers those that have it and another one. The level
-// that nobody has to set is the one to compare with, else the first.
+// mainEffects returns the effects of a factor's levels. They cover the settings that have all levels, so that
+// the levels can be compared with each other. If there is no such setting, each effect covers the settings
+// that have its two levels. Effects are relative to the default level, otherwise to the first.
 func (m matrix) mainEffects(name string) (out []Effect) {
 	levels, settings := m.shared(name)
 	apart := len(having(settings, levels)) == 0 && len(levels) > 2
@@ -609,8 +609,7 @@ func otherThan(level string, levels []string) []string {
 	return slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return l == level })
 }
 
-// interactions returns the interactions of two factors: of each pair of levels of one with each pair of the
-// other.
+// interactions returns the interactions of two factors, one for each two pairs of levels.
 func (m matrix) interactions(name, with string) (out []Interaction) {
 	levels, others, settings := m.levels(name), m.levels(with), m.settings(name, with)
 	for i, level := range levels {
@@ -639,7 +638,7 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 	return out
 }
 
-// ofBlocks returns settings with some of their blocks.
+// ofBlocks returns the settings with only the given blocks.
 func ofBlocks(settings []map[string]Observation, blocks map[int]bool) []map[string]Observation {
 	var out []map[string]Observation
 	for _, there := range settings {
@@ -655,7 +654,7 @@ func ofBlocks(settings []map[string]Observation, blocks map[int]bool) []map[stri
 	return out
 }
 
-// at lists the levels of the other factors in some settings: "streams 1, 4; ip 4".
+// at describes the levels of the other factors in some settings, such as "streams 1, 4; ip 4".
 func (m matrix) at(settings []map[string]Observation, in string, names []string) string {
 	levels := map[string][]string{}
 	for _, there := range settings {
@@ -674,8 +673,8 @@ func (m matrix) at(settings []map[string]Observation, in string, names []string)
 	return strings.Join(words, "; ")
 }
 
-// chart has a bar for each combination of levels of the factors, over the settings that have all cells, and
-// in the blocks that an effect of these cells uses.
+// chart returns a chart with a bar for each combination of levels. It covers the settings that have all
+// cells, and the blocks that an effect of these cells uses.
 func (m matrix) chart(settings []map[string]Observation, cells []string, names ...string) Chart {
 	settings = having(settings, cells)
 	out := Chart{Factors: names, Settings: len(settings), At: m.at(settings, cells[0], names)}

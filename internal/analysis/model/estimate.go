@@ -14,19 +14,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// gathered holds the estimates of several sweeps and their bases, or the first reason if there is none.
+// gathered holds the estimates of several sweeps with their bases, or the first reason why there is none.
 type gathered struct {
 	rates     []float64
 	basis     []string
-	spreads   []float64 // of the underlying results
-	few       bool      // one of these spreads is the range of too few runs for an interval
-	low, high float64   // of the models' own intervals, the widest; 0: there is none
+	spreads   []float64 // spreads of the underlying results
+	few       bool      // a spread is a range, because there are too few runs for an interval
+	low, high float64   // widest of the models' own intervals; 0 = none
 	reason    error
 }
 
 func (g *gathered) add(bps float64, text string, err error) {
 	if err != nil {
-		// an impossible device is a better reason than a short sweep
+		// An impossible sweep is a better reason than a short one.
 		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
 			g.reason = err
 		}
@@ -53,7 +53,7 @@ func (g *gathered) estimate(none error, model string, assumes ...string) (Estima
 	}, nil
 }
 
-// spans records a model's own interval, whose high end may be +Inf.
+// spans extends the range to a model's own interval. high may be +Inf.
 func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
@@ -62,7 +62,7 @@ func (g *gathered) spans(low, high float64) {
 	g.high = max(g.high, high)
 }
 
-// rests records the results on which an estimate is based.
+// rests records the spreads of the results that an estimate is based on.
 func (g *gathered) rests(sweep []catalogue.Result) {
 	for _, r := range sweep {
 		g.spreads = append(g.spreads, r.Spread)
@@ -79,7 +79,7 @@ func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun strin
 	return fmt.Sprintf("%s, %s %s: ", origin(sweep), strings.Join(levels, ", "), noun)
 }
 
-// origin names the source of a sweep, and the conditions common to all of it.
+// origin describes the source of a sweep, and the conditions that all its results share.
 func origin(sweep []catalogue.Result) string {
 	text := sweep[0].Source
 	words := sweep[0].Conditions()
@@ -90,7 +90,7 @@ func origin(sweep []catalogue.Result) string {
 	return text
 }
 
-// within returns the share by which the rates of a sweep may be off.
+// within returns the relative tolerance for the rates of a sweep.
 func within(sweep []catalogue.Result) float64 {
 	share := RepeatedWithin
 	for _, r := range sweep {
@@ -126,7 +126,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 
 		packet, payload, outside := packetOf(q)
-		if len(sizes) > 0 && q.Packet > 0 { // as counted in the sweep
+		if len(sizes) > 0 && q.Packet > 0 { // count the payload as the sweep does
 			payload = packet - sizes[0].Packet + sizes[0].Payload
 		}
 
@@ -211,8 +211,8 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		"the streams' ends take nothing from the router")
 }
 
-// capacity returns the best rate of a device through a tunnel, if its link did not bound it: other limits
-// only reduce it. A rate forwarded in hardware reveals nothing about the processor.
+// capacity returns the best rate of a device through a tunnel, among those that neither its link limits nor
+// hardware forwards. Other limits only reduce the rate. Hardware forwarding does not depend on the processor.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
 	for _, r := range w.rows {
 		differ, _, _ := Differs(catalogue.Result{
@@ -232,8 +232,8 @@ func (w world) capacity(device string, q catalogue.Result) (best catalogue.Resul
 	return best, ok
 }
 
-// calibrated returns an estimate from other devices: what each reached per unit of something, as the
-// geometric mean, times the units of the device in question.
+// calibrated returns an estimate from other devices: the geometric mean of their rates per unit of something,
+// times the units of the device in question.
 func calibrated(model string, units float64, per []float64, basis, assumes []string) Estimate {
 	sum := 0.0
 	for _, p := range per {
@@ -248,7 +248,7 @@ func calibrated(model string, units float64, per []float64, basis, assumes []str
 	}
 }
 
-// byOwnClock returns an estimate from rates of the device itself at two clocks or more.
+// byOwnClock estimates a rate from rates of the device itself at two or more clocks.
 func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 	var g gathered
 	for _, sweep := range w.sweeps(q, "clock") {
@@ -269,7 +269,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 			continue
 		}
 
-		logs := 0.0 // of the rates, moved to the clock in question
+		logs := 0.0 // sum of the logarithms of the rates, scaled to the requested clock
 		for _, p := range points {
 			logs += math.Log(p.GoodputBps) + e*math.Log(mhz/p.MHz)
 		}
@@ -282,7 +282,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		"the rate goes on to move with the clock as between those measured")
 }
 
-// askedClock returns the clock of a question in MHz; 0 if it names none.
+// askedClock returns the clock of a query in MHz, or 0 if it has none.
 func askedClock(q catalogue.Result) float64 {
 	mhz, err := strconv.ParseFloat(q.Clock, 64)
 	if err != nil || !(mhz > 0) {
@@ -291,8 +291,7 @@ func askedClock(q catalogue.Result) float64 {
 	return mhz
 }
 
-// overclock returns the clock of the question ÷ the device's published one; 1 if the question names none, or
-// none is published.
+// overclock returns the clock of the query ÷ the device's published clock, or 1 if either is unknown.
 func (w world) overclock(q catalogue.Result) float64 {
 	d, _ := w.Device(q.Device)
 	mhz := askedClock(q)
@@ -303,11 +302,11 @@ func (w world) overclock(q catalogue.Result) float64 {
 	return 1
 }
 
-// otherClock reports whether a result has another clock than the question: a result without a clock has the
-// published one of its device.
+// otherClock reports whether a result without a clock, which was measured at its device's published one, has
+// another clock than the query.
 func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
 
-// noSweep explains why no result suits a question in all but one attribute.
+// noSweep explains why no results match the query in all attributes except one.
 func (w world) noSweep(q catalogue.Result, swept string) error {
 	usual := q
 	usual.Clock = ""
@@ -372,7 +371,7 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 			"limits, in proportion to its clock"}), nil
 }
 
-// ciphers lists the ciphers that a tunnel may use, the usual one first.
+// ciphers returns the ciphers that a tunnel may use, the usual one first.
 func ciphers(tunnel string) []string {
 	switch tunnel {
 	case "wireguard":
@@ -383,8 +382,8 @@ func ciphers(tunnel string) []string {
 	return nil
 }
 
-// suites lists what a tunnel may do to each byte: a cipher with its integrity check, or a cipher and a hash.
-// Longer keys, which are slower, are left out.
+// suites returns the algorithms that a tunnel may apply to each byte: an AEAD, or a cipher and a hash. It
+// leaves out longer keys, which are slower.
 func suites(tunnel string) [][]string {
 	if tunnel == "wireguard" {
 		return [][]string{{"chacha20-poly1305"}}
@@ -397,8 +396,8 @@ func suites(tunnel string) [][]string {
 	}
 }
 
-// encrypting returns how many threads of a device a tunnel keeps busy, 0 where that is not known: OpenVPN is
-// one process of one thread, and the packets of an IPsec association all reach the same core.
+// encrypting returns the number of a device's threads that a tunnel can use, or 0 if it is unknown. OpenVPN
+// is a single-threaded process, and all packets of an IPsec association are processed on one core.
 func encrypting(d catalogue.Device, tunnel string) int {
 	if tunnel == "openvpn" || tunnel == "esp" {
 		return 1
@@ -406,7 +405,7 @@ func encrypting(d catalogue.Device, tunnel string) int {
 	return max(d.Cores, d.Threads)
 }
 
-// encryptingText names them: "2 cores".
+// encryptingText describes the threads of encrypting, such as "2 cores".
 func encryptingText(d catalogue.Device, tunnel string) string {
 	n := encrypting(d, tunnel)
 	if n > d.Cores && d.Cores > 0 {
@@ -415,7 +414,8 @@ func encryptingText(d catalogue.Device, tunnel string) string {
 	return unit.Count(n, "core")
 }
 
-// speed returns the speed of an algorithm in the largest block on one core of a device, in B/s; 0: unknown.
+// speed returns the speed of an algorithm with the largest block on one core of a device, in bytes per
+// second, or 0 if it is unknown.
 func (w world) speed(d catalogue.Device, algorithm string) (bps float64) {
 	block := -1
 	for _, s := range w.Speeds {
@@ -428,16 +428,16 @@ func (w world) speed(d catalogue.Device, algorithm string) (bps float64) {
 	return bps
 }
 
-// fastest returns the fastest suite of a tunnel on one core of a device. It returns no speed, and the reason,
-// if one was not measured: that one may be faster.
+// fastest returns the fastest suite of a tunnel on one core of a device. If the speed of a suite is unknown,
+// it may be faster, so fastest returns no speed but the reason.
 func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, open string) {
 	var missing []string
 	some := false
 	for _, suite := range suites(tunnel) {
-		time := 0.0 // of a byte
+		time := 0.0 // time per byte
 		for _, algorithm := range suite {
 			speed := w.speed(d, algorithm)
-			time += 1 / speed // +Inf if it is unknown
+			time += 1 / speed // +Inf if the speed is unknown
 			some = some || speed > 0
 			if speed == 0 && !slices.Contains(missing, algorithm) {
 				missing = append(missing, algorithm)
@@ -460,8 +460,8 @@ func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, op
 	return 0, "", open
 }
 
-// stages returns the stages of a device, with the cipher as fast as in the largest block; ok is false if it
-// has no speed for the cipher, or the number of its cores that encrypt is unknown.
+// stages returns the stages of a device, with the cipher's speed for the largest block. ok is false if that
+// speed, or the number of cores that encrypt, is unknown.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
 	s.Cipher = w.speed(d, cipher) * float64(encrypting(d, q.Tunnel))
 	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
@@ -471,7 +471,7 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
 	}
 
-	if strings.EqualFold(d.Name, q.Device) { // as many cycles, at the clock in question
+	if strings.EqualFold(d.Name, q.Device) { // scale to the requested clock at the same number of cycles
 		by := w.overclock(q)
 		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
 	}
@@ -554,15 +554,15 @@ func forwarding(ns float64) string {
 	return unit.Nanoseconds(ns)
 }
 
-// bound is the highest rate that something allows.
+// bound is an upper bound of the rate.
 type bound struct {
-	bps      float64 // 0: unknown
+	bps      float64 // 0 = unknown
 	by       string
 	software bool   // a crypto engine may exceed it
-	open     string // why the cipher gives none
+	open     string // why the cipher gives no bound
 }
 
-// atMost returns the lowest of the rates that the link, the fastest cipher and forwarding allow.
+// atMost returns the lowest of the bounds set by the link, the fastest cipher and forwarding.
 func (w world) atMost(q catalogue.Result) (b bound) {
 	d, known := w.Device(q.Device)
 	if !known {
@@ -593,7 +593,7 @@ func (w world) atMost(q catalogue.Result) (b bound) {
 		b.open = open
 		packet, payload, _ := packetOf(q)
 		cipher := speed * float64(encrypting(d, q.Tunnel)) * w.overclock(q)
-		most, err := Stages{Cipher: cipher}.TunnelRate(packet, payload, 1) // whatever forwarding costs
+		most, err := Stages{Cipher: cipher}.TunnelRate(packet, payload, 1) // without forwarding
 		by := "openssl's " + suite + " in software on " + encryptingText(d, q.Tunnel)
 		b.software = err == nil && lower(most, by)
 	}
@@ -606,8 +606,8 @@ func (w world) atMost(q catalogue.Result) (b bound) {
 	return b
 }
 
-// withPolicies is the best rate that a device was measured to forward without encryption while IPsec policies
-// were in force; 0: nobody measured it.
+// withPolicies returns the best rate at which a device forwarded unencrypted packets while IPsec policies
+// were active, or 0 if that was not measured.
 func (w world) withPolicies(device string) (best float64) {
 	for _, r := range w.rows {
 		if r.Device == device && r.Tunnel == "none" && strings.Contains(r.Condition, "IPsec policies") &&

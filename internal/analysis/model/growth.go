@@ -10,19 +10,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Scaling is the law fitted to a number of levels.
+// Scaling is the Universal Scalability Law, fitted to rates at several levels.
 type Scaling struct {
 	statistics.Scaling
-	N int `json:"n"` // levels
+	N int `json:"n"` // number of levels
 
 	lowest, highest float64
 }
 
-// scalingLevels is the minimum number of levels for fitting the law, which has three parameters.
+// scalingLevels is the minimum number of levels for fitting the law's three parameters.
 const scalingLevels = 3
 
-// FitScaling fits the law to rates at three levels or more. It assumes that the same thing limits at all of
-// them, the link at none.
+// FitScaling fits the law to rates at three or more levels. It assumes that the same resource limits the rate
+// at all levels, and that the link limits it at none.
 func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 	var levels []float64
 	for _, p := range points {
@@ -49,7 +49,7 @@ func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 	return s, nil
 }
 
-// At predicts the rate for n.
+// At returns the predicted rate at level n.
 func (s Scaling) At(n float64) (float64, error) {
 	if n < 1 || n > s.highest*reach || n*reach < s.lowest {
 		return 0, fmt.Errorf("%g is more than a factor of %d outside of the measured %g to %g", n, reach,
@@ -68,14 +68,14 @@ func (s Scaling) Text() string {
 	return text
 }
 
-// Clocked is a rate at a clock.
+// Clocked is a rate at a clock frequency.
 type Clocked struct {
 	MHz        float64
 	GoodputBps float64
 }
 
-// Elasticity returns how a rate changes with the clock of one device: Δ ln rate ÷ Δ ln clock, by least
-// squares. At 1 the processor limits, at 0 something else does.
+// Elasticity returns Δ ln rate ÷ Δ ln clock for one device, by least squares. It is 1 if the processor is the
+// limit, and 0 if something else is.
 func Elasticity(points []Clocked) (float64, error) {
 	n := float64(len(points))
 	x := 0.0
@@ -103,14 +103,14 @@ func Elasticity(points []Clocked) (float64, error) {
 	return product / square, nil
 }
 
-// Stages holds the cost of the stages that a packet through a tunnel passes in sequence.
+// Stages holds the cost of the sequential stages that a packet passes in a tunnel.
 type Stages struct {
-	Forward float64 // ns to forward one packet; 0: not measured, assumed free
-	Cipher  float64 // bytes per second of all cores that encrypt
+	Forward float64 // ns per forwarded packet; 0 = not measured, assumed to be free
+	Cipher  float64 // bytes per second of all cores that encrypt together
 }
 
-// TunnelRate returns the rate of tunnelled packets if the stages do nothing else and waste nothing: payload ÷
-// (outer packets × forward + bytes ÷ cipher). No device with these stages is faster.
+// TunnelRate returns the rate of packets through the tunnel if the stages do nothing else: payload ÷ (outer
+// packets × Forward + bytes ÷ Cipher). No device with these stages is faster.
 func (s Stages) TunnelRate(packet, payload, fragments int) (float64, error) {
 	if !(s.Cipher > 0) {
 		return 0, errors.New("the speed of the cipher is not known")

@@ -13,13 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// axis is a numeric attribute, along which a device's own results are interpolated.
+// axis is a numeric attribute along which a device's own results are interpolated.
 type axis struct {
 	name  string
 	level func(catalogue.Result) int
 }
 
-// sizeAxis returns the size that a question names or could name: the packet size for UDP, else the MTU.
+// sizeAxis returns the axis of sizes for a query: the packet size for UDP, otherwise the MTU.
 func sizeAxis(q catalogue.Result) axis {
 	if q.Protocol == "udp" && q.MTU == 0 {
 		return axis{"packet", func(r catalogue.Result) int { return r.Packet }}
@@ -31,15 +31,15 @@ func streamAxis() axis {
 	return axis{"streams", func(r catalogue.Result) int { return r.Streams }}
 }
 
-// namedAxes returns the axes on which a question names a level.
+// namedAxes returns the axes on which a query has a level.
 func namedAxes(q catalogue.Result) []axis {
 	return slices.DeleteFunc([]axis{sizeAxis(q), streamAxis()}, func(a axis) bool { return a.level(q) == 0 })
 }
 
 var errNoAxis = errors.New("no MTU, packet size or number of streams is named")
 
-// ownSweeps returns the device's own results that suit q in all but the axes that it names. It omits rates
-// that the link cannot carry, and packets with another number of fragments.
+// ownSweeps returns the device's own results that match q in all attributes except its axes. It leaves out
+// rates beyond the link and packets with another number of fragments.
 func (w world) ownSweeps(q catalogue.Result) [][]catalogue.Result {
 	var names []string
 	for _, a := range namedAxes(q) {
@@ -61,7 +61,7 @@ func (w world) ownSweeps(q catalogue.Result) [][]catalogue.Result {
 	return out
 }
 
-// byNeighbours interpolates the device's own results on both sides of the question.
+// byNeighbours interpolates between the device's own results on both sides of the requested levels.
 func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis
@@ -81,14 +81,14 @@ func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
 		"the same thing limits between the neighbours as at them")
 }
 
-// between is an interpolated rate with the results around it.
+// between is an interpolated rate, with the results around it.
 type between struct {
 	bps  float64
 	rows []catalogue.Result
 }
 
-// text describes the results: "filogic: 520 Mbit/s at mtu 1280, streams 4; 595 Mbit/s at mtu 1400, streams
-// 4".
+// text describes the results, such as "filogic: 520 Mbit/s at mtu 1280, streams 4; 595 Mbit/s at mtu 1400,
+// streams 4".
 func (b between) text() string {
 	if len(b.rows) == 0 {
 		return ""
@@ -105,8 +105,8 @@ func (b between) text() string {
 	return origin(b.rows) + ": " + strings.Join(each, "; ")
 }
 
-// interpolate follows one axis if the sweep has the question's level of the other one. Otherwise it follows
-// both in turn, through the nearest result from which both can be followed.
+// interpolate interpolates along one axis if the sweep has the requested level on the other. Otherwise it
+// interpolates along both, one after the other, from the nearest result at which that is possible.
 func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	axes := namedAxes(q)
 	if len(axes) == 1 {
@@ -137,7 +137,7 @@ func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) 
 	return between{}, fmt.Errorf("none of its results lie on both sides of %s", levelsOf(q))
 }
 
-// at returns the results of a sweep with the level that like has on an axis.
+// at returns the results of a sweep that have the same level as like on an axis.
 func at(sweep []catalogue.Result, a axis, like catalogue.Result) []catalogue.Result {
 	return slices.DeleteFunc(slices.Clone(sweep), func(r catalogue.Result) bool {
 		return a.level(r) != a.level(like)
@@ -152,8 +152,8 @@ func medianRate(rows []catalogue.Result) float64 {
 	return statistics.Median(rates)
 }
 
-// along interpolates on one axis: the time per packet by its size, or the rate by the logarithm of the
-// streams.
+// along interpolates on one axis: the time per packet linearly in the size, or the rate linearly in the
+// logarithm of the streams.
 func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	low, high := around(a, sweep, a.level(q))
 	if len(low) == 0 || len(high) == 0 {
@@ -181,7 +181,8 @@ func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error
 	return between{float64(payloadAs(low[0], q)) * 8e9 / time, rows}, nil
 }
 
-// around returns the results at the nearest level on each side, which are the same if one has the level.
+// around returns the results at the nearest level on each side. If results have the level itself, low and
+// high are the same.
 func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.Result) {
 	for _, r := range sweep {
 		is := a.level(r)
@@ -204,20 +205,20 @@ func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.
 	return low, high
 }
 
-// sizeOf returns a result as a point of a sweep of sizes, with another rate.
+// sizeOf converts a result to a point of a sweep of sizes, with the given rate.
 func sizeOf(r catalogue.Result, bps float64) Size {
 	packet, payload, _ := packetOf(r)
 	return Size{packet, payload, bps}
 }
 
-// payloadAs returns the payload of the question's packet, counted as in a result.
+// payloadAs returns the payload of the query's packet, counted as in result r.
 func payloadAs(r, q catalogue.Result) int {
 	packet, payload, _ := packetOf(r)
 	asked, _, _ := packetOf(q)
 	return asked - packet + payload
 }
 
-// nearestFirst sorts results by the ratio of their levels to those of the question.
+// nearestFirst sorts results by the ratios between their levels and those of the query.
 func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Result {
 	distance := func(r catalogue.Result) float64 {
 		sum := 0.0
@@ -233,9 +234,8 @@ func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Resu
 	return out
 }
 
-// byNearest uses the device's own nearest result if none lie on both sides, up to a factor of reach away on
-// each axis. It assumes that a packet takes as long as in that result, and that more or fewer streams carry
-// as much.
+// byNearest uses the device's own nearest result if there are none on both sides, within a factor of reach on
+// each axis. It assumes the same time per packet and the same rate with any number of streams.
 func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis
@@ -269,7 +269,7 @@ func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 		"a packet takes as long as there, and so many streams carry as much")
 }
 
-// levelsOf names the levels of the axes: "mtu 1400, streams 4".
+// levelsOf describes the levels on the axes, such as "mtu 1400, streams 4".
 func levelsOf(r catalogue.Result) string {
 	var words []string
 	for _, a := range namedAxes(r) {

@@ -1,7 +1,7 @@
-// Package model predicts the rate of a router that was not measured from rates that were: by the size of
-// packets, by the number of streams, by cores and their clock, and by the speed of a cipher. Each model
-// states its assumptions, refuses where they do not hold, and is scored on published results that were
-// withheld from it. The formulas are those of docs/method/models.md.
+// Package model predicts rates of routers that were not measured from rates that were, by packet size, number
+// of streams, cores and clock, and cipher speed. Each model states its assumptions, returns an error if they
+// do not hold, and is scored on published results that were withheld from it. docs/method/models.md has the
+// formulas.
 package model
 
 import (
@@ -14,17 +14,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Size is a point of a sweep: the rate of packets of one length.
+// Size is a point of a sweep of packet sizes.
 type Size struct {
 	Packet     int     `json:"packet_bytes"`  // inner IP packet
-	Payload    int     `json:"payload_bytes"` // part of it that the rate counts
+	Payload    int     `json:"payload_bytes"` // payload bytes that the rate counts
 	GoodputBps float64 `json:"goodput_bps"`
 }
 
 // time returns the time of one packet in ns.
 func (s Size) time() float64 { return float64(s.Payload) * 8 / s.GoodputBps * 1e9 }
 
-// Interval is an estimate with its interval; without one Level is 0 and Low and High are the value.
+// Interval is an estimate with its confidence interval. Without an interval, Level is 0 and Low and High
+// equal Value.
 type Interval struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
@@ -32,41 +33,42 @@ type Interval struct {
 	Level float64 `json:"level"`
 }
 
-// PacketCost is the cost of a packet: time = PerPacket + PerByte × bytes. Neither is negative.
+// PacketCost models the time per packet as PerPacket + PerByte × bytes. Neither is negative.
 type PacketCost struct {
 	PerPacket Interval `json:"per_packet_ns"`
 	PerByte   Interval `json:"per_byte_ns"`
-	Bound     string   `json:"bound"` // what takes at least two thirds of the time per mean packet
-	N         int      `json:"n"`     // sizes
+	Bound     string   `json:"bound"` // component that takes at least two thirds of the time of a mean packet
+	N         int      `json:"n"`     // number of sizes
 
 	smallest, largest int
-	mean, spread      float64 // of the sizes: x̄ and Σ(x - x̄)²
-	deviation         float64 // standard error of a packet's time, ns; 0 if there is no more than a line
+	mean, spread      float64 // mean x̄ of the sizes, and Σ(x - x̄)²
+	deviation         float64 // standard error of a packet's time in ns; 0 with only two sizes
 }
 
-// What limits a device.
+// Components that limit a device.
 const (
 	BoundPackets = "packets"
 	BoundBytes   = "bytes"
 	BoundBoth    = "packets and bytes"
 )
 
-// The share by which a rate must lie outside everything that a cost of packets and bytes can give before it
-// counts as impossible: the possible error of a rate from five runs or more, and from fewer, unless its
-// interval is wider.
+// Relative tolerances before a rate counts as impossible for any cost of packets and bytes: the possible
+// error of a rate from at least five runs, and from fewer. A wider interval replaces them.
 const (
 	RepeatedWithin = .02
 	OnceWithin     = .05
 )
 
-// ErrImpossible means that no device with a fixed time per packet and a time per byte can produce the sweep.
+// ErrImpossible means that no device with fixed costs per packet and per byte can produce the rates of the
+// sweep.
 var ErrImpossible = errors.New("no fixed cost of packets and bytes gives these rates")
 
-// FitPacketCost fits a sweep by least squares, with 95 % intervals from three sizes on. It refuses, with
-// ErrImpossible, rates that depend more on the size than packets and bytes together can explain, with within
-// as the tolerance of a rate.
+// FitPacketCost fits the cost to a sweep by least squares, with 95 % intervals if there are at least three
+// sizes. It returns ErrImpossible if the rates depend more on the size than packets and bytes together can
+// explain. within is the relative tolerance of a rate.
 //
-// It assumes that the same thing limits at every size, and that this is neither the link nor fragmentation.
+// It assumes that the same resource limits the rate at every size, and that this is neither the link nor
+// fragmentation.
 func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	s := slices.Clone(sweep)
 	slices.SortFunc(s, func(a, b Size) int { return cmp.Compare(a.Packet, b.Packet) })
@@ -104,7 +106,7 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 
 	b := product / c.spread
 	a := meanTime - b*c.mean
-	freeA, freeB := a, b // without bounds
+	freeA, freeB := a, b // before the costs are limited to 0
 	switch {
 	case b < 0:
 		a, b = meanTime, 0
@@ -141,13 +143,14 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	return c, nil
 }
 
-// interval cuts the interval of the unbounded estimate at zero, and extends it to the value.
+// interval cuts the interval of the unconstrained estimate off at zero, and extends it to include the value.
 func interval(value, free, half float64) Interval {
 	return Interval{value, min(value, max(0, free-half)), max(value, free+half), .95}
 }
 
-// possible checks the extremes: from a larger to a smaller packet the rate falls at most in proportion to the
-// payload, if bytes cost nothing, and least if there is no cost per packet.
+// possible checks the ratio of the rates of each two sizes against its limits. From a larger to a smaller
+// packet, the rate falls in proportion to the payload if bytes cost nothing, and less if packets cost
+// nothing.
 func possible(sorted []Size, within float64) error {
 	worst, said := within, ""
 	for i, small := range sorted {
@@ -178,11 +181,12 @@ func possible(sorted []Size, within float64) error {
 	return nil
 }
 
-// reach bounds, as a factor, how far beyond the measured sizes or levels a prediction goes.
+// reach is the largest factor by which a prediction may lie outside of the measured range.
 const reach = 2
 
-// At predicts the rate of packets of a length with such a payload, with the 95 % interval of one more
-// measurement; high is +Inf if the interval is unbounded, and both are the rate if there is no interval.
+// At returns the predicted rate of packets with the given length and payload, and the 95 % interval of one
+// more measurement. high is +Inf if the interval is unbounded. Without an interval, low and high equal the
+// rate.
 func (c PacketCost) At(packet, payload int) (bps, low, high float64, err error) {
 	if packet*reach < c.smallest || packet > c.largest*reach {
 		return 0, 0, 0, fmt.Errorf("%d bytes is more than a factor of %d outside of the measured %d to %d",
@@ -217,11 +221,11 @@ func (c PacketCost) Text() string {
 	return text
 }
 
-// studentQuantiles are t(0.975) for 1 to 10 degrees of freedom.
+// studentQuantiles holds t(0.975) for 1 to 10 degrees of freedom.
 var studentQuantiles = [...]float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
 
-// student returns the 97.5 % quantile of Student's t; beyond the table by the expansion of Cornish and Fisher
-// (Abramowitz and Stegun, 26.7.5), accurate to 0.01 % there.
+// student returns the 97.5 % quantile of Student's t distribution. Beyond the table, it uses the
+// Cornish–Fisher expansion (Abramowitz and Stegun, 26.7.5), which is accurate to 0.01 % there.
 func student(freedom int) float64 {
 	if freedom <= len(studentQuantiles) {
 		return studentQuantiles[freedom-1]

@@ -14,7 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// The models, best first: those based on the device itself come before those based on others.
+// Names of the models, best first. Models that use the device's own results come before those that use other
+// devices.
 const (
 	ByNeighbours = "own neighbours"
 	ByPackets    = "packet cost"
@@ -24,23 +25,23 @@ const (
 	ByClock      = "cores and clock"
 )
 
-// Estimate is the answer of one model.
+// Estimate is the prediction of one model.
 type Estimate struct {
 	Model      string  `json:"model"`
 	GoodputBps float64 `json:"goodput_bps"`
-	// Low and High follow from the model's measured errors, or are wider if its own interval or those of the
-	// underlying results are; both are 0 if there is none of these, and High alone if the model's own
-	// interval has no upper end and neither link nor cipher bounds it.
+	// Low and High are the range that the model's measured errors give, extended to the model's own interval
+	// and to those of the underlying results. Both are 0 if there is none of these. High alone is 0 if the
+	// model's interval has no upper end and neither the link nor the cipher limits it.
 	Low     float64  `json:"low_bps"`
 	High    float64  `json:"high_bps,omitempty"`
-	Basis   []string `json:"basis"`       // what it was fitted to, and the result of the fit
-	Assumes []string `json:"assumptions"` // what must hold
-	// OtherDevices marks an estimate from the results of other devices.
+	Basis   []string `json:"basis"`       // results used, and parameters of the fit
+	Assumes []string `json:"assumptions"` // conditions that must hold
+	// OtherDevices marks an estimate that uses results of other devices.
 	OtherDevices bool `json:"other_devices,omitempty"`
 
-	spread    float64 // median of half the interval of the underlying results ÷ their rate; 0: there is none
-	few       bool    // some have too few runs for an interval: it is their range
-	low, high float64 // of the model's own interval, bit/s; 0: there is none, +Inf: it has no upper end
+	spread    float64 // median of half the interval of the underlying results ÷ their rate; 0 = none
+	few       bool    // a spread is a range, because there are too few runs
+	low, high float64 // model's own interval in bit/s; 0 = none, +Inf = no upper end
 }
 
 // widen extends the range to the intervals of the model and of the underlying results.
@@ -70,7 +71,7 @@ func (e *Estimate) widen() {
 	}
 }
 
-// From names the model, and whether it is based on other devices.
+// From returns the model's name, and whether it uses other devices.
 func (e Estimate) From() string {
 	if e.OtherDevices {
 		return e.Model + ", from other devices"
@@ -78,8 +79,8 @@ func (e Estimate) From() string {
 	return e.Model
 }
 
-// Range describes the range of the estimate: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or ""
-// if there is none.
+// Range describes the range of the estimate, such as "from 33.1 Mbit/s to 44.0 Mbit/s" or "33.1 Mbit/s or
+// more". It returns "" if there is none.
 func (e Estimate) Range() string {
 	switch {
 	case e.High > 0:
@@ -90,19 +91,20 @@ func (e Estimate) Range() string {
 	return ""
 }
 
-// Refusal explains why a model has no answer.
+// Refusal explains why a model has no estimate.
 type Refusal struct {
 	Model  string `json:"model"`
 	Reason string `json:"reason"`
 }
 
-// world is the models' input: devices, speeds, and the rows that they may use.
+// world is the input of the models: devices, cipher speeds, and the results that they may use.
 type world struct {
 	*catalogue.Catalogue
 	rows []catalogue.Result
 }
 
-// models are tried in this order. A question is a result without a rate; empty attributes may be anything.
+// models lists the models in the order in which they are tried. A query is a result without a rate. Its empty
+// attributes match any level.
 var models = []struct {
 	name     string
 	estimate func(world, catalogue.Result) (Estimate, error)
@@ -115,14 +117,14 @@ var models = []struct {
 	{ByClock, world.byClock},
 }
 
-// Answer is a result that contradicts a question in no attribute that both state.
+// Answer is a measured result that agrees with a query in all attributes that both have.
 type Answer struct {
 	catalogue.Result
-	Unstated   []string `json:"not_stated,omitempty"` // attributes of the question
+	Unstated   []string `json:"not_stated,omitempty"` // attributes that only the query has
 	Impossible string   `json:"impossible,omitempty"` // why no device can have produced it
 }
 
-// Words describes the conditions that an answer states and a question does not: "streams 4, 2026, up".
+// Words describes the conditions that the answer has and the query lacks, such as "streams 4, 2026, up".
 func (a Answer) Words(q catalogue.Result) string {
 	var words []string
 	for _, at := range attributes {
@@ -141,29 +143,30 @@ func (a Answer) Words(q catalogue.Result) string {
 	return strings.Join(words, ", ")
 }
 
-// Prediction holds the answers to a question.
+// Prediction holds the answers to a query.
 type Prediction struct {
 	Question  catalogue.Result `json:"question"`
 	Measured  []Answer         `json:"measured"`
-	Estimates []Estimate       `json:"estimates"` // the best first
+	Estimates []Estimate       `json:"estimates"` // best first
 	Refused   []Refusal        `json:"refused,omitempty"`
-	// AtMostBps bounds the rate by link and ciphers, whatever the rest; 0: unknown.
+	// AtMostBps is the upper bound that the link and the ciphers set; 0 = unknown.
 	AtMostBps float64 `json:"at_most_bps,omitempty"`
-	AtMost    string  `json:"at_most,omitempty"` // by what
-	// InSoftware says that a crypto engine could exceed the bound.
+	AtMost    string  `json:"at_most,omitempty"` // what sets the bound
+	// InSoftware reports that a crypto engine may exceed the bound.
 	InSoftware bool     `json:"at_most_in_software,omitempty"`
-	Unbound    string   `json:"no_bound,omitempty"` // why its cipher gives no bound
-	Errors     []Errors `json:"errors"`             // of the models that answered
-	Rates      int      `json:"rates"`              // results given to the models
-	Suspect    int      `json:"suspect,omitempty"`  // of these, and therefore of the basis
-	// Impossible lists why no device can have produced some of its results, on which models may rest.
+	Unbound    string   `json:"no_bound,omitempty"` // why the cipher gives no bound
+	Errors     []Errors `json:"errors"`             // errors of the models that gave an estimate
+	Rates      int      `json:"rates"`              // number of results given to the models
+	Suspect    int      `json:"suspect,omitempty"`  // number of these that are suspect
+	// Impossible lists reasons why no device can have produced some of the results. Models may have used
+	// these results.
 	Impossible []string `json:"impossible,omitempty"`
-	// Uncounted reports how many of the device's own results were withheld from the models, and why.
+	// Uncounted reports how many of the device's own results the models did not get, and why.
 	Uncounted string            `json:"not_counted,omitempty"`
 	Powers    []catalogue.Power `json:"powers"` // published power figures of the device
 }
 
-// Predict answers a question with the measured results, and with each model's estimate and the range of its
+// Predict answers a query with the measured results, and with each model's estimate and the range of its
 // errors on the catalogue.
 func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
 	scores []Errors) Prediction {
@@ -232,7 +235,7 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 	return p
 }
 
-// attributes lists by name what must agree between compared results.
+// attributes lists the attributes in which compared results must agree.
 var attributes = []struct {
 	name string
 	of   func(catalogue.Result) string
@@ -253,7 +256,7 @@ var attributes = []struct {
 	{"firewall", func(r catalogue.Result) string { return r.Firewall }},
 }
 
-// direction returns a direction as a plan names it: in a study, "in" comes down.
+// direction translates a study's direction to that of a plan: "in" is down, "out" is up.
 func direction(word string) string { return directions.Replace(word) }
 
 var directions = strings.NewReplacer("in", "down", "out", "up")
@@ -265,7 +268,7 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// Words lists the stated attributes of a result: "device BPI-R4, tunnel none, protocol tcp, streams 4".
+// Words describes the attributes of a result, such as "device BPI-R4, tunnel none, protocol tcp, streams 4".
 func Words(r catalogue.Result) string {
 	var words []string
 	for _, at := range attributes {
@@ -277,8 +280,7 @@ func Words(r catalogue.Result) string {
 	return strings.Join(words, ", ")
 }
 
-// Differs returns the attributes that both results state and in which they differ, and those that only one of
-// them states.
+// Differs returns the attributes in which the results differ, and those that only one of them has.
 func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 	for _, at := range attributes {
 		switch x, y := at.of(a), at.of(b); {
@@ -305,8 +307,8 @@ func (w world) answers(q catalogue.Result) []Answer {
 	return out
 }
 
-// sweeps returns the results that suit a question in all but the swept attributes, in groups that agree in
-// all others.
+// sweeps returns the results that match a query in all attributes except the swept ones, grouped by all other
+// attributes.
 func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result {
 	var keys []string
 	groups := map[string][]catalogue.Result{}
@@ -346,8 +348,8 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 	return out
 }
 
-// tunnelOf returns the encapsulation of a result. If a question states no MTU, it has the tunnel's default;
-// if a result of OpenVPN states none, it has that of its tun-mtu.
+// tunnelOf returns the encapsulation of a result or query. Without an MTU, it has the tunnel's default,
+// except that a result of OpenVPN has tun-mtu 1500.
 func tunnelOf(r catalogue.Result) overhead.Tunnel {
 	t, _ := overhead.Named(r.Tunnel)
 	t.MTU = cmp.Or(r.MTU, FittingMTU(r.Tunnel))
@@ -358,8 +360,8 @@ func tunnelOf(r catalogue.Result) overhead.Tunnel {
 	return t
 }
 
-// packetOf returns the inner packet of a result: its length, its payload and the number of outer packets. A
-// length that agrees with the packet rate only as payload counts as payload.
+// packetOf returns the length and payload of a result's inner packet, and the number of its outer packets. If
+// a length matches the packet rate only as payload, it counts as payload.
 func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	t := tunnelOf(r)
 	packet = cmp.Or(r.Packet, t.MTU)
@@ -380,11 +382,11 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	return packet, payload, max(1, len(t.Fragments(packet, 1500)))
 }
 
-// linkShare is the share of a port's ceiling from which the port counts as the limit.
+// linkShare is the share of a port's ceiling above which the port counts as the limit.
 const linkShare = .95
 
-// lineCeiling returns the goodput that a line carries with a result's packets: of both directions together
-// if the traffic goes both ways.
+// lineCeiling returns the goodput that a line carries with a result's packets: the sum of both directions if
+// the traffic goes both ways.
 func lineCeiling(bps float64, r catalogue.Result) float64 {
 	packet, payload, _ := packetOf(r)
 	path := overhead.Path{Tunnel: tunnelOf(r)}
@@ -395,8 +397,8 @@ func lineCeiling(bps float64, r catalogue.Result) float64 {
 	return path.PacketRate(bps, packet, overhead.LayerWire) * float64(payload) * 8
 }
 
-// portCeiling returns the goodput that the ports of a result's device carry, or the link of the study if the
-// result is the study's and that is slower; 0: unknown.
+// portCeiling returns the goodput that the ports of a result's device carry, or that of the study's link if
+// the result is the study's and the link is slower. It returns 0 if that is unknown.
 func (w world) portCeiling(r catalogue.Result) float64 {
 	d, _ := w.Device(r.Device)
 	bps := d.PortBps()
@@ -412,12 +414,12 @@ func (w world) linkBound(r catalogue.Result) bool {
 	return ceiling > 0 && *r.GoodputBps >= linkShare*ceiling
 }
 
-// BeyondLink reports whether the link of a device cannot carry a rate.
+// BeyondLink reports whether a rate exceeds the link of its device.
 func BeyondLink(c *catalogue.Catalogue, r catalogue.Result) bool {
 	return r.GoodputBps != nil && world{Catalogue: c}.beyondPort(r)
 }
 
-// beyondPort reports whether a rate exceeds what the link can carry.
+// beyondPort reports whether a rate exceeds portCeiling by more than OnceWithin.
 func (w world) beyondPort(r catalogue.Result) bool {
 	ceiling := w.portCeiling(r)
 	return ceiling > 0 && *r.GoodputBps > ceiling*(1+OnceWithin)

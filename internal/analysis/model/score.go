@@ -14,10 +14,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Score compares one published result with the estimate of a model from which it was withheld.
+// Score compares one published result with the estimate of a model that did not get the result.
 type Score struct {
-	Row          int     `json:"row,omitempty"` // of the catalogue
-	Of           string  `json:"of"`            // device, tunnel, …
+	Row          int     `json:"row,omitempty"` // row in the catalogue
+	Of           string  `json:"of"`            // device, tunnel and other attributes
 	MeasuredBps  float64 `json:"measured_bps"`
 	EstimatedBps float64 `json:"estimated_bps,omitempty"`
 	Error        float64 `json:"error_ratio"`       // estimated ÷ measured - 1
@@ -28,18 +28,18 @@ type Score struct {
 type Errors struct {
 	Model   string  `json:"model"`
 	Of      string  `json:"of"`                          // OfPublished or OfOwn
-	N       int     `json:"n"`                           // estimates
-	Refused int     `json:"refused"`                     // results that it refused
-	Suspect int     `json:"suspect,omitempty"`           // of both
-	Typical float64 `json:"median_absolute_error_ratio"` // of error_ratio
+	N       int     `json:"n"`                           // number of estimates
+	Refused int     `json:"refused"`                     // number of results without an estimate
+	Suspect int     `json:"suspect,omitempty"`           // number of suspect results among both
+	Typical float64 `json:"median_absolute_error_ratio"` // median of the absolute values of error_ratio
 	Low     float64 `json:"error_p10_ratio"`
 	High    float64 `json:"error_p90_ratio"`
 	Least   float64 `json:"error_min_ratio"`
 	Most    float64 `json:"error_max_ratio"`
-	Scores  []Score `json:"scores,omitempty"` // of every published rate
+	Scores  []Score `json:"scores,omitempty"` // one for each published rate
 }
 
-// Suspect counts the results that are in doubt.
+// Suspect returns the number of suspect results.
 func Suspect(results []catalogue.Result) int {
 	n := 0
 	for _, r := range results {
@@ -50,14 +50,14 @@ func Suspect(results []catalogue.Result) int {
 	return n
 }
 
-// what is left out, one at a time
+// Results that LeaveOneOut withholds one at a time.
 const (
 	OfPublished = "published result"
 	OfOwn       = "own cell"
 )
 
-// LeaveOneOut shows each model the results without one at a time and asks for that one. Models based on other
-// devices never see the device itself.
+// LeaveOneOut estimates each result with each model from the other results. Models that use other devices get
+// no result of the same device.
 func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
 	var out []Errors
 	for _, m := range models {
@@ -103,8 +103,8 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 	return out
 }
 
-// Scored returns the scores for checking a prediction from one's own results: those on these results if a
-// model has three estimates or more for them, else those on the published ones.
+// Scored returns the scores to use for predictions from the user's own results: a model's score on those
+// results if it has at least three estimates, otherwise its score on the published ones.
 func Scored(own, published []Errors) []Errors {
 	out := slices.Clone(published)
 	for i := range out {
@@ -115,11 +115,11 @@ func Scored(own, published []Errors) []Errors {
 	return out
 }
 
-// errorBounds separates the classes for counting absolute errors.
+// errorBounds lists the upper bounds of the classes of absolute errors.
 var errorBounds = [...]float64{.05, .1, .25, .5, 1}
 
-// Within counts the estimates with an error up to 5, 10, 25, 50 and 100 %, and finally those with a larger
-// one.
+// Within returns the number of estimates with an absolute error up to 5, 10, 25, 50 and 100 %, and with a
+// larger one.
 func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	for _, s := range e.Scores {
 		if s.Refused != "" {
@@ -140,7 +140,7 @@ func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	return counts
 }
 
-// Reasons lists why results were refused, with their number, the most frequent first.
+// Reasons describes why estimates were refused and how often, most frequent first.
 func (e Errors) Reasons() []string {
 	count := map[string]int{}
 	for _, s := range e.Scores {
@@ -159,8 +159,8 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible lists the reasons why no device can have produced some of the results: a rate above what its
-// link carries, or a sweep of MTU or packet size that no cost of packets and bytes gives.
+// Impossible describes why no device can have produced some of the results: a rate above what the link
+// carries, or a sweep of MTU or packet size that no cost of packets and bytes gives.
 func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string {
 	w := world{c, results}
 	var reasons []string
@@ -174,8 +174,8 @@ func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string
 	return reasons
 }
 
-// impossible returns the reason why no device can have produced a result, or the sweep that it is part of;
-// "" if one can.
+// impossible describes why no device can have produced a result, or the sweep that contains it. It returns ""
+// if that is possible.
 func (w world) impossible(r catalogue.Result) string {
 	if r.GoodputBps == nil {
 		return ""

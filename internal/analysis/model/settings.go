@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// knobs returns the levels of what an owner can set on a router, in words: "" is not stated, or usual.
+// knobs describes the levels of a router's settings in a result. "" means not stated, or the default.
 func (n Need) knobs(r catalogue.Result) (out [4]string) {
 	switch r.Clock {
 	case "":
@@ -24,7 +24,7 @@ func (n Need) knobs(r catalogue.Result) (out [4]string) {
 		out[1] = "queue " + r.Queue
 	}
 
-	for part := range strings.SplitSeq(r.Condition, ", ") { // other parts are about the testbed
+	for part := range strings.SplitSeq(r.Condition, ", ") { // other parts describe the testbed
 		if strings.Contains(part, "offload") {
 			out[2] = part
 		}
@@ -41,7 +41,7 @@ func (n Need) knobs(r catalogue.Result) (out [4]string) {
 type settingGroup struct {
 	knobs  [4]string
 	lowBps float64
-	where  []string // the paths that were measured: version of IP and direction
+	where  []string // measured paths: IP version and direction
 }
 
 func (g settingGroup) words() string {
@@ -49,9 +49,9 @@ func (g settingGroup) words() string {
 	return cmp.Or(strings.Join(words, " and "), "the usual MTU")
 }
 
-// settings looks for the settings with which a device is enough, where it is not with all of them. A setting
-// counts only if it was measured on every path, of those that the device was measured on: with some it may
-// be slower in the direction that nobody tried.
+// settings sets the settings with which a device is enough, if it is not enough with all of them. A setting
+// counts only if it was measured on every path on which the device was measured, because it may be slower in
+// a direction without a measurement.
 func (a *Advice) settings(rows []catalogue.Result, n Need) {
 	var groups []settingGroup
 	var paths []string
@@ -123,7 +123,7 @@ func (a *Advice) settings(rows []catalogue.Result, n Need) {
 	}
 }
 
-// pathWords names the version of IP and the direction of a result, as far as it states them.
+// pathWords describes the IP version and the direction of a result, if stated.
 func pathWords(r catalogue.Result) string {
 	var words []string
 	if r.IP != "" {
@@ -137,10 +137,11 @@ func pathWords(r catalogue.Result) string {
 	return cmp.Or(strings.Join(words, " "), "a path that is not stated")
 }
 
-// Loads of the published draws: of a router at work without much to do, and idle.
+// calmLoads lists the loads of published power figures that count as normal operation.
 var calmLoads = []string{"normal", "idle"}
 
-// yearOf sums the published draws of a device over a year; nil where none is given.
+// yearOf returns the energy of a device over a year from its published power figures, or nil if there are
+// none.
 func yearOf(c *catalogue.Catalogue, device string, n Need) *Year {
 	var calm, busy []catalogue.Power
 	for _, p := range c.Powers {
@@ -175,7 +176,7 @@ func yearOf(c *catalogue.Catalogue, device string, n Need) *Year {
 	return y
 }
 
-// drawOf returns the least and the most watts of some draws; 0 of none.
+// drawOf returns the lowest and the highest power in watts, or 0 if there is no figure.
 func drawOf(all []catalogue.Power) (low, high float64) {
 	for i, p := range all {
 		if i == 0 {
@@ -188,7 +189,7 @@ func drawOf(all []catalogue.Power) (low, high float64) {
 	return low, high
 }
 
-// Text says what a router takes in a year: "124 to 140 kWh a year", with the cost where a price was given.
+// Text describes the energy, such as "124 to 140 kWh a year", with its cost if a price was given.
 func (y Year) Text() string {
 	text := spanWords(y.LowKWh, y.HighKWh) + " kWh a year"
 	if y.HighCost > 0 {

@@ -8,22 +8,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SpeedPrediction holds what is known about the speed of an algorithm on one core of a device.
+// SpeedPrediction holds the known speeds of an algorithm on one core of a device.
 type SpeedPrediction struct {
 	Device    string            `json:"device"`
 	Algorithm string            `json:"algorithm"`
-	ClockMHz  float64           `json:"clock_mhz,omitempty"` // clock in question
+	ClockMHz  float64           `json:"clock_mhz,omitempty"` // requested clock
 	Measured  []catalogue.Speed `json:"measured"`
-	// Scaled holds the measured speeds at the clock in question, if a byte or an operation takes as many
-	// cycles there. Its error is unknown: no study measured one device at two clocks.
+	// Scaled holds the measured speeds scaled to the requested clock, for the same number of cycles per byte
+	// or operation. Their error is unknown, because no study measured a device at two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
-	// Uncounted reports how many of its own speeds are not among the measured ones, and why.
+	// Uncounted reports how many of the device's own speeds are not among the measured ones, and why.
 	Uncounted string `json:"not_counted,omitempty"`
 }
 
-// PredictSpeed answers from the published speeds of the device itself. Those of other devices do not help: a
-// core with instructions for a cipher needs a small part of the cycles of one without.
+// PredictSpeed returns the speeds of an algorithm on a device from the device's own published speeds. Speeds
+// of other devices are of no use: a core with instructions for a cipher needs a small fraction of the cycles
+// of one without.
 func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64) SpeedPrediction {
 	d, _ := c.Device(device)
 	p := SpeedPrediction{
@@ -59,7 +60,7 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 	return p
 }
 
-// refusedSpeed explains why the speeds of other devices are not used.
+// refusedSpeed explains why speeds of other devices are not used.
 func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
 	least := math.Inf(1)
 	most := 0.0
