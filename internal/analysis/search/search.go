@@ -1,5 +1,5 @@
-// Package search reads a search for a rate from its trials and determines the next one: it applies the
-// formulas of package method to records of trials.
+// Package search applies package method to records of trials: it evaluates a search for a rate and determines
+// the next trial.
 package search
 
 import (
@@ -13,20 +13,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SevereUnsent is the share of the requested frames that may be missing without being counted as lost: a
-// smaller share is due to the generator's timing at the edges of the window, not to its speed (RFC 9971,
-// "Measurer": severe deviations of the offered from the intended load are turned into loss).
+// SevereUnsent is the share of the requested frames that may be unsent without counting as lost. A smaller
+// share is due to the generator's timing at the edges of the window, not to its speed. RFC 9971, "Measurer",
+// counts severe deviations from the intended load as loss.
 const SevereUnsent = 0.001
 
-// PacedShortfall bounds the share of its rate that paced TCP may miss in a low-loss trial: the kernel's
-// pacing and TCP's start cost some of it.
+// PacedShortfall is the share of its rate that paced TCP may miss in a low-loss trial, because of the
+// kernel's pacing and TCP's start.
 const PacedShortfall = 0.05
 
-// ShapedShortfall is the same for TCP behind a rate set by a setting, which also counts headers: with a
-// tunnel there are more of them.
+// ShapedShortfall is the same for TCP whose rate a setting limits. That rate includes headers, of which a
+// tunnel adds more.
 const ShapedShortfall = 0.15
 
-// SearchConfig returns a search's input for its controller. greatest is the default for the greatest load.
+// SearchConfig returns the input of a search. greatest is the default maximum load.
 func SearchConfig(s *record.Search, unit string, greatest float64) method.Config {
 	c := method.Config{Min: s.MinPPS, Max: s.MaxPPS, Warmup: s.Warmup, MaxTime: s.MaxTime}
 	switch unit {
@@ -53,8 +53,8 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	return c
 }
 
-// SearchTrial returns a trial as the search's controller sees it. idle is the latency of the same path
-// without load, for goals that bound the added delay; it may be nil.
+// SearchTrial converts a trial to the input of a search. idle is the latency of the idle path, for goals that
+// limit the added delay. It may be nil.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
 	out := method.Trial{TrialInput: s.TrialInput, Loss: 1}
@@ -74,7 +74,7 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	if counted && asked > 0 {
 		missing := sum.Unsent
 		slack := int64(SevereUnsent*float64(asked)) + 2*int64(len(t.Traffic.Flows))
-		if missing <= slack || s.Test == record.TestBackToBack { // of a burst, only what was sent counts
+		if missing <= slack || s.Test == record.TestBackToBack { // only sent frames count in a burst
 			asked = sum.Sent
 			missing = 0
 		}
@@ -99,16 +99,16 @@ func shortfall(t *record.Trial) float64 {
 		return 1
 	}
 
-	up, down, _ := t.Traffic.Goodput() // unknown counts as not arrived
+	up, down, _ := t.Traffic.Goodput() // unknown counts as nothing
 	return min(max(1-(up+down)/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
-// GrowingBacklog bounds the share of the flows due in a window that may be incomplete at its end without
-// counting as not carried: the numbers in progress at the two edges of the window differ.
+// GrowingBacklog is the share of the flows due in a window that may be incomplete at its end without counting
+// as lost, because the number of flows in progress differs between the start and the end of the window.
 const GrowingBacklog = 0.05
 
-// lostConnections returns the share of the flows that failed, or were not connected in time; or of those that
-// were not carried, if the backlog grew.
+// lostConnections returns the share of the flows that failed or were late or, if it is larger and exceeds
+// GrowingBacklog, the share that was not completed.
 func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
@@ -124,8 +124,8 @@ func lostConnections(t *record.Trial) float64 {
 	return lost
 }
 
-// addedP99 returns the 99th percentile under load minus the median round trip of the idle path, if there are
-// enough probes.
+// addedP99 returns the 99th percentile under load minus the median round-trip time of the idle path, and
+// false if there are too few probes.
 func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	if loaded == nil || idle == nil {
 		return 0, false
@@ -140,7 +140,7 @@ func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	return time.Duration(max(statistics.QuantileSorted(during, .99)-statistics.MedianSorted(before), 0)), true
 }
 
-// PacketsOf sums the flows; ok is false if one did not count packets.
+// PacketsOf returns the sum over the flows. ok is false if a flow did not count packets.
 func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	if tr == nil || len(tr.Flows) == 0 {
 		return sum, false
@@ -160,7 +160,7 @@ func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	return sum, true
 }
 
-// LimitsOf returns the input with which the search of a trial began.
+// LimitsOf returns the input with which the search of a trial started.
 func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	c := SearchConfig(m.Search, t.Unit, t.Max)
 	c.Min = t.Min
@@ -168,9 +168,8 @@ func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	return c
 }
 
-// FoundRate returns the result of a search for its first goal, from its trials: the conditional throughput,
-// in bits of payload per second over all interfaces. ok is false without a lower bound. An irregular result
-// with one is equally usable.
+// FoundRate returns the conditional throughput of a search for its first goal, in payload bits per second
+// over all interfaces. ok is false without a lower bound. The result may be irregular.
 func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
 	first := trials[0]
 	r := LimitsOf(m, first.Search).Outcome(history(m, trials, record.TestThroughput, idle)).Results[0]
@@ -182,7 +181,7 @@ func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (b
 	return bps, bps > 0
 }
 
-// history returns the trials of a search that ended well and belong to a test.
+// history returns the successful trials of a test of a search.
 func history(m record.Method, trials []*record.Trial, test string, idle *record.Latency) []method.Trial {
 	var out []method.Trial
 	for _, t := range trials {
@@ -193,9 +192,10 @@ func history(m record.Method, trials []*record.Trial, test string, idle *record.
 	return out
 }
 
-// NextOfSearch returns the next trial of a row's search, from its previous ones, in order; failed ones do not
-// count. more is false once it has ended. greatest is the tester's own ceiling, if the plan gives no greatest
-// load, and interfaces how many are loaded at once. A search keeps the limits with which it began.
+// NextOfSearch returns the next trial of a row's search after the given ones, of which failed trials do not
+// count. more is false if the search has ended. greatest is the tester's ceiling, used if the plan sets no
+// maximum load. interfaces is the number of interfaces that are loaded at the same time. A search keeps the
+// limits with which it started.
 func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial,
 	idle *record.Latency) (next record.SearchTrial, more bool, err error) {
 	next = record.SearchTrial{
@@ -229,7 +229,7 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 		return at(step, record.TestThroughput), more, err
 	}
 
-	if unit != record.UnitPackets { // RFC 2544 is about frames
+	if unit != record.UnitPackets { // RFC 2544's tests are for frames
 		return record.SearchTrial{}, false, nil
 	}
 
@@ -256,8 +256,8 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	return record.SearchTrial{}, false, nil
 }
 
-// PayloadBits returns the bits of payload in one unit of load: in a packet, as the mean if sizes differ, or
-// one.
+// PayloadBits returns the payload bits in one unit of load: those of a packet (the mean if sizes differ), 1
+// for bits, or 0 for flows.
 func PayloadBits(t *record.Trial) float64 {
 	switch t.Search.Unit {
 	case record.UnitBits:
