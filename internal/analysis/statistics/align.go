@@ -7,8 +7,9 @@ import (
 	"sort"
 )
 
-// Aligned relates a machine's clock to the controller's: Offset is the former minus the latter, within
-// ±Bound, and Match the correlation of the machine's traffic with the run's, at most 1.
+// Aligned relates a machine's clock to the controller's. Offset is the machine's clock minus the controller's
+// in ns, with the error ±Bound. Match is the correlation between the traffic of the machine and of the run,
+// at most 1.
 type Aligned struct {
 	Offset, Bound int64
 	Match         float64
@@ -16,19 +17,20 @@ type Aligned struct {
 
 // Limits of an alignment.
 const (
-	minMatch    = 0.8  // a lower match may be other traffic: that of another run matches by up to 0.76
-	rivalMatch  = 0.05 // another offset whose match is this close is as likely
-	coarseMost  = 2000 // intervals of the run in the first pass
-	coarseSteps = 4e6  // a quarter of the intervals times the offsets of that pass
-	finestSteps = 50   // of an interval
-	// wallWithin bounds the error of a wall clock that decides between offsets with similar matches.
+	minMatch    = 0.8  // the traffic of another run may match by up to 0.76
+	rivalMatch  = 0.05 // an offset whose match is this close to the best is as likely
+	coarseMost  = 2000 // maximum number of intervals in the first pass
+	coarseSteps = 4e6  // a quarter of intervals × offsets in the first pass
+	finestSteps = 50   // steps per interval in the last pass
+	// wallWithin is the largest error of a wall clock, in ns, that decides between offsets with similar
+	// matches.
 	wallWithin = int64(10e9)
 )
 
-// Align finds the offset of a counter's clock at which it agrees best with another one: their rates over each
-// interval of the former's samples are correlated (Pearson). wall is the offset by the wall clocks, 0 if
-// unknown: it decides between offsets with similar matches. Only offsets within that distance of it are
-// considered; 0 = any, if the machine's wall clock is unreliable.
+// Align returns the offset of a counter's clock at which its rates correlate best (Pearson) with those of
+// another counter, over the intervals between the former's samples. wall is the offset according to the wall
+// clocks, or 0 if unknown. It decides between offsets with similar matches. Offsets more than within away
+// from it are not considered. If the wall clock is unreliable, within is 0, and any offset is possible.
 func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	gaps := make([]float64, max(len(seen.T)-1, 0))
 	for i := range gaps {
@@ -42,7 +44,7 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 
 	long := carried.T[len(carried.T)-1] - carried.T[0]
 	width := long / coarseMost
-	if within > 0 { // fewer offsets allow a closer look
+	if within > 0 { // fewer offsets allow a finer first pass
 		width = min(width, int64(math.Sqrt(float64(within)*float64(long)/coarseSteps)))
 	}
 
@@ -82,7 +84,8 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	return choose(tops, wall)
 }
 
-// choose returns the best of some offsets, if it is the only good one.
+// choose returns the best offset. It returns a NoMatchError if no match is good enough, or if several are
+// similarly good and the wall clock does not decide between them.
 func choose(tops []Aligned, wall int64) (Aligned, error) {
 	sort.SliceStable(tops, func(a, b int) bool { return tops[a].Match > tops[b].Match })
 	if len(tops) == 0 || !(tops[0].Match >= minMatch) {
@@ -97,7 +100,7 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	near := slices.DeleteFunc(slices.Clone(tops), func(a Aligned) bool {
 		return !(a.Match >= best.Match-rivalMatch)
 	})
-	// Distance from the offset by the wall clocks.
+	// far returns the distance from the offset according to the wall clocks.
 	far := func(a Aligned) int64 { return max(a.Offset-wall, wall-a.Offset) }
 	sort.Slice(near, func(a, b int) bool { return far(near[a]) < far(near[b]) })
 	if wall == 0 || far(near[0]) > wallWithin || far(near[0]) > far(near[1])/2 {
@@ -107,7 +110,7 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	return near[0], nil
 }
 
-// NoMatchError means that a machine's traffic does not reveal when it was recorded.
+// NoMatchError means that a machine's traffic does not show when it was recorded.
 type NoMatchError struct {
 	Many bool // it matches at several times
 }
@@ -120,7 +123,7 @@ func (e *NoMatchError) Error() string {
 	return "relate its clock to the run's: the traffic that its devices received is not the run's"
 }
 
-// Hint returns what would help to decide.
+// Hint returns advice for an unambiguous recording.
 func (e *NoMatchError) Hint() string {
 	if e.Many {
 		return "start the probe before the run and stop it after: the whole of it fits once only"
@@ -128,7 +131,7 @@ func (e *NoMatchError) Hint() string {
 	return "the probe must watch netdev on a machine that the run's traffic crossed, while the run went on"
 }
 
-// peaks returns the highest match and those nearly as high, separated by dips.
+// peaks returns the highest match and other peaks that are separated from it by dips.
 func peaks(all []Aligned) []Aligned {
 	best := 0
 	for i, a := range all {
@@ -140,7 +143,7 @@ func peaks(all []Aligned) []Aligned {
 	tops := []Aligned{all[best]}
 	for _, step := range []int{-1, 1} {
 		lowest := all[best].Match
-		highest := -1 // since the last peak, or of one still being climbed
+		highest := -1 // highest match since the last peak; -1 while falling
 		for i := best + step; i >= 0 && i < len(all); i += step {
 			m := all[i].Match
 			switch {
@@ -165,7 +168,7 @@ func peaks(all []Aligned) []Aligned {
 	return tops
 }
 
-// intervals are a counter's rates over the intervals of its samples.
+// intervals holds the rates of a counter between consecutive samples.
 type intervals struct {
 	Curve
 	sum, squares, n float64
@@ -180,17 +183,17 @@ func newIntervals(c Curve) intervals {
 	return r
 }
 
-// of returns the rate of the interval that ends with a sample.
+// of returns the rate of the interval that ends with sample i.
 func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1)) }
 
-// agree returns the correlation with the rates of another counter, whose clock is d behind. The rate is zero
-// where that counter has no points.
+// agree returns the correlation with the rates of another counter, whose clock is d behind. Outside of that
+// counter's samples, its rate counts as zero.
 func (r intervals) agree(other Curve, d int64) float64 {
 	from := other.T[0] + d
 	to := other.T[len(other.T)-1] + d
 	i := max(sort.Search(len(r.T), func(i int) bool { return r.T[i] > from }), 1)
 	k := 0
-	at := func(t int64) float64 { // like curve.at, for ascending times
+	at := func(t int64) float64 { // like Curve.At, for ascending times
 		for k < len(other.T) && other.T[k] < t {
 			k++
 		}
@@ -223,7 +226,7 @@ func (r intervals) agree(other Curve, d int64) float64 {
 	return (products - r.sum*sum/r.n) / math.Sqrt(x*y)
 }
 
-// thinned keeps points at a minimum distance in time.
+// thinned returns points that are at least apart from each other, in ns.
 func thinned(c Curve, apart int64) Curve {
 	var out Curve
 	for i, t := range c.T {
@@ -235,7 +238,7 @@ func thinned(c Curve, apart int64) Curve {
 	return out
 }
 
-// Text describes how well two clocks are related.
+// Text describes the accuracy of the alignment.
 func (a Aligned) Text() string {
 	return fmt.Sprintf("within ±%d ms, by the traffic itself (correlation %.2f)", (a.Bound+999_999)/1e6,
 		a.Match)

@@ -6,31 +6,31 @@ import (
 	"slices"
 )
 
-// MinSegment is the smallest number of values between two change points: an outlier alone makes none.
+// MinSegment is the minimum number of values between two change points. A single outlier makes no change
+// point.
 const MinSegment = 3
 
-// The permutation test of a change point. It ends early when chance has reached the observed statistic too
-// often.
+// Parameters of the permutation test of a change point. It stops early when random permutations have reached
+// the observed statistic too often.
 const (
 	permutations = 99
-	exceedances  = 1 // of chance, at most: p ≤ (1+1)/(99+1) = 2 %
+	exceedances  = 1 // maximum number of permutations that reach it: p ≤ (1+1)/(99+1) = 2 %
 )
 
-// outlying bounds the distance of a value from the median, in median absolute deviations, beyond which it
-// counts as if it were there.
+// outlying is the largest distance of a value from the median, in median absolute deviations. Values farther
+// away are moved to that distance.
 const outlying = 7
 
-// ChangePoint is the start of a new level of a series: the index of its first value, and the p-value of the
-// division there.
+// ChangePoint is the start of a new level in a series: the index of its first value, and the p-value of the
+// division.
 type ChangePoint struct {
 	At int
 	P  float64
 }
 
 // ChangePoints returns the change points of a series in order, by hierarchical division as in E-divisive
-// (Matteson and James, 2014): a segment is divided where the energy distance between its parts is greatest,
-// if at most 2 % of random permutations of the segment reach that distance. The permutations are the same for
-// the same series.
+// (Matteson and James, 2014). A segment is divided where the energy distance between its parts is largest, if
+// at most 2 % of its random permutations reach that distance. The permutations depend only on the series.
 func ChangePoints(values []float64) []ChangePoint {
 	c, ok := Divide(values)
 	if !ok {
@@ -46,7 +46,7 @@ func ChangePoints(values []float64) []ChangePoint {
 	return slices.Concat(left, []ChangePoint{c}, right)
 }
 
-// Divide returns the most distinct division of a series in two; ok is false if chance explains it.
+// Divide returns the most distinct division of a series into two parts. ok is false if chance explains it.
 func Divide(values []float64) (c ChangePoint, ok bool) {
 	n := len(values)
 	if n < 2*MinSegment {
@@ -72,7 +72,7 @@ func Divide(values []float64) (c ChangePoint, ok bool) {
 	return ChangePoint{At: at, P: float64(reached+1) / (permutations + 1)}, observed > 0
 }
 
-// withoutOutliers returns the values with those far from the median moved nearer.
+// withoutOutliers returns the values, with those far from the median moved towards it.
 func withoutOutliers(values []float64) []float64 {
 	m := Median(values)
 	var away []float64
@@ -93,17 +93,17 @@ func withoutOutliers(values []float64) []float64 {
 	return out
 }
 
-// energy computes the energy distances of all divisions of a series. Values are added in order to a Fenwick
+// energy computes the energy distances of all divisions of a series. It adds the values in order to a Fenwick
 // tree over their ranks.
 type energy struct {
-	ranks  []int     // of the values in order, from 1; equal values have ranks of their own
-	sorted []float64 // by rank; the first is unused
-	apart  []float64 // by rank: sum of the distances from all values
-	total  float64   // of the distances between all values
+	ranks  []int     // rank of each value, from 1; equal values have different ranks
+	sorted []float64 // values by rank; index 0 is unused
+	apart  []float64 // sum of the distances from all values, by rank
+	total  float64   // sum of the distances between all values
 	tree   []added
 }
 
-// added describes the values added so far in a range of ranks.
+// added holds the number and sum of the values added so far in a range of ranks.
 type added struct{ count, sum float64 }
 
 func newEnergy(values []float64) *energy {
@@ -131,11 +131,11 @@ func newEnergy(values []float64) *energy {
 	return e
 }
 
-// greatest returns the division with the greatest statistic m·n/(m+n) × energy distance.
+// greatest returns the division with the largest statistic m·n/(m+n) × energy distance.
 func (e *energy) greatest() (at int, most float64) {
 	clear(e.tree)
 	n := len(e.ranks)
-	before, after := 0.0, e.total // the distances within either part
+	before, after := 0.0, e.total // sums of the distances within each part
 	sum := 0.0
 	for i, rank := range e.ranks[:n-MinSegment] {
 		v := e.sorted[rank]
@@ -159,7 +159,7 @@ func (e *energy) greatest() (at int, most float64) {
 	return at, most
 }
 
-// add adds the value of a rank, and returns those of lower ranks that were added before.
+// add adds the value of a rank, and returns the earlier values of lower ranks.
 func (e *energy) add(rank int, v float64) (below added) {
 	for i := rank; i > 0; i &= i - 1 {
 		below.count += e.tree[i].count

@@ -6,13 +6,13 @@ import (
 	"sort"
 )
 
-// Curve is one growing counter over time.
+// Curve is one counter or gauge over time.
 type Curve struct {
 	T []int64
 	V []float64
 }
 
-// NewCurve drops the points without a value.
+// NewCurve returns a curve without the points that have no value (NaN).
 func NewCurve(t []int64, v []float64) Curve {
 	if !slices.ContainsFunc(v, math.IsNaN) {
 		return Curve{t, v}
@@ -28,7 +28,7 @@ func NewCurve(t []int64, v []float64) Curve {
 	return c
 }
 
-// At interpolates linearly; outside the points it returns the nearest value.
+// At returns the linearly interpolated value at t. Outside of the points, it returns the nearest value.
 func (c Curve) At(t int64) float64 {
 	n := len(c.T)
 	if n == 0 {
@@ -47,20 +47,20 @@ func (c Curve) At(t int64) float64 {
 	return c.V[i-1] + share*(c.V[i]-c.V[i-1])
 }
 
-// Covers reports whether points reach from a to b, with a tolerance of slack.
+// Covers reports whether the points extend from a to b, with the tolerance slack.
 func (c Curve) Covers(a, b, slack int64) bool {
 	n := len(c.T)
 	return n >= 2 && c.T[0] <= a+slack && c.T[n-1] >= b-slack
 }
 
-// Moved returns how far a counter grew from a to b; ok is false if the samples do not cover the interval or
-// the counter went backwards.
+// Moved returns the growth of a counter from a to b, and false if the samples do not cover the interval or
+// the counter decreased.
 func (c Curve) Moved(a, b int64) (float64, bool) {
 	if b <= a || !c.Covers(a, b, (b-a)/5) {
 		return 0, false
 	}
 
-	// If the samples end inside the interval, the rate is that of the part they cover.
+	// If samples are missing at an end of the interval, extrapolate from the covered part.
 	first := max(a, c.T[0])
 	last := min(b, c.T[len(c.T)-1])
 	d := c.At(last) - c.At(first)
@@ -71,8 +71,7 @@ func (c Curve) Moved(a, b int64) (float64, bool) {
 	return d * float64(b-a) / float64(last-first), true
 }
 
-// Rates returns the summed rate of the curves, per second, in equal bins of an interval. It walks each curve
-// once.
+// Rates returns the sum of the curves' rates per second, in equal bins of an interval.
 func Rates(curves []Curve, from, to int64, bins int) []float64 {
 	out := make([]float64, bins)
 	for _, c := range curves {
@@ -93,7 +92,7 @@ func Rates(curves []Curve, from, to int64, bins int) []float64 {
 	return out
 }
 
-// Mean returns the mean of the readings in an interval; that of equal ones is exact.
+// Mean returns the mean of the values in an interval. The mean of equal values is exact.
 func (c Curve) Mean(from, to int64) (float64, bool) {
 	first := 0.0
 	sum := 0.0
@@ -114,7 +113,7 @@ func (c Curve) Mean(from, to int64) (float64, bool) {
 	return first + sum/float64(max(n, 1)), n > 0
 }
 
-// Largest returns the largest reading in an interval.
+// Largest returns the largest value in an interval.
 func (c Curve) Largest(from, to int64) (float64, bool) {
 	most, found := 0.0, false
 	for i, t := range c.T {

@@ -8,8 +8,8 @@ import (
 	"sort"
 )
 
-// Holm adjusts the p-values of one family of tests (Holm, 1979): the chance that any true null is rejected
-// stays at the level.
+// Holm corrects the p-values of one family of tests (Holm, 1979), so that the probability of rejecting any
+// true null hypothesis stays at the level.
 func Holm(p []float64) []float64 {
 	order := upTo(len(p))
 	sort.SliceStable(order, func(a, b int) bool { return p[order[a]] < p[order[b]] })
@@ -23,18 +23,18 @@ func Holm(p []float64) []float64 {
 	return adjusted
 }
 
-// enumerable is the largest number of blocks whose sign patterns are all tried: 2¹² = 4096.
+// enumerable is the largest number of blocks for which all sign patterns are tried: 2¹² = 4096.
 const enumerable = 12
 
-// FamilyTest returns the p-values of a family of paired comparisons, adjusted for their number, and the name
+// FamilyTest returns the p-values of a family of paired comparisons, corrected for their number, and the name
 // of the test. Each map holds one difference per block.
 //
-// One comparison alone is Wilcoxon's exact signed-rank test. Several on up to twelve blocks are the step-down
-// maximum test of Westfall and Young (1993, algorithm 2.8) with every pattern of swapped blocks tried, on
-// Fisher's and Pitman's statistic |Σd| ÷ √Σd². It is exact, accounts for what comparisons share, and can
-// reject at six blocks, which Holm's correction of two tests could not; ranks would not do here, because with
-// few blocks pure noise reaches the largest rank sum as easily as a real difference. Beyond twelve blocks
-// Holm's correction of the signed-rank tests has enough power.
+// A single comparison uses Wilcoxon's exact signed-rank test. Several comparisons on up to twelve blocks use
+// the step-down maximum test of Westfall and Young (1993, algorithm 2.8) over all sign patterns of the
+// blocks, with the Fisher–Pitman statistic |Σd| ÷ √Σd². This test is exact, accounts for the dependence
+// between comparisons, and can reject with six blocks, which Holm's correction of two tests cannot. Ranks are
+// not suitable here: with few blocks, noise reaches the largest rank sum as easily as a real difference.
+// Beyond twelve blocks, signed-rank tests with Holm's correction have enough power.
 func FamilyTest(family []map[int]float64) (p []float64, name string) {
 	blocks := BlocksOf(family)
 	if len(family) == 1 || len(blocks) > enumerable {
@@ -45,19 +45,19 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 		return Holm(p), "Wilcoxon signed-rank, exact"
 	}
 
-	scores := make([][]float64, len(family)) // [comparison][block]
+	scores := make([][]float64, len(family)) // scores[comparison][block]
 	observed := make([]float64, len(family))
 	for i, f := range family {
 		scores[i] = standardScores(f, blocks)
 		observed[i] = math.Abs(Total(scores[i]))
 	}
 
-	// By symmetry the last block's sign can stay fixed.
+	// By symmetry, the sign of the last block can stay fixed.
 	return stepDown(scores, observed, upTo(1<<max(len(blocks)-1, 0))), "Fisher–Pitman sign-flip, exact"
 }
 
-// TestFamily is FamilyTest for the members of a family with at least MinInterval blocks: p is 0 for the
-// others, and tested counts those that were.
+// TestFamily applies FamilyTest to the members of a family with at least MinInterval blocks. p is 0 for the
+// others, and tested is the number of tested members.
 func TestFamily(family []map[int]float64) (p []float64, tested int, name string) {
 	p = make([]float64, len(family))
 	var enough []map[int]float64
@@ -77,16 +77,16 @@ func TestFamily(family []map[int]float64) (p []float64, tested int, name string)
 	return p, len(enough), name
 }
 
-// divisions is the largest number of divisions of blocks between two runs that are all tried; eight against
-// eight have 12870.
+// divisions is the largest number of divisions of the blocks between two runs for which all are tried. There
+// are 12870 of eight blocks and eight.
 const divisions = 20000
 
-// RunsTest returns the p-values of a family of comparisons of two runs, adjusted for their number, and the
-// name of the test. Each map holds the values of a metric by block of its run, at least MinInterval of them.
+// RunsTest returns the p-values of a family of comparisons of two runs, corrected for their number, and the
+// name of the test. Each map holds the values of a metric by block, at least MinInterval of them.
 //
-// It is the same step-down maximum test, trying every division of all blocks between the runs, on the
-// difference of the means; if there are too many divisions it uses Holm's correction of Mann–Whitney tests,
-// which then has enough power.
+// It uses the same step-down maximum test over all divisions of the blocks between the runs, on the
+// difference of the means. If there are too many divisions, Mann–Whitney tests with Holm's correction have
+// enough power.
 func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	blocksA := BlocksOf(a)
 	blocksB := BlocksOf(b)
@@ -103,7 +103,7 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	scores := make([][]float64, len(a))
 	observed := make([]float64, len(a))
 	for i := range a {
-		both := map[int]float64{} // block of the first run, or n + block of the second
+		both := map[int]float64{} // key: block of the first run, or n + block of the second
 		mean := Total(append(InOrder(a[i], blocksA), InOrder(b[i], blocksB)...)) / float64(len(a[i])+
 			len(b[i]))
 		put := func(values map[int]float64, blocks []int, from int) {
@@ -121,7 +121,7 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 
 	free := all
 	if 2*n == all {
-		free-- // by symmetry the last block can stay fixed
+		free-- // by symmetry, the last block can stay fixed
 	}
 
 	var patterns []int
@@ -166,7 +166,7 @@ func InOrder(f map[int]float64, blocks []int) []float64 {
 }
 
 // standardScores returns the differences of a comparison by block, scaled so that their sum has variance 1
-// under random signs; 0 if a block is missing.
+// under random signs. Missing blocks are 0.
 func standardScores(f map[int]float64, blocks []int) []float64 {
 	scores := make([]float64, len(blocks))
 	squares := 0.0
@@ -194,8 +194,8 @@ func Total(v []float64) float64 {
 	return s
 }
 
-// stepDown counts, for each comparison from the strongest, the sign patterns for which the largest statistic
-// of it and the weaker ones is at least as large.
+// stepDown returns the p-values. For each comparison, from the strongest to the weakest, it counts the sign
+// patterns for which the largest statistic among it and the weaker ones is at least the observed one.
 func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
 	order := upTo(len(observed))
 	sort.SliceStable(order, func(a, b int) bool { return observed[order[a]] > observed[order[b]] })

@@ -1,6 +1,6 @@
-// Package statistics contains the mathematics of analysis: medians and quantiles with intervals, rank and
-// permutation tests with families, trends, evenness, curves of counters and the law of scaling. It does not
-// know records.
+// Package statistics implements the mathematics of the analysis: medians and quantiles with intervals, rank
+// and permutation tests with corrections, trends, evenness, curves of counters, and the scalability law. It
+// does not depend on records.
 package statistics
 
 import (
@@ -8,25 +8,25 @@ import (
 	"slices"
 )
 
-// Value is a median with its interval over the cell's trials.
+// Value is a median with its interval over the trials of a cell.
 type Value struct {
 	Median float64 `json:"median"`
 	Spread
-	Values []float64 `json:"values"` // per trial, in run order
+	Values []float64 `json:"values"` // one per trial, in the order of the run
 }
 
-// Spread is the interval of a median of N values, or of pairs of them.
+// Spread is the interval of the median of N values or pairs of values.
 type Spread struct {
 	Low      float64 `json:"low"`
 	High     float64 `json:"high"`
 	N        int     `json:"n"`
-	Interval string  `json:"interval"` // "range" or "order-statistic" or "single"
-	Level    float64 `json:"level"`    // achieved confidence, 0…1; 0 for a range
+	Interval string  `json:"interval"` // one of the Interval constants
+	Level    float64 `json:"level"`    // actual confidence level, 0 to 1; 0 for a range
 }
 
-// Value intervals.
+// Kinds of intervals.
 const (
-	IntervalSingle = "single"          // n = 1: no interval at all
+	IntervalSingle = "single"          // n = 1: no interval
 	IntervalRange  = "range"           // 2 ≤ n < 6: smallest and largest value
 	IntervalOrder  = "order-statistic" // n ≥ 6: distribution-free interval of the median
 	IntervalPooled = "pooled"          // percentile over all probes of all trials
@@ -56,7 +56,7 @@ func Pooled(pool []float64, level float64, each []float64, n int) Value {
 }
 
 // quantileRanks returns the ranks of the order statistics that enclose the q-quantile of n values with 95 %
-// confidence, by the binomial distribution of the number of values below it.
+// confidence. It uses the binomial distribution of the number of values below the quantile.
 func quantileRanks(n int, q float64) (low, high int) {
 	low, high = 1, n
 	sum := 0.0
@@ -75,8 +75,8 @@ func quantileRanks(n int, q float64) (low, high int) {
 	return min(low, n), min(max(high, low), n)
 }
 
-// TrimmedMean returns the mean of the smallest share of the values, at least one; ok is false if there is
-// none or one of them is infinite.
+// TrimmedMean returns the mean of the given share of the values, smallest first, and of at least one value.
+// It returns false if there are no values or the mean is infinite.
 func TrimmedMean(values []float64, share float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
@@ -88,15 +88,15 @@ func TrimmedMean(values []float64, share float64) (float64, bool) {
 	return mean, !math.IsInf(mean, 1)
 }
 
-// Level is the target confidence of every interval; the achieved level of an order-statistic interval is at
-// least this.
+// Level is the target confidence level of all intervals. The actual level of an order-statistic interval is
+// at least this.
 const Level = 0.95
 
 // MinInterval is the smallest number of values for which a two-sided 95 % order-statistic interval of the
 // median exists: 2·0.5⁶ = 3.1 % ≤ 5 %.
 const MinInterval = 6
 
-// Median returns the middle value, or the mean of the two middle ones; NaN for none.
+// Median returns the middle value, or the mean of the two middle values. It returns NaN without values.
 func Median(values []float64) float64 {
 	s := slices.Clone(values)
 	slices.Sort(s)
@@ -114,8 +114,8 @@ func MedianSorted(s []float64) float64 {
 	return s[n/2-1]/2 + s[n/2]/2
 }
 
-// QuantileSorted returns the q-quantile of sorted values: the smallest value with at least the share q of all
-// values at or below it (type 1 of Hyndman and Fan, 1996), always an observed value.
+// QuantileSorted returns the q-quantile of sorted values: the smallest value such that at least a share q of
+// all values do not exceed it (type 1 of Hyndman and Fan, 1996).
 func QuantileSorted(s []float64, q float64) float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -125,9 +125,9 @@ func QuantileSorted(s []float64, q float64) float64 {
 	return s[min(max(i, 0), len(s)-1)]
 }
 
-// Carries reports whether n independent values support their q-quantile: whether a two-sided 95 %
-// order-statistic interval of it exists at all, which needs qⁿ ≤ 2.5 % (and the same for 1-q). It takes 6
-// values for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
+// Carries reports whether n independent values are enough for their q-quantile: a two-sided 95 %
+// order-statistic interval of it exists, which needs qⁿ ≤ 2.5 % (and the same for 1-q). That takes 6 values
+// for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
 	if q <= 0 || q >= 1 {
 		return n > 0
@@ -135,9 +135,9 @@ func Carries(n int, q float64) bool {
 	return math.Pow(max(q, 1-q), float64(n)) <= (1-Level)/2
 }
 
-// MedianInterval returns the ranks (from 1) of the order statistics that enclose the median of n values
-// with at least 95 % confidence, whatever the distribution, and the exact level; ok is false below six
-// values. Reference: David and Nagaraja, Order Statistics, 3rd ed., §7.1.
+// MedianInterval returns the ranks (from 1) of the order statistics that enclose the median of n values with
+// at least 95 % confidence for any distribution, and the exact level. ok is false for fewer than six values.
+// See David and Nagaraja, Order Statistics, 3rd ed., §7.1.
 func MedianInterval(n int) (low, high int, level float64, ok bool) {
 	tail := 0.0 // P(Bin(n, ½) < low)
 	for k := 1; k <= (n+1)/2; k++ {
@@ -156,7 +156,7 @@ func MedianInterval(n int) (low, high int, level float64, ok bool) {
 	return low, n + 1 - low, 1 - 2*tail, true
 }
 
-// binomialHalf returns the probability of k heads in n fair throws.
+// binomialHalf returns the probability of k heads in n tosses of a fair coin.
 func binomialHalf(n, k int) float64 { return math.Exp(logChoose(n, k) - float64(n)*math.Ln2) }
 
 func logChoose(n, k int) float64 {
@@ -166,8 +166,8 @@ func logChoose(n, k int) float64 {
 	return a - b - c
 }
 
-// Summarise returns a Value for one number per trial: the median with its order-statistic interval for six or
-// more, with the range for fewer. It must not be called without values.
+// Summarise returns the median of one number per trial, with its order-statistic interval for at least six
+// values, or their range for fewer. It panics without values.
 func Summarise(values []float64) Value {
 	s := slices.Clone(values)
 	slices.Sort(s)
@@ -193,9 +193,9 @@ func Summarise(values []float64) Value {
 	return v
 }
 
-// Narrow is the rule of adaptive stopping: at least min values (never fewer than six) and an interval of the
-// median whose full width is at most width times the median. Stopping on width, unlike stopping on a p-value,
-// hardly changes the coverage, which the tests verify.
+// Narrow reports whether an adaptive plan may stop: there are at least min values (and at least six), and the
+// full width of the median's interval is at most width times the median. Unlike stopping on a p-value,
+// stopping on the width hardly changes the coverage, as the tests verify.
 func Narrow(values []float64, width float64, min int) bool {
 	if len(values) < max(min, MinInterval) {
 		return false

@@ -7,13 +7,13 @@ import (
 	"sort"
 )
 
-// exactRanks is the largest sample for which rank tests enumerate the exact distribution; beyond it the
+// exactRanks is the largest sample for which rank tests enumerate the exact distribution. Beyond it, the
 // normal approximation is accurate to three digits.
 const exactRanks = 60
 
-// SignedRank returns the two-sided p-value of Wilcoxon's signed-rank test that the differences are symmetric
-// about zero. It drops zeros, and ties share their mean rank; the distribution is exact for the given ranks
-// (Lehmann, Nonparametrics, ch. 3). It is 1 without a difference.
+// SignedRank returns the two-sided p-value of Wilcoxon's signed-rank test for differences that are symmetric
+// about zero. It drops zeros and gives ties their mean rank. The distribution is exact for these ranks
+// (Lehmann, Nonparametrics, ch. 3). It returns 1 if all differences are zero.
 func SignedRank(differences []float64) float64 {
 	differences = slices.DeleteFunc(slices.Clone(differences), func(d float64) bool { return d == 0 })
 	abs := make([]float64, len(differences))
@@ -61,7 +61,7 @@ func SignedRank(differences []float64) float64 {
 	return twoSided(shares, plus)
 }
 
-// doubledRanks returns twice the mean rank of each value, which keeps tied mean ranks whole.
+// doubledRanks returns twice the mean rank of each value, which is an integer even for ties.
 func doubledRanks(values []float64) []int {
 	order := upTo(len(values))
 	sort.Slice(order, func(a, b int) bool { return values[order[a]] < values[order[b]] })
@@ -82,7 +82,7 @@ func doubledRanks(values []float64) []int {
 	return ranks
 }
 
-// twoSided doubles the smaller tail of a distribution at the observed sum.
+// twoSided returns twice the smaller tail of a distribution at the observed sum.
 func twoSided(share []float64, at int) float64 {
 	low, high := 0.0, 0.0
 	for s, w := range share {
@@ -97,8 +97,8 @@ func twoSided(share []float64, at int) float64 {
 	return math.Min(1, 2*math.Min(low, high))
 }
 
-// MannWhitney returns the two-sided p-value of the Mann–Whitney U test that two independent samples have one
-// distribution; exact, with ties, up to 60 values, the normal approximation with tie correction beyond.
+// MannWhitney returns the two-sided p-value of the Mann–Whitney U test for two independent samples. It is
+// exact, including ties, up to 60 values. Beyond that, it uses the normal approximation with tie correction.
 func MannWhitney(a, b []float64) float64 {
 	n := len(a)
 	m := len(b)
@@ -118,7 +118,7 @@ func MannWhitney(a, b []float64) float64 {
 		return mannWhitneyNormal(ranks, n, sum)
 	}
 
-	// shares[k][s] counts the subsets of k ranks that sum to s.
+	// shares[k][s] is the number of subsets of k ranks that sum to s.
 	shares := make([][]float64, n+1)
 	for k := range shares {
 		shares[k] = make([]float64, most+1)
@@ -157,12 +157,12 @@ func mannWhitneyNormal(ranks []int, n, sum int) float64 {
 		return 1
 	}
 
-	// Doubled ranks step by 2, so the continuity correction is 1.
+	// Doubled ranks differ by 2, so the continuity correction is 1.
 	z := (math.Abs(float64(sum)-float64(n)*mean) - 1) / math.Sqrt(variance)
 	return math.Erfc(math.Max(z, 0) / math.Sqrt2)
 }
 
-// Shift returns the Hodges–Lehmann estimate of how far b lies above a, the median of all differences, with
+// Shift returns the Hodges–Lehmann estimate of the shift from a to b (the median of all differences), with
 // the interval that inverts the Mann–Whitney test. ok is false if the samples are too small for a 95 %
 // interval.
 func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
@@ -189,10 +189,10 @@ func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 	return shift, d[c-1], d[len(d)-c], 1 - 2*tail, true
 }
 
-// rankSumShare returns the null distribution of U for n and m values without ties.
+// rankSumShare returns the null distribution of U for samples of n and m values without ties.
 func rankSumShare(n, m int) []float64 {
-	// The generating function is the Gaussian binomial coefficient: multiply by (1 - x^(m+i)) and divide by
-	// (1 - x^i), i = 1 … n.
+	// The generating function is the Gaussian binomial coefficient: for i = 1 … n, multiply by (1 - x^(m+i))
+	// and divide by (1 - x^i).
 	share := make([]float64, n*m+1)
 	share[0] = 1
 	for i := 1; i <= n; i++ {
@@ -213,8 +213,7 @@ func rankSumShare(n, m int) []float64 {
 	return share
 }
 
-// TheilSen returns the median of the slopes of all pairs (Sen, 1968), which is robust against single
-// outliers.
+// TheilSen returns the median of the slopes of all pairs (Sen, 1968), which is robust against outliers.
 func TheilSen(x, y []float64) float64 {
 	var slopes []float64
 	for i := range x {
@@ -232,8 +231,9 @@ func TheilSen(x, y []float64) float64 {
 	return Median(slopes)
 }
 
-// Kendall returns the two-sided p-value of Mann and Kendall's test for a trend in equally spaced values: the
-// normal approximation with correction for continuity and ties, accurate from about six values on.
+// Kendall returns the two-sided p-value of the Mann–Kendall test for a trend in equally spaced values. It
+// uses the normal approximation with corrections for continuity and ties, which is accurate from about six
+// values.
 func Kendall(y []float64) float64 {
 	n := float64(len(y))
 	s := 0.0

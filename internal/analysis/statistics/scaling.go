@@ -2,7 +2,7 @@ package statistics
 
 import "math"
 
-// ScalingPoint is a level and the median goodput there.
+// ScalingPoint is a level with the median goodput at that level.
 type ScalingPoint struct {
 	Level      float64 `json:"level"`
 	GoodputBps float64 `json:"goodput_bps"`
@@ -12,8 +12,8 @@ type ScalingPoint struct {
 // (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	SingleBps  float64 `json:"single_bps"` // X(1)
-	Contention float64 `json:"contention"` // share that only one at a time can do
-	Coherence  float64 `json:"coherence"`  // cost that each causes to each other one
+	Contention float64 `json:"contention"` // serial share of the work
+	Coherence  float64 `json:"coherence"`  // cost that each causes to every other
 }
 
 // At returns X(n).
@@ -21,7 +21,7 @@ func (s Scaling) At(n float64) float64 {
 	return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1))
 }
 
-// Peak returns the number at which X is largest; ok is false if X never falls.
+// Peak returns the N with the largest X(N). ok is false if X never falls.
 func (s Scaling) Peak() (n float64, ok bool) {
 	if s.Coherence <= 0 || s.Contention >= 1 {
 		return 0, false
@@ -29,8 +29,8 @@ func (s Scaling) Peak() (n float64, ok bool) {
 	return max(math.Sqrt((1-s.Contention)/s.Coherence), 1), true
 }
 
-// FitScaling fits the law by least squares of relative errors in N ÷ X, where it is linear, with nonnegative
-// contention and coherence. ok is false if nothing fits.
+// FitScaling fits the law by least squares of the relative errors in N ÷ X, in which it is linear, with
+// nonnegative contention and coherence. ok is false if no fit exists.
 func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	best := math.Inf(1)
 	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
@@ -45,8 +45,8 @@ func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	return s, ok
 }
 
-// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1); b and c are zero if
-// unused.
+// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1). use selects b and c; an
+// unused one is zero.
 func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum float64, ok bool) {
 	var m [3][4]float64
 	row := func(n float64) [3]float64 {
@@ -97,7 +97,7 @@ func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum fl
 	return c, errorSum, true
 }
 
-// eliminate solves three linear equations by Gauss elimination with pivoting.
+// eliminate solves three linear equations by Gaussian elimination with pivoting.
 func eliminate(m [3][4]float64) (x [3]float64, ok bool) {
 	for i := range 3 {
 		pivot := i

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Point is a step and the response to it.
+// Point is a step (X) and the response to it (Y).
 type Point struct{ X, Y float64 }
 
 // Line is a slope with its interval.
@@ -14,16 +14,16 @@ type Line struct {
 	Slope float64 `json:"slope"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
-	Level float64 `json:"level"` // confidence of the interval, 0…1; 0: too few points for one
-	N     int     `json:"n"`     // points
+	Level float64 `json:"level"` // of the interval, 0 to 1; 0 = too few points for an interval
+	N     int     `json:"n"`     // number of points
 }
 
-// slopePermutations are drawn at random, in addition to the observed order.
+// slopePermutations is the number of random permutations, in addition to the observed order.
 const slopePermutations = 3999
 
-// BlockSlope fits one slope to the points of several blocks, each with a level of its own (least squares).
-// The interval assumes no distribution: it contains the slopes that a permutation test, which permutes the
-// steps within each block, does not reject. ok is false if no step differs from another in its block.
+// BlockSlope fits a common slope to the points of several blocks, each with its own level (least squares).
+// The interval needs no distribution: it contains the slopes that a permutation test of the steps within each
+// block does not reject. ok is false if no block has different steps.
 func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
 	sxx, sxy := 0.0, 0.0
@@ -52,10 +52,10 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	}
 
 	line.Slope = sxy / sxx
-	// A permutation p rejects no slope b for which |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)|: those between (A-Aₚ)/(B-Bₚ)
-	// and (A+Aₚ)/(B+Bₚ), with A = Σxy, B = Σxx, Aₚ = Σxₚy and Bₚ = Σxₚx.
+	// With A = Σxy, B = Σxx, Aₚ = Σxₚy and Bₚ = Σxₚx, a permutation p has |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)| for the
+	// slopes b between (A-Aₚ)/(B-Bₚ) and (A+Aₚ)/(B+Bₚ). It does not count against these slopes.
 	low := []float64{math.Inf(-1)}
-	high := []float64{math.Inf(1)} // for the observed order: all
+	high := []float64{math.Inf(1)} // the observed order counts against no slope
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range slopePermutations {
 		a, b := 0.0, 0.0
@@ -67,7 +67,7 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 		}
 
 		from := math.Inf(-1)
-		to := math.Inf(1) // for an order that changes no step, or reverses all
+		to := math.Inf(1) // unbounded if the order changes no step, or reverses all
 		same, turned := sxx-b, sxx+b
 		if min(same, turned) > 1e-12*sxx {
 			from = (sxy - a) / same
@@ -88,12 +88,12 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	return line, true
 }
 
-// minFall is the fall of a response's logarithm at the smallest step from which on it counts as bent.
+// minFall is the smallest fall of the logarithm of the response, at the smallest step, that counts as a bend.
 const minFall = .07
 
-// Knee fits a response that stays until the resource has fallen to a share k, and then falls with it: y =
-// min(0, x - ln k), for points with x < 0. ok is false if the response never bends, so that the knee lies
-// below the smallest step.
+// Knee fits a response that stays constant until the resource has fallen to the share k, and then falls in
+// proportion: y = min(0, x - ln k) for points with x < 0. ok is false if the response does not bend, so that
+// the knee lies below the smallest step.
 func Knee(points []Point) (k float64, ok bool) {
 	least := 0.0
 	for _, p := range points {

@@ -2,7 +2,7 @@ package statistics
 
 import "fmt"
 
-// SmallestRelevant is the smallest relative difference that matters: two results whose ratio lies within ±2 %
+// SmallestRelevant is the smallest relative difference that matters. Two results whose ratio lies within ±2 %
 // count as the same.
 const SmallestRelevant = 0.02
 
@@ -14,12 +14,11 @@ const (
 	CannotTell = "cannot tell"
 )
 
-// TooFew is the verdict on fewer than MinInterval pairs of blocks, or runs on either side.
+// TooFew is the verdict for fewer than MinInterval pairs or, between runs, trials on either side.
 func TooFew() string { return fmt.Sprintf("%s (n < %d)", CannotTell, MinInterval) }
 
-// VerdictOfRatio gives the verdict on a ratio of n pairs, with its interval and the p-value of its family's
-// test. The same comes first: a difference smaller than the smallest relevant one counts as none, however
-// certain it is.
+// VerdictOfRatio returns the verdict about a ratio with its interval and the p-value of its family's test. An
+// interval within ±SmallestRelevant counts as the same even if the difference is significant.
 func VerdictOfRatio(n int, low, high, p float64) string {
 	if n >= MinInterval && low >= 1/(1+SmallestRelevant) && high <= 1+SmallestRelevant {
 		return SameWithin
@@ -27,7 +26,8 @@ func VerdictOfRatio(n int, low, high, p float64) string {
 	return verdictAgainst(1, n, low, high, p)
 }
 
-// VerdictOfDifference gives the verdict on a difference in the unit of its metric, by the same rule.
+// VerdictOfDifference returns the verdict about a difference by the same rule, except that only an interval
+// of exactly zero counts as the same.
 func VerdictOfDifference(n int, low, high, p float64) string {
 	if n >= MinInterval && low == 0 && high == 0 {
 		return Same
