@@ -11,22 +11,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Situation holds the input for choosing candidates.
+// Situation is the input for choosing candidates.
 type Situation struct {
 	Cells     []factor.Cell
-	Diagnoses []*diagnosis.Diagnosis // of the cells, as found
-	CPUs      int                    // of the router that has the fewest; 0 = unknown
+	Diagnoses []*diagnosis.Diagnosis // diagnoses of the cells as found
+	CPUs      int                    // CPUs of the router with the fewest; 0 = unknown
 	Catalogue *factor.Catalogue
-	// Found is the run that measured the router as found, including its queues and packet filter. It is empty
-	// if there is none.
+	// Found is the document of the run that measured the router as found, with its queues and packet filter.
+	// It is empty if there is no such run.
 	Found analysis.Document
 }
 
-// standard is a change worth trying on any router, if it has a meaning in one of the cells.
+// standard is a change that is worth trying on any router, if its factor applies to one of the cells.
 type standard struct {
 	factor    string
-	level     func(s Situation, now string) string // "" = none; now is the level in the cell, "" = as found
-	classes   []string                             // of the findings that it addresses
+	level     func(s Situation, now string) string // "" = no change; now is the cell's level, "" = as found
+	classes   []string                             // classes of limits that the change may remove
 	why, risk string
 }
 
@@ -39,7 +39,8 @@ func always(level string) func(Situation, string) string {
 	}
 }
 
-// allCores returns the list of a router's cores, if it has several.
+// allCores returns a level that lists all cores of a router, or "" if the router has one core or already has
+// this level.
 func allCores(s Situation, now string) string {
 	level := fmt.Sprintf("0-%d", s.CPUs-1)
 	if s.CPUs < 2 || now == level {
@@ -48,7 +49,7 @@ func allCores(s Situation, now string) string {
 	return level
 }
 
-// given restricts a change to what the plan sets.
+// given applies a change only to levels that the plan sets.
 func given(change func(now string) string) func(Situation, string) string {
 	return func(_ Situation, now string) string {
 		if now == "" || now == "off" {
@@ -58,7 +59,7 @@ func given(change func(now string) string) func(Situation, string) string {
 	}
 }
 
-// asSet returns a firewall's list as a set of as many.
+// asSet returns the level of the factor firewall with the same number of rules in a set instead of a list.
 func asSet(now string) string {
 	number, rest, _ := strings.Cut(now, " ")
 	if number == "0" || strings.HasPrefix(rest, "in a ") {
@@ -75,8 +76,8 @@ func withoutLog(now string) string {
 	return ""
 }
 
-// standards are tried in this order unless a finding suggests another. Rings are not among them: larger ones
-// made forwarding slower in every measurement.
+// standards lists the changes in the order in which they are tried, unless a diagnosis suggests another
+// order. Larger rings are not among them, because they slowed forwarding down in every measurement.
 var standards = [...]standard{
 	{"cpu_quota@host", given(func(string) string { return "off" }),
 		[]string{diagnosis.ClockDown, diagnosis.Thermal, diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores,
@@ -105,7 +106,7 @@ var standards = [...]standard{
 		"accounting takes CPU from forwarding", "no accounting"},
 }
 
-// Candidates returns the changes worth trying, those for the most probable finding first.
+// Candidates returns the changes that are worth trying. Those for the most probable cause come first.
 func Candidates(s Situation) []Change {
 	var out []Change
 	add := func(c Change) {
@@ -154,7 +155,8 @@ func Candidates(s Situation) []Change {
 	return out
 }
 
-// causesOf joins the causes of all cells, the most probable first, each class once with its largest bound.
+// causesOf merges the causes of all cells, most probable first. Each class occurs once, with its largest
+// bound.
 func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	var out []diagnosis.Cause
 	for _, d := range all {
@@ -180,8 +182,8 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	return out
 }
 
-// placed gives a factor its level at each place where the cells have it, or at its usual place if none has:
-// without a place, which means all routers.
+// placed sets a factor at each place where the cells have it. If no cell has it, the factor is set at its
+// usual place or, without one, on all routers.
 func placed(s Situation, name string, level func(Situation, string) string) []factor.Cell {
 	plain, _ := factor.Split(name)
 	names := []string{}
@@ -220,7 +222,7 @@ func (s Situation) level(name string) string {
 	return ""
 }
 
-// means reports whether each factor is known, accepts its level, and has a meaning in one of the cells.
+// means reports whether all factors are known, accept their levels, and apply to one of the cells.
 func (s Situation) means(levels factor.Cell) bool {
 	for name, level := range levels {
 		d, ok := s.Catalogue.Lookup(name)
@@ -245,7 +247,7 @@ func (s Situation) means(levels factor.Cell) bool {
 	return true
 }
 
-// parses converts levels to canonical form, and reports whether all of them are valid.
+// parses replaces levels by their canonical form, and reports whether all of them are valid.
 func (s Situation) parses(levels factor.Cell) bool {
 	for name, level := range levels {
 		d, ok := s.Catalogue.Lookup(name)
@@ -267,7 +269,7 @@ func (s Situation) parses(levels factor.Cell) bool {
 	return true
 }
 
-// undoings remove, one by one, what the plan sets on the router and on the ends.
+// undoings returns changes that each remove one setting of the plan from the router or the ends.
 func undoings(s Situation) []Change {
 	var out []Change
 	seen := map[string]bool{}

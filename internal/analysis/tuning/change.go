@@ -1,5 +1,6 @@
-// Package tuning finds the settings that help a router: which changes to try, in which rounds, the effect of
-// each, which are kept, and the commands that make them permanent. It is pure; a campaign tries them.
+// Package tuning finds settings that improve a router. It determines which changes to try in which rounds,
+// evaluates their effects, decides which to keep, and returns the commands that make them permanent. It
+// measures nothing itself.
 package tuning
 
 import (
@@ -11,17 +12,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Change replaces levels of factors in a cell. They are tried together.
+// Change replaces levels of factors in a cell. All of its levels are tried together.
 type Change struct {
-	Levels factor.Cell `json:"levels"` // a level of "" removes the factor: as found
+	Levels factor.Cell `json:"levels"` // "" removes the factor, so that its setting stays as found
 	Why    string      `json:"why"`
 	Risk   string      `json:"risk,omitempty"`
-	Class  string      `json:"class,omitempty"` // of the finding that it addresses
-	// GainAtMost is the finding's bound of goodput then ÷ goodput now; 0 = unknown.
+	Class  string      `json:"class,omitempty"` // class of limit that the change may remove
+	// GainAtMost is the cause's upper bound of goodput afterwards ÷ goodput now; 0 = unknown.
 	GainAtMost float64 `json:"gain_at_most,omitempty"`
 }
 
-// String names a change by its levels.
+// String returns the levels of the change, separated by semicolons.
 func (c Change) String() string {
 	parts := make([]string, 0, len(c.Levels))
 	for _, name := range c.Levels.Names() {
@@ -35,7 +36,7 @@ func (c Change) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// answer records the first cause of one of the classes, as the finding that the change addresses.
+// answer sets the change's class and bound from the first cause of one of the classes.
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
 		if slices.Contains(classes, cause.Class) {
@@ -46,7 +47,7 @@ func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	}
 }
 
-// excludes reports whether two changes have a factor in common, so that only one of them can be made.
+// excludes reports whether two changes set the same factor, so that only one of them can be made.
 func (c Change) excludes(other Change) bool {
 	for name := range c.Levels {
 		_, both := other.Levels[name]
@@ -57,10 +58,10 @@ func (c Change) excludes(other Change) bool {
 	return false
 }
 
-// Set holds changes that are made together.
+// Set is a set of changes that are made together.
 type Set []Change
 
-// Patch returns the levels of all of them.
+// Patch returns the levels of all changes.
 func (s Set) Patch() factor.Cell {
 	levels := factor.Cell{}
 	for _, c := range s {
@@ -69,10 +70,10 @@ func (s Set) Patch() factor.Cell {
 	return levels
 }
 
-// Key identifies a set.
+// Key returns a map key for the set.
 func (s Set) Key() string { return s.Patch().Key() }
 
-// String names a set by its changes.
+// String returns the changes of the set, or "as found" for an empty one.
 func (s Set) String() string {
 	if len(s) == 0 {
 		return "as found"
@@ -92,5 +93,5 @@ func (s Set) without(c Change) Set {
 	return slices.DeleteFunc(slices.Clone(s), func(other Change) bool { return other.String() == c.String() })
 }
 
-// allows reports whether a change can be made together with those of the set.
+// allows reports whether a change can be made together with the set.
 func (s Set) allows(c Change) bool { return !slices.ContainsFunc(s, c.excludes) }

@@ -13,19 +13,19 @@ import (
 )
 
 // Permanent holds the commands that make a change permanent on one system. Words in capitals, such as DEVICE,
-// stand for the user's names.
+// are placeholders for names.
 type Permanent struct {
 	System   string   `json:"system"` // "linux", "openwrt", "routeros"
 	Change   string   `json:"change"`
-	Commands []string `json:"commands"` // a line with "# " is text
+	Commands []string `json:"commands"` // a line that starts with "# " is an explanation
 }
 
 // Systems lists the systems with known commands.
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
-// recipe holds the commands for a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
-// list of CPUs as a mask, {name} the part after the factor's colon. A line for OpenWrt's rc.local goes to its
-// top: its last line is "exit 0".
+// recipe holds the commands for a factor by system. {dev} stands for the port or DEVICE, {level} for the
+// level, {mask} for a list of CPUs as a mask, and {name} for the part after the factor's colon. Lines for
+// OpenWrt's rc.local are inserted at its top, because its last line is "exit 0".
 type recipe struct {
 	factor string
 	lines  map[string][]string
@@ -135,7 +135,7 @@ var recipes = [...]recipe{
 	}},
 }
 
-// recipeOf returns the commands for a factor, nil if none are known.
+// recipeOf returns the commands for a factor by system, or nil if there are none.
 func recipeOf(name string) map[string][]string {
 	for _, r := range recipes {
 		if r.factor == name {
@@ -145,8 +145,8 @@ func recipeOf(name string) map[string][]string {
 	return nil
 }
 
-// Commands returns the commands that make a change permanent, for every system with known ones. cell is the
-// plan's cell with the change, for levels that were removed.
+// Commands returns the commands that make a change permanent, for each system with a recipe. cell is the
+// plan's cell with the change. It supplies the levels that replace removed ones.
 func (c Change) Commands(cell factor.Cell) []Permanent {
 	var out []Permanent
 	for _, name := range c.Levels.Names() {
@@ -198,7 +198,8 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 	return out
 }
 
-// queueLines returns the commands for a queue in an owner's own set-up, which keeps its rates and classes.
+// queueLines returns the commands for a queue within the owner's own configuration, which keeps its rates and
+// classes.
 func queueLines(system, level string) (lines []string) {
 	if system == "routeros" {
 		return nil
@@ -211,7 +212,7 @@ func queueLines(system, level string) (lines []string) {
 		"is; or these parameters in its place")
 }
 
-// queueWords returns the words of a queue, or of several, as tc(8) takes them.
+// queueWords returns the queues of a level in the syntax of tc(8).
 func queueWords(level string) (words []string) {
 	all, _ := qdisc.Parse(level)
 	for _, q := range all {
@@ -220,7 +221,7 @@ func queueWords(level string) (words []string) {
 	return words
 }
 
-// filler puts names and levels into a recipe's lines.
+// filler returns a replacer that fills in a recipe's placeholders.
 func filler(family, param, place, level string) *strings.Replacer {
 	dev := "DEVICE"
 	if _, port, ok := strings.Cut(place, "."); ok {
@@ -238,7 +239,7 @@ func filler(family, param, place, level string) *strings.Replacer {
 		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
 		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
 	if q, err := qdisc.ParseOne(level); family == "queue" && err == nil && q.Kind == "pfifo" {
-		// RouterOS has the parameter beside the kind.
+		// In RouterOS, the parameter follows the kind.
 		words["{kind}"] = fmt.Sprintf("pfifo pfifo-limit=%d", q.Values["limit"])
 	}
 
@@ -250,7 +251,7 @@ func filler(family, param, place, level string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// maskOf converts a list of CPUs such as "0-1,3" to the hexadecimal mask of sysfs.
+// maskOf converts a list of CPUs such as "0-1,3" to a hexadecimal mask as in sysfs.
 func maskOf(list string) string {
 	set := new(big.Int)
 	for part := range strings.SplitSeq(list, ",") {

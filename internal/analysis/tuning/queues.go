@@ -19,29 +19,29 @@ const (
 	shapeFactor = "shape"
 )
 
-// Queues that are tried instead of one without a rate.
+// Queues that replace one without a rate limit.
 const (
 	flowQueue = "fq_codel"
 	deepFIFO  = "pfifo limit 1000"
 )
 
-// room is the time for which a queue can hold packets at its rate: enough for TCP's bursts, with an
-// unnoticeable delay.
+// room is the time for which a queue should be able to hold packets at its rate: long enough for TCP's
+// bursts, but too short to be noticed as delay.
 const room = 20 * time.Millisecond
 
-// minBurst is the burst in bytes that a token bucket must allow for merged packets.
+// minBurst is the minimum burst of a token bucket, in bytes, that merged packets need.
 const minBurst = 16 << 10
 
-// maxLeaves bounds how many classes of a device get another queue.
+// maxLeaves is the largest number of classes of a device whose queues are replaced.
 const maxLeaves = 16
 
-// minCakeMemory is the smallest memory for cake's packets, in bytes: cake's own default.
+// minCakeMemory is the minimum memory for cake's packets, in bytes. It is cake's default.
 const minCakeMemory = 4 << 20
 
-// proposal is a queue worth trying at one place.
+// proposal is a queue that is worth trying at one place.
 type proposal struct {
 	levels    factor.Cell
-	classes   []string // of the findings that it addresses
+	classes   []string // classes of limits that the queue may remove
 	why, risk string
 }
 
@@ -61,8 +61,8 @@ func byRoom(levels factor.Cell) proposal {
 		"a full one delays everything behind it"}
 }
 
-// queueChanges returns the queues worth trying. Where the plan sets one, they start from that; elsewhere from
-// the queues found on the router. A queue with a rate keeps it, and unknown queues are left alone.
+// queueChanges returns the queues that are worth trying. They start from the plan's queues or, where the plan
+// sets none, from those found on the router. A queue with a rate keeps it, and unknown queues are left alone.
 func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 	for _, p := range slices.Concat(s.besidePlan(), s.besideFound()) {
 		if !s.parses(p.levels) {
@@ -78,7 +78,7 @@ func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 	return out
 }
 
-// besidePlan proposes replacements for the queues that the plan sets.
+// besidePlan returns replacements for the plan's queues.
 func (s Situation) besidePlan() (out []proposal) {
 	for _, cell := range s.Cells {
 		for place, now := range factor.Name(queueFactor).Each(cell) {
@@ -114,7 +114,7 @@ func (s Situation) besidePlan() (out []proposal) {
 	return out
 }
 
-// holds reports whether a level emulates a link or limits a rate, which is not the router's choice.
+// holds reports whether a level emulates a link or limits a rate, so that its queue must be kept.
 func holds(level string) bool {
 	all, err := qdisc.Parse(level)
 	return err != nil || slices.ContainsFunc(all, func(q qdisc.Queue) bool {
@@ -124,19 +124,19 @@ func holds(level string) bool {
 
 func placedName(name, place string) string { return strings.TrimSuffix(name+"@"+place, "@") }
 
-// roomy returns the level of a token bucket with the same rate, at the same place, with room for bursts.
+// roomy returns the level of a token bucket with the same rate and place, and with room for bursts.
 func roomy(q qdisc.Queue) string {
 	bytes := uint64(q.RateBps() / 8 * room.Seconds())
 	return q.With("burst", max(bytes/4, minBurst)).With("limit", max(bytes, 2*minBurst)).String()
 }
 
-// foundPort is a router's port with its device as found, nil if that was not read.
+// foundPort is a port of a router and its device as found. device is nil if it was not read.
 type foundPort struct {
-	place  string // "router.wan"
+	place  string // such as "router.wan"
 	device *record.NetDevice
 }
 
-// ports lists the ports of the routers at a place, all of them for "".
+// ports returns the ports of the routers at a place; "" means all ports.
 func (s Situation) ports(place string) (out []foundPort) {
 	for _, t := range s.Found.Topologies {
 		for _, router := range t.Routers {
@@ -154,7 +154,7 @@ func (s Situation) ports(place string) (out []foundPort) {
 	return out
 }
 
-// found returns the device of a port as found; nil if it was not read completely.
+// found returns the device of a port as found, or nil if it was not read completely.
 func (s Situation) found(node, port string) *record.NetDevice {
 	for _, e := range s.Found.Environment {
 		if e.Node != node {
@@ -169,7 +169,7 @@ func (s Situation) found(node, port string) *record.NetDevice {
 	return nil
 }
 
-// planned reports whether the plan itself sets a queue at a place.
+// planned reports whether the plan sets a queue at a place.
 func (s Situation) planned(place string) bool {
 	node, _, _ := strings.Cut(place, ".")
 	for _, cell := range s.Cells {
@@ -184,7 +184,7 @@ func (s Situation) planned(place string) bool {
 	return false
 }
 
-// besideFound proposes replacements for the queues found.
+// besideFound returns replacements for the queues that were found.
 func (s Situation) besideFound() (out []proposal) {
 	all := s.ports("")
 	bare := func(p foundPort) bool { return p.device != nil && replaceable(p.device) && !s.planned(p.place) }
@@ -193,7 +193,7 @@ func (s Situation) besideFound() (out []proposal) {
 		queue := placedName(queueFactor, p.place)
 		switch {
 		case p.device == nil || s.planned(p.place):
-		case whole && i > 0: // one level for all of them
+		case whole && i > 0: // a single level covers all ports
 		case bare(p):
 			if whole {
 				queue = queueFactor
@@ -216,7 +216,7 @@ func (s Situation) besideFound() (out []proposal) {
 	return out
 }
 
-// replaceable reports whether a device has only one queue, which limits no rate and can be restored.
+// replaceable reports whether a device has a single queue that limits no rate and can be restored.
 func replaceable(d *record.NetDevice) bool {
 	root, ok := d.Root()
 	unknown := root.Level == "" || root.Missing != "" || holds(root.Level)
@@ -230,8 +230,8 @@ func replaceable(d *record.NetDevice) bool {
 	}) && !slices.ContainsFunc(d.Filters, func(f record.QueueFilter) bool { return f.Parent == root.Handle })
 }
 
-// within proposes changes that keep what limits a rate on a device, whatever its kind, and all around it:
-// more room in a token bucket, another queue in each class, more memory for cake.
+// within returns changes within the queue of a device that leave its rate limits unchanged: more room in a
+// token bucket, another queue in each class, or more memory for cake.
 func within(queue string, d *record.NetDevice) (out []proposal) {
 	for _, q := range d.Queues {
 		if q.Class || q.Level == "" || q.Missing != "" {
@@ -273,8 +273,8 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 	return append(out, byFlows(each(flowQueue)), byLength(each(deepFIFO)))
 }
 
-// ownFIFO reports whether the owner has put a FIFO below a token bucket, whose length a change would not
-// restore.
+// ownFIFO reports whether the owner configured a FIFO below a token bucket. A change of the bucket would not
+// restore the FIFO's length.
 func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
 	major, _, _ := strings.Cut(q.Handle, ":")
 	return slices.ContainsFunc(d.Queues, func(o record.QueueFacts) bool {
@@ -282,7 +282,8 @@ func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
 	})
 }
 
-// leafOf returns the class whose queue may be replaced: the kernel's default, or a FIFO that can be restored.
+// leafOf returns the class if its queue may be replaced: the kernel's default, or a FIFO that can be
+// restored.
 func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 	if c.Kind != "htb" && c.Kind != "hfsc" {
 		return "", false
@@ -297,7 +298,8 @@ func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 	return c.Handle, true
 }
 
-// Undoes explains which rate, or effect of rules, found on a router a change would remove; "" = none.
+// Undoes describes the rate limit, or the effect of rules, that a change would remove from a router. It
+// returns "" if there is none.
 func (s Situation) Undoes(c Change) string {
 	for name, level := range c.Levels {
 		plain, place := factor.Split(name)
@@ -328,7 +330,7 @@ func (s Situation) Undoes(c Change) string {
 	return ""
 }
 
-// flowtableLoss returns what a flowtable at a place would disable, see diagnosis.FlowtableLoss.
+// flowtableLoss describes the rules that a flowtable at a place would bypass, see diagnosis.FlowtableLoss.
 func (s Situation) flowtableLoss(place string) string {
 	for _, p := range s.ports(place) {
 		node, _, _ := strings.Cut(p.place, ".")
@@ -353,7 +355,7 @@ func (s Situation) flowtableLoss(place string) string {
 	return ""
 }
 
-// keeps reports whether a level leaves each rate of a device unchanged.
+// keeps reports whether a level leaves all rates of a device unchanged.
 func keeps(d *record.NetDevice, level string) bool {
 	all, err := qdisc.Parse(level)
 	if err != nil {
@@ -379,7 +381,7 @@ func keeps(d *record.NetDevice, level string) bool {
 	return true
 }
 
-// ratesOf lists the rates of a device, each with the kind of queue that sets it.
+// ratesOf describes the rates of a device, each with the kind of queue that sets it.
 func ratesOf(d *record.NetDevice) string {
 	var out []string
 	for _, q := range d.Queues {

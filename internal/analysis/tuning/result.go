@@ -14,30 +14,31 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Result holds the outcome of tuning a router, as it is stored.
+// Result holds the stored result of tuning a router.
 type Result struct {
 	Format   string    `json:"format"`
-	ID       string    `json:"id"` // of its first run
+	ID       string    `json:"id"` // id of its first run
 	When     time.Time `json:"when"`
 	Plan     string    `json:"plan"`
 	Lab      string    `json:"lab"`
-	Runs     []string  `json:"runs"` // that measured it, the one as found first
+	Runs     []string  `json:"runs"` // its runs; the first one measured the router as found
 	Findings []string  `json:"findings"`
 	Budget   Budget    `json:"budget"`
 	Tried    []Scored  `json:"tried"`
 	Kept     Set       `json:"kept"`
-	// Final compares what is kept with the router as found; absent if nothing helped.
+	// Final compares the kept changes with the router as found. It is absent if nothing helped.
 	Final     *Scored     `json:"final,omitempty"`
 	Permanent []Permanent `json:"permanent,omitempty"`
-	Ended     string      `json:"ended"` // how: "done", "interrupted"
-	// Holds lists the conditions of the result: when one of these changes, it has expired.
+	Ended     string      `json:"ended"` // "done", "interrupted" or "not finished"
+	// Holds lists the conditions of the result. If one of them changes, the result has expired.
 	Holds map[string]string `json:"holds_for"`
 }
 
-// held lists the facts of a node that a result depends on, by their prefixes.
+// held lists the facts of a node, or their prefixes, that a result depends on.
 var held = [...]string{"kernel", "cpu_model", "cores", "governor", "guest_accel", "mitigations"}
 
-// HoldsFor returns the kernel, the CPU, the drivers and the queues' rates of the routers, and the workload.
+// HoldsFor returns the conditions of a result: kernel, CPU, drivers and queue rates of the routers, and the
+// load.
 func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	out := map[string]string{}
 	for _, e := range d.Environment {
@@ -71,7 +72,8 @@ func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	return out
 }
 
-// Expired lists what has changed since a result was made, nothing if it still applies.
+// Expired describes the conditions that have changed since a result was measured. It returns nil if the
+// result still applies.
 func (r *Result) Expired(now map[string]string) []string {
 	var out []string
 	names := maps.Clone(r.Holds)
@@ -87,7 +89,7 @@ func (r *Result) Expired(now map[string]string) []string {
 	return out
 }
 
-// nanoseconds converts a time such as "20us" to ns, for sysfs.
+// nanoseconds converts a duration such as "20us" to ns, for sysfs.
 func nanoseconds(level string) string {
 	d, err := time.ParseDuration(level)
 	if err != nil {

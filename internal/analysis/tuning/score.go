@@ -15,23 +15,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Budget bounds how much worse a change may make other metrics.
+// Budget limits how much worse a change may make other metrics.
 type Budget struct {
-	AddedDelayNs float64 `json:"added_delay_ns"` // added by a load to the round trip of the idle path, p99
-	LossRatio    float64 `json:"loss_ratio"`     // of packets, or of probes beside TCP
+	AddedDelayNs float64 `json:"added_delay_ns"` // p99 of the delay that a load adds
+	LossRatio    float64 `json:"loss_ratio"`     // of packets, or of probes during a TCP load
 }
 
-// Smallest gains that count. A delay has two, because small ones vary a lot.
+// Smallest gains that count. A delay must exceed both of its thresholds, because small delays vary a lot.
 const (
 	relevantRate    = comparison.SmallestRelevant
 	relevantDelay   = .1
 	relevantDelayNs = 1e6
 	significance    = .05
-	// A rate below this in every block is harmed, whatever else improves.
+	// An interval of a rate that lies below this is a harm, whatever else improves.
 	harmedRate = 1 - relevantRate
 )
 
-// Verdicts of a set of changes.
+// Verdicts about a set of changes.
 const (
 	Helps      = "helps"
 	Harms      = "harms"
@@ -41,38 +41,38 @@ const (
 	Impossible = "cannot be made here"
 )
 
-// Arm holds one set of changes in a round, with each cell as the plan has it with the set; nil: the lab or
-// the plan cannot make it, for the reason Why.
+// Arm holds one set of changes in a round, with the plan's cells changed by it. Cells is nil if the lab or
+// the plan cannot make the changes, and Why then gives the reason.
 type Arm struct {
 	Set   Set
 	Cells []factor.Cell
 	Why   string
 }
 
-// Effect compares one number of one cell with a set of changes and without.
+// Effect compares one metric of one cell with and without a set of changes.
 type Effect struct {
-	Cell   string  `json:"cell"` // label
+	Cell   string  `json:"cell"` // label of the cell
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
 	comparison.Comparison
 }
 
-// Scored holds the effects of a set of changes, compared with another set.
+// Scored holds the effects of a set of changes compared with another set.
 type Scored struct {
-	Round   string   `json:"round,omitempty"` // its title
+	Round   string   `json:"round,omitempty"` // title of the round
 	Set     Set      `json:"changes"`
 	Against Set      `json:"against"`
 	Verdict string   `json:"verdict"`
 	Why     string   `json:"why,omitempty"`
 	Effects []Effect `json:"effects,omitempty"`
-	// Gain is the ratio of the rates, the geometric mean over the cells; 0 = none could be compared.
+	// Gain is the ratio of the rates, as the geometric mean over the cells; 0 = no rate could be compared.
 	Gain float64 `json:"gain,omitempty"`
 }
 
-// delays lists the metrics of probes beside a load, the most extreme percentile first.
+// delays lists the metrics of probes during a load, highest percentile first.
 var delays = [...]string{metrics.RTTLoadedP99, "rtt_loaded_p90_ns", metrics.RTTLoaded}
 
-// measured holds the cells of a document by their factors.
+// measured maps the keys of factors to a document's cells.
 type measured map[string]*analysis.Cell
 
 func read(d *analysis.Document) measured {
@@ -100,7 +100,8 @@ func (m measured) median(cell factor.Cell, metric string) (float64, bool) {
 	return statistics.Median(values), true
 }
 
-// failure describes how a row of a cell failed without a later good attempt, "" if none did.
+// failure describes why a row of the cell failed without a later successful attempt. It returns "" if none
+// did.
 func (m measured) failure(cell factor.Cell) string {
 	c := m[cell.Key()]
 	if c == nil || c.Failed == 0 {
@@ -116,7 +117,7 @@ func (m measured) failure(cell factor.Cell) string {
 	return ""
 }
 
-// label returns the document's label of a cell.
+// label returns the label of a cell.
 func (m measured) label(cell factor.Cell) string {
 	c := m[cell.Key()]
 	if c != nil {
@@ -125,7 +126,8 @@ func (m measured) label(cell factor.Cell) string {
 	return cell.Key()
 }
 
-// goals lists the metrics on which a cell is compared: its rate, and the delay with enough probes.
+// goals returns the metrics on which two cells are compared: the rate, and the highest percentile of the
+// delay that both have.
 func (m measured) goals(a, b factor.Cell) []string {
 	out := []string{validity.TesterMetric(a)}
 	for _, d := range delays {
@@ -138,8 +140,8 @@ func (m measured) goals(a, b factor.Cell) []string {
 	return out
 }
 
-// unsafe explains why a cell exceeds the budget although its reference does not, or exceeds it by less. A
-// cell without a single number, or with a failed trial, does not carry its traffic.
+// unsafe explains why a cell exceeds the budget, or returns "". It ignores an excess that is no larger than
+// that of the reference cell. A cell with a failed trial or without any number exceeds the budget.
 func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
 	why := m.failure(cell)
 	if why != "" && m.failure(against) == "" {
@@ -172,21 +174,22 @@ func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) stri
 	return ""
 }
 
-// flatOutUDP reports loads at full rate, which intentionally lose what the path does not carry.
+// flatOutUDP reports whether the metric is the loss of a UDP load at full rate. Such a load always loses what
+// the path cannot carry.
 func flatOutUDP(cell factor.Cell, metric string) bool {
 	return metric == "loss_ratio" && factor.Rate.Is(cell, factor.Flat)
 }
 
-// Pair is a set of changes and its reference, by their indexes in a round.
+// Pair is a set of changes and its reference, as indexes into a round's sets.
 type Pair struct{ Arm, Against int }
 
-// Score evaluates the changes of each pair. All comparisons of a round are one family of tests. idle is the
-// round trip of each cell's path without load, as found.
+// Score evaluates the changes of each pair. All comparisons of a round form one family of tests. idle is the
+// round-trip time of each cell's idle path, as found.
 func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Scored {
 	m := read(d)
 	out := make([]Scored, len(pairs))
 	var family []map[int]float64
-	var tested [][2]int // the pair, and its effect
+	var tested [][2]int // pair, and effect of the pair
 	for i, p := range pairs {
 		arm := arms[p.Arm]
 		base := arms[p.Against]
@@ -241,7 +244,7 @@ func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 	return out
 }
 
-// conclude sets the verdicts on the effects, and from them on the set of changes.
+// conclude sets the verdicts about the effects, and the verdict about the set of changes.
 func (j *Scored) conclude() {
 	var logs []float64
 	count := map[string]int{}
@@ -273,7 +276,7 @@ func (j *Scored) conclude() {
 	}
 }
 
-// score returns the verdict on one number. A delay that grew within the budget does no harm.
+// score returns the verdict about one effect. A delay that has grown within the budget is no harm.
 func (e *Effect) score() string {
 	sure := e.N >= statistics.MinInterval && e.PValue <= significance
 	if slices.Contains(delays[:], e.Metric) {
@@ -288,7 +291,7 @@ func (e *Effect) score() string {
 		return CannotTell
 	case e.Difference:
 		if sure && e.Low > 0 {
-			return Helps // from nothing to something
+			return Helps // the rate was zero before
 		}
 		return NoMatter
 	case e.High < harmedRate:

@@ -5,35 +5,37 @@ import (
 	"slices"
 )
 
-// Round lists the sets that one interleaved campaign measures. The first set is the router as found.
+// Round lists the sets of changes that one interleaved run measures. The first set is empty: the router as
+// found.
 type Round struct {
 	Title string
 	Sets  []Set
 	Pairs []Pair
-	// Follow counts the sets that must be measured later before anything can be proposed.
+	// Follow is the number of sets that must be measured in later rounds before a change can be proposed.
 	Follow int
 }
 
-// maxRounds bounds how often changes are tried on top of what already helped.
+// maxRounds is the maximum number of rounds that try changes.
 const maxRounds = 3
 
-// Search decides which changes are tried next, and which are kept: first each one alone and all of them at
-// once; then each of the rest on top of what helped, as long as more is found; then, in fresh blocks, the
-// kept changes against the router as found, and against the kept changes without each of them.
+// Search decides which changes to try next and which to keep. It first tries each change alone and all of
+// them together. It then tries each remaining change in addition to those that helped, until none helps.
+// Finally, in new blocks, it compares the kept changes with the router as found, and with the kept changes
+// without each of them.
 type Search struct {
 	Candidates []Change
 	Kept       Set
-	Tried      []Scored // of each round, in order
-	Final      *Scored  // kept changes against the router as found, in blocks not used for selecting them
+	Tried      []Scored // of all rounds, in order
+	Final      *Scored  // kept changes against the router as found, in new blocks
 
-	out    []string // changes not to be tried again
+	out    []string // changes that are not tried again
 	rounds int
 	stage  int
-	spare  Set  // the kept set before a change was left out
-	brief  bool // no time to leave out each kept change
+	spare  Set  // kept set before changes were left out
+	brief  bool // there is no time to leave out each kept change
 }
 
-// Stages.
+// Stages of a search.
 const (
 	trying = iota
 	checking
@@ -41,7 +43,7 @@ const (
 	ended
 )
 
-// Next returns the next round to measure, nil if the search has ended.
+// Next returns the next round, or nil if the search has ended.
 func (s *Search) Next() *Round {
 	switch s.stage {
 	case trying:
@@ -76,7 +78,7 @@ func (s *Search) left() []Change {
 	})
 }
 
-// tries lists comparisons of each remaining change, on top of the kept ones, with the kept ones alone.
+// tries returns a round that compares the kept changes with and without each remaining one.
 func (s *Search) tries() *Round {
 	left := s.left()
 	if len(left) == 0 || s.rounds == maxRounds {
@@ -101,7 +103,7 @@ func (s *Search) tries() *Round {
 		}
 	}
 
-	if len(all) > len(s.Kept)+1 { // for two limits, each of which hides the gain from removing the other
+	if len(all) > len(s.Kept)+1 { // two limits may each hide the gain from removing the other
 		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
 		r.Sets = append(r.Sets, all)
 	}
@@ -109,8 +111,8 @@ func (s *Search) tries() *Round {
 	return r
 }
 
-// checks lists comparisons of the kept changes with the router as found, and with themselves without each
-// change.
+// checks returns a round that compares the kept changes with the router as found, and with the kept changes
+// without each of them.
 func (s *Search) checks() *Round {
 	r := &Round{
 		Title: "what is kept, and each of its changes taken back",
@@ -126,12 +128,12 @@ func (s *Search) checks() *Round {
 	return r
 }
 
-// noTime says why a change that a lab can make is not tried.
+// noTime is the reason why a possible change is not tried.
 const noTime = "the time of --for does not suffice"
 
-// Shorten drops what Next lists last, for lack of time: in a round of changes the last change; in a round
-// that checks the kept changes, whatever is not needed for proposing them. Unchecked changes are not
-// proposed.
+// Shorten removes the last part of the next round for lack of time: the last change of a round that tries
+// changes, or the parts of a check that are not needed for proposing the kept changes. Changes that were not
+// checked are not proposed.
 func (s *Search) Shorten() {
 	switch left := s.left(); {
 	case s.stage == trying:
@@ -149,13 +151,13 @@ func (s *Search) Shorten() {
 			Why:     noTime,
 		})
 		s.Kept, s.stage = nil, ended
-	default: // the previous kept set, which was checked
+	default: // fall back to the previous kept set, which was checked
 		s.Kept = s.spare
 		s.stage = ended
 	}
 }
 
-// Take continues with the results of a round, in the order of its pairs.
+// Take continues the search with the results of a round, in the order of its pairs.
 func (s *Search) Take(found []Scored) {
 	s.Tried = append(s.Tried, found...)
 	switch s.stage {
@@ -166,7 +168,7 @@ func (s *Search) Take(found []Scored) {
 	case confirming:
 		s.stage = ended
 		s.Final = &found[0]
-		// What was left out mattered in combination.
+		// The changes that were left out matter in combination.
 		if found[1].Verdict == Harms || found[0].Verdict != Helps {
 			s.Kept = s.spare
 			again := s.before(s.spare)
@@ -175,8 +177,8 @@ func (s *Search) Take(found []Scored) {
 	}
 }
 
-// tried keeps every change that helped, or the best of several for one factor. If none helped, it keeps all
-// of them together if that did.
+// tried keeps each change that helped or, for several levels of a factor, the best one. If none helped alone
+// but all together did, it keeps all of them.
 func (s *Search) tried(found []Scored) {
 	s.rounds++
 	was := len(s.Kept)
@@ -209,7 +211,7 @@ func (s *Search) tried(found []Scored) {
 	}
 }
 
-// checked drops changes that contribute nothing beside the others.
+// checked drops the changes that contribute nothing in addition to the others.
 func (s *Search) checked(found []Scored) {
 	s.Final = &found[0]
 	if found[0].Verdict != Helps {
@@ -233,7 +235,7 @@ func (s *Search) checked(found []Scored) {
 	switch len(s.Kept) {
 	case len(s.spare):
 		s.stage = ended
-	case 0: // any of them will do, as they cannot be distinguished
+	case 0: // each is redundant if the others are made: keep all
 		s.Kept = s.spare
 		s.stage = ended
 	default:

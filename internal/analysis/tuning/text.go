@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Text describes a result for people.
+// Text returns the result as text for the terminal.
 func (r *Result) Text() string {
 	var b strings.Builder
 	for _, f := range r.Findings {
@@ -53,11 +53,11 @@ func tabbed(rows [][]string) string {
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 
-	w.Flush() // to memory: it cannot fail
+	w.Flush() // writes to memory and cannot fail
 	return b.String()
 }
 
-// triedTable has one line for each set of changes tried, round by round.
+// triedTable returns a table with a line for each tried set of changes, by round.
 func (r *Result) triedTable() string {
 	rows := [][]string{{"TRIED", "AGAINST", "RATE", "INTERVAL", "PREDICTED AT MOST", "VERDICT"}}
 	round := ""
@@ -101,14 +101,14 @@ func (r *Result) triedTable() string {
 	return tabbed(rows)
 }
 
-// added returns the changes that are not in its reference.
+// added returns the changes that the reference set lacks.
 func (j *Scored) added() Set {
 	return slices.DeleteFunc(slices.Clone(j.Set), func(c Change) bool {
 		return len(j.Against.without(c)) < len(j.Against)
 	})
 }
 
-// worst returns the effect on a rate with the lowest interval, nil if no rate was compared.
+// worst returns the effect on a rate with the lowest interval, or nil if no rate was compared.
 func (j *Scored) worst() *Effect {
 	var out *Effect
 	for i := range j.Effects {
@@ -124,8 +124,7 @@ func intervalOf(c comparison.Comparison) string {
 	return unit.Significant(c.Low, 3) + "…" + unit.Significant(c.High, 3)
 }
 
-// beforeAfter returns the table of the kept changes' effects in blocks not used for selecting them, and of
-// the predictions.
+// beforeAfter returns a table of the kept changes' effects, measured in new blocks, and of the predictions.
 func (r *Result) beforeAfter() string {
 	rows := [][]string{{"CELL", "METRIC", "BEFORE", "AFTER", "AFTER ÷ BEFORE", "INTERVAL", "VERDICT"}}
 	for _, e := range r.Final.Effects {
