@@ -17,33 +17,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ceiling bounds a cell's goodput.
+// ceiling is an upper bound of a cell's goodput.
 type ceiling struct {
 	Kind       string
-	Bps        float64 // of goodput; 0 = none
-	Burst      float64 // bytes that may also pass at once
-	Bucket     float64 // bytes that may arrive at once at an empty queue; 0 = any number
-	Efficiency float64 // payload ÷ wire bytes on the link with the most headers
+	Bps        float64 // goodput; 0 = none
+	Burst      float64 // bytes that may pass in addition
+	Bucket     float64 // bytes that may arrive at once while the bucket is full; 0 = no limit
+	Efficiency float64 // payload ÷ wire bytes, on the link with the most headers
 }
 
-// limit is a real or stated rate, and the traffic that it applies to: see passes.
+// limit is a known or stated rate limit, with the traffic that it applies to, see passes.
 type limit struct {
 	kind, place string
-	rate        float64 // bit/s
-	burst       float64 // bytes
+	rate        float64 // in bit/s
+	burst       float64 // in bytes
 	count       func(on overhead.Path, size int) int
 	up, down    []bool
-	mtu         int // of the path, if discovered; 0 = from the factors
+	mtu         int // MTU of the path, if discovered; 0 = as the factors set it
 }
 
-// aboveCeiling fires if more arrived than the path can carry: something was not measured as intended. A
-// verifying trial is too short for a shaper's burst.
+// aboveCeiling fires if more arrived than the path can carry, so that something was not measured as intended.
+// It ignores verifying trials, which are too short for a shaper's burst.
 func aboveCeiling(s trialCheck) []evidence.Reason {
 	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
 
-	// A bucket that was full at the window's start passes its content at once.
+	// A bucket that was full at the window's start may empty within it.
 	rate := s.m.Values[metrics.Goodput] - 8*s.ceil.Burst/s.t.Window.Seconds()
 	ratio := rate / s.ceil.Bps
 	if ratio > gateCeiling {
@@ -57,8 +57,8 @@ func aboveCeiling(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// CeilingOf computes a cell's ceiling: the lowest of the real or stated rates on its path, those of queues,
-// shapers, policers and network cards, and the condition link. A virtual link has none.
+// CeilingOf returns a cell's ceiling: the lowest of the known or stated rates on its path (queues, shapers,
+// policers, network cards, and the condition link). A virtual link has none.
 func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
 	c := ceiling{
@@ -99,7 +99,7 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	for place, level := range factor.Queue.Each(f) {
 		q, err := qdisc.ParseOne(level)
 		if err != nil || q.Parent != 0 || q.RateBps() == 0 {
-			continue // queues of classes limit a part of the traffic
+			continue // a class queue limits only part of the traffic
 		}
 
 		node, port, _ := strings.Cut(place, ".")
@@ -112,7 +112,7 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	for place, level := range factor.Shaper.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
 		up, down := passes(top, node, port)
-		if !placed { // the port facing the far side
+		if !placed { // the default is the port that faces the far end
 			down = nil
 		}
 
@@ -121,9 +121,10 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 
 	for place, level := range factor.Policer.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
-		// Packets that arrive at a port use the link by which the other direction leaves.
+		// A policer acts on arriving packets: data of one direction arrives through the port from which the
+		// other direction leaves.
 		down, up := passes(top, node, port)
-		if !placed { // the port facing the near side
+		if !placed { // the default is the port that faces the near end
 			down = nil
 		}
 
@@ -138,8 +139,8 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	return out
 }
 
-// rated returns the limit of a level that is only a rate, or none. The buckets of shape and policer hold two
-// milliseconds of their rate, or 128 KiB.
+// rated returns the limit of a level that is only a rate, or none. The buckets of shape and policer hold 2 ms
+// at their rate, or 128 KiB.
 func rated(kind, place, level string, count func(overhead.Path, int) int, up, down []bool) []limit {
 	r := factor.Bitrate(level)
 	if r == 0 {
@@ -156,14 +157,14 @@ func rated(kind, place, level string, count func(overhead.Path, int) int, up, do
 
 func bucketOf(rate float64) float64 { return max(rate*.002/8, 128<<10) }
 
-// asFrames returns the bytes that tbf, htb and other queues count for an inner packet, see
+// asFrames returns the bytes that tbf, htb and other queueing disciplines count for an inner packet, see
 // overhead.Link.Frame.
 func asFrames(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerFrame) }
 
 func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerWire) }
 
-// arriving counts as a policer does: packets without the frame's header. GRO may have merged many: only
-// their payload is certain to be counted.
+// arriving returns a function that counts bytes as a policer does: without the frame's header. GRO may merge
+// packets before they are counted, so only their payload is certain to count.
 func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	if factor.Offload.Is(f, "wire") {
 		return func(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerIP) }
@@ -171,9 +172,9 @@ func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	return func(_ overhead.Path, size int) int { return size - headers }
 }
 
-// cardLimits returns the rates of the network cards by which the ends reach each other, if each end is a
-// machine of its own: only cards with a hardware driver, since bonds, bridges and virtual cards have a
-// nominal speed or none. The packet size is the discovered one; without it, there are no limits.
+// cardLimits returns the rates of the network cards through which the ends reach each other, if each end is a
+// separate machine. It uses only cards with a hardware driver, because bonds, bridges and virtual cards have
+// a nominal speed or none. It returns none if the path MTU was not discovered.
 func cardLimits(run *record.Run, f record.Factors) []limit {
 	top := metrics.TopologyOf(run, f)
 	if top == nil {
@@ -206,8 +207,8 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 	return out
 }
 
-// headersOf is metrics.HeadersOf, without TCP's time stamps unless both ends use them. A real machine may
-// report that; namespaces and guests have the kernel's default, on.
+// headersOf is like metrics.HeadersOf, but without TCP timestamps unless both ends use them. A real machine
+// may report this setting. Namespaces and guests have the kernel's default, which is on.
 func headersOf(run *record.Run, f record.Factors) int {
 	const setting = "net.ipv4.tcp_timestamps"
 	headers := metrics.HeadersOf(f)
@@ -238,7 +239,7 @@ func headersOf(run *record.Run, f record.Factors) int {
 	return headers
 }
 
-// shaper returns the limit of a queue that has a rate. cake has no bucket.
+// shaper returns the limit of a queue with a rate. Cake has no bucket.
 func shaper(q qdisc.Queue) limit {
 	l := limit{kind: q.Kind, rate: q.RateBps(), count: asFrames}
 	if q.Kind == "cake" {
@@ -250,9 +251,9 @@ func shaper(q qdisc.Queue) limit {
 	return l
 }
 
-// cakeCounts counts a packet's bytes as cake does (cake_calc_overhead of net/sched/sch_cake.c): with an
-// overhead the IP packet plus that, else the frame; at least mpu; in cells of 53 bytes for 48 (atm), or with
-// an extra byte for each 64 begun (ptm).
+// cakeCounts returns a function that counts bytes as cake does (cake_calc_overhead in net/sched/sch_cake.c).
+// With an overhead, that is the IP packet plus the overhead, otherwise the frame. It is at least mpu, and is
+// rounded up to ATM cells (53 bytes per 48) or gets one byte per 64 begun (PTM).
 func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 	extra, given := q.Values["overhead"]
 	return func(on overhead.Path, size int) int {
@@ -276,8 +277,8 @@ func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 }
 
 // goodput returns the goodput that a limit leaves to a cell, or 0 if some of its data does not pass the
-// limit. It ignores acknowledgements of the other direction, so it is an upper bound if they share the limit
-// with data.
+// limit. It is an upper bound if acknowledgements of the other direction share the limit, because it ignores
+// them.
 func (l limit) goodput(f record.Factors, headers int) float64 {
 	if l.mtu > 0 {
 		f = f.Clone()
@@ -310,8 +311,9 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 	return least(l.up)
 }
 
-// passes lists how often data leaves through a port when it goes up (to far) and down: one entry per pass,
-// true if a tunnel runs over the port's link. A factor without a place applies to every port of the routers.
+// passes returns, for data that goes up (to far) and down, one entry for each time that it leaves through a
+// port. An entry is true if a tunnel crosses the port's link. A factor without a place applies to all ports
+// of the routers.
 func passes(top *record.Topology, node, port string) (up, down []bool) {
 	if top == nil {
 		if node == "" {
@@ -343,12 +345,12 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 	return up, down
 }
 
-// hop is a node on the path from near to far with its ports on that path.
+// hop is a node on the path from near to far, with its ports on that path.
 type hop struct{ node, back, next string }
 
-// routeOf finds the shortest path from near to far along the topology's links.
+// routeOf returns the shortest path from near to far along the topology's links.
 func routeOf(top *record.Topology) []hop {
-	type step struct{ from, out, in string } // node, port left through, port arrived at
+	type step struct{ from, out, in string } // previous node, port that leaves it, port of arrival
 	came := map[string]step{top.Near: {}}
 	queue := []string{top.Near}
 	for len(queue) > 0 {
@@ -385,7 +387,7 @@ func routeOf(top *record.Topology) []hop {
 	}
 }
 
-// TesterMetric names the metric of a cell that is compared with the tester's own ceiling.
+// TesterMetric returns the metric of a cell that is compared with the tester's ceiling.
 func TesterMetric(f record.Factors) string {
 	switch {
 	case factor.Engine.Is(f, "flows"):
@@ -396,8 +398,8 @@ func TesterMetric(f record.Factors) string {
 	return metrics.RateOf(f)
 }
 
-// ControlOf reports whether a cell is the control of another: the same load through the same tunnel with
-// nothing between the ends. The other may also have what requires a router.
+// ControlOf reports whether control is the control cell of cell: the same load through the same tunnel, with
+// nothing between the ends. It ignores factors of cell that need a router.
 func ControlOf(control, cell record.Factors) bool {
 	if !factor.Topology.Is(control, "direct") || factor.Topology.Is(cell, "direct") {
 		return false
@@ -409,12 +411,12 @@ func ControlOf(control, cell record.Factors) bool {
 	return cell.Has(control)
 }
 
-// framesOfACore is a frame rate that one core of no known machine exceeds: a search for the xdp engine begins
-// there if neither the plan nor the tester's own ceiling gives a load.
+// framesOfACore is a frame rate that no known core exceeds. A search with the engine xdp starts at this rate
+// if neither the plan nor the tester's ceiling gives a maximum.
 const framesOfACore = 10e6
 
-// TesterRate returns what the tester alone can reach for a cell, in packets, bits or new connections per
-// second, or 0 if nothing was measured. For the xdp engine it is then a bound.
+// TesterRate returns the tester's ceiling for a cell in packets, bits or new connections per second, or 0 if
+// none was measured. For the engine xdp without a measurement, it is framesOfACore.
 func TesterRate(run *record.Run, f record.Factors) float64 {
 	_, rate := TesterCeiling(run, f)
 	if rate == 0 && factor.Engine.Is(f, "xdp") {
@@ -423,9 +425,9 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 	return rate
 }
 
-// TesterCeiling picks the tester's own ceiling closest to a cell: by engine, protocol and link, for flows and
-// requests also by their sizes, then by streams or packet size, whichever differs by the smallest factor.
-// IMIX, which is never sent in UDP GSO batches, has a ceiling of its own.
+// TesterCeiling returns the tester's ceiling that fits a cell best: the same engine, protocol and link, for
+// flows and requests also the same sizes, and the most similar number of streams or packet size, by ratio.
+// IMIX has a ceiling of its own, because it is never sent in GSO batches.
 func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
 	engine := ""
 	udp := factor.Protocol.Is(f, factor.UDP)
@@ -469,7 +471,7 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	return kind, value
 }
 
-// sizeOf returns the number of streams or the packet size with which a ceiling was measured.
+// sizeOf returns the number of streams, or the packet size, of a measured ceiling.
 func sizeOf(c record.Ceiling, udp bool) float64 {
 	n := c.Streams
 	if udp {

@@ -16,23 +16,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Thresholds of the validity gate. docs/reference/reasons.md describes them.
+// Thresholds of the validity gate, as described in docs/reference/reasons.md.
 const (
-	gateUnsent     = .01         // of the requested packets, that the sender could not send
-	gateThread     = .98         // of the window, CPU time of one stream's thread on a machine of its own
-	gateForeign    = .10         // of one core, used by processes outside the lab
-	gateSteal      = .05         // of all cores, taken by the hypervisor
+	gateUnsent     = .01         // share of the requested packets that were not sent
+	gateThread     = .98         // share of the window for which a thread or core of the tester was busy
+	gateForeign    = .10         // share of one core, used by processes outside of the lab
+	gateSteal      = .05         // share of all cores, taken by the hypervisor
 	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
-	gateMoved      = .80         // share of the payload that counters around the whole load must show
-	gateWindow     = .90         // share of the payload that counters of the window must show
+	gateMoved      = .80         // share of the payload, in counters of the check or the whole load
+	gateWindow     = .90         // share of the payload, in counters from the window's start
 	gateCeiling    = 1.005       // goodput ÷ ceiling
-	gateLateKernel = int64(20e6) // ns: affects only the spacing, as the kernel stamps the packets
-	gateLateUser   = int64(5e6)  // ns: lateness is part of the round trip
-	gateSkipped    = .20         // of the probe's slots
-	gateEdge       = .01         // of the window, by which an end read its counts late
+	gateLateKernel = int64(20e6) // ns; affects only the spacing: the kernel stamps the packets
+	gateLateUser   = int64(5e6)  // ns; lateness is part of the round-trip time
+	gateSkipped    = .20         // share of the probes that were skipped
+	gateEdge       = .01         // share of the window by which an end read its counters late
 )
 
-// trialCheck holds the inputs of the validity checks of one trial.
+// trialCheck holds the inputs of the validity checks for one trial.
 type trialCheck struct {
 	run  *record.Run
 	t    *record.Trial
@@ -40,8 +40,8 @@ type trialCheck struct {
 	ceil ceiling
 }
 
-// gate returns every reason to doubt a trial that ended well. Each check is a pure function that returns
-// nothing for a clean trial.
+// gate returns the reasons to doubt a successful trial. Each check is a pure function that returns nothing
+// for a valid trial.
 func gate(s trialCheck) []evidence.Reason {
 	reasons := []evidence.Reason{}
 	for _, check := range []func(trialCheck) []evidence.Reason{
@@ -57,18 +57,19 @@ func gate(s trialCheck) []evidence.Reason {
 	return reasons
 }
 
-// traffic returns the engine's report, empty if there is none.
+// traffic returns the engine's report, or an empty one.
 func (s trialCheck) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
 
-// at is the observation on which a reason is based.
+// at is the observation that a reason is based on.
 type at = evidence.Evidence
 
 func because(kind string, fact at, format string, args ...any) []evidence.Reason {
 	return []evidence.Reason{{Kind: kind, Text: fmt.Sprintf(format, args...), Facts: []at{fact}}}
 }
 
-// testerLimited fires if the generator could not send what was requested or, if it has a machine of its own,
-// if one of its threads was always busy. On a shared machine a busy thread proves nothing: all roles compete.
+// testerLimited fires if the generator could not send the requested packets or, if it has a machine of its
+// own, one of its threads was always busy. A busy thread on a shared machine proves nothing, because all
+// roles compete for CPU time.
 func testerLimited(s trialCheck) []evidence.Reason {
 	r := s.m.Values[metrics.UnsentRatio]
 	if r > gateUnsent {
@@ -111,10 +112,10 @@ func testerLimited(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// BucketElement is the element of a reason about what a sender sent at once.
+// BucketElement is the element of a reason about bursts of a sender.
 const BucketElement = "policer's bucket"
 
-// ownBurst returns the largest back-to-back burst of a sender of datagrams.
+// ownBurst returns the largest burst of datagrams that a sender sent back to back, in bytes.
 func ownBurst(s trialCheck) (bytes float64) {
 	for _, side := range []string{"near", "far"} {
 		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
@@ -124,8 +125,8 @@ func ownBurst(s trialCheck) (bytes float64) {
 	return bytes
 }
 
-// lostToBursts reports whether packets were lost that a policer would have passed but for bursts: the rate is
-// one that it allows, or no more was lost than the part of one burst that exceeded the bucket.
+// lostToBursts reports whether a policer dropped packets only because of bursts: it allows the rate, or no
+// more was lost than the part of one burst that exceeds its bucket.
 func (s trialCheck) lostToBursts(burst float64) bool {
 	var lost, lostBytes, offered float64
 	headers := metrics.HeadersOf(s.t.Row.Factors)
@@ -142,8 +143,8 @@ func (s trialCheck) lostToBursts(burst float64) bool {
 	return lost > 0 && (offered <= s.ceil.Bps*gateCeiling || lostBytes <= burst-s.ceil.Bucket)
 }
 
-// ownDrops returns how many packets the receiving sockets had no room for, over the whole load, and their
-// share of the packets sent in the window.
+// ownDrops returns the number of packets that receiving sockets dropped for lack of buffer space during the
+// whole load, and their ratio to the packets sent in the window.
 func ownDrops(s trialCheck) (dropped int64, share float64) {
 	var sent int64
 	for _, f := range s.traffic().Flows {
@@ -165,10 +166,10 @@ func ownDrops(s trialCheck) (dropped int64, share float64) {
 	return dropped, share
 }
 
-// wrongMTU fires if the path's MTU differs from the factors: before the load, or at the window's end, if TCP
-// had found that only smaller segments pass. It does not judge a load with a requested size, buffers that
-// hold few segments (the kernel's are at most half the peer's window), an engine that reports the MSS at the
-// connection's start, and paths with unknown routers between two machines.
+// wrongMTU fires if the path MTU differs from that of the factors, before the load, or at the window's end if
+// TCP has reduced its segments. It does not check the segments of a load with a set size, with small buffers
+// (the kernel limits segments to half of the peer's window), of an engine that reports the MSS only at the
+// start, or on a path between two machines with unknown routers.
 func wrongMTU(s trialCheck) []evidence.Reason {
 	p := s.t.Path
 	if p == nil || p.WantMTU <= 0 {
@@ -199,7 +200,7 @@ func wrongMTU(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// accounting fires if packets or flows do not add up.
+// accounting fires if the counts of packets or flows do not add up.
 func accounting(s trialCheck) []evidence.Reason {
 	tr := s.t.Traffic
 	if tr == nil {
@@ -237,7 +238,7 @@ func accounting(s trialCheck) []evidence.Reason {
 	return flowAccounts(tr)
 }
 
-// corrupt fires if checked bytes differ from those sent.
+// corrupt fires if received bytes differ from those sent.
 func corrupt(s trialCheck) []evidence.Reason {
 	var wrong, checked int64
 	for _, f := range s.traffic().Flows {
@@ -256,20 +257,20 @@ func corrupt(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// samplerStalled fires if telemetry has a hole in the window: a sample that was taken late, one that is
-// missing, or a clock that is slow afterwards, as in a virtual machine that was stopped.
+// samplerStalled fires if telemetry is missing for part of the window: a sample is late or missing, or the
+// clock lags afterwards, as in a virtual machine that was paused.
 func samplerStalled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		n := s.t.Nodes[node]
 		late := int64(0)
 		what := "the sampler on %s came %s late"
-		for _, stall := range n.Stalls { // each lasted until its time
+		for _, stall := range n.Stalls { // a stall ends at its time
 			if stall.At > s.t.Window.Start && stall.At-stall.LateNs < s.t.Window.End {
 				late = max(late, stall.LateNs)
 			}
 		}
 
-		var times []int64 // of the source read most often
+		var times []int64 // of the probe with the most samples
 		for _, p := range n.Samples {
 			if p.Table != nil && len(p.Table.T) > len(times) {
 				times = p.Table.T
@@ -298,7 +299,7 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// engineStalled fires if an end of the load did not read its counts for some time of the window.
+// engineStalled fires if an end of the load did not read its counters for part of the window.
 func engineStalled(s trialCheck) []evidence.Reason {
 	times := map[string][]int64{} // by end
 	for i := range s.traffic().Flows {
@@ -330,8 +331,8 @@ func engineStalled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// holeIn returns the longest part of a window without any of these times, or 0 if that is no longer than
-// their usual distance: sources read once a second have no hole of a second.
+// holeIn returns the longest gap between times that lies in a window, or 0 if it is not much longer than
+// usual. Probes that are read once per second have no gap of one second.
 func holeIn(w record.Window, times []int64) int64 {
 	times = slices.Compact(slices.Sorted(slices.Values(times)))
 	if len(times) < 2 {
@@ -342,13 +343,13 @@ func holeIn(w record.Window, times []int64) int64 {
 	longest := int64(0)
 	for i, t := range times[1:] {
 		steps = append(steps, float64(t-times[i]))
-		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // the part of it in the window
+		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // part of the gap that is in the window
 			longest = max(longest, t-times[i])
 		}
 	}
 
 	last := times[len(times)-1]
-	if last < w.End { // samples due by then are missing
+	if last < w.End { // the samples at the end of the window are missing
 		longest = max(longest, w.End-last)
 	}
 
@@ -359,7 +360,7 @@ func holeIn(w record.Window, times []int64) int64 {
 	return longest
 }
 
-// drifting fires if the throughput at the window's end differed from that at its start.
+// drifting fires if the rate at the end of the window differs from that at its start.
 func drifting(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -384,7 +385,7 @@ func drifting(s trialCheck) []evidence.Reason {
 		"throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
 }
 
-// lateProbe fires if the latency probe could not keep its own schedule.
+// lateProbe fires if the latency probe did not keep its schedule.
 func lateProbe(s trialCheck) []evidence.Reason {
 	l := cmp.Or(s.t.Loaded, s.t.Idle)
 	late, ok := s.m.Values[metrics.ProbeLate]
@@ -414,7 +415,7 @@ func lateProbe(s trialCheck) []evidence.Reason {
 }
 
 // lateEdge fires if an end of a TCP load read its counters so late that its rate covers another interval than
-// the window. Datagrams are counted by the senders.
+// the window. It ignores UDP, because senders count datagrams.
 func lateEdge(s trialCheck) []evidence.Reason {
 	if s.traffic().Load.Protocol != "tcp" {
 		return nil
@@ -435,7 +436,7 @@ func lateEdge(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// flowAccounts fires if flows do not add up.
+// flowAccounts fires if the counts of flows do not add up.
 func flowAccounts(tr *record.Traffic) []evidence.Reason {
 	s := tr.ShortFlows
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// throttled fires if a throttle counter grew, a device that cools by slowing a CPU was active, or the highest
-// allowed clock fell in the window.
+// throttled fires if, in the window, a throttle counter grew, a cooling device slowed a CPU down, or the
+// maximum clock fell.
 func throttled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -36,11 +36,11 @@ func throttled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// slowing lists parts of the types of cooling devices that slow a CPU; a fan, the other common kind, is
-// harmless.
+// slowing lists parts of the types of cooling devices that slow a CPU down. The other common kind is a fan,
+// which does no harm.
 var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
 
-// parted splits a column's name into the label, in lower case, and the stem.
+// parted splits the name of a column into its label, in lower case, and its stem.
 func parted(name string) (label, stem string) {
 	cut := strings.LastIndexByte(name, '/')
 	return strings.ToLower(name[:max(cut, 0)]), name[cut+1:]
@@ -71,8 +71,8 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 	return ""
 }
 
-// backgroundLoad fires if others used the machine in the window: processes outside the lab, or a hypervisor.
-// The total load of the cores does not indicate it, because a load test keeps them busy.
+// backgroundLoad fires if processes outside of the lab, or a hypervisor, used the machine in the window. The
+// total load of the cores shows nothing, because the test itself keeps them busy.
 func backgroundLoad(s trialCheck) []evidence.Reason {
 	nodes := append([]string{record.HostNode, "router"}, s.endMachines()...)
 	if s.t.Cipher != nil {
@@ -100,8 +100,8 @@ func backgroundLoad(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// endMachines lists the nodes that send and receive, near to far, if each is a machine of its own; none for a
-// cipher.
+// endMachines returns the sender and the receiver, from near to far, if each is a separate machine. It
+// returns none for a cipher.
 func (s trialCheck) endMachines() []string {
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
 	if t == nil || s.t.Cipher != nil || !s.run.Node(t.Near).OwnMachine() {
@@ -110,8 +110,8 @@ func (s trialCheck) endMachines() []string {
 	return []string{t.Near, t.Far}
 }
 
-// busyTester fires if a core of an end's machine was always busy: the kernel does most of the work of sending
-// and receiving outside the generator's own threads.
+// busyTester fires if a core of an end's machine was always busy. The kernel does most of the work of sending
+// and receiving outside of the generator's threads.
 func busyTester(s trialCheck) []evidence.Reason {
 	for _, node := range s.endMachines() {
 		kernel := s.run.Node(node).Kernel
@@ -133,17 +133,17 @@ func busyTester(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// kernelPatterns match lines that mean trouble whatever their severity. NETDEV WATCHDOG is a network
-// interface whose transmitter hung (net/sched/ sch_generic.c); the others are the kernel's messages about
-// lockups, heat and hardware errors.
+// kernelPatterns lists parts of kernel messages that indicate trouble at any severity. NETDEV WATCHDOG is a
+// network interface whose transmitter hung (net/sched/sch_generic.c). The others are about lockups, heat and
+// hardware errors.
 var kernelPatterns = [...]string{"netdev watchdog", "transmit queue", "hardware unit hang",
 	"adapter reset", "reset adapter", "soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls",
 	"rcu_preempt detected stalls", "blocked for more than", "throttled", "throttling activated",
 	"machine check", "hardware error", "out of memory", "oom-kill", "page allocation failure",
 	"nf_conntrack: table full", "neighbour table overflow", "neighbor table overflow"}
 
-// kernelLog fires on kernel messages of level error and above, and on known signs of trouble, during the
-// load.
+// kernelLog fires if the kernel logged a message of severity error or higher, or one of kernelPatterns,
+// during the load.
 func kernelLog(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, l := range s.t.Nodes[node].Log {
@@ -170,7 +170,7 @@ func shorten(text string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// linkFlap fires if a link came or went in the window.
+// linkFlap fires if a link went up or down in the window.
 func linkFlap(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, c := range metrics.SeriesOf(s.t.Nodes[node], "link", "carrier_changes") {
@@ -183,7 +183,7 @@ func linkFlap(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// grade returns a trial's grade for some reasons.
+// grade returns the grade of a trial with the given reasons.
 func grade(t *record.Trial, reasons []evidence.Reason) string {
 	switch {
 	case t.Status != record.TrialOK:

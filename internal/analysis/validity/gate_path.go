@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nothingArrived fires if no payload arrived, of the whole load or of the streams of one of several tunnels:
-// a broken path looks like a rate of 0, too.
+// nothingArrived fires if no payload arrived in the window, of the whole load or through one of several
+// tunnels. Otherwise a broken path looks like a rate of 0.
 func nothingArrived(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -42,7 +42,7 @@ func nothingArrived(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// notInTunnel fires unless counters prove that traffic took the path.
+// notInTunnel fires unless counters prove that the traffic took the path.
 func notInTunnel(s trialCheck) []evidence.Reason {
 	tunnelled := !factor.Tunnel.Is(s.t.Row.Factors, "", factor.NoTunnel)
 	if s.t.Path == nil {
@@ -95,8 +95,8 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// part is a direction's payload, in bytes: what arrived in the window and, for TCP streams, what had left the
-// senders and arrived when the window began. Datagrams belong to the window in which they are sent.
+// part holds the payload of one direction in bytes: what arrived in the window and, for TCP, what had been
+// sent and had arrived when the window started. Datagrams count in the window in which they were sent.
 type part struct {
 	bytes, sent, arrived float64
 	flows                int
@@ -106,11 +106,11 @@ func (p part) plus(q part) part {
 	return part{p.bytes + q.bytes, p.sent + q.sent, p.arrived + q.arrived, p.flows + q.flows}
 }
 
-// queued returns what arrived in the window but had entered the path before: no more than had been sent by
-// then, nor than had passed the counter.
+// queued returns the bytes that arrived in the window although they had entered the path earlier. They had
+// been sent, and had passed the counter, before the window started.
 func (p part) queued(entered float64) float64 { return max(min(p.sent, entered)-p.arrived, 0) }
 
-// carried holds a trial's payload by direction, and that of the streams in each of several tunnels.
+// carried holds the payload of a trial by direction, and separately for each of several tunnels.
 type carried struct {
 	up, down part
 	tunnel   []carried
@@ -124,7 +124,7 @@ func (c *carried) add(direction string, p part) {
 	}
 }
 
-// of returns the payload in a direction; "" is both.
+// of returns the payload of a direction, or of both for "".
 func (c carried) of(direction string) part {
 	switch direction {
 	case record.Up:
@@ -135,7 +135,7 @@ func (c carried) of(direction string) part {
 	return c.up.plus(c.down)
 }
 
-// through returns what a device must have carried.
+// through returns the payload that a device must have carried.
 func (c carried) through(d deviceMove) part {
 	n := len(c.tunnel)
 	if d.tunnel > 0 && n > 0 {
@@ -170,7 +170,7 @@ func payloads(t *record.Traffic, w record.Window) carried {
 	return c
 }
 
-// way is the direction that a counter counts; "" = both, or the larger one.
+// way is the direction that a counter counts. "" stands for both directions, or for the one with more bytes.
 type way string
 
 func (w way) words() string {
@@ -185,14 +185,15 @@ type deviceMove struct {
 	node, device, when string
 	direction          way
 	most               float64 // largest delta of any counter
-	bytes              float64 // received or sent, or both summed; -1 = no such counter
-	entered            float64 // of these, from the load's start to the window's
-	tunnel             int     // number of the path's tunnel, from 1; 0 = not a device of a tunnel
+	bytes              float64 // received or sent bytes, or their sum; -1 = no such counter
+	entered            float64 // part of bytes from the load's start to the window's
+	tunnel             int     // number of the tunnel, from 1; 0 = not a device of a tunnel
 }
 
-// devicesMoved groups deltas by device. A tunnel's own counters, of what its near end sent and received, each
-// have one direction. For other devices, if a load goes in one direction the counter with more bytes has the
-// data; for a load in both, and for the check, whose answers are as long as what it sent, both are summed.
+// devicesMoved groups counter deltas by device. A tunnel's own counters, of bytes that its near end sent and
+// received, each have one direction. For other devices, a load in one direction counts in the counter with
+// more bytes. For a load in both directions, and for the check, whose answers are as long as its requests,
+// received and sent bytes are added up.
 func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {
@@ -235,7 +236,7 @@ func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	return out
 }
 
-// tunnelsBefore counts the tunnels with earlier counters of the same time and direction.
+// tunnelsBefore returns the number of earlier tunnels with counters of the same interval and direction.
 func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	for _, d := range all {
 		if d.tunnel > 0 && d.when == this.when && d.direction == this.direction {
@@ -245,7 +246,7 @@ func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	return n
 }
 
-// enteredBefore returns the delta of a counter from the load's begin to the window's.
+// enteredBefore returns the delta of a counter from the start of the load to the start of the window.
 func enteredBefore(moves []record.CounterDelta, c record.CounterDelta) float64 {
 	for _, m := range moves {
 		if m.When == "load" && c.When == "window" && m.Node == c.Node && m.Device == c.Device &&

@@ -1,6 +1,6 @@
-// Package validity determines how far numbers can be trusted: the gate that every trial passes, the grades of
-// trials and cells with their reasons, the caveats of a run, and the ceilings with which a result is
-// compared.
+// Package validity determines how far numbers can be trusted. It implements the gate that each trial passes,
+// the grades of trials and cells with their reasons, the caveats of a run, and the ceilings that results are
+// compared with.
 package validity
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Graded holds a trial with its numbers and its grade.
+// Graded is a trial with its metrics and its grade.
 type Graded struct {
 	Trial   *record.Trial
 	Metrics *metrics.Measured
 	Grade   string
 	Reasons []evidence.Reason
-	// Unchecked lists the checks that could not be made, for a trial of a load.
+	// Unchecked lists the checks that could not be made. It is set only for trials of a cell.
 	Unchecked []evidence.Unchecked
 }
 
-// GradeTrial computes the numbers of a trial and grades it.
+// GradeTrial computes the metrics of a trial and grades it.
 func GradeTrial(run *record.Run, t *record.Trial) *Graded {
 	j := &Graded{Trial: t, Metrics: metrics.NewMeasured(), Reasons: []evidence.Reason{}}
 	if t.Status == record.TrialOK {
@@ -43,14 +43,14 @@ func GradeTrial(run *record.Run, t *record.Trial) *Graded {
 	return j
 }
 
-// Sort puts trials in the order in which they ran.
+// Sort sorts trials by the order of the run.
 func Sort(all []*Graded) {
 	slices.SortStableFunc(all, func(a, b *Graded) int {
 		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
 	})
 }
 
-// StatusWords completes "the run …".
+// StatusWords returns a predicate for a sentence that starts with "the run".
 func StatusWords(run *record.Run) string {
 	words := "is " + run.Status
 	switch run.Status {
@@ -69,16 +69,17 @@ func StatusWords(run *record.Run) string {
 	return words
 }
 
-// grading grades one cell.
+// grading holds the state for grading one cell.
 type grading struct {
 	*metrics.Cell
 	caveats []record.Caveat
 	failed  int
 }
 
-// GradeCell sets the grade of a cell and its reasons: good are its trials that count, trials all of them,
-// verify those that checked the content of its path, and ended explains why there is no trial at all. Each
-// kind of reason appears once, with the first trial's words. It returns caveats, and how many trials failed.
+// GradeCell sets the grade and the reasons of a cell. good holds the cell's trials that count, trials all of
+// its trials, and verify those that verified the content on its path. ended explains why there is no trial at
+// all. Each kind of reason occurs once, with the text of the first trial. GradeCell returns the cell's
+// caveats and the number of failed trials.
 func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string) ([]record.Caveat, int) {
 	c := grading{Cell: cell}
 	c.Grade = evidence.GradeValid
@@ -136,8 +137,8 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string)
 	return c.caveats, c.failed
 }
 
-// addFailures reports failed trials: with a reason if a row has no good attempt, with a caveat if it was
-// repeated with success. The caveat names no trial, so that cells with the same failure share it.
+// addFailures adds a reason if a row has no successful attempt, and a caveat if a failed row was repeated
+// successfully. The caveat does not name the trial, so that cells with the same failure share it.
 func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	ok := map[string]bool{}
 	for _, j := range good {
@@ -145,7 +146,7 @@ func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	}
 
 	var texts []string
-	repeated := map[string]int{} // by cause
+	repeated := map[string]int{} // number of repeated trials by cause
 	for _, j := range trials {
 		if j.Grade != evidence.GradeFailed {
 			continue
@@ -187,8 +188,8 @@ func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	}
 }
 
-// addVerify applies the reasons of the path's verifying trial to the cell. A repeated trial counts once, as
-// any row does.
+// addVerify adds the reasons of the path's verifying trials to the cell. As for other rows, only the last
+// successful attempt counts.
 func (c *grading) addVerify(verify []*Graded) {
 	ok := map[string]bool{}
 	for _, j := range LastGood(verify) {
@@ -210,7 +211,7 @@ func (c *grading) addVerify(verify []*Graded) {
 	}
 }
 
-// LastGood returns the trials with numbers, with the last good attempt of each row.
+// LastGood returns the last successful attempt of each row.
 func LastGood(trials []*Graded) []*Graded {
 	at := map[string]int{}
 	var out []*Graded
@@ -231,8 +232,8 @@ func LastGood(trials []*Graded) []*Graded {
 	return out
 }
 
-// Caveats returns the caveats of the whole run: those stored, checks that its trials could not make, and
-// those that follow from its cells and from how many runs with numbers each has.
+// Caveats returns the caveats of the whole run: stored ones, those about checks that could not be made, and
+// those that follow from the cells and from their numbers of trials.
 func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Factors) []record.Caveat {
 	out := append([]record.Caveat(nil), run.Caveats...)
 	have := map[string]bool{}

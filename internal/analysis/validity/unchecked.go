@@ -14,7 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// unchecked lists the checks for which a trial lacked data, so that valid never means unchecked.
+// unchecked lists the checks that could not be made because data is missing, so that "valid" never means
+// "unchecked".
 func unchecked(s trialCheck) []evidence.Unchecked {
 	var out []evidence.Unchecked
 	lack := func(kind, why string) {
@@ -22,7 +23,7 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 			out = append(out, evidence.Unchecked{Kind: kind, Text: why})
 		}
 	}
-	if s.t.Cipher == nil { // ciphers have no path, and no series
+	if s.t.Cipher == nil { // ciphers have no path and no series
 		lack(evidence.ReasonNotInTunnel, s.pathUnproven())
 		p := s.t.Path
 		if p == nil || p.PathMTU == 0 {
@@ -67,7 +68,8 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 	return out
 }
 
-// pathUnproven explains why no counter of the window shows which path the traffic took.
+// pathUnproven explains why no counter in the window shows the path of the traffic. It returns "" if one
+// does.
 func (s trialCheck) pathUnproven() string {
 	switch p := s.t.Path; {
 	case p == nil || !slices.ContainsFunc(p.Counters,
@@ -81,7 +83,8 @@ func (s trialCheck) pathUnproven() string {
 	return ""
 }
 
-// tooShort explains why a window cannot show something that lasts so long.
+// tooShort explains why a window is too short for a check that needs least ns. It returns "" if it is long
+// enough.
 func tooShort(window, least int64) string {
 	if window >= least {
 		return ""
@@ -89,8 +92,8 @@ func tooShort(window, least int64) string {
 	return "the window is too short: it takes " + unit.Nanoseconds(float64(least))
 }
 
-// pathNodes lists the nodes of the trial's path, or all that were watched if that is unknown; for a cipher
-// the node where it was measured.
+// pathNodes returns the nodes on the path of the trial, or all sampled nodes if the path is unknown. For a
+// cipher, it returns the node that was measured.
 func (s trialCheck) pathNodes() []string {
 	if s.t.Cipher != nil {
 		return []string{s.t.Cipher.Node}
@@ -104,8 +107,8 @@ func (s trialCheck) pathNodes() []string {
 	return slices.Concat([]string{t.Near}, t.Routers, []string{t.Far})
 }
 
-// machines lists the machines that carry the path, on each of which something may happen: the host of nodes
-// that share it, and machines of their own. A guest counts only for its kernel; the rest is the host's.
+// machines returns the machines on the path: the host of nodes that share it, and separate machines. Guests
+// are included only if kernels is set, because the host covers everything but their kernels.
 func (s trialCheck) machines(kernels bool) (out []string) {
 	for _, node := range s.pathNodes() {
 		facts := s.run.Node(node)
@@ -122,7 +125,7 @@ func (s trialCheck) machines(kernels bool) (out []string) {
 	return slices.Compact(out)
 }
 
-// unseen explains why a probe returned nothing on nodes that it should have watched.
+// unseen explains why a probe returned nothing on nodes where it should run. It returns "" if it did on all.
 func (s trialCheck) unseen(probe string, nodes []string) string {
 	return s.lacking(nodes, func(n record.NodeData) string {
 		_, missing := metrics.SamplesOf(n, probe)
@@ -130,7 +133,7 @@ func (s trialCheck) unseen(probe string, nodes []string) string {
 	})
 }
 
-// heatUnseen explains why it is unknown whether heat or power slowed down a machine.
+// heatUnseen explains why it is unknown whether heat or power limits slowed a machine down.
 func (s trialCheck) heatUnseen() string {
 	return s.lacking(s.machines(false), func(n record.NodeData) string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -146,7 +149,8 @@ func (s trialCheck) heatUnseen() string {
 	})
 }
 
-// lacking explains why nodes lack something, naming them unless all lack it for the same reason.
+// lacking explains which of the nodes lack something and why. It does not name the nodes if all lack it for
+// the same reason.
 func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) string {
 	if len(s.t.Nodes) == 0 {
 		return "nothing watched the nodes"
@@ -183,14 +187,14 @@ func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) st
 	return strings.Join(order, "; ")
 }
 
-// showsThrottling reports whether throttleSign can read a column.
+// showsThrottling reports whether throttleSign supports a column.
 func showsThrottling(name string) bool {
 	label, stem := parted(name)
 	return strings.Contains(stem, "throttle") || stem == "limit_hz" || stem == "cooling_state" && slows(label)
 }
 
-// uncheckedIn returns the caveat that counts the checks that could not be made in the trials of cells, if
-// any.
+// uncheckedIn returns a caveat with the number of checks that could not be made in the trials of cells, if
+// there are any.
 func uncheckedIn(all []*Graded) []record.Caveat {
 	count := map[evidence.Unchecked]int{}
 	var order []evidence.Unchecked
