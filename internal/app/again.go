@@ -15,20 +15,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// again runs further plans in the conditions of an earlier run: on the same kind of lab, of the same size, in
-// the same lab of lab up, or with the same peer.
+// again runs further plans under the conditions of an earlier run: in the same kind of lab with guests of the
+// same size, in the same lab of lab up, or with the same peer.
 type again struct {
 	*App
-	on    record.Run // the run
+	on    record.Run // the earlier run
 	other Peer
-	guard *guard    // of the changes being tried, nil: none
-	until time.Time // runs that would end later are not begun; zero: no bound
+	guard *guard    // ends changes that do harm; nil if no changes are being tried
+	until time.Time // runs that would end later are not started; zero = no limit
 }
 
-// labTime covers bringing a lab up and down.
+// labTime is the time to bring a lab up and down.
 const labTime = 3 * time.Second
 
-// takes estimates how long a plan takes here, from the overhead in time of a document's trials.
+// takes estimates the duration of a plan. It derives the overhead per trial from a document of an earlier
+// run.
 func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
 	method := before.Run.Method
 	planned := method.Warmup + method.Duration + method.Cooldown
@@ -43,10 +44,10 @@ func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
 	return labTime + pl.Estimate(max(RowOverhead, overheads[len(overheads)/2]))
 }
 
-// about formats an estimate of time.
+// about formats an estimated duration.
 func about(d time.Duration) string { return unit.Seconds(d.Round(time.Second)) }
 
-// onceMore prepares to measure again where a stored run was made.
+// onceMore prepares runs under the conditions of a stored run.
 func (a *App) onceMore(ctx context.Context, run, codeFile string) (again, error) {
 	on, err := a.Dirs.head(ctx, run)
 	if err != nil {
@@ -57,8 +58,8 @@ func (a *App) onceMore(ctx context.Context, run, codeFile string) (again, error)
 	return again{App: a, on: on, other: other}, err
 }
 
-// readPatched expands the plan of cells and their patches. Cells without a level of address translation keep
-// having none.
+// readPatched returns the plan that x describes. It does not add address translation to cells that did not
+// set it.
 func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	pl, err := ReadPlan(x.Name, x.Text(a.other.Vocabulary()), a.other)
 	if err == nil {
@@ -87,8 +88,8 @@ func (a again) head(pl *plan.Plan) record.Run {
 	return run
 }
 
-// run runs a plan as a run of its own, with everything that belongs to it: journal, undoing, store, report
-// and resume. It returns the document, even if the run was cut short.
+// run executes a plan as a separate run, with its own journal, report and entry in the store. It returns the
+// document even if the run was cut short.
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
 	x, err := a.execution(ctx, pl, a.head(pl),
 		RunOptions{Attach: a.on.Attached, Peer: a.other, Until: a.until})
@@ -108,7 +109,7 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 	return result.Document, err
 }
 
-// execution returns the execution of a plan as the run of head.
+// execution returns an execution of a plan. head is the head of its run.
 func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (x *execution,
 	err error) {
 	x = &execution{App: a, plan: pl, run: head, attach: o.Attach, reportPath: o.Report, until: o.Until}
@@ -132,7 +133,7 @@ func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o R
 	return x, err
 }
 
-// link notes this run in the run whose finding it tests. That run may no longer exist.
+// link adds the id of this experiment to the run whose cause it tests. That run may have been deleted.
 func (x *execution) link(ctx context.Context) error {
 	e := x.run.Design.Experiment
 	if e == nil || e.Run == "" {
@@ -153,7 +154,7 @@ func (x *execution) link(ctx context.Context) error {
 	return x.addNote(ctx, of.ID, store.Note{Experiments: []string{x.run.ID}})
 }
 
-// addNote stores a note of a run, waiting for a locked store.
+// addNote stores a note about a run. It waits if the store is locked.
 func (x *execution) addNote(ctx context.Context, run string, n store.Note) error {
 	return store.Patiently(ctx, settleTime, func() error { return x.store.AddNote(ctx, run, n) })
 }

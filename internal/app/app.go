@@ -1,6 +1,6 @@
-// Package app makes runs and reads them: run, resume, prove, tune, watch, compare, import and delete, each as
-// one function. It parses no command line and prints nothing. It reports progress through the App's
-// functions, so that a command line, a test and a server can drive the same run.
+// Package app implements the operations on runs: run, resume, prove, tune, watch, compare, import and delete,
+// each as one function. It parses no command line and prints nothing. It reports progress through the
+// functions in App, so a command line, a test or a server can call it.
 package app
 
 import (
@@ -24,23 +24,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// App holds where runs are kept, and the functions by which runs reach their user. Only Dirs must be set.
+// App holds the directories of runs, and the functions that interact with the user. Only Dirs must be set.
 type App struct {
 	Dirs Dirs
 
-	// Command returns the command line that makes the same run again, given its seed.
+	// Command returns the command line that repeats the run, given its seed.
 	Command func(seed uint64) string
 	// Note receives messages that are not errors.
 	Note func(format string, args ...any)
-	// Events opens the sink of a run's events. The run closes it.
+	// Events opens the sink for a run's events. The run closes it.
 	Events func() progress.Sink
-	// Ask prompts a human for a step of the plan and returns when it is done.
+	// Ask asks the user to take a step of the plan, and returns when it is done.
 	Ask func(ctx context.Context, s record.Step) error
-	// Attended reports that Ask reaches a human who can install a firmware by hand.
+	// Attended reports whether Ask reaches a user who can install firmware by hand.
 	Attended bool
-	// AskCode asks a human for the code shown by the peer at an address.
+	// AskCode asks the user for the code that the peer at address shows.
 	AskCode func(ctx context.Context, address string) (string, error)
-	// Hurry is closed when the user stops waiting for the lab to be undone. What is left is reported.
+	// Hurry is closed when the user no longer waits for the lab to be restored. What has not been restored is
+	// reported.
 	Hurry <-chan struct{}
 }
 
@@ -51,7 +52,7 @@ func (a *App) note(format string, args ...any) {
 	}
 }
 
-// events opens the sink of a run.
+// events opens the sink for a run's events.
 func (a *App) events() progress.Sink {
 	if a.Events == nil {
 		return progress.Quiet(io.Discard)
@@ -59,13 +60,13 @@ func (a *App) events() progress.Sink {
 	return a.Events()
 }
 
-// RowOverhead estimates the time to set up, drain and collect one row on a local lab.
+// RowOverhead is the estimated time to set up, drain and collect one row in a local lab.
 const RowOverhead = 400 * time.Millisecond
 
-// NewID returns an id of this moment, for a lab that no run makes.
+// NewID returns a new id, derived from the current time, for a lab without a run.
 func NewID() string { return store.NewID(time.Now(), uint16(rand.Uint32())) }
 
-// NewRun returns the head of a run of a plan that begins now. The caller adds the lab.
+// NewRun returns the head of a run of a plan that starts now. The caller sets the lab.
 func (a *App) NewRun(pl *plan.Plan) record.Run {
 	run := record.Run{
 		RunHead: record.RunHead{
@@ -86,7 +87,7 @@ func (a *App) NewRun(pl *plan.Plan) record.Run {
 	return run
 }
 
-// AgentProgram finds or builds the agent for an architecture.
+// AgentProgram returns the path of the agent for an architecture, and builds it if necessary.
 func (a *App) AgentProgram(ctx context.Context, arch string) (string, error) {
 	cache := a.Dirs.VMCache()
 	if err := Prepare(cache); err != nil {
@@ -97,8 +98,8 @@ func (a *App) AgentProgram(ctx context.Context, arch string) (string, error) {
 
 func (a *App) noteText(text string) { a.note("%s", text) }
 
-// WithJournal calls f, which may make labs of its own, with a journal of what it changes. owner identifies
-// the journal to other programs.
+// WithJournal calls f with a new journal, in which f records its changes. owner identifies the journal to
+// other processes.
 func (a *App) WithJournal(owner string, f func(*journal.Journal) error) error {
 	if err := Prepare(a.Dirs.Runtime, a.Dirs.State); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (a *App) WithJournal(owner string, f func(*journal.Journal) error) error {
 	return errors.Join(f(j), j.Close())
 }
 
-// Local returns a lab of namespaces of this machine that has yet to be brought up. What it changes goes to j.
+// Local returns a lab of network namespaces that is not up yet. Its changes are recorded in j.
 func (a *App) Local(id string, j *journal.Journal) lab.Local {
 	return lab.Local{
 		ID:       id,
@@ -124,7 +125,7 @@ func (a *App) Local(id string, j *journal.Journal) lab.Local {
 	}
 }
 
-// Remote returns a lab of real machines that has yet to be brought up. What it changes goes to j.
+// Remote returns a lab of real machines that is not up yet. Its changes are recorded in j.
 func (a *App) Remote(id string, m record.Machines, j *journal.Journal) lab.Remote {
 	return lab.Remote{
 		ID:       id,
@@ -136,7 +137,7 @@ func (a *App) Remote(id string, m record.Machines, j *journal.Journal) lab.Remot
 	}
 }
 
-// WithLab brings a lab up, calls f with it and takes it down.
+// WithLab brings a lab up, calls f with it, and takes it down.
 func (a *App) WithLab(ctx context.Context, id string, up func(*journal.Journal) (*lab.Lab, error),
 	f func(*lab.Lab) error) error {
 	return a.WithJournal(id, func(j *journal.Journal) error {
@@ -148,7 +149,7 @@ func (a *App) WithLab(ctx context.Context, id string, up func(*journal.Journal) 
 	})
 }
 
-// unhurried returns a context that ends with its parent or when the user no longer waits. stop frees it.
+// unhurried returns a context that ends with its parent, or when the user no longer waits. stop releases it.
 func (a *App) unhurried(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	ended := make(chan struct{})
@@ -163,7 +164,7 @@ func (a *App) unhurried(parent context.Context) (ctx context.Context, stop func(
 	return ctx, func() { cancel(); <-ended }
 }
 
-// binaryHash returns a hash of the program, by which resume recognises another build.
+// binaryHash returns a hash of the program, with which resume detects another build.
 func binaryHash() string {
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {

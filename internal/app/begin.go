@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// peerVersion is the kind of the caveat with versionText.
+// peerVersion is the kind of a caveat about the peer's version, and versionText the beginning of its text.
 const (
 	peerVersion = "peer-version"
 	versionText = "the peer is another version of chokepoint: "
 )
 
-// otherVersion returns the peer's version of chokepoint, or "" if it is ours.
+// otherVersion returns the peer's version of chokepoint, or "" if it equals this one.
 func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
 	far, err := l.Node(ctx, l.Topology.Far)
 	if err != nil || far.Version == "" || source(far.Version) == source(RunVersion()) {
@@ -27,7 +27,7 @@ func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
 	return far.Version, nil
 }
 
-// begin measures the tester's own ceiling and stores the run's head.
+// begin measures the tester's ceilings and stores the head of the run.
 func (x *execution) begin(ctx context.Context) error {
 	c := x.campaign
 	l := c.Lab()
@@ -64,10 +64,10 @@ func (x *execution) begin(ctx context.Context) error {
 	return x.link(ctx)
 }
 
-// ceilings measures what the tester alone can do.
+// ceilings measures the highest rates of the tester alone.
 func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	c := x.campaign
-	if len(c.Kinds()) == 0 { // nothing is sent
+	if len(c.Kinds()) == 0 { // the plan sends nothing
 		return nil
 	}
 

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Compare compares two stored runs, the second with the first, and returns their documents as well.
+// Compare compares the second of two stored runs with the first. It also returns their documents.
 func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.RunComparison,
 	docs [2]*analysis.Document, err error) {
 	for i, name := range []string{first, second} {
@@ -28,10 +28,10 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 	return analysis.CompareRuns(docs[0], docs[1]), docs, nil
 }
 
-// Pair returns the ids of a run and of the latest other run of its plan, the older of the two first. Runs
-// that go on, have no trial or cannot be read do not count. Without a name the run is the latest that counts.
-// If no other run has its plan, the error is an ErrUsage. The file of a document comes first, whenever it was
-// measured.
+// Pair returns the ids of a run and of the latest other run of the same plan, older one first. It ignores
+// runs that are still running, have no trial or cannot be read. Without a name, the run is the latest one
+// that is not ignored. If no other run has the same plan, the error is an ErrUsage. A document file comes
+// first, whatever its date.
 func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
 	if IsDocumentFile(name) {
 		newer, err = d.latestLike(ctx, name)
@@ -80,12 +80,12 @@ func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err e
 
 const nameTwo = "name two runs: chokepoint compare RUN RUN; chokepoint list shows them"
 
-// compared reports whether a run has something to compare.
+// compared reports whether a run can be compared.
 func compared(h store.Head) bool {
 	return h.Damaged == "" && h.Trials > 0 && h.Status != record.RunRunning
 }
 
-// latestLike returns the latest stored run of the plan of a document's file, but for the document's own.
+// latestLike returns the latest stored run of the same plan as a document file, except the file's own run.
 func (d Dirs) latestLike(ctx context.Context, file string) (string, error) {
 	doc, err := readDocument(file)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxDocumentBytes bounds the file of a document; that of a soak of a day has a tenth of it.
+// maxDocumentBytes is the largest size of a document file. That of a soak of a day has a tenth of it.
 const maxDocumentBytes = 256 << 20
 
-// IsDocumentFile reports whether a name is that of a file with a document, and not of a stored run.
+// IsDocumentFile reports whether name is a document file rather than a stored run.
 func IsDocumentFile(name string) bool { return strings.HasSuffix(name, ".json") }
 
-// readDocument reads the file of a document, as show --json prints it. Every error is an ErrUsage.
+// readDocument reads a document file, as printed by show --json. Every error is an ErrUsage.
 func readDocument(file string) (*analysis.Document, error) {
 	const hint = "chokepoint show RUN --json > FILE writes one"
 	data, err := userfile.Read(file, maxDocumentBytes)
@@ -32,13 +32,13 @@ func readDocument(file string) (*analysis.Document, error) {
 		return nil, Usage(hint, "read the document %s: %v", file, err)
 	}
 
-	// The id becomes part of paths.
+	// The id is used in paths.
 	if d.Format != record.Format || !store.ValidID(d.Run.ID) {
 		return nil, Usage(hint, "read the document %s: it has format %q and run %q, want %q and a run's id",
 			file, d.Format, d.Run.ID, record.Format)
 	}
 
-	// A verdict is named by its first cell, and shown by another one.
+	// Verdicts are shown with the cell at index Shown, which must exist.
 	d.Verdicts = slices.DeleteFunc(d.Verdicts, func(v analysis.Verdict) bool {
 		return v.Shown < 0 || v.Shown >= len(v.Cells)
 	})

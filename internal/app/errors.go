@@ -8,16 +8,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 )
 
-// Kinds of errors, for errors.Is; so is lab.ErrDirty for a lab that could not be restored. A command line
-// maps each to an exit code.
+// Kinds of errors, for errors.Is. lab.ErrDirty, for a lab that could not be restored, is another one. A
+// command line maps each kind to an exit code.
 var (
-	// ErrUsage marks an invalid request. Nothing was touched.
+	// ErrUsage marks an invalid request. Nothing was changed.
 	ErrUsage = errors.New("wrong request")
-	// ErrFailed marks a run that ended by itself with failed trials, or without any number.
+	// ErrFailed marks a run that finished with failed trials, or without any number.
 	ErrFailed = errors.New("trials failed")
-	// ErrThreshold marks a threshold that was missed, or a regression.
+	// ErrThreshold marks a threshold that was not met, or a regression.
 	ErrThreshold = errors.New("threshold missed")
-	// ErrInterrupted is the cause of a context that a signal cancelled.
+	// ErrInterrupted is the cause of a context that was cancelled by a signal.
 	ErrInterrupted = errors.New("interrupted")
 )
 
@@ -27,7 +27,7 @@ type marked struct{ kind, err error }
 func (m *marked) Error() string   { return m.err.Error() }
 func (m *marked) Unwrap() []error { return []error{m.err, m.kind} }
 
-// Mark returns err, or each of several joined errors, as one of a kind.
+// Mark marks err as an error of a kind. If err joins several errors, it marks each of them.
 func Mark(kind, err error) error {
 	all := Leaves(err)
 	for i, e := range all {
@@ -36,13 +36,13 @@ func Mark(kind, err error) error {
 	return errors.Join(all...)
 }
 
-// Leaves splits joined errors.
+// Leaves returns the errors that err joins, or err itself.
 func Leaves(err error) []error {
 	if err == nil {
 		return nil
 	}
 
-	// This is one sentence with several causes, not a join of errors.
+	// If the texts differ, err is a single sentence with several causes.
 	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
 		var all []error
 		for _, e := range j.Unwrap() {
@@ -53,17 +53,17 @@ func Leaves(err error) []error {
 	return []error{err}
 }
 
-// Hinted returns an error with a formatted text, and a hint unless that is empty.
+// Hinted returns an error with a formatted text and, unless it is empty, a hint.
 func Hinted(hint, format string, args ...any) error {
 	return check.WithHint(fmt.Errorf(format, args...), hint)
 }
 
-// Usage returns Hinted as an ErrUsage.
+// Usage returns an error like Hinted that is marked as an ErrUsage.
 func Usage(hint, format string, args ...any) error {
 	return Mark(ErrUsage, Hinted(hint, format, args...))
 }
 
-// Dirty adds, to an error of a lab that could not be restored, what can be done about it.
+// Dirty adds advice to an error about a lab that could not be restored.
 func Dirty(err error) error {
 	if errors.Is(err, lab.ErrDirty) {
 		return check.WithHint(err, "chokepoint lab restore tries again")

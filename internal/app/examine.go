@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// Findings holds what this machine can do, and how fast the tester itself is.
+// Findings describes the capabilities of this machine, and the ceilings of the tester.
 type Findings struct {
 	Version      string             `json:"version"`
 	Kernel       string             `json:"kernel"`
@@ -26,7 +26,8 @@ type Findings struct {
 	Timer        *trial.Timer       `json:"timer,omitempty"`
 }
 
-// Examine finds out what this machine can do, for which it makes a lab. The findings come with an error, too.
+// Examine determines the capabilities of this machine, using a temporary lab. It returns findings even with
+// an error.
 func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	id := "doctor-" + NewID()
 	f := &Findings{Version: ReadVersion().String(), Kernel: probe.KernelRelease()}
@@ -38,7 +39,7 @@ func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	return f, err
 }
 
-// examine brings up a lab and queries it. If no lab can be made, that is a finding, not an error.
+// examine brings up a lab and tests it. If that is impossible, it is a finding and not an error.
 func (f *Findings) examine(ctx context.Context, id string, j *journal.Journal, a *App) (err error) {
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()

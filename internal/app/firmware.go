@@ -14,16 +14,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Bounds on the command that installs a firmware: how long it may take, how many lines of its output are
-// shown, and how much of each.
+// Limits of the command that installs firmware: its duration, and the number and length of the output lines
+// that are shown.
 const (
 	installTime  = 30 * time.Minute
 	maxLines     = 200
 	maxLineBytes = 200 // bytes
 )
 
-// installer returns the function that installs another firmware on the router: by the command of the lab
-// file, or by hand by the user at the terminal. It returns nil if there is neither.
+// installer returns the function that installs other firmware on the router: with the command in the lab
+// file, or by asking the user to do it. It returns nil if neither is possible.
 func (x *execution) installer() func(ctx context.Context, level string) error {
 	m := x.run.Machines
 	if m != nil && m.Firmware != nil {
@@ -41,7 +41,7 @@ func (x *execution) installer() func(ctx context.Context, level string) error {
 	return nil
 }
 
-// install runs a command with the level as its last argument, without a shell, and shows its output.
+// install runs a command without a shell, with the level as its last argument, and shows its output.
 func (x *execution) install(ctx context.Context, command []string, level string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s",
 		unit.Seconds(limit)))
@@ -86,12 +86,12 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	return fmt.Errorf("%s: %w", command[0], err)
 }
 
-// learntAfter stores the inventories after the last trial.
+// learntAfter stores the inventories that were read after the last trial.
 func (x *execution) learntAfter(ctx context.Context, after map[string]*record.Inventory) error {
 	return x.addNote(ctx, x.run.ID, store.Note{Inventories: after})
 }
 
-// learnt stores skips and caveats that arise during the run.
+// learnt stores skipped cells and caveats that are found during the run.
 func (x *execution) learnt(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error {
 	return x.addNote(ctx, x.run.ID, store.Note{Skipped: skipped, Caveats: caveats})
 }

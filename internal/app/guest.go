@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// GuestArch returns the architecture of the guests of a kind of lab, "" if its routers are namespaces.
+// GuestArch returns the architecture of the guests in a kind of lab, or "" if its routers are namespaces.
 func GuestArch(kind string) (string, error) {
 	arch, guests := record.GuestArch(kind)
 	arch = cmp.Or(arch, vm.NativeArch())
@@ -28,7 +28,7 @@ func GuestArch(kind string) (string, error) {
 	return "", Usage(hint, "lab %q is not known", kind)
 }
 
-// LabKinds lists the kinds of lab that --lab names.
+// LabKinds returns the kinds of lab that --lab accepts.
 func LabKinds() []string {
 	kinds := []string{record.LabLocal, record.LabVM}
 	for _, arch := range vm.Arches() {
@@ -37,7 +37,7 @@ func LabKinds() []string {
 	return kinds
 }
 
-// OpenDisk checks a user's disk image and the files of its login.
+// OpenDisk opens and checks the user's disk image and its login files.
 func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 	d, err := vm.OpenDisk(i.File)
 	if err != nil {
@@ -85,8 +85,8 @@ func OpenDisk(i record.DiskImage) (vm.Disk, error) {
 	return d, err
 }
 
-// Guest returns what the routers of a run's lab boot, building their image if necessary; nil if the routers
-// are namespaces.
+// Guest returns the guest that the routers of a run's lab boot, and builds its image if necessary. It returns
+// nil if the routers are namespaces.
 func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	arch, err := GuestArch(run.Lab)
 	if err != nil || arch == "" {
@@ -94,7 +94,7 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	}
 
 	e := vm.CheckEmulator(ctx, arch)
-	if e.State == check.No { // check before packages are fetched for it
+	if e.State == check.No { // check this before downloading packages
 		return nil, Hinted(e.Hint, "boot a router of lab %s: %s", run.Lab, e.Reason)
 	}
 
@@ -131,7 +131,7 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	return &g, nil
 }
 
-// BuildImage builds the guest image of an architecture, unless it has been built already.
+// BuildImage returns the guest image for an architecture, and builds it if necessary.
 func (a *App) BuildImage(ctx context.Context, arch string, k record.OwnKernel) (vm.Image, error) {
 	r := vm.Recipe{
 		Arch:    arch,

@@ -17,19 +17,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// HistoryOptions select the cells and runs of a history; empty: those of the newest run that fits.
+// HistoryOptions select the cells and runs of a history. Empty fields are taken from the newest matching run.
 type HistoryOptions struct {
 	Plan, Device string
-	Cell         string // words of its label, or its id, with or without the factor firmware
+	Cell         string // words of a cell's label, or its id, with or without the factor firmware
 	Metric       string
-	Firmware     string // the only one
-	Canary       string // firmware that never changes
+	Firmware     string // only this firmware
+	Canary       string // firmware that is never changed
 	Since        time.Time
 }
 
-// History follows cells over the stored runs of one plan on one device. It reads no trials of runs whose
-// results are stored; those of others are derived, and stored if possible. Runs that go on do not count, and
-// neither do those of chokepoint upgrade, which alternate between two versions.
+// History follows cells over the stored runs of one plan on one device. It reads trials only of runs without
+// stored results, and stores their results if possible. It leaves out runs that are still running, and those
+// of chokepoint upgrade, which alternate between two versions.
 func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History, err error) {
 	st, err := a.Dirs.OpenStore(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 	return h, err
 }
 
-// results reads the results of runs: those that are stored, and those derived just now, by run.
+// results reads the results of runs: stored ones, and those that were just derived, by run.
 type results struct {
 	*store.Store
 	derived map[string]*record.Results
@@ -102,8 +102,8 @@ func (r results) ofCell(ctx context.Context, f record.Factors) (map[string][]rec
 	return byRun, nil
 }
 
-// historyRuns returns the runs of a plan on a device, the newest first, all with results. It completes the
-// options with the plan and the device of the newest.
+// historyRuns returns the runs of a plan on a device that have results, newest first. It sets empty options
+// to the plan and device of the newest one.
 func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]store.ResultHead, error) {
 	all, err := r.ResultHeads(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 				continue
 			}
 
-			if len(doc.Trials) == 0 { // killed before the first
+			if len(doc.Trials) == 0 { // the run was killed before its first trial
 				continue
 			}
 
@@ -160,7 +160,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 	return runs, nil
 }
 
-// fitting describes which runs were asked for.
+// fitting describes the requested runs.
 func fitting(o HistoryOptions) string {
 	text := ""
 	for _, x := range [][2]string{{"plan", o.Plan}, {"device", o.Device}} {
@@ -190,7 +190,7 @@ func (a *App) keepResults(ctx context.Context, derived map[string]*record.Result
 	return errors.Join(err, st.Close())
 }
 
-// newestCells returns the cells of the newest run that has any, as far as they were asked for.
+// newestCells returns the requested cells of the newest run that has cells.
 func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 	o HistoryOptions) ([]record.CellResult, error) {
 	var cells []record.CellResult
@@ -216,7 +216,7 @@ func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 			return true
 		}
 
-		seen[id] = true // it may come again with another firmware
+		seen[id] = true // a cell may occur again with another firmware
 		return false
 	})
 	if len(cells) == 0 {
@@ -227,7 +227,7 @@ func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 	return cells, nil
 }
 
-// HasWords reports whether a label has all of some words, in any order.
+// HasWords reports whether a label contains all of the words, in any order and case.
 func HasWords(label, words string) bool {
 	for w := range strings.FieldsSeq(words) {
 		if !strings.Contains(strings.ToLower(label), strings.ToLower(w)) {
@@ -237,7 +237,7 @@ func HasWords(label, words string) bool {
 	return true
 }
 
-// addCell adds the history of a cell, unless no run has a number of it.
+// addCell adds the history of a cell, unless no run has a number for it.
 func (r results) addCell(ctx context.Context, h *history.History, newest record.CellResult,
 	heads []store.ResultHead, o HistoryOptions) error {
 	byRun, err := r.ofCell(ctx, newest.Factors)
@@ -275,7 +275,8 @@ func (r results) addCell(ctx context.Context, h *history.History, newest record.
 	return nil
 }
 
-// addCauses adds to each change what is known to differ between the runs on its sides, without their trials.
+// addCauses adds, to each change point, the known differences between the runs on its two sides. It does not
+// read their trials.
 func addCauses(ctx context.Context, st *store.Store, h *history.History) error {
 	heads := map[string]*analysis.Document{}
 	head := func(id string) (*analysis.Document, error) {

@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
-// ReadLabFile reads the machines in a lab file.
+// ReadLabFile reads the machines from a lab file.
 func ReadLabFile(name string) (record.Machines, error) {
 	data, err := host.ReadTrusted(name)
 	if err != nil {
@@ -63,7 +63,7 @@ func (a *App) WithMachines(ctx context.Context, m record.Machines, f func(*lab.L
 	}, f)
 }
 
-// CheckPlace returns an error if no machine can be at that address.
+// CheckPlace returns an error if at is not a valid address of a machine.
 func CheckPlace(at string) error {
 	if at == record.LocalMachine {
 		return nil
@@ -77,13 +77,14 @@ func CheckPlace(at string) error {
 	return err
 }
 
-// lastPort is the highest value of the first data port.
+// lastPort is the largest port that may be the first data port.
 const lastPort = 65535 - 2
 
-// KeyName returns the last part of a key of a lab file.
+// KeyName returns the last component of a key in a lab file.
 func KeyName(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
-// WrongMachines returns an error for m, with the key of the lab file that is wrong; named formats that key.
+// WrongMachines returns an error for invalid machines, and the key in the lab file that is wrong. named
+// formats that key for the error.
 func WrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		return key, Usage(hint, format, args...)
@@ -164,7 +165,7 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 	return "", nil
 }
 
-// wrongMachine is WrongMachines for one machine.
+// wrongMachine implements WrongMachines for one machine.
 func wrongMachine(name string, m record.Machine, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		key = name + "." + key
@@ -211,18 +212,18 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 	return "", nil
 }
 
-// maxDevice bounds a device's name: RouterOS has long ones.
+// maxDevice is the longest name of a device. RouterOS has long ones.
 const maxDevice = 64
 
-// deviceLike reports whether name can be a network device on a supported system. RouterOS has names with
-// blanks.
+// deviceLike reports whether name may be a network device on a supported system. RouterOS allows spaces in
+// names.
 func deviceLike(name string) bool {
 	return len(name) <= maxDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)
 	})
 }
 
-// Drivers lists the names of the drivers.
+// Drivers returns the names of the drivers.
 func Drivers() (names []string) {
 	for _, d := range driver.All() {
 		names = append(names, d.Name())
@@ -230,7 +231,7 @@ func Drivers() (names []string) {
 	return names
 }
 
-// KnownDriver refuses the name of a driver that there is not; "" passes.
+// KnownDriver returns an error if no driver has that name. "" is valid.
 func KnownDriver(name string) error {
 	names := Drivers()
 	if name == "" || slices.Contains(names, name) {

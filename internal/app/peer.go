@@ -18,25 +18,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// Peer names the other machine of a run. The zero value is none.
+// Peer is the other machine of a run. The zero value means that there is none.
 type Peer struct {
 	At       string // HOST[:PORT], or iperf3://HOST[:PORT] for a third-party server
-	CodeFile string // file with the code that the peer shows; "": see App.AskCode
+	CodeFile string // file with the code that the peer shows; "" = see App.AskCode
 }
 
 const (
 	// PeerPort is the default port of chokepoint peer.
 	PeerPort = 20100
-	// CodeVariable names the environment variable that may hold a peer's code.
+	// CodeVariable is the environment variable that may hold a peer's code.
 	CodeVariable = "CHOKEPOINT_PEER_CODE"
-	// MaxSecret bounds a file whose first line is a password or a code, in bytes.
+	// MaxSecret is the largest size, in bytes, of a file whose first line is a password or code.
 	MaxSecret = 4 << 10
 
 	iperf3Scheme = "iperf3://"
 	iperf3Port   = 5201
 )
 
-// Check refuses an invalid peer.
+// Check returns an error for an invalid peer.
 func (p Peer) Check() error {
 	if p.At == "" {
 		if p.CodeFile != "" {
@@ -56,20 +56,20 @@ func (p Peer) Check() error {
 // ThirdParty reports whether the peer is an iperf3 server.
 func (p Peer) ThirdParty() bool { return strings.HasPrefix(p.At, iperf3Scheme) }
 
-// Vocabulary returns the factors and levels that a plan with this peer may name.
+// Vocabulary returns the factors and levels that a plan with this peer may contain.
 func (p Peer) Vocabulary() plan.Vocabulary {
 	if p.At == "" {
 		return registry.Vocabulary()
 	}
 
-	address, _ := p.address() // Check reports what is wrong with the name
+	address, _ := p.address() // Check reports an invalid name
 	name, _, _ := net.SplitHostPort(address)
 	a, err := netip.ParseAddr(name)
 	return registry.PeerVocabulary(p.ThirdParty(), err == nil && !a.Unmap().Is4())
 }
 
-// limit removes from a design what cannot be known or done with two machines and an unknown path. Address
-// translation there is detected and not set. A third-party server supports less, which the note describes.
+// limit removes from a design what is not possible with two machines and an unknown path. Address translation
+// on the path is detected instead of set. An iperf3 server supports even less, which the note describes.
 func (p Peer) limit(d *record.Design) (note string) {
 	d.DropDefaultNAT(func(record.Factors) bool { return true })
 	if !p.ThirdParty() {
@@ -107,7 +107,7 @@ func (p Peer) address() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// of returns the peer with which a stored run continues: its own, unless p names another.
+// of returns the peer for continuing a stored run: p, with the address of the run's peer unless p has one.
 func (p Peer) of(run record.Run) (Peer, error) {
 	with := record.WithPeer(run.Lab)
 	switch {
@@ -123,7 +123,7 @@ func (p Peer) of(run record.Run) (Peer, error) {
 	return p, p.Check()
 }
 
-// pair returns the function that connects to the peer and makes a lab of both machines.
+// pair returns a function that connects to the peer and makes a lab of the two machines.
 func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Context) (*lab.Lab, error), error) {
 	address, err := p.address()
 	if err != nil {
@@ -142,10 +142,10 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 	return lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}.Up, nil
 }
 
-// code takes the peer's code from the file, the environment or the user. No error contains the code.
+// code returns the peer's code from the file, the environment or the user. Errors never contain the code.
 func (a *App) code(ctx context.Context, file, address string) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(CodeVariable)
-	if err := os.Unsetenv(CodeVariable); err != nil { // the programs that we start do not need it
+	if err := os.Unsetenv(CodeVariable); err != nil { // child processes do not need it
 		return host.Secret{}, err
 	}
 

@@ -13,19 +13,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxPlanBytes is one byte more than a plan may have, so that the reader detects an oversize file.
+// maxPlanBytes is one byte more than the largest plan, so that the reader detects a file that is too large.
 const maxPlanBytes = 1<<20 + 1
 
-// PlanRequest names a plan and what is changed in it. The zero value is the default plan.
+// PlanRequest selects a plan and changes to it. The zero value is the default plan.
 type PlanRequest struct {
-	Name   string        // a built-in plan or a file
-	Sets   []string      // "path=value" texts that replace values of the plan
-	Strict bool          // with the times of the standard that the plan follows
-	Budget time.Duration // for the whole plan; 0: unbounded
+	Name   string        // name of a built-in plan, or a file
+	Sets   []string      // "path=value" pairs that replace values of the plan
+	Strict bool          // use the durations of the standard that the plan implements
+	Budget time.Duration // time for the whole plan; 0 = no limit
 }
 
-// Read reads the plan for the path between this machine and other, or for a lab without a peer. Every error
-// is an ErrUsage.
+// Read returns the plan for the path between this machine and other, or for a lab if there is no peer. Every
+// error is an ErrUsage.
 func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	name := r.Name
 	if name == "" && other.At != "" {
@@ -60,7 +60,7 @@ func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	return ReadPlan(name, string(data), other, sets...)
 }
 
-// ReadFitting reads the plan and cuts it to the budget.
+// ReadFitting is like Read, and cuts the plan to the budget.
 func (r PlanRequest) ReadFitting(other Peer) (*plan.Plan, error) {
 	p, err := r.Read(other)
 	if err == nil && r.Budget > 0 {
@@ -69,13 +69,13 @@ func (r PlanRequest) ReadFitting(other Peer) (*plan.Plan, error) {
 	return p, err
 }
 
-// ReadPlan reads the text of a plan, which messages call name. Every error is an ErrUsage.
+// ReadPlan parses a plan; errors refer to it by name. Every error is an ErrUsage.
 func ReadPlan(name, text string, other Peer, sets ...string) (*plan.Plan, error) {
 	p, err := plan.Read(name, []byte(text), other.Vocabulary(), sets)
 	return seeded(p), Mark(ErrUsage, err)
 }
 
-// seeded draws the seed of a plan without one. It is short enough to be typed.
+// seeded returns the plan with a random seed if it has none. The seed is short enough to type.
 func seeded(p *plan.Plan) *plan.Plan {
 	if p == nil || p.SeedGiven {
 		return p

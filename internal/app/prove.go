@@ -19,12 +19,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// The size of an experiment: the number of blocks of three steps, each with an untouched window.
+// Size of an experiment: proveBlocks blocks, each with one window per step and proveCopies windows without a
+// change.
 const (
 	proveBlocks = 3
 	proveCopies = 3
 	proveWindow = time.Second
-	// maxTests bounds the experiments on one finding, unless one refutes it before.
+	// maxTests is the maximum number of experiments about one cause. Fewer are run if one refutes it.
 	maxTests = 3
 )
 
@@ -35,9 +36,9 @@ type test struct {
 	made plan.Patched // source of the plan
 }
 
-// testsOf returns the experiments on the findings of a run: for each verdict those on its first cause, in the
-// cell with the highest confidence. With a class it returns those on that class in each cell, found or not.
-// If there is none it notes why.
+// testsOf returns the experiments about the causes of a run. For each verdict, these are the experiments
+// about its first cause, in the cell with the highest confidence. With a class, they are those about that
+// class in each cell, whether or not it was diagnosed. If there are none, testsOf notes the reason.
 func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
@@ -55,7 +56,7 @@ func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string
 	return tests, nil
 }
 
-// testsOfClass returns the experiments on a class in each cell of the document.
+// testsOfClass returns the experiments about a class in each cell of the document.
 func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class string) (tests []test,
 	err error) {
 	trials, err := a.firstTrials(ctx)
@@ -81,7 +82,7 @@ func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class s
 	return tests, nil
 }
 
-// firstTrials returns the first successful load of each cell.
+// firstTrials returns the first successful load trial of each cell.
 func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error) {
 	out := map[string]record.Trial{}
 	err := a.Dirs.WithRun(ctx, a.on.ID, func(st *store.Store, _ record.Run) error {
@@ -100,14 +101,15 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 	return out, err
 }
 
-// noFault reports whether a class describes no limit that could be removed. CPUs shared by all roles are such
-// a limit: sweep steps can show it.
+// noFault reports whether a class is no limit that can be removed. CPUs that all roles share are a limit,
+// which sweep steps can show.
 func noFault(class string) bool {
 	r, _ := diagnosis.RuleOf(class)
 	return r.Quiet && class != diagnosis.SharedCPU
 }
 
-// namedCause returns the cause named by a verdict, and the cell with the highest confidence in it, or nil.
+// namedCause returns the cause that a verdict names, and the cell with the highest confidence. The cause is
+// nil if there is none.
 func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, record.Factors) {
 	cell := v.Cells[v.Shown]
 	for i := range doc.Cells {
@@ -119,7 +121,7 @@ func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, r
 	return nil, cell
 }
 
-// asFound describes the routers of a run before it set anything there.
+// asFound describes the routers of a run as they were before the run set anything.
 func asFound(doc *analysis.Document) tuning.Situation {
 	s := tuning.Situation{Found: *doc}
 	for _, c := range doc.Cells {
@@ -128,8 +130,8 @@ func asFound(doc *analysis.Document) tuning.Situation {
 	return s
 }
 
-// plansFor returns the plans of a cause's experiments. None undoes what the routers' owner has set. If no
-// experiment is possible, it reports why.
+// plansFor returns the plans of a cause's experiments. It leaves out experiments that would undo settings of
+// the router's owner. If none is left, it notes why.
 func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.Factors,
 	cause diagnosis.Cause) (tests []test) {
 	var refused []string
@@ -171,7 +173,8 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 	return tests
 }
 
-// without drops the steps of an experiment that would undo what was found, and returns why if none is left.
+// without removes the steps of an experiment that would undo what was found on the router. why is the reason
+// if no step is left.
 func without(e diagnosis.Experiment, undoes func(tuning.Change) string) (left diagnosis.Experiment,
 	why string) {
 	undone := func(level string) bool {
@@ -230,7 +233,7 @@ func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.E
 	return x
 }
 
-// prove runs the experiments on the findings of a run, one after the other, and notes each result.
+// prove runs the experiments about the causes of a run one after the other, and notes each result.
 func (a again) prove(ctx context.Context, doc *analysis.Document, class string) error {
 	tests, err := a.testsOf(ctx, doc, class)
 	if err != nil {
@@ -287,7 +290,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	return nil
 }
 
-// put makes the run of an experiment and notes its proof. It returns nil if there is no proof.
+// put runs one experiment and notes its result. It returns nil if there is no result.
 func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) {
 	done, err := a.run(ctx, p)
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {
@@ -298,13 +301,13 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 	return done.Proof, err
 }
 
-// An Experiment holds a plan that tests a finding.
+// Experiment is a plan that tests a cause.
 type Experiment struct {
 	Plan *plan.Plan
-	Text string // the plan as a file
+	Text string // plan as a YAML file
 }
 
-// Experiments returns the experiments that Prove would make.
+// Experiments returns the experiments that Prove would run.
 func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOptions) ([]Experiment, error) {
 	again, err := a.onceMore(ctx, doc.Run.ID, o.CodeFile)
 	if err != nil {
@@ -324,15 +327,15 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 	return out, nil
 }
 
-// ProveOptions select the findings to test.
+// ProveOptions select the causes to test.
 type ProveOptions struct {
-	Class    string    // test this class of limit in each cell, found or not; "": what was found
-	CodeFile string    // file with the code that the run's peer shows now
-	Until    time.Time // experiments that would end later are not begun; zero: no bound
+	Class    string    // test this class in each cell, diagnosed or not; "" = diagnosed causes
+	CodeFile string    // file with the code that the peer shows now
+	Until    time.Time // experiments that would end later are not started; zero = no limit
 }
 
-// Prove tests the findings of a stored run under its conditions, each experiment as a run of its own, and
-// returns the run's document with the results. The document comes with an error, too.
+// Prove tests the causes that a stored run diagnosed, under the run's conditions. Each experiment is a
+// separate run. It returns the run's document with the results, even with an error.
 func (a *App) Prove(ctx context.Context, doc *analysis.Document, o ProveOptions) (*analysis.Document, error) {
 	again, err := a.onceMore(ctx, doc.Run.ID, o.CodeFile)
 	if err != nil {
@@ -349,7 +352,7 @@ func (a *App) Prove(ctx context.Context, doc *analysis.Document, o ProveOptions)
 	return now, err
 }
 
-// ProveResult tests the findings of a run that has just ended, and adds the proofs to its document and its
+// ProveResult tests the causes that a run has just diagnosed, and adds the results to its document and
 // report.
 func (a *App) ProveResult(ctx context.Context, r *Result, o ProveOptions) error {
 	doc, err := a.Prove(ctx, r.Document, o)

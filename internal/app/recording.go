@@ -19,8 +19,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ImportRecording adds what chokepoint-agent recorded on a router, the text called name, to the run into, and
-// returns a summary. With clockWrong only the traffic determines when it was recorded.
+// ImportRecording adds a recording of chokepoint-agent on a router to the run into, and returns a summary.
+// name is the recording's name in messages. With clockWrong, the router's wall clock is ignored, and only the
+// traffic determines the time of the recording.
 func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeeker, name string,
 	clockWrong bool) (summary string, err error) {
 	to, err := d.importedTo(ctx, into)
@@ -36,7 +37,7 @@ func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeek
 	return summary, d.addNote(ctx, to.run.ID, note)
 }
 
-// ForgetRecording removes everything imported into a run, and returns a summary.
+// ForgetRecording removes all imports from a run, and returns a summary.
 func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string, err error) {
 	to, err := d.importedTo(ctx, into)
 	if err != nil {
@@ -66,20 +67,20 @@ func (d Dirs) addNote(ctx context.Context, run string, note store.Note) error {
 	}
 	err = st.AddNote(ctx, run, note)
 	if err == nil {
-		err = st.SetResults(ctx, run, nil) // what is imported counts in them
+		err = st.SetResults(ctx, run, nil) // stored results do not include the import
 	}
 
 	return errors.Join(err, st.Close())
 }
 
-// imported describes the run to import into: its unwatched router, and the load that its trials carried.
+// imported describes the run to import into: its router without samples, and the traffic of its trials.
 type imported struct {
 	run      record.Run
 	router   string
 	carriage analysis.Carriage
 }
 
-// importedTo reads the run into, trial by trial.
+// importedTo reads the run to import into, trial by trial.
 func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 	to := &imported{}
 	watched := map[string]bool{}
@@ -126,7 +127,7 @@ func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 	return to, nil
 }
 
-// noteOf reads output of the agent and returns what it adds to a run, with a summary.
+// noteOf parses output of the agent. It returns the note to add to the run, and a summary.
 func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (store.Note, string, error) {
 	facts, err := factsIn(text)
 	if err != nil {
@@ -140,7 +141,8 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 				to.run.ID), nil
 	}
 
-	// A day of samples is too large to keep: first read only those that show the time of the recording.
+	// The samples of a day are too large to keep in memory. First read only those that show the time of the
+	// recording.
 	printed, err := readPrinted(text, name, func(probe string, _ int64) bool { return probe == "netdev" })
 	if err != nil {
 		return store.Note{}, "", err
@@ -205,13 +207,13 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	}, summary, nil
 }
 
-// maxImported bounds the values of an import that is kept whole: 16 MB.
+// maxImported is the largest number of values of an import that is not thinned (16 MB).
 const maxImported = 2 << 20
 
-// maxFacts bounds the text of chokepoint-agent environment, in bytes.
+// maxFacts is the largest output of chokepoint-agent environment, in bytes.
 const maxFacts = 1 << 20
 
-// factsIn reads the output of chokepoint-agent environment. Any other text yields none.
+// factsIn parses the output of chokepoint-agent environment. It returns no facts for other text.
 func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
 	if _, err = text.Seek(0, io.SeekStart); err != nil {
 		return e, err
@@ -229,7 +231,7 @@ func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
 	return e, nil
 }
 
-// readPrinted reads a text of chokepoint-agent probe from its beginning.
+// readPrinted parses the output of chokepoint-agent probe from its beginning.
 func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool) (*watch.Printed, error) {
 	_, err := text.Seek(0, io.SeekStart)
 	if err != nil {
@@ -250,7 +252,7 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	return printed, nil
 }
 
-// onOurClock converts an import to the controller's clock, and returns its sources.
+// onOurClock converts the times of an import to the controller's clock, and returns its sources.
 func onOurClock(im *record.Import) (sources []string) {
 	declared := map[string][]record.Metric{}
 	for _, p := range node.Probes() {
@@ -272,7 +274,7 @@ func onOurClock(im *record.Import) (sources []string) {
 	return sources
 }
 
-// wallOffset returns the offset of the monotonic clocks that follows from both wall clocks, 0 if unknown.
+// wallOffset returns the offset between the monotonic clocks that the wall clocks imply, or 0 if unknown.
 func (to *imported) wallOffset(p *watch.Printed) int64 {
 	ours := to.carriage.Wall()
 	if p.Realtime == 0 || ours == 0 {

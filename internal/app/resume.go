@@ -22,15 +22,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// ResumeOptions describe how a run continues.
+// ResumeOptions configure Resume.
 type ResumeOptions struct {
-	Attach, Report string // see RunOptions; "" as for the run
+	Attach, Report string // see RunOptions; "" = as in the run
 	Force          bool   // continue with another program, kernel or lab, and mark the run
-	AcceptNew      bool   // trust the host key of an unknown machine
-	Peer           Peer   // the zero value: as for the run
+	AcceptNew      bool   // accept the host key of an unknown machine
+	Peer           Peer   // zero value = as in the run
 }
 
-// refusedError explains why a run is not resumed and left unchanged.
+// refusedError explains why a run was not resumed. The run is unchanged.
 type refusedError struct{ text, hint string }
 
 func (e *refusedError) Error() string { return e.text }
@@ -43,7 +43,8 @@ func refuse(run record.Run, hint, format string, args ...any) error {
 const compares = "its numbers would not compare with the earlier ones; --force goes on and marks the run"
 
 // Resume runs the trials that a killed or interrupted run has not finished, in the same order. It first
-// undoes what a killed run left behind. Without a name it resumes the latest run that was cut short.
+// undoes the changes that a killed run left behind. Without a name, it resumes the latest run that was cut
+// short.
 func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result, error) {
 	if name == "" {
 		var err error
@@ -91,7 +92,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 		if _, err := lab.Standing(a.Dirs.Labs(), x.attach); err != nil {
 			err = refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
 				" --attach LAB", "%v", err)
-			if o.Attach != "" { // it was named now
+			if o.Attach != "" { // the user named the lab, so this is a usage error
 				err = Mark(ErrUsage, err)
 			}
 
@@ -117,7 +118,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 	x.run.Status = record.RunRunning
 	x.run.Reason = ""
 	x.run.Peer = o.Peer.At
-	// The new findings are compared with the old ones.
+	// These are read again and compared with the old ones.
 	x.run.Topologies = nil
 	x.run.Nodes = nil
 	x.run.Environments = nil
@@ -130,13 +131,14 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 	return result, err
 }
 
-// head reads a run without its trials; name is RUN as typed.
+// head reads the head of a run. name is the argument that the user typed.
 func (d Dirs) head(ctx context.Context, name string) (run record.Run, err error) {
 	err = d.WithRun(ctx, name, func(_ *store.Store, r record.Run) error { run = r; return nil })
 	return run, err
 }
 
-// done reads the trials of a resumed run, once nobody else can continue it.
+// done returns the stored trials of a resumed run. The journal ensures that no other process continues the
+// run.
 func (x *execution) done(ctx context.Context) (trials []record.Trial, err error) {
 	if x.before == nil {
 		return nil, nil
@@ -162,8 +164,8 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 	return trials, nil
 }
 
-// lastCutShort returns the newest run that was cut short and can be read. It notes which one, and later runs
-// that were killed before anything was stored.
+// lastCutShort returns the newest readable run that was cut short. It notes the run, and later runs that were
+// killed before anything was stored.
 func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	runs, err := a.Dirs.Runs(ctx)
 	stored := map[string]bool{}
@@ -196,10 +198,10 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// runIDs matches the journal owners that are runs; other commands that make labs have ids, too.
+// runIDs matches owners of journals that are runs. Other commands that make labs use ids with a prefix.
 var runIDs = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
-// reportUnstored notes runs after the one with that id that were killed before anything of them was stored.
+// reportUnstored notes runs that are newer than after and were killed before anything was stored.
 func (a *App) reportUnstored(after string, stored map[string]bool) {
 	stale, _, _ := journal.FindStale(a.Dirs.Journals(), func(owner string) bool {
 		return runIDs.MatchString(owner) && owner > after && !stored[owner]
@@ -211,7 +213,7 @@ func (a *App) reportUnstored(after string, stored map[string]bool) {
 	}
 }
 
-// putBack undoes what the run itself left behind when it was killed.
+// putBack undoes the changes that a killed run left behind.
 func (a *App) putBack(ctx context.Context, run record.Run) error {
 	r, err := lab.RestoreOwner(ctx, run.ID, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
 	for _, text := range r.Undone {
@@ -229,7 +231,7 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 	return nil
 }
 
-// changed lists what, as is known at once, will make the new trials differ from the old ones.
+// changed lists the differences, known before the lab is up, that affect further trials.
 func changed(run record.Run) []string {
 	var out []string
 	h := binaryHash()
@@ -246,7 +248,8 @@ func changed(run record.Run) []string {
 	return out
 }
 
-// goOn refuses a resumed run whose lab has changed, or marks the run, and stores that it continues.
+// goOn stores that a run continues. If its lab has changed, goOn returns an error or, with force, marks the
+// run.
 func (x *execution) goOn(ctx context.Context) error {
 	now := x.campaign.Run
 	bed := otherBed(x.before, &now)
@@ -279,15 +282,15 @@ func (x *execution) goOn(ctx context.Context) error {
 	}
 
 	return store.Patiently(ctx, settleTime, func() error {
-		if err := x.store.SetResults(ctx, x.run.ID, nil); err != nil { // further trials change them
+		if err := x.store.SetResults(ctx, x.run.ID, nil); err != nil { // further trials change the results
 			return err
 		}
 		return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
 	})
 }
 
-// learnt returns the caveats and skips that a resumed run adds to its head, and the marks of its further
-// trials.
+// learnt returns the skipped cells and caveats that a resumed run adds to its head, and the caveats for its
+// further trials.
 func learnt(was, is *record.Run, changes []string, done int) (note store.Note, mark []record.Caveat) {
 	note.Skipped = is.Skipped[len(was.Skipped):]
 	for _, c := range is.Caveats {
@@ -308,7 +311,7 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 	return note, mark
 }
 
-// otherPeerVersion describes a change of the peer's version; "" is our version.
+// otherPeerVersion describes a change of the peer's version of chokepoint; "" is this version.
 func otherPeerVersion(run *record.Run, is string) []string {
 	was := ""
 	for _, c := range run.Caveats {
@@ -324,10 +327,10 @@ func otherPeerVersion(run *record.Run, is string) []string {
 	return []string{fmt.Sprintf("version of the peer was %s, is %s", cmp.Or(was, "ours"), cmp.Or(is, "ours"))}
 }
 
-// pathFacts lists the facts of a path between two machines that must not change.
+// pathFacts lists the facts about a path between two machines that must not change.
 var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
 
-// standsOn reports whether a fact of a node's environment must not change while a run is resumed.
+// standsOn reports whether a fact of a node must not change when a run is resumed.
 func standsOn(name string) bool {
 	path, what, _ := strings.Cut(name, ":")
 	if strings.HasPrefix(path, "path_ipv") {
@@ -338,11 +341,11 @@ func standsOn(name string) bool {
 	return slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix)
 }
 
-// bedFacts lists facts of a node's environment, or their prefixes, that must not change.
+// bedFacts lists the facts of a node, or their prefixes, that must not change.
 var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "kernel", "machine", "product",
 	"hypervisor", "governor", "boot:", "mitigation:", "guest_"}
 
-// otherBed lists the differences between the labs of was and is, for the nodes that both have.
+// otherBed describes the differences between the labs of was and is, for the nodes that both have.
 func otherBed(was, is *record.Run) (out []string) {
 	differ := func(what, was, is string) {
 		if was != is {
@@ -365,7 +368,7 @@ func otherBed(was, is *record.Run) (out []string) {
 		}
 	}
 
-	changing := slices.ContainsFunc(was.Design.Cells, factor.Firmware.In) // the router's, between trials
+	changing := slices.ContainsFunc(was.Design.Cells, factor.Firmware.In) // the router's firmware changes
 	for _, e := range is.Environments {
 		i := slices.IndexFunc(was.Environments, func(o record.Environment) bool { return o.Node == e.Node })
 		if i < 0 {
@@ -378,7 +381,7 @@ func otherBed(was, is *record.Run) (out []string) {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			before := was.Environments[i].Facts[name]
 			now := e.Facts[name]
-			unknown := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // for that connection
+			unknown := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // unknown in one run
 			own := changing && e.Node == is.Tested().Name && !strings.HasPrefix(name, "path_")
 			if standsOn(name) && !unknown && !own {
 				differ(name+" of "+e.Node, before, now)
@@ -389,7 +392,7 @@ func otherBed(was, is *record.Run) (out []string) {
 	return out
 }
 
-// ShownID quotes an id that is not plain; that of a damaged run may contain anything.
+// ShownID quotes an id that is not plain text. The id of a damaged run may contain anything.
 func ShownID(id string) string {
 	q := strconv.Quote(id)
 	if q != `"`+id+`"` {

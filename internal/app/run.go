@@ -31,31 +31,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// settleTime bounds the wait for a locked store at the beginning and end of a run.
+// settleTime is the time to wait for a locked store at the start and end of a run.
 const settleTime = 2 * time.Minute
 
-// undoTime bounds the teardown of a local lab, which takes 20 ms.
+// undoTime is the time limit for taking down a local lab, which normally takes 20 ms.
 const undoTime = 20 * time.Second
 
-// RunOptions add, to the lab of a run's head, where and how long the plan runs.
+// RunOptions configure Run.
 type RunOptions struct {
-	Attach string    // name of a lab of lab up; "": the run makes its own
-	Peer   Peer      // the other machine, if the lab is two machines and the path between
-	Report string    // file of the HTML report; "": in the run's directory
-	Until  time.Time // when the whole command ends; zero: when it is done
+	Attach string    // name of a lab made by lab up; "" = the run makes its own
+	Peer   Peer      // other machine of a lab of two machines and the path between them
+	Report string    // path of the HTML report; "" = in the run's directory
+	Until  time.Time // when the whole command must end; zero = no limit
 }
 
-// Result holds the outcome of a run.
+// Result is the result of a run.
 type Result struct {
 	Document *analysis.Document
 	Report   string // path of the report; "" if it could not be written
-	// Outcome reports failed trials (ErrFailed) and missed thresholds (ErrThreshold), or is nil.
+	// Outcome is an ErrFailed for failed trials or an ErrThreshold for missed thresholds, or nil.
 	Outcome error
 }
 
-// Run runs a plan as the run of head (see NewRun), stores every trial, and writes the report. The first
-// cancellation of ctx, with the cause ErrInterrupted, stops the load; whatever happens, the lab is restored.
-// A result comes with an error, too, if anything was stored. A name that another run has is an ErrUsage.
+// Run executes a plan as the run that head describes (see NewRun), stores each trial, and writes the report.
+// If ctx is cancelled with the cause ErrInterrupted, Run stops the load. It always restores the lab. If
+// anything was stored, it returns a result even with an error. If another run has the same name, the error is
+// an ErrUsage.
 func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*Result, error) {
 	if err := a.Dirs.free(ctx, head.Name); err != nil {
 		return nil, err
@@ -68,8 +69,8 @@ func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOpti
 	return x.whole(ctx)
 }
 
-// Skips brings up the labs of a plan and returns the plan with the cells that cannot run there as skipped
-// ones. No trial is made.
+// Skips returns the plan with the cells marked as skipped that cannot run in its labs. It brings the labs up,
+// but runs no trial.
 func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*plan.Plan, error) {
 	x, err := a.execution(ctx, pl, head, o)
 	if err != nil {
@@ -86,34 +87,35 @@ func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOp
 	return tried, err
 }
 
-// execution runs one campaign from the opened store to the result, for Run and Resume.
+// execution runs one campaign, from opening the store to the result, for Run and Resume.
 type execution struct {
 	*App
 	plan   *plan.Plan
 	run    record.Run
 	attach string
-	// connects to the other machine; nil = the lab is made here
+	// connects to the other machine; nil = the lab is on this machine
 	peer       func(ctx context.Context) (*lab.Lab, error)
 	reportPath string
-	before     *record.Run // as it was stored, if the run is resumed
-	force      bool        // resume it although its conditions have changed
-	until      time.Time   // when the whole command ends, see endTime; zero: when it is done
+	before     *record.Run // stored head, if the run is resumed
+	force      bool        // resume even if conditions have changed
+	until      time.Time   // when the whole command must end, including endTime; zero = no limit
 
-	guard *guard // of changes being tried, nil: none
+	guard *guard // stops changes that do harm; nil = none are tried
 
 	store    *store.Store
-	keeper   *store.Keeper // of the trials
-	opened   time.Time     // when it began, or was resumed
-	began    bool          // the run's head is stored
+	keeper   *store.Keeper // stores the trials
+	opened   time.Time     // time at which the run was started or resumed
+	began    bool          // the head of the run is stored
 	journal  *journal.Journal
 	sink     progress.Sink
 	campaign *trial.Campaign
 	outcome  trial.Outcome
 	report   *userfile.File
-	result   *Result // once the run has ended
+	result   *Result // set when the run has ended
 }
 
-// whole opens everything that could fail late, runs, restores, and reports.
+// whole runs the execution. It first opens everything that may fail, so that no result is lost, then runs the
+// campaign, restores the lab, and reports.
 func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 	defer func() { err = errors.Join(err, x.shut()) }()
 	if err := x.open(ctx); err != nil {
@@ -132,7 +134,7 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 
 	x.sink = x.events()
 	runErr := x.campaignOver(ctx, labs, done)
-	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing has been measured
+	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing was measured
 		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), refused)
 	}
 
@@ -140,13 +142,13 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 	return x.result, err
 }
 
-// end stores how a run ended and shows its result. The first signal cuts none of it short.
+// end stores the status of the run and presents its result. The first signal does not interrupt it.
 func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	status := record.RunDone
 	reason := ""
 	gone := errors.Is(runErr, trial.ErrMachineGone)
 	switch {
-	// A signal that came after the last trial interrupted nothing.
+	// A signal after the last trial has interrupted nothing.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status = record.RunInterrupted
 		reason = "by a signal"
@@ -202,13 +204,13 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
 	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
-		x.result.Outcome = nil // its last trial failed because a machine was gone
+		x.result.Outcome = nil // the last trial failed because a machine was lost
 	}
 
 	return errors.Join(Dirty(undoErr), runErr, lost)
 }
 
-// endTime covers taking the lab down and writing the report after the last trial.
+// endTime is the time to take the lab down and write the report after the last trial.
 const endTime = 3 * time.Second
 
 // labs returns the labs of the campaign.
@@ -223,7 +225,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		}
 
 		remote := x.Remote(x.run.ID+"-machines", m, x.journal)
-		if m.Client.At+m.Server.At == "" { // nothing is sent
+		if m.Client.At+m.Server.At == "" { // the plan sends nothing
 			return &lab.Peers{Up: remote.Reach}, nil
 		}
 
@@ -261,7 +263,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	return labs, err
 }
 
-// open prepares directories, store, journal and the report's file.
+// open creates the directories, the journal and the report file, and opens the store.
 func (x *execution) open(ctx context.Context) (err error) {
 	x.opened = time.Now()
 	d := x.Dirs
@@ -269,7 +271,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 
-	// The journal comes first: if two runs begin at once, one of them sees the other's.
+	// Create the journal first: of two runs that start at the same time, at least one then sees the other's.
 	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
 		return err
 	}
@@ -297,7 +299,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// refuseLeftovers notes killed runs whose changes were not undone, and refuses to measure in a lab with such
+// refuseLeftovers notes killed runs whose changes were not undone. It returns an error if the lab has such
 // changes.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(x.Dirs.Journals(), nil)
@@ -325,7 +327,7 @@ func (x *execution) refuseLeftovers() error {
 					"changes there", x.attach, owner(s.Owner))
 		}
 
-		end := s.Remove // it changed nothing, or everything is restored
+		end := s.Remove // the owner changed nothing, or everything is restored
 		if len(s.Entries) > 0 {
 			x.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
 				unit.Count(len(s.Entries), "change"))
@@ -344,7 +346,7 @@ func (x *execution) refuseLeftovers() error {
 	return nil
 }
 
-// anotherRun is the caveat of a run that shared the machine with another one.
+// anotherRun returns a caveat for a run that shared this machine with another run.
 func anotherRun(name string) record.Caveat {
 	return record.Caveat{
 		Kind: "another-run",
@@ -352,8 +354,8 @@ func anotherRun(name string) record.Caveat {
 	}
 }
 
-// noteOthers stores the caveat of a run during which another one began. That one has it since its beginning.
-// A failure is only noted: the run itself is good.
+// noteOthers adds a caveat if another run started on this machine during the run. The other run has the same
+// caveat from its start. A failure is only noted, because the run itself is good.
 func (x *execution) noteOthers(ctx context.Context) {
 	var heads []store.Head
 	err := store.Patiently(ctx, settleTime, func() (err error) {
@@ -372,8 +374,8 @@ func (x *execution) noteOthers(ctx context.Context) {
 	}
 }
 
-// owner describes the owner of a journal: a run by its id, or another command that makes labs, whose id
-// begins with its name.
+// owner describes the owner of a journal: a run, or another command that makes labs, whose id starts with its
+// name.
 func owner(id string) string {
 	word, _, _ := strings.Cut(id, "-")
 	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
@@ -391,7 +393,7 @@ func (x *execution) emit(e record.Event) {
 	x.sink.Event(e)
 }
 
-// campaignOver brings the labs up, stores the run's head and runs all rows.
+// campaignOver brings the labs up, stores the head of the run, and runs all rows.
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
@@ -439,8 +441,8 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
-// ahead announces the trials, once it is known which cells cannot run here, and the design if it differs from
-// the one that was sent.
+// ahead returns an event that announces the trials. It is called when it is known which cells cannot run. The
+// event contains the design if that differs from the one already sent.
 func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	data, err := json.Marshal(c.Run.Design)
 	if err != nil {
@@ -486,7 +488,7 @@ func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
 	}
 }
 
-// try brings up the labs of the plan and returns the cells that cannot run there. No trial is made.
+// try brings up the labs of the plan and returns the cells that cannot run in them. It runs no trial.
 func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err error) {
 	err = x.WithJournal(x.run.ID, func(j *journal.Journal) error {
 		x.journal = j
@@ -503,7 +505,7 @@ func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err erro
 	return skipped, err
 }
 
-// proberOf returns the latency probe of a design.
+// proberOf returns the latency prober that a design uses.
 func proberOf(m record.Measure) traffic.Prober {
 	for _, l := range node.Probers() {
 		if l.Name() == m.Probe {
@@ -513,7 +515,7 @@ func proberOf(m record.Measure) traffic.Prober {
 	return node.Prober()
 }
 
-// ask asks a human to take a step of the plan.
+// ask asks the user to take a step of the plan.
 func (x *execution) ask(ctx context.Context, s record.Step) error {
 	if x.Ask == nil {
 		return fmt.Errorf("step %q needs a human", s.Prompt)
@@ -521,7 +523,7 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 	return x.Ask(ctx, s)
 }
 
-// undo restores the labs, in a context of its own; a second Ctrl-C stops waiting.
+// undo restores the labs, even if ctx has been cancelled. A second Ctrl-C stops waiting for it.
 func (x *execution) undo(ctx context.Context) error {
 	if x.campaign == nil {
 		return nil
@@ -543,11 +545,11 @@ func (x *execution) undo(ctx context.Context) error {
 // present derives the document and writes the report.
 func (x *execution) present(ctx context.Context) error {
 	run, lost := x.store.Find(ctx, x.run.ID)
-	if lost != nil { // what is in memory must suffice
+	if lost != nil { // use what is in memory
 		run = x.campaign.Run
 	}
 
-	run.Status, run.Reason = x.run.Status, x.run.Reason // whether stored or not
+	run.Status, run.Reason = x.run.Status, x.run.Reason // even if they could not be stored
 	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc, err := Derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
@@ -555,7 +557,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 
 	if lost == nil {
-		lost = proofsOf(ctx, x.store, run, doc) // for a resumed run
+		lost = proofsOf(ctx, x.store, run, doc) // a resumed run may have experiments
 	}
 
 	if lost == nil {
@@ -581,7 +583,7 @@ func (x *execution) present(ctx context.Context) error {
 	return errors.Join(lost, err)
 }
 
-// waits warns of trials that wait for the store.
+// waits warns about trials that wait in memory for the store.
 func (x *execution) waits(n int, why error) {
 	text := "the store has all trials again"
 	if n > 0 {
@@ -591,7 +593,7 @@ func (x *execution) waits(n int, why error) {
 	x.emit(record.Event{Event: "warning", Text: text})
 }
 
-// shut closes what open opened. An error here loses no result.
+// shut closes what open opened. Its errors do not affect the result.
 func (x *execution) shut() error {
 	defer x.Dirs.ClearRuntime()
 	var err error
@@ -600,7 +602,7 @@ func (x *execution) shut() error {
 	}
 
 	if !x.began {
-		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // not if it holds anything
+		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // fails if the directory is not empty
 	}
 
 	if x.store != nil {
@@ -616,8 +618,8 @@ func (x *execution) shut() error {
 	return err
 }
 
-// ShowCommands notes the programs that machines and a power meter make this machine run, and what they
-// reveal, before they run: in effect, a lab file is a program.
+// ShowCommands notes what a lab file makes this machine do, before it happens: the programs that the machines
+// and the power meter run here, and the settings that a plan may change. In effect, a lab file is a program.
 func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 	var uses []string
 	if m.SSHConfig != "" {

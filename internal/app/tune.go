@@ -33,24 +33,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// TuneOptions select the changes to try, and bound what a change may cost.
+// TuneOptions configure Tune: the changes to try, and what they may cost.
 type TuneOptions struct {
-	RunOptions // its Report is not used
+	RunOptions // Report is not used
 
-	Try      []tuning.Change // in addition to those suggested by the findings
-	Only     bool            // try only Try
-	MaxDelay time.Duration   // that a load may add, p99
-	MaxLoss  float64         // ratio
-	Keep     bool            // leave the changes that helped in the lab Attach
+	Try      []tuning.Change // in addition to the changes that the diagnosis suggests
+	Only     bool            // try only the changes in Try
+	MaxDelay time.Duration   // largest delay that a load may add, p99
+	MaxLoss  float64         // largest loss ratio
+	Keep     bool            // leave the changes that helped in the lab named by Attach
 }
 
-// Tuned holds the result of Tune.
+// Tuned is the result of Tune.
 type Tuned struct {
 	tuning.Result
-	Stays factor.Cell // settings left in the lab; nil: none
+	Stays factor.Cell // settings that were left in the lab; nil = none
 }
 
-// CanTune refuses a plan that tuning cannot repeat, and gives the plan the runs that an interval needs.
+// CanTune returns an error for a plan that tuning cannot repeat. It sets the number of runs to at least what
+// an interval needs.
 func CanTune(base *plan.Plan) error {
 	m := &base.Design.Method
 	if m.Search != nil || m.Soak > 0 {
@@ -61,12 +62,11 @@ func CanTune(base *plan.Plan) error {
 	return nil
 }
 
-// usualChanges is the number of changes for which a plan cut to a budget leaves time, if its windows can be
-// shortened enough.
+// usualChanges is the number of changes for which FitTune leaves time, if the plan can be cut enough.
 const usualChanges = 6
 
-// FitTune cuts the plan of one block until the budget has time for the router as found, for some changes,
-// each alone and all at once, and for the changes that are kept.
+// FitTune cuts a plan until the budget covers the router as found, some changes (each alone and all
+// together), and the check of the kept changes.
 func FitTune(base *plan.Plan, budget time.Duration) error {
 	const fixed = 3 * (labTime + endTime)
 	runs := time.Duration(base.Design.Method.Runs)
@@ -86,8 +86,9 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 			"is kept take about %s", unit.Seconds(budget), about(takes))
 }
 
-// Tune measures a plan unchanged on the lab of head, tries what may help, and stores what helped. The lab is
-// left as found, unless Keep is set. A result comes with an error, too, if anything was measured.
+// Tune measures a plan in the lab of head without changes, tries changes that may help, and stores which ones
+// did. It leaves the lab as found, unless Keep is set. If anything was measured, it returns a result even
+// with an error.
 func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o TuneOptions) (*Tuned, error) {
 	t := a.tuner(base, head, o)
 	err := t.asFound(ctx)
@@ -125,7 +126,7 @@ func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o Tune
 	return &t.result, errors.Join(err, stored)
 }
 
-// Changes returns what Tune would try without the findings of a run, and measures nothing.
+// Changes returns the changes that Tune would try without the diagnosis of a run. It measures nothing.
 func (a *App) Changes(base *plan.Plan, head record.Run, o TuneOptions) []tuning.Change {
 	t := a.tuner(base, head, o)
 	t.choose()
@@ -137,7 +138,7 @@ type tuner struct {
 	again
 	o      TuneOptions
 	base   *plan.Plan
-	idle   []float64 // per cell, as found
+	idle   []float64 // idle round-trip time of each cell as found, ns
 	found  *analysis.Document
 	result Tuned
 	search tuning.Search
@@ -172,7 +173,7 @@ func (a *App) tuner(base *plan.Plan, head record.Run, o TuneOptions) *tuner {
 	return t
 }
 
-// cell returns a cell of the plan with a change applied, to see the level that replaces a removed one.
+// cell returns a cell of the plan with a change applied. It shows the level that replaces a removed one.
 func (t *tuner) cell(c tuning.Change) factor.Cell {
 	for _, arm := range t.arms([]tuning.Set{{c}}) {
 		if len(arm.Cells) > 0 {
@@ -182,7 +183,7 @@ func (t *tuner) cell(c tuning.Change) factor.Cell {
 	return nil
 }
 
-// measure runs a plan and adds its run to the result, which has the id of the first.
+// measure runs a plan and adds its run to the result. The id of the result is that of the first run.
 func (t *tuner) measure(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
 	doc, err := t.run(ctx, pl)
 	if doc != nil {
@@ -192,10 +193,10 @@ func (t *tuner) measure(ctx context.Context, pl *plan.Plan) (*analysis.Document,
 	return doc, err
 }
 
-// blocksAsFound suffice to diagnose the router as found.
+// blocksAsFound is the number of blocks for diagnosing the router as found.
 const blocksAsFound = 3
 
-// asFound measures the plan unchanged, and chooses changes by the findings.
+// asFound measures the plan without changes, and chooses the changes to try from the diagnosis.
 func (t *tuner) asFound(ctx context.Context) error {
 	d := t.base.Design
 	d.Method.Runs, d.Measure.LatencyIdle = blocksAsFound, cmp.Or(idleOf(d.Measure), plan.IdleBlock)
@@ -231,7 +232,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 	return nil
 }
 
-// idleOf returns when a plan measures idle latency, or "" if it could but does not.
+// idleOf returns when a plan measures idle latency, or "" if the plan only turned it off although it measures
+// latency under load.
 func idleOf(m record.Measure) string {
 	if m.LatencyIdle == plan.IdleOff && m.LatencyLoaded {
 		return ""
@@ -239,8 +241,8 @@ func idleOf(m record.Measure) string {
 	return m.LatencyIdle
 }
 
-// choose adds, to the changes of --try, those that an earlier result for the same router kept, and those from
-// the findings and the list of usual changes.
+// choose sets the candidates: the changes of --try, those that an earlier result for the same router kept,
+// those that the diagnosis suggests, and the standard ones.
 func (t *tuner) choose() {
 	v := t.other.Vocabulary()
 	s := t.situation()
@@ -277,7 +279,7 @@ func (t *tuner) choose() {
 	}
 }
 
-// situation describes the router for the choice of candidates, without diagnoses.
+// situation describes the router for choosing candidates, without diagnoses.
 func (t *tuner) situation() tuning.Situation {
 	var s tuning.Situation
 	if t.found != nil {
@@ -296,7 +298,7 @@ func quiet(all []*diagnosis.Diagnosis) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, fault)
 }
 
-// cores returns the number of cores of the router that has the fewest, or 0 if unknown.
+// cores returns the number of cores of the router with the fewest, or 0 if unknown.
 func cores(d *analysis.Document) int {
 	fewest := 0
 	for _, e := range d.Environment {
@@ -311,7 +313,7 @@ func cores(d *analysis.Document) int {
 	return fewest
 }
 
-// ParseChange reads FACTOR=LEVEL, or several, separated by semicolons.
+// ParseChange parses FACTOR=LEVEL, or several of them separated by semicolons.
 func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 	c := tuning.Change{Levels: factor.Cell{}, Why: "named by --try"}
 	for part := range strings.SplitSeq(text, ";") {
@@ -324,7 +326,7 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 			return c, Usage("did you mean "+
 				cmp.Or(check.Nearest(name, v.Names()), "queue")+"? chokepoint help plan",
 				"--try: unknown factor %q", name)
-		case level == "": // removed
+		case level == "": // removes the factor
 			c.Levels[name] = ""
 			continue
 		}
@@ -339,7 +341,7 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 	return c, nil
 }
 
-// patched returns the plan of cells with each of the patches.
+// patched returns the plan with the given cells and each of the patches to them.
 func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
 	return t.readPatched(plan.Patched{
 		Name:        "tune-" + t.base.Design.Name,
@@ -375,7 +377,7 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 			switch {
 			case len(pl.Skipped()) > 0:
 				out[i].Why = pl.Skipped()[0].Reason
-			case len(cells) == 0: // it has no meaning in this cell
+			case len(cells) == 0: // the changes do not apply to this cell
 				cells = []factor.Cell{cell}
 			}
 
@@ -435,7 +437,7 @@ func (t *tuner) rounds(ctx context.Context) error {
 	}
 }
 
-// inTime reports whether --for has time for a round and for what must follow it.
+// inTime reports whether --for leaves time for a round and for the measurements that must follow it.
 func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 	if t.until.IsZero() {
 		return true
@@ -446,7 +448,7 @@ func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 	return !time.Now().Add(takes + takes*time.Duration(r.Follow)/time.Duration(sets)).After(t.until)
 }
 
-// possible removes the candidates that the lab or the plan cannot make, with the reasons.
+// possible removes the candidates that the lab or the plan cannot make, and records the reasons.
 func (t *tuner) possible(ctx context.Context) error {
 	var sets []tuning.Set
 	for _, c := range t.search.Candidates {
@@ -493,7 +495,7 @@ func (t *tuner) possible(ctx context.Context) error {
 	return nil
 }
 
-// skip removes the cells from each arm that has a skipped one.
+// skip removes the cells of each arm that contains a skipped cell.
 func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	for i := range arms {
 		for _, s := range skipped {
@@ -506,7 +508,7 @@ func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	}
 }
 
-// planOf returns the plan of the cells of all arms, each once.
+// planOf returns a plan with the cells of all arms, without duplicates.
 func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 	var patches []factor.Cell
 	for _, a := range arms {
@@ -536,7 +538,7 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 	return plan.New(d), nil
 }
 
-// round measures one round and grades its changes.
+// round measures one round and scores its changes.
 func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	pl *plan.Plan) ([]tuning.Scored, error) {
 	t.note("tune: %s", r.Title)
@@ -559,18 +561,18 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	return tuning.Score(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
 }
 
-// guard ends a change at once if the traffic stops, or the delay far exceeds the budget.
+// guard stops trying a change as soon as traffic stops or the delay far exceeds the budget.
 type guard struct {
 	trial.Store
 	maxDelay time.Duration
-	tester   []record.Ceiling // as found
-	keep     map[string]bool  // cells that are the router as found
+	tester   []record.Ceiling // ceilings of the router as found
+	keep     map[string]bool  // cells of the router as found
 
 	mu    sync.Mutex
 	unfit map[string]bool
 }
 
-// AppendTrial stores a trial and looks at it.
+// AppendTrial stores a trial and checks it.
 func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 	tried := t.Row.Kind == record.RowLoad && !g.keep[t.Row.Cell()]
 	if tried && (t.Status == record.TrialFailed || g.late(&t)) {
@@ -581,7 +583,7 @@ func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 	return g.Store.AppendTrial(ctx, t)
 }
 
-// late reports whether half of the probes take longer than the fastest one by more than the budget.
+// late reports whether the median of the probes exceeds the fastest probe by more than the budget.
 func (g *guard) late(t *record.Trial) bool {
 	rtts := metrics.Answered(t.Loaded) // sorted
 	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.maxDelay
@@ -593,7 +595,7 @@ func (g *guard) out(cell record.Factors) bool {
 	return g.unfit[cell.Key()]
 }
 
-// settings returns the helpful changes that a lab can keep. Loads and paths end with the run.
+// settings returns the kept changes that are settings. Loads and paths end with the run.
 func (t *tuner) settings() factor.Cell {
 	c := registry.Catalogue()
 	patch := t.result.Kept.Patch()
@@ -603,10 +605,10 @@ func (t *tuner) settings() factor.Cell {
 	return patch
 }
 
-// keepIt makes settings permanent in the lab of lab up.
+// keepIt applies settings permanently in a lab made by lab up.
 func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 	patch = maps.Clone(patch)
-	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // as the lab was found
+	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // "" = as the lab was found
 	return t.WithJournal("tune-"+t.result.ID, func(j *journal.Journal) error {
 		l, err := lab.Attach(t.Dirs.Labs(), t.o.Attach, registry.LabParts(), j)
 		if err != nil {
@@ -624,7 +626,7 @@ func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 
 func (t *tuner) dir() string { return filepath.Join(t.Dirs.Data, "tuning") }
 
-// store keeps the result as a file of its own.
+// store writes the result to a file of its own.
 func (t *tuner) store() error {
 	if err := Prepare(t.dir()); err != nil {
 		return err
@@ -639,8 +641,8 @@ func (t *tuner) store() error {
 	return userfile.Put(userfile.CreateReport, file, append(data, '\n'))
 }
 
-// earlier returns what the latest result for the same plan and lab kept, if it still applies. Otherwise it
-// notes what has changed.
+// earlier returns the changes that the latest result for the same plan and lab kept, if it still applies.
+// Otherwise it notes what has changed.
 func (t *tuner) earlier() []tuning.Change {
 	names, err := filepath.Glob(filepath.Join(t.dir(), "*.json"))
 	if err != nil {

@@ -9,30 +9,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Whoever builds without the repository's history stamps these by -ldflags "-X PACKAGE.stampedVersion=v1.2.3
-// -X PACKAGE.stampedRevision=COMMIT", where PACKAGE is this package's path.
+// Packagers who build without the repository's history set these variables with -ldflags "-X
+// PACKAGE.stampedVersion=v1.2.3 -X PACKAGE.stampedRevision=COMMIT", where PACKAGE is the path of this
+// package.
 var stampedVersion, stampedRevision string
 
 // Version describes this build.
 type Version struct {
 	Version  string // "" if only the revision is known, "(devel)" if neither is
-	Revision string // the commit; "" if it is not known
-	Modified bool   // built with changes that were not committed
+	Revision string // commit hash; "" if unknown
+	Modified bool   // built with uncommitted changes
 	Go       string
 	Platform string
 }
 
-// ReadVersion returns the version of this program: what was stamped into it, else what the toolchain knows.
+// ReadVersion returns the version of this program: the stamped one or, without a stamp, the one recorded by
+// the Go toolchain.
 func ReadVersion() Version {
 	info, _ := debug.ReadBuildInfo()
 	return versionOf(info, stampedVersion, stampedRevision)
 }
 
-// undetermined stands in place of a version that the toolchain does not know.
+// undetermined is the version that the Go toolchain records if it knows none.
 const undetermined = "(devel)"
 
-// versionOf reads a version from what the toolchain wrote into a program, which is nil if it wrote nothing. A
-// stamp goes before it.
+// versionOf returns a version from the build information (nil if there is none). A stamped version takes
+// precedence.
 func versionOf(info *debug.BuildInfo, version, revision string) Version {
 	v := Version{
 		Version:  version,
@@ -62,8 +64,8 @@ func versionOf(info *debug.BuildInfo, version, revision string) Version {
 	return v
 }
 
-// String returns one line: "chokepoint v1.2.3 (1a2b3c4d5e6f, modified) go1.26 linux/amd64", or without a
-// version "chokepoint 1a2b3c4d5e6f (modified) go1.26 linux/amd64".
+// String returns one line, such as "chokepoint v1.2.3 (1a2b3c4d5e6f, modified) go1.26 linux/amd64" or,
+// without a version, "chokepoint 1a2b3c4d5e6f (modified) go1.26 linux/amd64".
 func (v Version) String() string {
 	name := cmp.Or(v.Version, short(v.Revision))
 	var in []string
@@ -82,13 +84,13 @@ func (v Version) String() string {
 	return "chokepoint " + name + " " + v.Go + " " + v.Platform
 }
 
-// RunVersion returns the program's version as runs keep it.
+// RunVersion returns the program's version in the form that runs store.
 func RunVersion() string { return strings.TrimPrefix(ReadVersion().String(), "chokepoint ") }
 
-// source returns a version without its last word, the system that it was built for.
+// source returns a version without its last word, which is the platform.
 func source(version string) string {
 	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
 }
 
-// short returns the beginning of a hash.
+// short returns the first twelve characters of a hash.
 func short(hash string) string { return hash[:min(12, len(hash))] }

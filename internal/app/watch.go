@@ -17,15 +17,15 @@ import (
 
 // WatchOptions configure Watch.
 type WatchOptions struct {
-	Every time.Duration // between two glances
-	For   time.Duration // 0: until ctx ends
-	// Found receives, once, the devices, queues and rules on the path of packets, if they can be read.
+	Every time.Duration // interval between two reports
+	For   time.Duration // duration; 0 = until ctx ends
+	// Found is called once with the devices, queues and rules on the path of packets, if they can be read.
 	Found func(*record.Inventory) error
-	// Show receives each glance.
+	// Show is called with each report.
 	Show func(*analysis.Glance) error
 }
 
-// Watch reports what the router of m does while any traffic flows. It changes nothing there.
+// Watch reports the state of the router in m while any traffic flows. It changes nothing on the router.
 func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err error) {
 	if err := Prepare(a.Dirs.Runtime); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 	return trial.Look(looking, l, router, node.Probes(), o.Every, show)
 }
 
-// Reach reaches a command's machine, as the router of its own lab.
+// Reach connects to a machine as the router of a temporary lab. purpose is the prefix of the lab's id.
 func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
 	if err := Absolute(PathsOf(m)...); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*l
 	return a.Remote(purpose+"-"+NewID(), *m, nil).Reach(ctx)
 }
 
-// PathsOf returns the paths in a description of machines.
+// PathsOf returns pointers to the paths in a description of machines.
 func PathsOf(m *record.Machines) []*string {
 	paths := []*string{&m.SSHConfig, &m.Client.Identity, &m.Router.Identity, &m.Server.Identity}
 	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
@@ -75,7 +75,7 @@ func PathsOf(m *record.Machines) []*string {
 	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
 }
 
-// Absolute makes paths absolute, unless they are empty.
+// Absolute makes paths absolute. Empty ones stay empty.
 func Absolute(paths ...*string) (err error) {
 	for _, path := range paths {
 		if *path != "" && err == nil {
