@@ -21,20 +21,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// conditions lists the conditions that a bundle may state.
+// conditions lists the conditions that a bundle may contain.
 var conditions = [...]string{"lab", "ambient", "watts", record.LinkCondition}
 
-// facts lists the facts of a node that a bundle may state.
+// facts lists the facts about a node that a bundle may contain.
 var facts = [...]string{"cpu_model", "cpu_cores", "cpu_threads", "cpu_smt", "cores", "machine", "product",
 	"board", "os", "distribution", "distribution_release", "kernel", "governor", "hypervisor", "timer_hz",
 	"irq_time_accounting"}
 
-// ownPlan stands for the name of a plan that is not built in.
+// ownPlan replaces the name of a plan that is not built in.
 const ownPlan = "own plan"
 
 const hostWords = "the name of a host or file"
 
-// identities matches the forms of text that identifies an author.
+// identities lists patterns of text that may identify the author.
 var identities = [...]struct {
 	form  *regexp.Regexp
 	words string
@@ -43,17 +43,17 @@ var identities = [...]struct {
 	{regexp.MustCompile(`(?i)[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:]*`), "an address"}, // IPv6 or MAC
 	{regexp.MustCompile(`(?i)\b[0-9a-f]{2}(-[0-9a-f]{2}){5}\b`), "an address"},
 	{regexp.MustCompile(`(?i)\b[0-9a-f]{4}(\.[0-9a-f]{4}){2}\b`), "an address"},
-	{regexp.MustCompile(`(?i)\benx[0-9a-f]{12}`), "an address"}, // systemd names devices after it
+	{regexp.MustCompile(`(?i)\benx[0-9a-f]{12}`), "an address"}, // name of a USB device, from its MAC
 	{regexp.MustCompile(`\S@\S`), "the name of a user or host"},
 	{regexp.MustCompile(`(?i)\b[a-z0-9-]+\.([a-z0-9-]+\.)*[a-z]{2,}\b`), hostWords},
 	{regexp.MustCompile(`(^|[\s"'=(,:])~?/\S|[A-Za-z]:\\|\\\\`), "a path"},
 	{regexp.MustCompile(`[A-Za-z0-9+/_-]{32,}`), "a key"},
 }
 
-// makers replaces names of makers of routers that have the form of a host's name.
+// makers rewrites names of router makers that look like host names.
 var makers = strings.NewReplacer("GL.iNet", "GL iNet")
 
-// identity says what in a text may tell of its author; "" for nothing.
+// identity describes the part of a text that may identify its author. It returns "" if there is none.
 func identity(text string) string {
 	text = makers.Replace(text)
 	for _, i := range identities {
@@ -64,8 +64,8 @@ func identity(text string) string {
 	return ""
 }
 
-// fact returns a text written by a device's maker, such as the model of a processor: it is published if it is
-// short and matches no identity.
+// fact returns a text from a device's maker, such as a CPU model, if it may be published: it is at most 100
+// bytes long and matches no pattern of identities. Otherwise it returns "".
 func fact(text string) string {
 	if len(text) > 100 || identity(text) != "" {
 		return ""
@@ -73,7 +73,7 @@ func fact(text string) string {
 	return text
 }
 
-// among returns a word if this program writes it.
+// among returns word if it is one of words, and "" otherwise.
 func among(word string, words ...string) string {
 	if slices.Contains(words, word) {
 		return word
@@ -81,7 +81,7 @@ func among(word string, words ...string) string {
 	return ""
 }
 
-// The forms of texts that this program generates.
+// Patterns of text that this program generates.
 var (
 	runForm     = regexp.MustCompile(`^\d{8}-\d{6}-[0-9a-f]{4}$`)
 	rowForm     = regexp.MustCompile(`^b\d+-r\d+(\.\d+)?$`)
@@ -91,8 +91,8 @@ var (
 	release     = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 )
 
-// anonymous returns the part of a document that is published. It is built anew, field by field, from the
-// fields named here, and without any word of a sentence that is not this program's.
+// anonymous returns the publishable part of a document. It builds a new document from the fields named here,
+// and copies no words except this program's own.
 func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
 	run := &d.Run
 	head := analysis.RunHead{
@@ -154,7 +154,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 		out.Cells = append(out.Cells, cellOf(&d.Cells[i], words))
 	}
 
-	for i, label := range analysis.Labels(c, all) { // a plan has its own words for levels
+	for i, label := range analysis.Labels(c, all) { // a plan may define its own words for levels
 		out.Cells[i].Label = label
 	}
 
@@ -180,7 +180,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 	return out, nil
 }
 
-// known refuses unknown factors and levels, and those that may identify somebody.
+// known returns an error for unknown factors and levels, and for those that may identify someone.
 func known(f record.Factors, c *factor.Catalogue) error {
 	if len(f) == 0 {
 		return errors.New("it has no factors")
@@ -212,13 +212,13 @@ func known(f record.Factors, c *factor.Catalogue) error {
 	return nil
 }
 
-// nameIdentity describes what in the name of a factor of a family, such as a kernel setting, may identify its
-// author: the name or address of a network device; "" for nothing.
+// nameIdentity describes the part of a factor's name that may identify the author: the name or address of a
+// network device in the name of a kernel setting, for example. It returns "" if there is none.
 func nameIdentity(name string) string {
-	plain, _ := factor.Split(name) // a place that is one of the lab's
+	plain, _ := factor.Split(name) // the place is always in the lab
 	_, param, _ := strings.Cut(plain, ":")
 	for _, i := range identities {
-		if i.words != hostWords && i.form.MatchString(param) { // a kernel setting contains dots, too
+		if i.words != hostWords && i.form.MatchString(param) { // dots are normal in names of kernel settings
 			return i.words
 		}
 	}
@@ -242,7 +242,7 @@ func environments(all []record.Environment) []record.Environment {
 		of := record.Environment{Node: nodeForm.FindString(e.Node), Facts: map[string]string{}}
 		for _, name := range facts {
 			text := fact(e.Facts[name])
-			if name == "kernel" { // the kernel's build may be named after its builder
+			if name == "kernel" { // the build string may contain the builder's name
 				text = release.FindString(e.Facts[name])
 			}
 
@@ -258,8 +258,8 @@ func environments(all []record.Environment) []record.Environment {
 	return out
 }
 
-// caveats keep the content of their texts, as far as the words are this program's. A text without any words
-// left is replaced by the meaning of its kind.
+// caveats returns the caveats with the publishable part of their texts. If no word of a text is left, the
+// meaning of the kind replaces it.
 func caveats(all []record.Caveat, words map[string]bool) []record.Caveat {
 	var out []record.Caveat
 	for _, k := range all {
@@ -289,19 +289,19 @@ func reasons(all []evidence.Reason) []evidence.Reason {
 	return out
 }
 
-// counted lists the observations of a diagnosis, other than declared metrics, whose name and number reveal
-// nothing about anybody: counts, and shares that end in _ratio.
+// counted lists the undeclared observations of a diagnosis that may be published, because neither their name
+// nor their value identifies anyone: counts, and shares whose names end in _ratio.
 var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", "cpu_cores", "drops",
 	"dropped", "tx_dropped", "rx_missed", "rx_errors", "overlimits", "time_squeeze", "outages", "reord_seen",
 	"tunnels", "tunnel_process_cores", "tcp_busy_ratio", "tcp_sndbuf_limited_ratio", "filter_cpu_ratio",
 	"filter_rules", "flows_per_s", "flows_offloaded", "core_throttles", "UdpRcvbufErrors", "IpFragFails",
 	"IpFragCreates"}
 
-// maxFigures bounds the published numbers of one cause or reason.
+// maxFigures limits the numbers published for one cause or reason.
 const maxFigures = 8
 
-// figures returns the numbers of facts, without the node's part and the run's text: those of declared
-// metrics, and counts, which get a new text.
+// figures returns the publishable numbers among facts: declared metrics, and the observations in counted,
+// which get a new text. Elements and texts are dropped.
 func figures(all []evidence.Evidence) []evidence.Evidence {
 	out := []evidence.Evidence{}
 	for _, e := range all {
@@ -343,7 +343,7 @@ func grade(text string) string {
 		evidence.GradeFailed)
 }
 
-// declared keeps the metrics that this program declares: other names may be those of devices.
+// declared returns the entries for declared metrics. Other names may contain names of devices.
 func declared[V any](all map[string]V) map[string]V {
 	out := map[string]V{}
 	for _, m := range metrics.Metrics() {
@@ -405,7 +405,7 @@ func cellOf(c *analysis.Cell, words map[string]bool) analysis.Cell {
 	return out
 }
 
-// diagnosed keeps the classes of a diagnosis, in this program's own words.
+// diagnosed returns the classes of a diagnosis, with this program's own texts.
 func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 	out := &diagnosis.Diagnosis{
 		Class:  diagnosis.Unknown,

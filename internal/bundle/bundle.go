@@ -1,6 +1,6 @@
-// Package bundle turns a run's document into a file for publication, reads others' files, and compares their
-// results with published ones. A bundle contains only what its format lists: no name of a host, user or file,
-// no address, no key, and no sentence written by a machine or a person, except the words typed for it.
+// Package bundle turns a run's document into a file for publication, reads such files, and compares their
+// results with published ones. A bundle contains only the fields of its format: no name of a host, user or
+// file, no address, no key, and no free text except the words that the author typed for it.
 package bundle
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Format is the version of the format; others are refused.
+// Format is the version of the format. Read returns an error for any other.
 const Format = "chokepoint-bundle/1"
 
 // MaxSize is the maximum size of a bundle in bytes.
@@ -40,12 +40,12 @@ type Bundle struct {
 	Device     string            `json:"device"`
 	Firmware   string            `json:"firmware,omitempty"`
 	Note       string            `json:"note,omitempty"`
-	Conditions map[string]string `json:"conditions"` // lab, and the plan's ambient, link and watts
-	// Document is the run's document as show --json prints it, with the fields listed below.
+	Conditions map[string]string `json:"conditions"` // the lab, and the plan's ambient, link and watts
+	// Document is the run's document as printed by show --json, reduced to the publishable fields.
 	Document *analysis.Document `json:"document"`
 }
 
-// New makes a bundle of a run. It checks that the words for it do not identify their author.
+// New returns a bundle of a run. It returns an error if the device, firmware or note may identify the author.
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	from := d.Run.ImportedFrom
 	if len(from) > 0 {
@@ -78,10 +78,10 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	return b, nil
 }
 
-// empty reports whether nothing could be added to the catalogue.
+// empty reports whether the bundle has neither rates nor cipher speeds for the catalogue.
 func (b *Bundle) empty() bool { return len(Results(b.Document)) == 0 && len(Speeds(b.Document)) == 0 }
 
-// settle reduces a bundle to what the format lists, and checks it.
+// settle checks a bundle and reduces it to the fields of the format.
 func (b *Bundle) settle(c *factor.Catalogue) error {
 	for _, text := range []struct {
 		what, text string
@@ -124,7 +124,7 @@ func (b *Bundle) settle(c *factor.Catalogue) error {
 	return nil
 }
 
-// Encode returns the file of a bundle. The same bundle gives the same bytes.
+// Encode returns the bundle as a file. The result is deterministic.
 func (b *Bundle) Encode() ([]byte, error) {
 	text, err := json.MarshalIndent(b, "", " ")
 	if err != nil {
@@ -133,20 +133,19 @@ func (b *Bundle) Encode() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// ID identifies a bundle by its content.
+// ID returns an identifier derived from the bundle's content.
 func (b *Bundle) ID() string {
 	text, err := json.Marshal(b)
 	if err != nil {
-		return "own" // it was encoded, or read, before
+		return "own" // cannot happen: the bundle has already been encoded or decoded
 	}
 
 	sum := sha256.Sum256(text)
 	return fmt.Sprintf("own-%x", sum[:6])
 }
 
-// Read reads the file of a bundle, which anybody may have written. A field that the format lacks is an error;
-// an unknown word, such as a metric of a newer version, is omitted. An error names the file and, for JSON,
-// the line.
+// Read decodes a bundle from an untrusted file. An unknown field is an error. An unknown word, such as a
+// metric of a newer version, is omitted. Errors name the file and, for JSON errors, the line.
 func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("read bundle %s: %w", name, err) }
 	if len(content) > MaxSize {
@@ -194,11 +193,11 @@ func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 
 var unknownField = regexp.MustCompile(`unknown field ("[^"]*")`)
 
-// placed adds the line at which JSON is wrong.
+// placed adds the line number to a JSON error.
 func placed(content []byte, err error) error {
 	offset := check.JSONOffset(err)
 	m := unknownField.FindStringSubmatch(err.Error())
-	if offset < 0 && m != nil { // which has no place
+	if offset < 0 && m != nil { // encoding/json gives no offset for an unknown field
 		offset = int64(bytes.Index(content, []byte(m[1])))
 	}
 
@@ -214,7 +213,7 @@ func lineOf(content []byte, offset int64) int {
 	return 1 + bytes.Count(content[:min(offset, int64(len(content)))], []byte("\n"))
 }
 
-// check refuses numbers that no run can have.
+// check returns an error for numbers that no run can have.
 func (b *Bundle) check() error {
 	d := b.Document
 	if d.Format != record.Format {
@@ -291,7 +290,7 @@ func (b *Bundle) check() error {
 	return nil
 }
 
-// Bounds on the input, so that no chart of it takes forever.
+// Limits on the input, so that drawing a chart of it takes bounded time.
 const (
 	maxCells, maxTrials = 2000, 100_000
 	maxValue            = 1e15
@@ -303,20 +302,20 @@ func sane(values ...float64) bool {
 
 func hasInterval(low, high float64) bool { return low != 0 || high != 0 }
 
-// Own is a cell of a run as a result to compare with published ones.
+// Own is the result of one cell of a run, for comparison with published results.
 type Own struct {
 	catalogue.Result
 	Label string         `json:"label"`
-	Cell  *analysis.Cell `json:"-"` // source of the result
+	Cell  *analysis.Cell `json:"-"` // cell that the result comes from
 }
 
-// RunDevice stands for the device of a run's results, which the run does not name.
+// RunDevice is the device name of a run's results, because the run does not name its device.
 const RunDevice = "run"
 
-// families are the tunnels that studies call by one name.
+// families lists the tunnels whose variants studies call by one name.
 var families = [...]string{"wireguard", "openvpn", "esp"}
 
-// Results returns the rates of a run's cells, except those without a router.
+// Results returns the goodput of each cell of a run, except cells without a router.
 func Results(d *analysis.Document) []Own {
 	var out []Own
 	for i := range d.Cells {
@@ -366,9 +365,9 @@ func Results(d *analysis.Document) []Own {
 	return out
 }
 
-// Speeds returns the medians of a run's cells of ciphers. Mode describes how one differs from a published
-// speed, which is openssl's with one thread, for encryption and for streams of data; it is empty if they are
-// comparable.
+// Speeds returns the median speeds of a run's cipher cells. Published speeds are those of openssl with one
+// thread, encrypting streams of data. Mode describes how a cell differs from that, and is empty if the two
+// are comparable.
 func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 	for _, cell := range d.Cells {
 		if !factor.Engine.Is(cell.Factors, factor.CipherEngine) {
@@ -416,11 +415,12 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 	return out
 }
 
-// stated lists the factors that have a field in a result.
+// stated lists the factors that have a field in catalogue.Result.
 var stated = [...]factor.Name{factor.Tunnel, factor.Protocol, factor.IP, factor.Direction, factor.Streams,
 	factor.MTU, factor.PacketSize, factor.NAT, factor.Topology}
 
-// Join adds the results of bundles to those of studies: each bundle is a source.
+// Join returns a catalogue with the results of bundles added to those of studies. Each bundle becomes a
+// source.
 func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 	out := &catalogue.Catalogue{
 		Sources: slices.Clone(c.Sources),
@@ -481,14 +481,14 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 	return out
 }
 
-// InPlace returns the lab whose own machine was measured instead of the device, "" if the device was.
+// InPlace calls InPlaceOf for the bundle's document.
 func (b *Bundle) InPlace() string { return InPlaceOf(b.Document) }
 
-// InPlaceOf is InPlace for a run.
+// InPlaceOf returns the lab if the run measured the lab's own machine instead of a device, followed by ",
+// emulated" if its routers were emulated. It returns "" if a device was measured.
 func InPlaceOf(d *analysis.Document) string { return inPlace(d) }
 
-// inPlace returns a lab whose own machine was measured instead of a device, and whether its routers were
-// emulated; "" for all others.
+// inPlace implements InPlaceOf.
 func inPlace(d *analysis.Document) string {
 	lab := d.Run.Lab
 	_, guest := record.GuestArch(lab)
@@ -517,8 +517,8 @@ func (b *Bundle) about() string {
 	return words
 }
 
-// condition describes the conditions of a result beyond its own levels: other factors, a lab instead of the
-// device, the firmware.
+// condition describes the conditions of a result that its fields do not cover: other factors, a lab instead
+// of the device, and the firmware.
 func (b *Bundle) condition(own Own) string {
 	words := unusual(b.Document.Catalogue, own.Cell.Factors)
 	if own.Lab != "" {
@@ -532,7 +532,8 @@ func (b *Bundle) condition(own Own) string {
 	return strings.Join(words, ", ")
 }
 
-// unusual lists the unusual levels of factors without a field in a result.
+// unusual returns the words for levels that differ from the default, of factors without a field in
+// catalogue.Result.
 func unusual(c *factor.Catalogue, f record.Factors) (words []string) {
 	names := f.Names()
 	c.Sort(names)
@@ -548,20 +549,21 @@ func unusual(c *factor.Catalogue, f record.Factors) (words []string) {
 	return words
 }
 
-// device describes the device as far as the run knows it.
+// device returns the device, with the properties that the run recorded.
 func (b *Bundle) device(source string) catalogue.Device {
 	d := catalogue.Device{Name: b.Device, OS: b.Firmware, Source: source, Note: b.Note}
 	for _, e := range b.Document.Environment {
 		if e.Node == "router" && b.InPlace() == "" {
 			d.SoC = e.Facts["cpu_model"]
 			d.Arch = e.Facts["machine"]
-			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0: unknown
+			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0 if unknown
 		}
 	}
 	return d
 }
 
-// Sound reports whether a result can represent its device: a published one, or a valid cell of a run on it.
+// Sound reports whether a result may represent its device: a published result, or a valid cell of a run on
+// the device itself.
 func Sound(r catalogue.Result) bool {
 	return r.Lab == "" && (r.Grade == "" || r.Grade == evidence.GradeValid)
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// left replaces the words of a caveat that are not published.
+// left replaces words of a caveat that may not be published.
 const left = "…"
 
-// maxSpoken bounds the published bytes of a caveat's text.
+// maxSpoken limits the bytes of a caveat's text that are published.
 const maxSpoken = 400
 
-// ownWords are words in caveats, notes of labs and cuts of plans that occur in no declaration.
+// ownWords lists words that occur in caveats, notes of labs and cut plans, but in no declaration.
 const ownWords = `shown sure sent received arrive arrives describe describes
 a about above absolute after against all alone already also an and another any are as at be because
 been before behind below beside between both but by can cannot cells comes content could did do does
@@ -44,7 +44,7 @@ var (
 	spokenParts = regexp.MustCompile(`[-/·:=@_…]`)
 )
 
-// vocabulary returns this program's words for what it measures, in small letters.
+// vocabulary returns, in lower case, the words of this program's declarations.
 func vocabulary(c *factor.Catalogue) map[string]bool {
 	words := map[string]bool{}
 	add := func(texts ...string) {
@@ -79,8 +79,8 @@ func vocabulary(c *factor.Catalogue) map[string]bool {
 	return words
 }
 
-// spoken returns the publishable part of a text: numbers with their units, trials, and words of the
-// vocabulary.
+// spoken returns the publishable words of a text: numbers with units, trial names, and words of the
+// vocabulary. Each sequence of other words becomes one "…".
 func spoken(text string, known map[string]bool) string {
 	var out []string
 	for word := range strings.FieldsSeq(text[:min(len(text), maxSpoken)]) {
