@@ -1,5 +1,5 @@
-// Package check answers "can this be done here?" with three values: yes, conclusively no, and could not
-// tell. It performs no checks itself.
+// Package check defines the answer to "can this be done here?": yes, no, or could not tell. It performs no
+// checks itself.
 package check
 
 import (
@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// State is one of the three answers. The zero value is Unknown, so that an answer nobody filled in never
-// counts as a "no".
+// State is one of the three answers. The zero value is Unknown, so a forgotten answer never counts as a no.
 type State int
 
 const (
-	Unknown State = iota // could not tell; never remembered, never shown as "no"
-	Yes                  // works here
-	No                   // conclusively impossible here; may be remembered
+	Unknown State = iota // could not tell; neither cached nor shown as "no"
+	Yes                  // possible here
+	No                   // certainly impossible here; may be cached
 )
 
 // String returns "yes", "no" or "could not tell".
@@ -34,7 +33,7 @@ func (s State) String() string {
 // MarshalText encodes the state as its text, for JSON documents.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText decodes what MarshalText wrote.
+// UnmarshalText decodes the output of MarshalText.
 func (s *State) UnmarshalText(b []byte) error {
 	for _, one := range []State{Unknown, Yes, No} {
 		if one.String() == string(b) {
@@ -45,22 +44,23 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("parse check state %q: want yes, no or could not tell", b)
 }
 
-// Answer is a state with its reason and, if known, the next step.
+// Answer is a state with its reason and, if there is one, advice.
 type Answer struct {
 	State  State  `json:"state"`
-	Reason string `json:"reason,omitempty"` // why; empty only for a plain yes
-	Hint   string `json:"hint,omitempty"`   // what the user can do about it
+	Reason string `json:"reason,omitempty"` // reason; empty only for a plain yes
+	Hint   string `json:"hint,omitempty"`   // advice for the user
 }
 
-// OK returns a plain yes.
+// OK returns a yes without a remark.
 func OK() Answer { return Answer{State: Yes} }
 
-// OKBecause returns a yes with a remark, such as "userspace implementation".
+// OKBecause returns a yes with a formatted remark, such as "userspace implementation".
 func OKBecause(format string, args ...any) Answer {
 	return Answer{State: Yes, Reason: fmt.Sprintf(format, args...)}
 }
 
-// oneLine joins the lines of a text, such as joined errors, without repetitions.
+// oneLine joins the lines of a text, such as joined errors, with "; ". It omits a line that an earlier one
+// ends with.
 func oneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -73,23 +73,23 @@ func oneLine(text string) string {
 	return strings.Join(lines, "; ")
 }
 
-// Not returns a conclusive no with its reason.
+// Not returns a no with a formatted reason.
 func Not(format string, args ...any) Answer {
 	return Answer{State: No, Reason: oneLine(fmt.Sprintf(format, args...))}
 }
 
-// CouldNotTell returns the third answer.
+// CouldNotTell returns Unknown with a formatted reason.
 func CouldNotTell(format string, args ...any) Answer {
 	return Answer{State: Unknown, Reason: oneLine(fmt.Sprintf(format, args...))}
 }
 
-// Hinted returns a copy of a with the next step added.
+// Hinted returns a copy of a with formatted advice.
 func (a Answer) Hinted(format string, args ...any) Answer {
 	a.Hint = fmt.Sprintf(format, args...)
 	return a
 }
 
-// hinted is an error with the next step.
+// hinted is an error with advice for the user.
 type hinted struct {
 	error
 	hint string
@@ -98,8 +98,8 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// WithHint adds the next step for the user to an error, unless hint is empty. The hint of an inner error
-// stays, too. Callers that print the error find both by the method Hint.
+// WithHint adds advice for the user to an error, unless hint is empty. The hint of a wrapped error is kept,
+// too. A caller that prints the error gets both from the method Hint.
 func WithHint(err error, hint string) error {
 	if hint == "" {
 		return err
@@ -107,7 +107,7 @@ func WithHint(err error, hint string) error {
 	return &hinted{err, hint}
 }
 
-// HintOf returns the next step in an error, or in one that it wraps; "" if there is none.
+// HintOf returns the advice of err or of an error that it wraps, and "" if there is none.
 func HintOf(err error) string {
 	var h interface{ Hint() string }
 	if errors.As(err, &h) {
@@ -116,8 +116,8 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Underlying returns the system's error about a file: err without the operation and the path, which the
-// caller names itself.
+// Underlying returns the system's error without the operation and path of an fs.PathError, for callers that
+// name both themselves.
 func Underlying(err error) error {
 	if e, ok := err.(*fs.PathError); ok {
 		return e.Err

@@ -5,7 +5,8 @@ import (
 	"unicode"
 )
 
-// Nearest returns the candidate that text was probably meant to be, or "". Capitals do not matter.
+// Nearest returns the candidate with the smallest edit distance to text, ignoring case. It returns "" if none
+// is near enough.
 func Nearest(text string, candidates []string) string {
 	best := ""
 	limit := min(3, len(text)/2+1)
@@ -19,8 +20,8 @@ func Nearest(text string, candidates []string) string {
 	return best
 }
 
-// Choice helps with a word that is not on a list: it returns the hint that names the word that was probably
-// meant, by its letters or because one contains the other, and else the whole list behind its noun.
+// Choice returns a hint for a word that is not in words: the word that was probably meant (similar, or one
+// contains the other), otherwise all words after the noun.
 func Choice(text, noun string, words []string) string {
 	near := Nearest(text, words)
 	if near == "" {
@@ -34,8 +35,9 @@ func Choice(text, noun string, words []string) string {
 	return noun + ": " + strings.Join(words, ", ")
 }
 
-// containing returns the shortest word whose letters and digits contain those of text, or the longest word
-// that they contain. Three letters are the least that count. It returns "" if there is none.
+// containing returns the shortest word that contains text or, failing that, the longest word that text
+// contains. It compares only letters and digits, and ignores strings with fewer than three of them. It
+// returns "" if there is none.
 func containing(text string, words []string) string {
 	const least = 3
 	want := letters(text)
@@ -59,7 +61,7 @@ func containing(text string, words []string) string {
 	return shorter
 }
 
-// letters returns the letters and digits of a text, without capitals.
+// letters returns the letters and digits of a text in lower case.
 func letters(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
@@ -69,8 +71,8 @@ func letters(text string) string {
 	}, text)
 }
 
-// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b
-// (optimal string alignment), up to limit.
+// distance returns the number of insertions, deletions, replacements and transpositions that turn a into b
+// (optimal string alignment), but at most limit. Strings of more than 64 bytes give limit.
 func distance(a, b string, limit int) int {
 	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

@@ -10,26 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// Steers reports whether a terminal, or a reader's eye, obeys a character instead of showing it: control
-// characters except line feed and tab, those that change the direction of text (Unicode Bidi_Control), and
-// unusual line separators.
+// Steers reports whether r controls a terminal or changes how text is read, instead of being shown: control
+// characters except line feed and tab, characters that change the text direction (Unicode Bidi_Control), and
+// the separators U+2028 and U+2029.
 func Steers(r rune) bool {
 	return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) ||
 		r == '\u2028' || r == '\u2029'
 }
 
-// Plain returns text without steering characters, in valid UTF-8. Text from another machine, a guest or a
-// third-party program passes through it before it is shown or kept.
+// Plain returns text as valid UTF-8 without the characters of Steers. Text from another machine, a guest or a
+// third-party program passes through it before it is shown or stored.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if Steers(r) {
 			return -1
 		}
 		return r
-	}, text) // which replaces invalid UTF-8 by U+FFFD
+	}, text) // strings.Map replaces invalid UTF-8 by U+FFFD
 }
 
-// PlainJSON is Plain for all strings of a JSON text.
+// PlainJSON applies Plain to all strings in a JSON text.
 func PlainJSON(b []byte) []byte {
 	var out []byte
 	from := 0
@@ -50,7 +50,7 @@ func PlainJSON(b []byte) []byte {
 	return append(out, b[from:]...)
 }
 
-// JSONOffset returns the byte offset in an error of parsing JSON, -1 if it has none.
+// JSONOffset returns the byte offset of a JSON decoding error, and -1 if it has none.
 func JSONOffset(err error) int64 {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return e.Offset
@@ -62,8 +62,8 @@ func JSONOffset(err error) int64 {
 	return -1
 }
 
-// JSONWords rewords an error of parsing JSON without Go's types: it names the field, what is wanted, and what
-// is there. It returns other errors unchanged.
+// JSONWords rewords a JSON decoding error without Go's type names: it gives the field, the expected type and
+// the value found. It returns other errors unchanged.
 func JSONWords(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -84,7 +84,7 @@ func JSONWords(err error) error {
 	return fmt.Errorf("%swant %s, got %.40s", field, wantedWords(e.Type), got)
 }
 
-// wantedWords names the JSON type for a Go type.
+// wantedWords describes the JSON type that decodes into a Go type.
 func wantedWords(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -103,8 +103,8 @@ func wantedWords(t reflect.Type) string {
 	return "a whole number in its range"
 }
 
-// runeOfJSON returns the first character of a part of a JSON text, and its length. White space between values
-// counts as a space, and so does half of a character with two escapes; neither steers.
+// runeOfJSON returns the first character of a JSON text and its encoded length in bytes. It returns a space
+// for white space between values and for half of a surrogate pair.
 func runeOfJSON(b []byte) (rune, int) {
 	switch {
 	case b[0] < ' ':
