@@ -1,5 +1,5 @@
-// Package userfile opens files that users name. A result is written completely or not at all, and never
-// through a link of another user. Reading never blocks on a pipe without a writer.
+// Package userfile opens files that the user names. It writes a result completely or not at all, and never
+// through another user's link. Reads do not block on a pipe without a writer.
 package userfile
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// File receives a result. Its content is written beside the named file and replaces that file once it is
-// complete, so a failure leaves the old file unchanged. Create fails if the place is not writable, before the
-// caller does any work.
+// File is a result that is being written. The content goes to a temporary file that replaces the named file
+// when it is complete, so a failure leaves the old file unchanged. Create returns an error if the directory
+// is not writable, before the caller does any work.
 type File struct {
-	path string // as typed
+	path string // as the user typed it
 	f    *os.File
-	dir  *os.File // nil: f is the destination itself, not a file to replace it
-	base string   // the name in dir
-	name string   // temporary name of f in dir, or ""
+	dir  *os.File // nil if f is the destination itself
+	base string   // name of the file in dir
+	name string   // temporary name of f in dir; "" if it has none
 }
 
-// CreateReport opens path like Create, for a report in a place that its user has not named. A file created by
-// root is readable only by root, because a report describes the machine and its logs.
+// CreateReport is like Create, for a report whose path the user did not name. A file created by root is
+// readable only by root, because a report describes the machine and its logs.
 func CreateReport(path string) (*File, error) {
 	if os.Geteuid() == 0 {
 		return createFile(path, 0o600)
@@ -37,10 +37,10 @@ func CreateReport(path string) (*File, error) {
 	return Create(path)
 }
 
-// Create opens path for a result that everybody may read, if the umask allows it.
+// Create opens path for writing with mode 0666, before the umask.
 func Create(path string) (*File, error) { return createFile(path, 0o666) }
 
-// Put opens path by create, and writes content as the whole file or leaves the file unchanged.
+// Put writes content to a file opened by create. It writes the whole file or leaves the old one unchanged.
 func Put(create func(path string) (*File, error), path string, content []byte) error {
 	o, err := create(path)
 	if err != nil {
@@ -49,9 +49,9 @@ func Put(create func(path string) (*File, error), path string, content []byte) e
 	return o.Commit(content)
 }
 
-// createFile opens path for a result. Anything but a regular file, such as /dev/stdout or a pipe, is written
-// to directly. It follows no link of another user, which could make root write anywhere: it resolves and
-// checks the path once, and opens the result without following links.
+// createFile opens path for writing. Anything but a regular file, such as /dev/stdout or a pipe, is written
+// to directly. Links of other users are not followed, because they could make root write anywhere: createFile
+// resolves and checks the path once, then opens it without following links.
 func createFile(path string, mode uint32) (*File, error) {
 	real, err := Resolve(path)
 	if err != nil {
@@ -66,7 +66,7 @@ func createFile(path string, mode uint32) (*File, error) {
 	return o, err
 }
 
-// openOutFile is createFile for a path that resolved to real.
+// openOutFile implements createFile for a path that has been resolved to real.
 func openOutFile(path, real string, mode uint32) (*File, error) {
 	o := &File{path: path, base: filepath.Base(real)}
 	var err error
@@ -95,7 +95,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		return failed(check.WithHint(fmt.Errorf("write %s: it is a directory", path), "name a file in it"))
 	case info.Mode()&fs.ModeSymlink != 0 || astray(info):
 		return failed(errAstray(path, real))
-	case !info.Mode().IsRegular(): // this file itself, whatever file now has its name
+	case !info.Mode().IsRegular(): // opens the inode that was checked, even if its name was reused since
 		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", there.Fd()), os.O_WRONLY, 0)
 		if err != nil {
 			return failed(check.Underlying(err))
@@ -103,7 +103,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		return &File{path: path, f: f}, o.dir.Close()
 	}
 
-	// A file of ours keeps its permissions to read; those of another user's file do not apply to the result.
+	// An existing file of this user keeps its permissions. Those of another user's file do not apply.
 	if err := o.createAside(mode); err != nil {
 		return failed(err)
 	}
@@ -117,8 +117,8 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 	return o, nil
 }
 
-// there opens the file with the name without following a link, except the kernel's links to open files of a
-// process.
+// there opens the existing file without following a link, except in /proc, where the kernel's links lead to a
+// process's open files.
 func (o *File) there() (*os.File, error) {
 	dir := int(o.dir.Fd())
 	flags := unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW
@@ -135,7 +135,7 @@ func (o *File) there() (*os.File, error) {
 	return os.NewFile(uintptr(fd), o.path), nil
 }
 
-// astray reports whether a link leads to a place chosen by another user.
+// astray reports whether info describes another user's link, pipe or socket.
 func astray(info fs.FileInfo) bool {
 	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !host.Owned(info)
 }
@@ -145,8 +145,8 @@ func errAstray(path, at string) error {
 		"name a file in a place of your own")
 }
 
-// Resolve resolves a path that leads only through links of this user or root, and not to a pipe of another
-// user.
+// Resolve returns the absolute path without links. It returns an error for a link, pipe or socket that
+// belongs neither to this user nor to root.
 func Resolve(path string) (real string, err error) {
 	abs, err := filepath.Abs(path)
 	if err == nil {
@@ -165,7 +165,7 @@ func Resolve(path string) (real string, err error) {
 	return real, err
 }
 
-// openDir opens a directory by an absolute path without links. It refuses a link put there meanwhile.
+// openDir opens a directory by an absolute path. It returns an error if a component is now a link.
 func openDir(dir string) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	fd, err := unix.Open("/", flags, 0)
@@ -186,8 +186,8 @@ func openDir(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// createAside makes a file in the directory; if the file system supports it, it has no name until it is
-// finished, so that a killed program leaves no trace of it.
+// createAside creates the temporary file. If the file system supports O_TMPFILE, the file has no name until
+// it is complete, so a killed program leaves nothing behind.
 func (o *File) createAside(mode uint32) error {
 	fd, err := unix.Openat(int(o.dir.Fd()), ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, mode)
 	if err != nil {
@@ -205,10 +205,10 @@ func (o *File) createAside(mode uint32) error {
 	return nil
 }
 
-// aside returns an unpredictable name beside the file.
+// aside returns an unpredictable name for the temporary file.
 func (o *File) aside() string { return ".chokepoint-" + rand.Text() }
 
-// Commit writes the content and moves the file into place.
+// Commit writes the content and puts the file in its place.
 func (o *File) Commit(content []byte) error {
 	_, err := o.f.Write(content)
 	if err == nil && o.dir != nil {
@@ -226,7 +226,8 @@ func (o *File) Commit(content []byte) error {
 	return nil
 }
 
-// place gives the finished file its name (open(2), O_TMPFILE). Only a rename can replace an existing file.
+// place gives the complete file its name (see O_TMPFILE in open(2)). linkat cannot replace an existing file,
+// so that takes a rename.
 func (o *File) place() error {
 	dir := int(o.dir.Fd())
 	link := func(name string) error {
@@ -249,7 +250,7 @@ func (o *File) place() error {
 	return unix.Renameat(dir, o.name, dir, o.base)
 }
 
-// Abort leaves everything unchanged. After Commit it does nothing.
+// Abort discards the temporary file and leaves the old one unchanged. After Commit, it does nothing.
 func (o *File) Abort() error {
 	var err error
 	if o.name != "" {

@@ -12,17 +12,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// pipePatience bounds how long a reader waits for a pipe's writer.
+// pipePatience is the time limit for reading from a pipe.
 const pipePatience = 5 * time.Second
 
-// Read reads at most limit bytes of a file that the user names, or of a pipe, such as a shell's <(command).
-// It does not wait for a pipe without a writer, nor for a device.
+// Read reads up to limit bytes from a file that the user names, or from a pipe, such as a shell's <(command).
+// It returns an error for a device, for a pipe without a writer, and for a pipe that is still open after
+// pipePatience.
 func Read(name string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, check.Underlying(err)
 	}
-	defer f.Close() // only read from
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, check.Underlying(err)
@@ -53,8 +54,8 @@ func Read(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// OpenRegular opens a file for reading. It refuses a pipe, for which it might wait without end, a directory
-// and a device.
+// OpenRegular opens a regular file for reading. It returns an error for a pipe, which might block forever, a
+// directory or a device.
 func OpenRegular(file string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -73,7 +74,7 @@ func OpenRegular(file string) (*os.File, error) {
 	return f, nil
 }
 
-// Exists reports whether something has the name path, even a dangling link.
+// Exists reports whether path exists. A dangling link exists, too.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
