@@ -22,8 +22,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// samePlan measures one thing twice: two cells that differ in nothing, in twelve blocks, the fewest on
-// which Holm's correction of forty signed-rank tests can still find anything (2/2¹² × 40 < 5 %).
+// samePlan measures one thing twice: two cells without a difference, in twelve blocks. Holm's correction of
+// forty signed-rank tests can report a difference from eleven blocks on (2/2¹¹ × 40 = 3.9 %).
 const samePlan = `name: same
 description: Two cells that are the same (A/A).
 method: {duration: 500ms, warmup: 200ms, cooldown: 0s, idle: 400ms, runs: 12}
