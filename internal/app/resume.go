@@ -150,7 +150,7 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 	}
 
 	if reckon(nil, now.ID, &now.Status); now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
-		return nil, refuse(*x.before, "resume it again if it is not whole", "it was resumed meanwhile")
+		return nil, refuse(*x.before, "resume it again if it is not complete", "it was resumed meanwhile")
 	}
 
 	for t, err := range x.store.Each(ctx, x.run.ID) {

@@ -193,12 +193,12 @@ func known(f record.Factors, c *factor.Catalogue) error {
 		}
 
 		if found := nameIdentity(name); found != "" || len(name) > 100 {
-			return fmt.Errorf("factor %.100q: its name may hold %s, which is not given away", name,
+			return fmt.Errorf("factor %.100q: its name may hold %s, which is not published", name,
 				cmp.Or(found, "anything, so long as it is"))
 		}
 
 		if found := identity(level); found != "" || len(level) > 100 {
-			return fmt.Errorf("factor %s: level %.100q may be %s, which is not given away", name, level,
+			return fmt.Errorf("factor %s: level %.100q may be %s, which is not published", name, level,
 				cmp.Or(found, "anything, so long as it is"))
 		}
 

@@ -51,7 +51,7 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	if len(from) > 0 {
 		return nil, check.WithHint(fmt.Errorf("run %s was imported from %s: a bundle holds what chokepoint "+
 			"measured itself", d.Run.ID, strings.Join(from, ", ")),
-			"chokepoint list shows the runs; an imported one is given away as the file that it came from")
+			"chokepoint list shows the runs; publish an imported run as the file that it came from")
 	}
 
 	b := &Bundle{
@@ -67,7 +67,7 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	}
 
 	if b.empty() {
-		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to give away, and no speed of "+
+		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to publish, and no speed of "+
 			"its ciphers", d.Run.ID), "chokepoint show "+d.Run.ID+" shows what was measured")
 	}
 

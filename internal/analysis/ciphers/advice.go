@@ -284,8 +284,8 @@ func AdviseHardware(cpu CPU) []Advice {
 			return []Advice{{AdviceHardware, "", "The CPU has instructions for AES: a library that uses " +
 				"them is fast at AES.", ""}}
 		}
-		return []Advice{{AdviceHardware, "", "The kernel tells of no instructions for AES: AES is computed " +
-			"step by step, where ChaCha20 is usually faster.", ""}}
+		return []Advice{{AdviceHardware, "", "The kernel reports no instructions for AES: without them, " +
+			"ChaCha20 is usually faster than AES.", ""}}
 	}
 	return nil
 }

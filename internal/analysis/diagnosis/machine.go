@@ -176,8 +176,8 @@ func (s system) softirqFact() Fact {
 	e := fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, "interrupts and softirqs took %h of %s", share,
 		s.Full)
 	if s.Full.Unclassified > 0 {
-		e.Text = say("interrupts took at least %h of %s; of what kind its other work was, the %s does not "+
-			"tell", share, s.Full, s.Node)
+		e.Text = say("interrupts took at least %h of %s; the %s does not report the kind of its "+
+			"other work", share, s.Full, s.Node)
 	}
 
 	return e

@@ -148,7 +148,7 @@ func (o *Observation) coreStages(node string) []Stage {
 
 	if s.Full.Unclassified > 0 {
 		return append(out, unknownStage(s.at(s.Full.Name), "softirq",
-			"the "+node+" does not tell what its cores work on"))
+			"the "+node+" does not report what its cores work on"))
 	}
 
 	soft := slices.MaxFunc(s.Cores, func(a, b Core) int {

@@ -261,7 +261,7 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window,
 	for _, other := range sharing {
 		lab, missing := grown(other, "foreign", w, nil, "lab_cpu_ns")
 		if ns = max(ns-lab, 0); why == "" && missing != "" {
-			why = "what shares its kernel told nothing of its own processes: " + missing
+			why = "a node with the same kernel reported nothing about its own processes: " + missing
 		}
 	}
 

@@ -43,7 +43,7 @@ func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 
 	var ok bool
 	if s.Scaling, ok = statistics.FitScaling(points); !ok {
-		return Scaling{}, errors.New("the law fits nothing here")
+		return Scaling{}, errors.New("the law does not fit these rates")
 	}
 
 	return s, nil
