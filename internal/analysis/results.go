@@ -63,7 +63,7 @@ func (d *Document) testedFacts() map[string]string {
 	return nil
 }
 
-// labelsWithoutFirmware returns labels of the cells that do not contain the firmware.
+// labelsWithoutFirmware returns labels of the cells that leave out the factor firmware.
 func (d *Document) labelsWithoutFirmware() map[string]string {
 	out := map[string]string{}
 	var cells []record.Factors

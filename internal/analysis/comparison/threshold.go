@@ -11,7 +11,7 @@ import (
 type Threshold struct {
 	Requirement string         `json:"requirement"`
 	Factors     record.Factors `json:"factors,omitempty"`
-	Metric      string         `json:"metric,omitempty"` // or "validity"
+	Metric      string         `json:"metric,omitempty"` // name of a metric, or "validity"
 	Op          string         `json:"op,omitempty"`     // >=, >, <= or <; = for validity
 	Limit       float64        `json:"limit,omitempty"`  // in the metric's unit
 	Met         bool           `json:"met"`
