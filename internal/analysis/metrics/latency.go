@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -88,4 +89,37 @@ func TooFewProbes(n int, q percentile) string {
 		return "no probe was answered"
 	}
 	return fmt.Sprintf("%d answered probes do not carry %s", n, q.Name)
+}
+
+// addLatency adds the round-trip times and losses of the probes, on the idle path and under load.
+func (m *Measured) addLatency(t *record.Trial) {
+	for _, p := range []struct {
+		kind, loss string
+		l          *record.Latency
+	}{{"idle", ProbeLossIdle, t.Idle}, {"loaded", ProbeLoss, t.Loaded}} {
+		if p.l == nil || len(p.l.RTT) == 0 {
+			continue
+		}
+
+		m.Set(p.loss, lostShare(p.l))
+		sorted := Answered(p.l)
+		m.RTTs[p.kind] = sorted
+		for _, q := range Percentiles {
+			if statistics.Carries(len(sorted), q.Level) {
+				m.Set(RTT(p.kind, q), statistics.QuantileSorted(sorted, q.Level))
+				continue
+			}
+
+			m.Lack(TooFewProbes(len(sorted), q), RTT(p.kind, q))
+		}
+	}
+
+	l := cmp.Or(t.Loaded, t.Idle)
+	if late, ok := lateP99(l); ok {
+		m.Set(ProbeLate, late)
+	}
+
+	if off, ok := spacingP99(l); ok {
+		m.Set(probeSpacing, off)
+	}
 }

@@ -1,0 +1,50 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func (m *Measured) addGoodput(tr *record.Traffic) {
+	up, down, err := tr.Goodput()
+	if err != nil {
+		m.Lack(err.Error(), Goodput)
+		return
+	}
+
+	m.Set(Goodput, up+down)
+	another := func(f record.Flow) bool { return f.Direction != tr.Flows[0].Direction }
+	if slices.ContainsFunc(tr.Flows, another) {
+		m.Set(GoodputUp, up)
+		m.Set(GoodputDown, down)
+	}
+}
+
+// Received returns one curve of received bytes for each flow whose receiver has a series. all reports whether
+// all flows have one.
+func Received(tr *record.Traffic) (curves []statistics.Curve, all bool) {
+	if tr == nil {
+		return nil, false
+	}
+
+	all = len(tr.Flows) > 0
+	for i := range tr.Flows {
+		table := tr.Flows[i].Received
+		var c statistics.Curve
+		v := table.Column("bytes")
+		if v != nil {
+			c = statistics.NewCurve(table.T, v)
+		}
+
+		if len(c.T) < 2 {
+			all = false
+			continue
+		}
+
+		curves = append(curves, c)
+	}
+
+	return curves, all
+}
