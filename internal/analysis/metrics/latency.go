@@ -27,17 +27,6 @@ func Answered(l *record.Latency) []float64 {
 	return out
 }
 
-// lostShare returns the share of the probes that were not answered.
-func lostShare(l *record.Latency) float64 {
-	lost := 0
-	for _, ns := range l.RTT {
-		if ns < 0 {
-			lost++
-		}
-	}
-	return float64(lost) / float64(max(len(l.RTT), 1))
-}
-
 // lateP99 returns the 99th percentile of the delay with which probes were sent. With fewer than 100 probes,
 // it is the largest delay.
 func lateP99(l *record.Latency) (float64, bool) {
@@ -101,8 +90,8 @@ func (m *Measured) addLatency(t *record.Trial) {
 			continue
 		}
 
-		m.Set(p.loss, lostShare(p.l))
 		sorted := Answered(p.l)
+		m.Set(p.loss, float64(len(p.l.RTT)-len(sorted))/float64(len(p.l.RTT)))
 		m.RTTs[p.kind] = sorted
 		for _, q := range Percentiles {
 			if statistics.Carries(len(sorted), q.Level) {

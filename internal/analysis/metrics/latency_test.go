@@ -40,12 +40,14 @@ func TestAnsweredAndLost(t *testing.T) {
 		t.Errorf("answered (-want +got)\n%s", diff)
 	}
 
-	if got := lostShare(l); got != .4 {
+	m := NewMeasured()
+	m.addLatency(&record.Trial{Idle: l, Loaded: probes()})
+	if got := m.Values[ProbeLossIdle]; got != .4 {
 		t.Errorf("lost %v, want 0.4", got)
 	}
 
-	if got := lostShare(probes()); got != 0 {
-		t.Errorf("nothing sent, lost %v", got)
+	if got, ok := m.Values[ProbeLoss]; ok {
+		t.Errorf("nothing sent, lost %v, want no value", got)
 	}
 }
 

@@ -1,8 +1,6 @@
 package metrics
 
-import (
-	"github.com/chokepoint-lab/chokepoint/internal/record"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/record"
 
 func (m *Measured) addNodes(t *record.Trial, p place) {
 	if t.Cipher == nil && (t.Row.Kind != record.RowLoad || t.Traffic == nil) {
