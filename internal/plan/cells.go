@@ -93,7 +93,8 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 		}
 	}
 
-	return r.checkUse(p, m, e)
+	r.checkUse(p, m, e)
+	return nil
 }
 
 // combinations returns all cells, including skipped ones.
@@ -107,8 +108,7 @@ func (p *Plan) combinations() []factor.Cell {
 
 // checkUse refuses what has no meaning in any cell: a place that exists in no cell's topology, an exclude
 // that matches nothing, a baseline that is no cell.
-func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
-	var failed error
+func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 	var topologies []string
 	all := p.combinations()
 	for _, c := range all {
@@ -125,10 +125,10 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 			_, place := factor.Split(name)
 			used := func(c factor.Cell) bool { _, ok := c[name]; return ok }
 			if !slices.Contains(here, place) {
-				failed = r.note(r.fail(a.at, r.placeHint(place), "%s: no topology of the plan has a place %q",
+				r.note(r.fail(a.at, r.placeHint(place), "%s: no topology of the plan has a place %q",
 					name, place))
 			} else if why := e.whyDropped(name); why != "" && !changed && !slices.ContainsFunc(all, used) {
-				failed = r.note(r.fail(a.at, "leave it out, or add the levels that it depends on",
+				r.note(r.fail(a.at, "leave it out, or add the levels that it depends on",
 					"%s has no effect in any cell: %s", name, why))
 			}
 		}
@@ -140,7 +140,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 		case changed: // parts removed from the plan need not exist
 			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
 		default:
-			failed = r.note(r.fail(x.at, "chokepoint run --dry-run prints the cells",
+			r.note(r.fail(x.at, "chokepoint run --dry-run prints the cells",
 				"this entry of exclude matches nothing"))
 		}
 	}
@@ -148,11 +148,9 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
 	if r.baseline != nil && !slices.ContainsFunc(all, func(c factor.Cell) bool {
 		return holds(c, p.Design.Baseline)
 	}) {
-		failed = r.note(r.fail(r.baseline, "chokepoint run --dry-run prints the cells",
+		r.note(r.fail(r.baseline, "chokepoint run --dry-run prints the cells",
 			"no cell has the baseline's levels"))
 	}
-
-	return failed
 }
 
 // holds reports whether a cell has these levels.

@@ -81,34 +81,28 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 }
 
 // checkSteps refuses an experiment with a step, or an untouched cell, that is not in the plan.
-func (r *reader) checkSteps(p *Plan, root *yaml.Node) error {
+func (r *reader) checkSteps(p *Plan, root *yaml.Node) {
 	e := p.Design.Experiment
 	if e == nil {
-		return nil
+		return
 	}
 
 	all := p.combinations()
 	at := valueOf(root, "experiment")
-	has := func(level string) bool {
-		return slices.ContainsFunc(all, func(c factor.Cell) bool { return c[e.Factor] == level })
-	}
-	for _, step := range e.Steps {
-		if !has(step.Level) {
-			return r.fail(at, "add it to the matrix, or to include",
-				"no cell has the step %s of %s", step.Level, e.Factor)
+	needs := func(level, what string) {
+		if level != "" && !slices.ContainsFunc(all, func(c factor.Cell) bool { return c[e.Factor] == level }) {
+			r.note(r.fail(at, "add it to the matrix, or to include", "no cell has the %s %s of %s", what, level,
+				e.Factor))
 		}
 	}
-
-	if e.Fix != "" && !has(e.Fix) {
-		return r.fail(at, "add it to the matrix, or to include",
-			"no cell has the fix %s of %s", e.Fix, e.Factor)
+	for _, step := range e.Steps {
+		needs(step.Level, "step")
 	}
 
+	needs(e.Fix, "fix")
 	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return e.Untouched(c) }) {
-		return r.fail(at, "add a cell with none of the steps", "no cell is untouched")
+		r.note(r.fail(at, "add a cell with none of the steps", "no cell is untouched"))
 	}
-
-	return nil
 }
 
 // Patched describes a plan that compares cells of a stored run with the same cells at other levels, in blocks

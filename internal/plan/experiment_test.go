@@ -141,6 +141,13 @@ func TestExperimentThatCannotBe(t *testing.T) {
 			t.Errorf("%s instead of %s: got %v, want %q", c.new, c.old, err, c.want)
 		}
 	}
+
+	const step = "45M burst 128k limit 256k: 90 %"
+	two := strings.Replace(good, step, "44M burst 1k limit 2k: 90 %\n    tbf rate 43M burst 1k limit 2k: 80 %", 1)
+	_, err := plan.Read("x.yaml", []byte(two), words(), nil)
+	if err == nil || strings.Count(err.Error(), "no cell has the step") != 2 {
+		t.Errorf("two steps that no cell has: got %v, want both errors", err)
+	}
 }
 
 func readNamed(t *testing.T, text string) *plan.Plan {

@@ -45,7 +45,13 @@ func machineKeys(m *record.Machine) []machineKey {
 // error is an *Error or several joined ones, for everything that is wrong.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
-	root, err := parseTree(file, data)
+	r := &reader{
+		file:   file,
+		wrong:  map[*yaml.Node]bool{},
+		origin: map[*yaml.Node]string{},
+		broken: map[string]bool{},
+	}
+	root, err := r.tree(data)
 	if empty, ok := errors.AsType[*Error](err); ok && empty.Text == emptyPlan {
 		empty.Text, empty.HintText = "the lab file is empty", "chokepoint lab init writes one"
 	}
@@ -54,7 +60,6 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		return m, err
 	}
 
-	r := &reader{file: file, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
 	const thisFile = "the lab file"
 	places := map[string]*yaml.Node{} // of keys
 	placed := func(prefix string, fields []field) []field {

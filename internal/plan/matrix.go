@@ -66,6 +66,10 @@ func (r *reader) combination(what string, c *combination) field {
 			}
 
 			levels, err := r.levels(value, f)
+			if err != nil {
+				levels = nil
+			}
+
 			c.axes = append(c.axes, axis{key, f, levels})
 			return err
 		})
@@ -188,6 +192,15 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	}
 
 	level, err := r.scalarLevel(n, f)
+	wrong, ok := err.(*Error)
+	if parts := strings.Split(n.Value, ","); ok && len(parts) > 1 &&
+		!slices.ContainsFunc(parts, func(part string) bool {
+			_, err := f.Parse(strings.TrimSpace(part))
+			return err != nil
+		}) {
+		wrong.HintText = fmt.Sprintf("write a list: %s: [%s]", f.Name, n.Value)
+	}
+
 	return []string{level}, err
 }
 
@@ -287,6 +300,20 @@ func (c combination) size() int {
 		}
 	}
 	return n
+}
+
+// offers returns the levels that a factor may have in the combination, nil if errors hide them.
+func (c combination) offers(f factor.Declaration) []string {
+	for _, a := range c.axes {
+		if a.factor.Name == f.Name {
+			return a.levels
+		}
+	}
+
+	if f.Derive != nil || len(c.axes) == 0 || 2*len(c.axes) < len(c.at.Content) {
+		return nil
+	}
+	return []string{f.Default}
 }
 
 // cells returns all combinations, the first factor slowest.

@@ -101,11 +101,16 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	}
 
 	if soak != nil {
+		var failed error
 		for _, other := range []*yaml.Node{runs, adaptive, search} {
 			if other != nil {
-				return r.fail(other, "leave out soak, or this",
-					"soak says by itself how many windows there are")
+				failed = r.note(r.fail(other, "leave out soak, or this",
+					"soak says by itself how many windows there are"))
 			}
+		}
+
+		if failed != nil {
+			return failed
 		}
 
 		m.Runs = max(int((m.Soak+m.Duration-1)/m.Duration), 1)

@@ -8,8 +8,10 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -81,8 +83,12 @@ func (e *Error) Hint() string { return e.HintText }
 // maxErrors bounds the errors reported for a plan. More would hide the first.
 const maxErrors = 20
 
-// together joins the errors of a plan; it returns nil if there are none.
+// together joins the errors of a plan in the order of their places; it returns nil if there are none.
 func together(errs []error) error {
+	line := func(err error) *Error { e, _ := err.(*Error); return cmp.Or(e, &Error{}) }
+	slices.SortStableFunc(errs, func(a, b error) int {
+		return cmp.Or(line(a).Line-line(b).Line, line(a).Column-line(b).Column)
+	})
 	switch more := len(errs) - maxErrors; {
 	case len(errs) == 1:
 		return errs[0]

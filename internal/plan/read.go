@@ -17,20 +17,21 @@ import (
 // file is only a name, for messages. The error is an *Error or several joined ones, for everything that is
 // wrong.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
-	root, err := parseTree(file, data)
-	if err != nil {
-		return nil, err
-	}
-
 	r := &reader{
 		file:   file,
 		v:      v,
-		root:   root,
+		wrong:  map[*yaml.Node]bool{},
 		origin: map[*yaml.Node]string{},
 		broken: map[string]bool{},
 		labels: map[string]map[string]string{},
 	}
+	root, err := r.tree(data)
+	if err != nil {
+		return nil, err
+	}
+
 	r.applySets(root, sets)
+	hidden := len(r.errs)
 	p := &Plan{Design: record.Design{
 		Procedure: record.Procedure{
 			Set:     append([]string(nil), sets...),
@@ -42,13 +43,19 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 		Text:   string(data),
 	}}
 	var m matrix
-	if r.note(r.plan(root, p, &m)) == nil {
-		r.note(r.checkSearch(p, root))
+	r.note(r.plan(root, p, &m))
+	switch {
+	case r.expandable(&m):
+		if r.note(r.expand(p, &m, root)) == nil {
+			r.checkWhere(p)
+			r.checkSteps(p, root)
+		}
+	case hidden == 0:
+		r.checkLevels(&m)
 	}
 
-	if r.expandable(&m) && r.note(r.expand(p, &m, root)) == nil {
-		r.checkWhere(p)
-		r.note(r.checkSteps(p, root))
+	if !r.broken["method"] && !r.broken["measure"] {
+		r.note(r.checkSearch(p, root))
 	}
 
 	if len(r.errs) > 0 {
@@ -75,14 +82,15 @@ type reader struct {
 	file     string
 	v        Vocabulary
 	root     *yaml.Node
+	wrong    map[*yaml.Node]bool   // nodes that are no part of a plan
 	origin   map[*yaml.Node]string // nodes from a --set
 	where    []placedRequirement
 	baseline *yaml.Node
 	labels   map[string]map[string]string // of levels, by factor
 
 	errs   []error
-	broken map[string]bool // keys of the plan with errors below them
-	below  int             // errors below keys
+	broken map[string]bool // keys of the plan with errors below them, or with a misspelled name
+	below  int             // errors of keys in broken
 }
 
 // errNoted replaces errors that have been noted. Their container has no value.
@@ -191,6 +199,10 @@ func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 	names := namesOf(fields)
 	return r.pairs(n, what, func(key, value *yaml.Node) error {
 		if !slices.Contains(names, key.Value) {
+			if what == wholePlan {
+				r.broken[r.meant(key.Value, names)] = true
+				r.below++
+			}
 			return r.fail(key, r.keyHint(key.Value, what, names), "%s has no key %q", what, key.Value)
 		}
 
@@ -217,15 +229,27 @@ func namesOf(fields []field) (names []string) {
 
 const wholePlan = "the plan"
 
+// meant returns the key of the plan that an unknown key resembles or belongs under, or "".
+func (r *reader) meant(key string, names []string) string {
+	near := check.Nearest(key, names)
+	if near != "" {
+		return near
+	}
+
+	if _, ok := r.v.Lookup(key); ok {
+		return "matrix"
+	}
+	return r.homeOf(key)
+}
+
 // keyHint suggests a correction for an unknown key; most often it is one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
 	if what == wholePlan && check.Nearest(key, names) == "" {
-		if _, ok := r.v.Lookup(key); ok {
+		switch home := r.meant(key, names); home {
+		case "":
+		case "matrix":
 			return key + " is a factor and belongs under matrix"
-		}
-
-		home := r.homeOf(key)
-		if home != "" {
+		default:
 			return key + " belongs under " + home
 		}
 	}
@@ -301,7 +325,9 @@ func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Nod
 	}
 	var failed error
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if err := pair(n.Content[i], n.Content[i+1]); err != nil {
+		if r.wrong[n.Content[i]] || r.wrong[n.Content[i+1]] {
+			failed = errNoted
+		} else if err := pair(n.Content[i], n.Content[i+1]); err != nil {
 			failed = r.note(err)
 		}
 	}
@@ -316,7 +342,9 @@ func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Nod
 
 	var failed error
 	for i, item := range n.Content {
-		if isNull(item) {
+		if r.wrong[item] {
+			failed = errNoted
+		} else if isNull(item) {
 			failed = r.note(r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1,
 				what))
 		} else if err := read(i, item); err != nil {

@@ -129,6 +129,10 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"unknown level", "matrix:\n  tunnel: [none, wiregard]\n",
 		`2:18: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace, openvpn, openvpn-chacha20-poly1305, openvpn-tcp, openvpn-tcp-chacha20-poly1305`,
 		"did you mean wireguard?"},
+	{"list in one text", "matrix: {streams: \"1, 2\"}\n",
+		`1:19: streams: "1, 2" is not a whole number from 1 to 10000`, "write a list: streams: [1, 2]"},
+	{"list of what is none", "matrix: {streams: \"1, x\"}\n",
+		`1:19: streams: "1, x" is not a whole number from 1 to 10000`, ""},
 	{"level as map", "matrix: {ip: {a: 4}}\n", "1:14: ip must be a single value, not a map", ""},
 	{"list in list", "matrix: {ip: [[4]]}\n", "1:15: ip must be a single value, not a list", ""},
 	{"no level", "matrix: {ip: []}\n", "1:14: ip has no level", ""},
@@ -247,11 +251,37 @@ frob: 1
 		{"cells beside the rest", `matrix: {ip: 4}
 exclude: [{ip: 6}, {streams: 4}]
 measure: {verify: yes}
-`, nil, []string{"3:19: verify: ", "2:11: this entry", "2:20: this entry"}},
+`, nil, []string{"2:11: this entry", "2:20: this entry", "3:19: verify: "}},
+		{"use", `matrix: {ip: [4, 6]}
+exclude: [{ip: 6}, {streams: 4}]
+baseline: {ip: 6}
+require: [goodput > 1M where streams=9]
+`, nil, []string{"2:20: this entry", "3:11: no cell has the baseline", "4:11: no cell matches"}},
+		{"thresholds beside a wrong matrix", `require:
+- goodput > 1M where streams=9
+- goodput > 1M where direction=down
+- goodput > 1M where streams=4, tunnel=wireguard
+- speed > 1M where strems=1, ip=5
+matrix: {streams: [1, 4], tunnel: [wiregard], ip: [4, x]}
+`, nil, []string{"2:3: no cell matches", "3:3: no cell matches", "5:3: unknown metric", "5:3: unknown factor",
+			"5:3: ip: ", "6:36: tunnel: ", "6:55: ip: "}},
+		{"thresholds that a misspelled key may meet", `matrix: {stream: 9}
+includ: [{direction: down}]
+require: [goodput > 1M where streams=9, goodput > 1M where direction=down]
+`, nil, []string{"1:10: unknown factor", "2:1: the plan has no key"}},
+		{"thresholds beside a misspelled key", `matrix: {streams: 4}
+descripton: x
+require: [goodput > 1M where streams=9]
+`, nil, []string{"2:1: the plan has no key", "3:11: no cell matches"}},
+		{"a search beside the rest", `method: {search: {max_added_delay: 5ms}}
+measure: {latency_loaded: false}
+matrix: {ip: 5, protocol: udp}
+steps: [{when: never}]
+`, nil, []string{"1:18: a search by added delay", "3:14: ip: ", "4:16: when: "}},
 		{"sets", "matrix: {ip: 4}\n", []string{"method", "name=a b", "matrix.streams=x"},
 			[]string{": there is no path=value", ": streams: ", ": \"a b\" is not a name"}},
-		{"form", "name: !!str a\ndescription: &x b\nmatrix: {ip: *x}\n", nil,
-			[]string{"1:7: a tag", "2:14: an anchor", "3:14: an alias"}},
+		{"form", "name: !!str a\ndescription: &x b\nmatrix: {ip: *x, streams: z}\nnotes: [*x]\n", nil,
+			[]string{"1:7: a tag", "2:14: an anchor", "3:14: an alias", "3:27: streams: ", "4:9: an alias"}},
 		{"many", "matrix: {ip: [" + strings.Repeat("x,", 100) + "4]}\n", nil,
 			append(slices.Repeat([]string{"1:"}, 20), "and 80 more errors")},
 	} {

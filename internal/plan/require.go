@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,18 +59,16 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 		}
 
 		req := record.Requirement{Text: text, Op: found[2]}
-		if req.Metric, err = r.metric(item, found[1]); err != nil {
-			return err
+		if req.Metric, err = r.metric(item, found[1]); err == nil {
+			fits := func(t threshold) bool { return strings.HasSuffix(req.Metric, t.end) }
+			i := slices.IndexFunc(thresholds[:], fits)
+			var ok bool
+			if req.Value, ok = thresholds[i].parse(found[3]); !ok {
+				err = r.fail(item, thresholds[i].hint, "%q is no value of %s", found[3], req.Metric)
+			}
 		}
 
-		fits := func(t threshold) bool { return strings.HasSuffix(req.Metric, t.end) }
-		i := slices.IndexFunc(thresholds[:], fits)
-		var ok bool
-		if req.Value, ok = thresholds[i].parse(found[3]); !ok {
-			return r.fail(item, thresholds[i].hint, "%q is no value of %s", found[3], req.Metric)
-		}
-
-		return r.addRequirement(item, d, req, found[4])
+		return r.addRequirement(item, d, req, found[4], err)
 	})
 }
 
@@ -84,15 +83,19 @@ func (r *reader) requireValid(n *yaml.Node, d *record.Design) error {
 
 // addValidity adds the requirement that cells be valid, the only grade that can be required.
 func (r *reader) addValidity(n *yaml.Node, d *record.Design, text, level, where string) error {
+	var err error
 	if level != "valid" {
-		return r.fail(n, validityHint, "validity: %q cannot be required", level)
+		err = r.fail(n, validityHint, "validity: %q cannot be required", level)
 	}
-	return r.addRequirement(n, d, record.Requirement{Text: text, Metric: record.Validity, Op: "="}, where)
+	return r.addRequirement(n, d, record.Requirement{Text: text, Metric: record.Validity, Op: "="}, where, err)
 }
 
-func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requirement, where string) error {
-	var err error
-	if req.Where, err = r.conditionsOf(n, where); err != nil {
+// addRequirement adds a threshold with its conditions, unless they, or what stands before them, are wrong.
+func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requirement, where string,
+	wrong error) (err error) {
+	wrong = r.note(wrong)
+	req.Where, err = r.conditionsOf(n, where)
+	if err = cmp.Or(err, wrong); err != nil {
 		return err
 	}
 
@@ -186,29 +189,34 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	}
 
 	where := map[string]string{}
+	var failed error
 	for _, part := range strings.Split(text, ",") {
 		name, level, ok := strings.Cut(part, "=")
 		name, level = strings.TrimSpace(name), strings.TrimSpace(level)
-		if !ok {
-			return nil, r.fail(n, requireHint, "%q is not factor=level", strings.TrimSpace(part))
-		}
-
-		f, err := r.lookup(n, name)
-		if err != nil {
-			return nil, err
-		}
-
 		_, twice := where[name]
-		if twice {
-			return nil, r.fail(n, "", "the threshold names %s twice", name)
+		var err error
+		if !ok {
+			err = r.fail(n, requireHint, "%q is not factor=level", strings.TrimSpace(part))
+		} else if twice {
+			err = r.fail(n, "", "the threshold names %s twice", name)
+		} else {
+			where[name], err = r.condition(n, name, level)
 		}
 
-		if where[name], err = r.level(n, f, level); err != nil {
-			return nil, err
+		if err != nil {
+			failed = r.note(err)
 		}
 	}
 
-	return where, nil
+	return where, failed
+}
+
+func (r *reader) condition(n *yaml.Node, name, level string) (string, error) {
+	f, err := r.lookup(n, name)
+	if err != nil {
+		return "", err
+	}
+	return r.level(n, f, level)
 }
 
 // checkWhere refuses a threshold that applies to no cell. A skipped cell counts: its threshold is missed,
@@ -217,8 +225,7 @@ func (r *reader) checkWhere(p *Plan) {
 	for _, w := range r.where {
 		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !c.Has(w.req.Where) })
 		if len(cells) == 0 {
-			r.note(r.fail(w.at, "chokepoint run --dry-run prints the cells",
-				"no cell matches the threshold %q", w.req.Text))
+			r.noCell(w)
 			continue
 		}
 
@@ -232,6 +239,29 @@ func (r *reader) checkWhere(p *Plan) {
 		}) {
 			r.note(r.fail(w.at, "chokepoint run --dry-run prints the cells",
 				"no cell can meet the threshold %q: %s", w.req.Text, why))
+		}
+	}
+}
+
+func (r *reader) noCell(w placedRequirement) {
+	r.note(r.fail(w.at, "chokepoint run --dry-run prints the cells", "no cell matches the threshold %q",
+		w.req.Text))
+}
+
+// checkLevels is checkWhere for a plan with errors that hide its cells: it refuses a threshold with a level
+// that no cell can have, however they are mended.
+func (r *reader) checkLevels(m *matrix) {
+	listed := m.listed()
+	for _, w := range r.where {
+		for name, level := range w.req.Where {
+			f, _ := r.v.Lookup(name)
+			if len(listed) > 0 && !slices.ContainsFunc(listed, func(c combination) bool {
+				levels := c.offers(f)
+				return levels == nil || slices.Contains(levels, level)
+			}) {
+				r.noCell(w)
+				break
+			}
 		}
 	}
 }

@@ -201,6 +201,8 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 		return nil
 	}
 
+	at := valueOf(valueOf(root, "method"), "search")
+
 	for _, g := range s.Goals {
 		if g.MaxDelay == 0 {
 			continue
@@ -209,10 +211,10 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 		const what = "a search by added delay"
 		switch {
 		case !m.LatencyLoaded || m.LatencyIdle == IdleOff:
-			return r.fail(root, "remove measure.latency_loaded and measure.latency_idle", what+
+			return r.fail(at, "remove measure.latency_loaded and measure.latency_idle", what+
 				" needs both latencies, idle and under load")
 		case int64(g.InitialDuration/m.ProbeInterval) < minProbes:
-			return r.fail(root, "set measure.probe_interval: "+
+			return r.fail(at, "set measure.probe_interval: "+
 				short((g.InitialDuration/minProbes).Truncate(time.Millisecond/2)),
 				what+" needs %d probes in each trial, and %s has %d at %s", minProbes,
 				short(g.InitialDuration), g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))

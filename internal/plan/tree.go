@@ -16,9 +16,10 @@ const (
 	maxDepth = 10 // a plan needs five
 )
 
-// parseTree parses bytes into a tree of plain maps, lists and texts. It refuses YAML's other features, which
-// give a plan hidden meanings.
-func parseTree(file string, data []byte) (*yaml.Node, error) {
+// tree parses bytes into a tree of plain maps, lists and texts. It notes YAML's other features, which give a
+// plan hidden meanings, as wrong.
+func (r *reader) tree(data []byte) (*yaml.Node, error) {
+	file := r.file
 	if err := checkBytes(file, data); err != nil {
 		return nil, err
 	}
@@ -46,7 +47,13 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 		return nil, yamlError(file, data, err)
 	}
 
-	return root, together(inspect(file, root, 1))
+	r.root = root
+	r.inspect(root, 1)
+	if r.wrong[root] {
+		return nil, together(r.errs)
+	}
+
+	return root, nil
 }
 
 const emptyPlan = "the plan is empty"
@@ -139,34 +146,38 @@ const (
 )
 
 // inspect walks the whole tree once, so that later code can rely on its form: plain scalars, lists and maps
-// whose keys are scalars. It returns all deviations.
-func inspect(file string, n *yaml.Node, depth int) (errs []error) {
-	fail := func(at *yaml.Node, hint, format string, args ...any) []error {
-		return []error{&Error{file, at.Line, at.Column, fmt.Sprintf(format, args...), hint}}
+// whose keys are scalars. It notes all deviations, and marks their nodes as wrong.
+func (r *reader) inspect(n *yaml.Node, depth int) {
+	fail := func(at *yaml.Node, hint, format string, args ...any) {
+		r.wrong[at] = true
+		r.note(r.fail(at, hint, format, args...))
 	}
 	switch {
 	case depth > maxDepth:
-		return fail(n, "", "nested more than %d levels deep", maxDepth)
+		fail(n, "", "nested more than %d levels deep", maxDepth)
+		r.wrong[r.root] = true
+		return
 	case n.Kind == yaml.AliasNode:
-		return fail(n, aliasHint, aliasText)
+		fail(n, aliasHint, aliasText)
+		return
 	case n.Anchor != "":
-		return fail(n, "write the value out where it is needed", "an anchor (&%s) is not allowed", n.Anchor)
+		fail(n, "write the value out where it is needed", "an anchor (&%s) is not allowed", n.Anchor)
+		return
 	case n.Style&yaml.TaggedStyle != 0:
-		return fail(n, "remove it; each value is read by its key", "a tag (%s) is not allowed", n.ShortTag())
+		fail(n, "remove it; each value is read by its key", "a tag (%s) is not allowed", n.ShortTag())
+		return
 	}
 
 	for i, c := range n.Content {
 		switch isKey := n.Kind == yaml.MappingNode && i%2 == 0; {
 		case isKey && c.Tag == "!!merge":
-			errs = append(errs, fail(c, "write the keys out", "a merge key (<<) is not allowed")...)
+			fail(c, "write the keys out", "a merge key (<<) is not allowed")
 		case isKey && (c.Kind == yaml.MappingNode || c.Kind == yaml.SequenceNode):
-			errs = append(errs, fail(c, "", "a key must be one word")...)
+			fail(c, "", "a key must be one word")
 		default:
-			errs = append(errs, inspect(file, c, depth+1)...)
+			r.inspect(c, depth+1)
 		}
 	}
-
-	return errs
 }
 
 // isNull reports whether a value is missing.
