@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -216,7 +217,11 @@ func dirtied(operation string, err error) error {
 // routers.
 type NoTopology struct{ Topology, Reason string }
 
-const noGuests = "its routers are not booted for the run, and so in no other way: lab vm boots them"
+// noGuests refuses a size in a lab whose routers are not booted for the run.
+func noGuests(topology string) error {
+	return check.WithHint(&NoTopology{topology, "vcpus, memory and mitigations need a router that is booted for " +
+		"the run"}, "take lab vm, which boots its routers")
+}
 
 func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }
 

@@ -559,7 +559,7 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 	key := topology
 	if size != (record.GuestSize{}) {
 		if o.Attached != nil || o.Guest == nil {
-			return nil, &NoTopology{topology, noGuests}
+			return nil, noGuests(topology)
 		}
 
 		sized := *o.Guest

@@ -234,7 +234,7 @@ type Peers struct {
 // For returns the lab. It connects to the peer on first use.
 func (o *Peers) For(ctx context.Context, topology string, size record.GuestSize) (_ *Lab, err error) {
 	if size != (record.GuestSize{}) {
-		return nil, &NoTopology{topology, noGuests}
+		return nil, noGuests(topology)
 	}
 
 	if topology != "forward" {

@@ -498,9 +498,9 @@ measure: {latency_idle: block, latency_loaded: false, verify: true}
 
 	want := []string{
 		"node router has no agent to end traffic",
-		"topology direct: the lab file has no such cable",
+		"lab fake: topology direct: the lab file has no such cable",
 		"tunnel wireguard: node router has no agent to hold a tunnel's end",
-		"vlan=10 on router: router has no setting vlan: unsupported",
+		"vlan=10 on router of lab fake: router has no setting vlan: unsupported",
 		"engine native: seven is too many",
 		"no engine iperf3",
 		`place cpus@client: read cores "masks 1 2": want a list such as 0-1,3`,

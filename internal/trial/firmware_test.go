@@ -181,8 +181,8 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 // TestFirmwareOfARouterThatHasNone: a namespace and a guest are no machines whose system could be another.
 func TestFirmwareOfARouterThatHasNone(t *testing.T) {
 	c := prepared(t, twoFirmwares, &fakeLabs{})
-	want := "skipped: firmware on router: it is no machine of its own, whose system could be another " +
-		"(4 cells)"
+	want := "skipped: firmware on router: the router is part of the lab, not a machine with a system to " +
+		"replace (4 cells)"
 	if !slices.Contains(c.Told("warning"), want) {
 		t.Errorf("got %q, want %s", c.Told("warning"), want)
 	}

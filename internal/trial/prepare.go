@@ -99,7 +99,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (can check.Answer, err error) {
 	b, err := c.testbed(ctx, cell)
 	if no, ok := errors.AsType[*lab.NoTopology](err); ok {
-		return check.Not("%v", no), nil
+		return check.Not("lab %s: %v", c.Run.Lab, no).Hinted("%s", check.HintOf(err)), nil
 	}
 
 	if err != nil {
@@ -154,7 +154,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			if n, err := l.Node(ctx, s.Node); err == nil && n.Facts.Fixed != "" && a.Reason == n.Facts.Fixed {
 				what = s.Knob // other values cannot be set, either
 			}
-			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
+			return check.Not("%s on %s of lab %s: %s", what, s.Node, c.Run.Lab, a.Reason).Hinted("%s",
+				a.Hint), nil
 		}
 
 		c.warnManagement(ctx, l, s)
