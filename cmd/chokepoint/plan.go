@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -125,9 +126,10 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		Short: "Read a plan and print a summary, or all its errors",
 		Long: `Read a plan and print a summary, or all its errors. With --lab or any other lab flag of
 run, it brings the labs up and down again, and lists the cells that would be skipped
-there and what would make them possible. It runs no trial. Without a name it reads the
-default plan of run: quick, or path with --peer. A peer that was started with --once
-treats the check as its run, and ends. chokepoint run --dry-run lists the trials.`,
+there and what would make them possible. If all would be, it exits with code 3, as run
+does. It runs no trial. Without a name it reads the default plan of run: quick, or path
+with --peer. A peer that was started with --once treats the check as its run, and ends.
+chokepoint run --dry-run lists the trials.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -152,7 +154,7 @@ treats the check as its run, and ends. chokepoint run --dry-run lists the trials
 
 			doc := expandPlan(pl)
 			doc.Rows = nil
-			return p.document(doc, planHead(pl))
+			return errors.Join(p.document(doc, planHead(pl)), app.CanMeasure(pl))
 		},
 	}
 	o.addFlags(cmd)
@@ -181,23 +183,38 @@ type expanded struct {
 	Notes    []string         `json:"notes"`
 	Trials   int              `json:"trials"`
 	Estimate int64            `json:"estimated_ns"`
-	Cells    []record.Factors `json:"cells"`
-	Skipped  []record.Skipped `json:"skipped"`
+	Cells    []plannedCell    `json:"cells"`
+	Skipped  []record.Skipped `json:"skipped"`        // with their ids
 	Rows     []record.Row     `json:"rows,omitempty"` // of run
+}
+
+// plannedCell is a cell with its id, as documents have it.
+type plannedCell struct {
+	ID      string         `json:"id"`
+	Factors record.Factors `json:"factors"`
 }
 
 func expandPlan(p *plan.Plan) expanded {
 	rows := p.Rows()
-	return expanded{
+	out := expanded{
 		Format:   "chokepoint-plan/1",
 		Design:   p.Design,
 		Notes:    append([]string{}, p.Notes()...),
 		Trials:   len(rows),
 		Estimate: int64(p.Estimate(app.RowOverhead)),
-		Cells:    p.Cells(),
+		Cells:    []plannedCell{},
 		Skipped:  append([]record.Skipped{}, p.Skipped()...),
 		Rows:     rows,
 	}
+	for _, c := range p.Cells() {
+		out.Cells = append(out.Cells, plannedCell{c.ID(), c})
+	}
+
+	for i, s := range out.Skipped {
+		out.Skipped[i].ID = s.Factors.ID()
+	}
+
+	return out
 }
 
 // planHead describes a plan: its size, what all cells share, and what is left out with the reasons.

@@ -87,6 +87,14 @@ func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOp
 	return tried, err
 }
 
+// CanMeasure returns an ErrFailed, as Run would, if all cells of a plan are skipped.
+func CanMeasure(pl *plan.Plan) error {
+	if len(pl.Cells()) > 0 {
+		return nil
+	}
+	return Mark(ErrFailed, fmt.Errorf("nothing can be measured: %w", whyNothing(pl.Skipped())))
+}
+
 // execution runs one campaign, from opening the store to the result, for Run and Resume.
 type execution struct {
 	*App

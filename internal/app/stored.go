@@ -318,9 +318,9 @@ func outcome(d *analysis.Document) error {
 	}
 
 	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is reported
-		err := Hinted("chokepoint show "+d.Run.ID+
-			" lists what was skipped", "nothing was measured: %s", whyNothing(d))
-		errs = append(errs, Mark(ErrFailed, err))
+		err := fmt.Errorf("nothing was measured: %w", whyNothing(d.Skipped))
+		errs = append(errs, Mark(ErrFailed, check.WithHint(err, "chokepoint show "+d.Run.ID+
+			" lists what was skipped")))
 	}
 
 	for _, t := range d.Thresholds {
@@ -332,13 +332,26 @@ func outcome(d *analysis.Document) error {
 	return errors.Join(errs...)
 }
 
-// whyNothing returns the first reason for which cells were skipped.
-func whyNothing(d *analysis.Document) string {
-	if len(d.Skipped) == 0 {
-		return "no cell has a trial"
+// whyNothing returns why cells were skipped, with the number of each reason, and the hints of all.
+func whyNothing(skipped []record.Skipped) error {
+	err := errors.New("no cell has a trial")
+	counts := map[string]int{}
+	for _, s := range skipped {
+		counts[s.Reason]++
 	}
-	return fmt.Sprintf("%s skipped, the first for this reason: %s", unit.Count(len(d.Skipped), "cell"),
-		d.Skipped[0].Reason)
+
+	if len(skipped) > 0 {
+		err = fmt.Errorf("%s skipped", unit.Count(len(skipped), "cell"))
+	}
+
+	for _, s := range skipped {
+		if n := counts[s.Reason]; n > 0 {
+			err = check.WithHint(fmt.Errorf("%w; %d: %s", err, n, s.Reason), s.Hint)
+		}
+
+		delete(counts, s.Reason)
+	}
+	return err
 }
 
 // thresholdText describes a requirement with its cell and the value that misses it, or the reason.

@@ -87,9 +87,10 @@ func TestOutcome(t *testing.T) {
 				Row:        "b1-r01",
 				Assignment: record.Assignment{Kind: record.RowVerify},
 			}},
-			Skipped: []record.Skipped{{Reason: "no path over IPv4"}},
+			Skipped: []record.Skipped{{Reason: "no path over IPv4"}, {Reason: "no cake"},
+				{Reason: "no path over IPv4"}},
 		}, ErrFailed,
-			"nothing was measured: 1 cell skipped, the first for this reason: no path over IPv4"},
+			"nothing was measured: 3 cells skipped; 2: no path over IPv4; 1: no cake"},
 		{"interrupted before anything was measured", interrupted, nil, ""},
 	}
 	for _, tt := range tests {
