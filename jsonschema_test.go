@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -248,6 +249,8 @@ func (f *typeForms) named(pkg, short string) map[string]any {
 		return map[string]any{}
 	case "record.Table":
 		return map[string]any{"type": "string", "contentEncoding": "base64"}
+	case "check.State":
+		return map[string]any{"enum": []any{check.Yes, check.No, check.Unknown}}
 	}
 
 	ts := f.types[name]
@@ -269,25 +272,34 @@ func propertyOf(forms map[string]any, name, key string) map[string]any {
 	return forms[name].(map[string]any)["properties"].(map[string]any)[key].(map[string]any)
 }
 
-// TestReferenceHasSchemas: the schemas of what show, history and run print as JSON, from the types. Tests of
-// cmd/chokepoint hold real documents and events to them.
+// TestReferenceHasSchemas: the schemas of what commands print as JSON, from the types. Tests of cmd/chokepoint
+// hold real documents and events to them.
 func TestReferenceHasSchemas(t *testing.T) {
-	const show = "docs/reference/show.schema.json"
-	holdPage(t, show, newTypeForms(t).write(show, "chokepoint: show --json", "analysis.Document",
-		func(forms map[string]any) {
-			propertyOf(forms, "analysis.Document", "format")["const"] = record.Format
+	for _, d := range []struct{ file, title, root, format string }{
+		{"show", "show --json", "analysis.Document", record.Format},
+		{"history", "history --format json", "history.History", "chokepoint-history/1"},
+		{"comparison", "compare --json and upgrade --json", "analysis.RunComparison", "chokepoint-comparison/1"},
+		{"plan", "plan check --json and run --dry-run --json", "chokepoint.expanded", "chokepoint-plan/1"},
+		{"tuning", "the result of tune --json", "tuning.Result", "chokepoint-tuning/1"},
+		{"conformance", "the file of lab conform --output", "trial.Conformance", "chokepoint-conformance/1"},
+		{"advice", "advise --json", "chokepoint.adviceDocument", "chokepoint-advice/1"},
+		{"limits", "limits --json", "chokepoint.limits", "chokepoint-limits/1"},
+	} {
+		file := "docs/reference/" + d.file + ".schema.json"
+		holdPage(t, file, newTypeForms(t).write(file, "chokepoint: "+d.title, d.root, func(forms map[string]any) {
+			propertyOf(forms, d.root, "format")["const"] = d.format
 			for _, graded := range []string{"analysis.Cell", "analysis.TrialView"} {
-				propertyOf(forms, graded, "grade")["enum"] = constants(t, "analysis/evidence", "Grade")
+				if forms[graded] != nil {
+					propertyOf(forms, graded, "grade")["enum"] = constants(t, "analysis/evidence", "Grade")
+				}
+			}
+
+			if forms["history.Change"] != nil {
+				statuses := []string{history.Proposed, history.Confirmed, history.NotRepeated}
+				propertyOf(forms, "history.Change", "status")["enum"] = statuses
 			}
 		}))
-
-	const past = "docs/reference/history.schema.json"
-	holdPage(t, past, newTypeForms(t).write(past, "chokepoint: history --format json", "history.History",
-		func(forms map[string]any) {
-			propertyOf(forms, "history.History", "format")["const"] = record.Format
-			statuses := []string{history.Proposed, history.Confirmed, history.NotRepeated}
-			propertyOf(forms, "history.Change", "status")["enum"] = statuses
-		}))
+	}
 
 	kinds := eventKinds(t)
 	if len(kinds) < 8 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -58,7 +57,7 @@ that of the published power, with --busy hours a day at full load.`,
 			n.WANBps = float64(rate)
 			n.OnlyMTU = n.MTU > 0
 			n.MTU = cmp.Or(n.MTU, model.FittingMTU(n.Tunnel))
-			d := adviceDocument{record.Format, n, n.GoodputBps(), model.Advise(c, n, scores)}
+			d := adviceDocument{"chokepoint-advice/1", n, n.GoodputBps(), model.Advise(c, n, scores)}
 			for i := range d.Devices {
 				d.Devices[i].Uncounted = uncounted(aside, d.Devices[i].Device)
 			}

@@ -19,49 +19,56 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
-// schemas holds what the documents and events of --json are compared with.
-type schemas struct{ show, event, history *jsonschema.Schema }
+// schemas holds what the documents and events of --json are compared with: by the format of documents, and
+// under "" for events.
+type schemas map[string]*jsonschema.Schema
 
 // loadSchemas reads the schemas of docs/reference. They allow further fields, as readers must; here none may
 // be there that is not declared.
-func loadSchemas() (s schemas, err error) {
-	if s.show, err = loadSchema("show.schema.json"); err != nil {
-		return s, err
+func loadSchemas() (schemas, error) {
+	files, err := filepath.Glob("../../docs/reference/*.schema.json")
+	s := schemas{}
+	for _, file := range files {
+		format, schema, loadErr := loadSchema(file)
+		s[format] = schema
+		err = errors.Join(err, loadErr)
 	}
-
-	if s.history, err = loadSchema("history.schema.json"); err != nil {
-		return s, err
-	}
-
-	s.event, err = loadSchema("events.schema.json")
 	return s, err
 }
 
-func loadSchema(name string) (*jsonschema.Schema, error) {
-	text, err := os.ReadFile(filepath.Join("../../docs/reference", name))
+// loadSchema returns a schema with the format of its documents.
+func loadSchema(name string) (format string, schema *jsonschema.Schema, err error) {
+	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 
 	for _, def := range doc.(map[string]any)["$defs"].(map[string]any) {
 		form := def.(map[string]any)
-		if form["properties"] != nil {
-			form["additionalProperties"] = false
+		properties, ok := form["properties"].(map[string]any)
+		if !ok {
+			continue
+		}
+
+		form["additionalProperties"] = false
+		if is, ok := properties["format"].(map[string]any); ok {
+			format = is["const"].(string)
 		}
 	}
 
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	if err := c.AddResource(name, doc); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 
-	return c.Compile(name)
+	schema, err = c.Compile(name)
+	return format, schema, err
 }
 
 // check validates each of the JSON values in a text: events, which have the key event, and documents.
@@ -80,17 +87,14 @@ func (s schemas) check(text string) (documents, events int, err error) {
 			return documents, events, err
 		}
 
-		schema := s.show
 		object, _ := value.(map[string]any)
-		_, isEvent := object["event"]
-		_, isHistory := object["plan"]
-		switch {
+		format, _ := object["format"].(string)
+		schema := s[format]
+		switch _, isEvent := object["event"]; {
 		case isEvent:
-			schema = s.event
 			events++
-		case isHistory:
-			schema = s.history
-			documents++
+		case format == "" || schema == nil:
+			return documents, events, fmt.Errorf("no schema for the format %q of %.300s", format, raw)
 		default:
 			documents++
 		}

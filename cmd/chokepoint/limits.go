@@ -15,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -246,7 +245,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	}
 
 	l := limits{
-		Format:     record.Format,
+		Format:     "chokepoint-limits/1",
 		Tunnel:     o.tunnel,
 		MTU:        mtu,
 		FittingMTU: fitting,

@@ -43,7 +43,7 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 	}
 
 	h = &history.History{
-		Format: record.Format,
+		Format: "chokepoint-history/1",
 		Plan:   o.Plan,
 		Device: o.Device,
 		Canary: o.Canary,

@@ -163,7 +163,7 @@ func (a *App) tuner(base *plan.Plan, head record.Run, o TuneOptions) *tuner {
 
 	t.search.Candidates = o.Try
 	t.result.Result = tuning.Result{
-		Format: record.Format,
+		Format: "chokepoint-tuning/1",
 		When:   time.Now().UTC(),
 		Plan:   base.Design.Name,
 		Lab:    cmp.Or(o.Attach, t.on.Peer, router, t.on.Lab),

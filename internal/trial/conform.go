@@ -24,7 +24,7 @@ const conformWatch = 3 * time.Second
 // Conformance describes a router: its facts, and the result of trying each capability. It contains no
 // addresses, host names or keys.
 type Conformance struct {
-	Format  string            `json:"format"` // record.Format
+	Format  string            `json:"format"` // "chokepoint-conformance/1"
 	Driven  string            `json:"driven"` // "agent" or the name of the driver
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // reason by name of the fact
@@ -83,7 +83,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	}
 
 	out := &Conformance{
-		Format:     record.Format,
+		Format:     "chokepoint-conformance/1",
 		Driven:     n.Describe().Driven,
 		Facts:      map[string]string{},
 		Missing:    map[string]string{},
