@@ -402,11 +402,12 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 
 		c.index = done + i + 1
 		c.pace.begin(rows[i:])
+		failed := out.Failed
 		if err := c.row(ctx, row, out); err != nil {
 			return err
 		}
 
-		c.pace.end()
+		c.pace.end(out.Failed > failed)
 	}
 	return nil
 }
@@ -443,11 +444,16 @@ func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error 
 		}
 
 		out.add(t)
-		if t.Status != record.TrialFailed || t.Traffic == nil || traffic.Measured(t.Traffic) == nil {
+		if !stalled(t) {
 			break
 		}
 	}
 	return nil
+}
+
+// stalled reports whether a trial failed although its ends reported, so that it is worth another try.
+func stalled(t *record.Trial) bool {
+	return t.Status == record.TrialFailed && t.Traffic != nil && traffic.Measured(t.Traffic) != nil
 }
 
 func (c *Campaign) pending(done map[string]bool) []record.Row {
@@ -463,7 +469,7 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 		Row:   row.ID,
 		Cell:  row.Factors,
 		Text:  row.Kind,
-		Left:  c.pace.left(false),
+		Left:  c.pace.left(),
 	}
 	switch {
 	case step != nil && step.Unit == record.UnitPackets:
@@ -504,7 +510,8 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 		e = c.Brief(&c.Run, *t)
 	}
 
-	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
+	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status,
+		c.leftAfter(row, t)
 	if t.Failure != nil {
 		e.Phase = t.Failure.Phase
 		e.Text = t.Failure.Error
@@ -512,6 +519,20 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 
 	c.tell(e)
 	return nil
+}
+
+// leftAfter returns the time left after a trial of the row in progress.
+func (c *Campaign) leftAfter(row record.Row, t *record.Trial) time.Duration {
+	after := c.pace
+	switch {
+	case c.Run.Design.Searches(row.Assignment): // it has further trials
+	case stalled(t):
+		c.pace.again()
+		after = c.pace
+	default:
+		after.end(t.Status == record.TrialFailed)
+	}
+	return after.left()
 }
 
 // remember records results that later rows depend on.

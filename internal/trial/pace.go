@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"maps"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -11,12 +12,16 @@ import (
 const rowOverhead = 400 * time.Millisecond
 
 // pace estimates the remaining time from the durations of previous rows of the same kind. The plan's
-// estimate is the prior, so that the estimate changes slowly.
+// estimate is the prior, so that the estimate changes slowly. The share of failed rows, and their duration,
+// are estimated from all previous rows, whatever their kind.
 type pace struct {
-	plan  *plan.Plan
-	rows  []record.Row // remaining rows; the first is in progress
-	began time.Time    // start of the first row
-	seen  map[pacedKind]took
+	plan   *plan.Plan
+	rows   []record.Row  // remaining rows; the first is in progress
+	began  time.Time     // start of the first row, or of its repeated trial
+	before time.Duration // duration of its earlier trials
+	seen   map[pacedKind]took
+	good   int // rows in seen
+	failed took
 }
 
 type pacedKind struct {
@@ -35,37 +40,57 @@ func (p *pace) kindOf(r record.Row) pacedKind {
 }
 
 // begin sets the remaining rows, the first of which starts now.
-func (p *pace) begin(rows []record.Row) { p.rows, p.began = rows, time.Now() }
+func (p *pace) begin(rows []record.Row) { p.rows, p.began, p.before = rows, time.Now(), 0 }
 
-// end records the duration of the row in progress.
-func (p *pace) end() {
+// again records that the trial of the row in progress is repeated.
+func (p *pace) again() {
+	p.before += time.Since(p.began)
+	p.began = time.Now()
+}
+
+// end records the duration of the row in progress, and whether a trial of it failed.
+func (p *pace) end(failed bool) {
+	p.seen = maps.Clone(p.seen) // of a copy of p, too
 	if p.seen == nil {
 		p.seen = map[pacedKind]took{}
 	}
 
 	kind := p.kindOf(p.rows[0])
 	of := p.seen[kind]
-	p.seen[kind] = took{of.rows + 1, of.time + time.Since(p.began)}
-	p.rows = p.rows[1:]
+	if failed {
+		of = p.failed
+	}
+
+	of.rows++
+	of.time += p.before + time.Since(p.began)
+	if failed {
+		p.failed = of
+	} else {
+		p.seen[kind] = of
+		p.good++
+	}
+
+	p.begin(p.rows[1:])
 }
 
-// each returns the estimated duration of a row.
+// each returns how long a row takes.
 func (p *pace) each(r record.Row) time.Duration {
-	const trusted = 2 // the plan's estimate counts like this many rows
+	const trusted = 2 // number of rows that the plan's own estimate is worth
 	of := p.seen[p.kindOf(r)]
-	return (trusted*p.plan.RowTime(r, rowOverhead) + of.time) / time.Duration(trusted+of.rows)
+	good := (trusted*p.plan.RowTime(r, rowOverhead) + of.time) / time.Duration(trusted+of.rows)
+	weight := trusted + p.good
+	return (good*time.Duration(weight) + p.failed.time) / time.Duration(weight+p.failed.rows)
 }
 
-// left returns the estimated time until the last row ends. ended states that the trial in progress has
-// ended.
-func (p *pace) left(ended bool) (sum time.Duration) {
+// left returns the time until all rows have ended.
+func (p *pace) left() (sum time.Duration) {
 	for i, r := range p.rows {
-		switch {
-		case i > 0:
-			sum += p.each(r)
-		case !ended || p.plan.Design.Searches(r.Assignment): // the row has further trials
-			sum += max(0, p.each(r)-time.Since(p.began))
+		each := p.each(r)
+		if i == 0 {
+			each = max(0, each-time.Since(p.began))
 		}
+
+		sum += each
 	}
 	return sum
 }
