@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -540,3 +541,34 @@ func TestAStoreThatIsFullEndsTheCampaign(t *testing.T) {
 type fullStore struct{ err error }
 
 func (s fullStore) AppendTrial(context.Context, record.Trial) error { return s.err }
+
+// TestANarrowLinkIsMeasured: TCP goes with smaller segments through a port whose MTU is too small, and its
+// trials are suspect for that. UDP's packets do not fit: the failure names the port.
+func TestANarrowLinkIsMeasured(t *testing.T) {
+	r := rig(t, "method: {runs: 1}\nmatrix: {protocol: [tcp, udp]}\nmeasure: {latency_idle: block}\n")
+	r.Begin = func(context.Context, record.Run) (trial.Store, error) {
+		r.Labs.Fakes["forward"].Wire.SetMTU("router", "wan", "1300")
+		wan := record.NetDevice{Name: "wan", Port: "wan", MTU: 1300}
+		for i := range r.Run.Environments {
+			if r.Run.Environments[i].Node == "router" {
+				r.Run.Environments[i].Inventory = &record.Inventory{Devices: []record.NetDevice{wan}}
+			}
+		}
+		return &r.Trials, nil
+	}
+	execute(t, r)
+	for _, tr := range analysis.Derive(r.Campaign.Run, r.Trials).Trials {
+		switch {
+		case tr.Factors["protocol"] == "udp" && tr.Kind == record.RowLoad:
+			if tr.Failure == nil || !strings.Contains(tr.Failure.Error, "wan of router has an MTU of 1300") {
+				t.Errorf("%s of UDP: got failure %+v, want one that names the port", tr.Kind, tr.Failure)
+			}
+		case tr.Failure != nil:
+			t.Errorf("%s of TCP: got failure %+v, want none", tr.Kind, tr.Failure)
+		case tr.Kind == record.RowLoad && !slices.ContainsFunc(tr.Reasons, func(why evidence.Reason) bool {
+			return why.Kind == evidence.ReasonWrongMTU && strings.HasSuffix(why.Text, "is 1300, wanted 1500")
+		}):
+			t.Errorf("%s of TCP: got reasons %+v, want the path's MTU", tr.Kind, tr.Reasons)
+		}
+	}
+}

@@ -96,7 +96,7 @@ func TestAReasonToSkipIsToldOnce(t *testing.T) {
 	r.Labs.refuseSeven()
 	prepare(t, r)
 	want := []string{"skipped: engine native: seven is too many",
-		"skipped: topology direct: the cable is gone (3 cells)"}
+		"skipped: lab fake: topology direct: the cable is gone (3 cells)"}
 	diff := cmp.Diff(want, r.Told("warning"))
 	if diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -300,11 +300,24 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 	}
 
 	a.t.Path, err = a.way.prove(ctx, a.d.wantMTU)
-	if errors.Is(err, errTooLarge) {
-		return blameMTU(err, a.c.Run.Environments, a.lab.Topology, a.t.Row.Factors, a.d.wantMTU)
+	if !errors.Is(err, errTooLarge) {
+		return err
 	}
 
-	return err
+	mtu, err := blameMTU(err, a.c.Run.Environments, a.lab.Topology, a.t.Row.Factors, a.d.wantMTU)
+	if mtu == 0 || a.t.Row.Kind != record.RowIdle && !factor.Protocol.Is(a.t.Row.Factors, factor.TCP) {
+		return err
+	}
+
+	// TCP's segments become smaller, and probes are small.
+	path, narrower := a.way.prove(ctx, mtu)
+	if narrower != nil {
+		return err
+	}
+
+	path.WantMTU = a.d.wantMTU
+	a.t.Path = path
+	return nil
 }
 
 func (a *attempt) idle(ctx context.Context) (err error) {

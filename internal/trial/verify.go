@@ -340,8 +340,9 @@ var (
 )
 
 // blameMTU adds to an error about the path's MTU the name of a device on the path that had a smaller MTU
-// when the run began. It ignores ports whose MTU the cell sets.
-func blameMTU(err error, found []record.Environment, t record.Topology, cell record.Factors, want int) error {
+// when the run began, and returns that MTU, 0 if there is none. It ignores ports whose MTU the cell sets.
+func blameMTU(err error, found []record.Environment, t record.Topology, cell record.Factors, want int) (int,
+	error) {
 	sets := func(place string) bool { _, ok := factor.LinkMTU.At(cell, place); return ok }
 	nodes := append([]string{t.Near, t.Far}, t.Routers...)
 	for _, e := range found {
@@ -351,13 +352,13 @@ func blameMTU(err error, found []record.Environment, t record.Topology, cell rec
 
 		for _, d := range e.Inventory.Devices {
 			if d.MTU > 0 && d.MTU < want && d.Port != "" && !sets(e.Node+"."+d.Port) {
-				return check.WithHint(fmt.Errorf("%w; %s of %s has an MTU of %d", err, d.Name, e.Node, d.MTU),
+				return d.MTU, check.WithHint(fmt.Errorf("%w; %s of %s has an MTU of %d", err, d.Name, e.Node, d.MTU),
 					fmt.Sprintf("give %s an MTU of %d, or put its own into the plan: link_mtu@%s.%s "+
 						"(1280 or more)", d.Name, want, e.Node, d.Port))
 			}
 		}
 	}
-	return err
+	return 0, err
 }
 
 // countTime is the maximum delay of a path's counters.

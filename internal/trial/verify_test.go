@@ -148,12 +148,13 @@ func TestBlamesTheSmallMTU(t *testing.T) {
 		{"printer", 600, "", ""},
 	} {
 		device := record.NetDevice{Name: "wan", Port: "wan", MTU: tt.mtu}
-		got := blameMTU(err, []record.Environment{{Node: "client"}, {
+		mtu, got := blameMTU(err, []record.Environment{{Node: "client"}, {
 			Node:      tt.node,
 			Inventory: &record.Inventory{Devices: []record.NetDevice{device}},
 		}}, path, record.Factors{tt.set: "1500"}, 1500)
-		if got.Error() != err.Error()+tt.want || (check.HintOf(got) != "") != (tt.want != "") {
-			t.Errorf("%+v: got %v, hint %q", tt, got, check.HintOf(got))
+		blamed := tt.want != ""
+		if got.Error() != err.Error()+tt.want || (check.HintOf(got) != "") != blamed || (mtu == 600) != blamed {
+			t.Errorf("%+v: got %d, %v, hint %q", tt, mtu, got, check.HintOf(got))
 		}
 	}
 }
