@@ -272,13 +272,14 @@ func propertyOf(forms map[string]any, name, key string) map[string]any {
 	return forms[name].(map[string]any)["properties"].(map[string]any)[key].(map[string]any)
 }
 
-// TestReferenceHasSchemas: the schemas of what commands print as JSON, from the types. Tests of cmd/chokepoint
-// hold real documents and events to them.
+// TestReferenceHasSchemas: the schemas of what commands print as JSON, from the types. Tests of
+// cmd/chokepoint hold real documents and events to them.
 func TestReferenceHasSchemas(t *testing.T) {
 	for _, d := range []struct{ file, title, root, format string }{
 		{"show", "show --json", "analysis.Document", record.Format},
 		{"history", "history --format json", "history.History", "chokepoint-history/1"},
-		{"comparison", "compare --json and upgrade --json", "analysis.RunComparison", "chokepoint-comparison/1"},
+		{"comparison", "compare --json and upgrade --json", "analysis.RunComparison",
+			"chokepoint-comparison/1"},
 		{"plan", "plan check --json and run --dry-run --json", "chokepoint.expanded", "chokepoint-plan/1"},
 		{"tuning", "the result of tune --json", "tuning.Result", "chokepoint-tuning/1"},
 		{"conformance", "the file of lab conform --output", "trial.Conformance", "chokepoint-conformance/1"},
@@ -286,7 +287,7 @@ func TestReferenceHasSchemas(t *testing.T) {
 		{"limits", "limits --json", "chokepoint.limits", "chokepoint-limits/1"},
 	} {
 		file := "docs/reference/" + d.file + ".schema.json"
-		holdPage(t, file, newTypeForms(t).write(file, "chokepoint: "+d.title, d.root, func(forms map[string]any) {
+		also := func(forms map[string]any) {
 			propertyOf(forms, d.root, "format")["const"] = d.format
 			for _, graded := range []string{"analysis.Cell", "analysis.TrialView"} {
 				if forms[graded] != nil {
@@ -298,7 +299,8 @@ func TestReferenceHasSchemas(t *testing.T) {
 				statuses := []string{history.Proposed, history.Confirmed, history.NotRepeated}
 				propertyOf(forms, "history.Change", "status")["enum"] = statuses
 			}
-		}))
+		}
+		holdPage(t, file, newTypeForms(t).write(file, "chokepoint: "+d.title, d.root, also))
 	}
 
 	kinds := eventKinds(t)

@@ -62,7 +62,7 @@ func oneLine(flag, text string, most int) error {
 	case len(text) > most:
 		return app.Usage("", "%s has %d bytes, at most %d are allowed", flag, len(text), most)
 	case text != check.Plain(text), strings.ContainsAny(text, "\n\t"):
-		return app.Usage("write one line", "%s holds a control character", flag)
+		return app.Usage("write one line", "%s contains a control character", flag)
 	}
 	return nil
 }

@@ -96,13 +96,13 @@ func TestDeviceOfRun(t *testing.T) {
 
 func TestLabelFlags(t *testing.T) {
 	for want, l := range map[string]runLabels{
-		"":                       {name: "stock", device: "Box", notes: []string{"a"}},
-		"it looks like the id":   {name: "20261121"},
-		"--device has 101 bytes": {device: strings.Repeat("a", 101)},
-		"--device holds a":       {device: "a\x1b[2Jb"},
-		"--note holds a control": {notes: []string{"a", "two\nlines"}},
-		"--note is empty":        {notes: []string{""}},
-		"--note: 51 are more":    {notes: make([]string, 51)},
+		"":                          {name: "stock", device: "Box", notes: []string{"a"}},
+		"it looks like the id":      {name: "20261121"},
+		"--device has 101 bytes":    {device: strings.Repeat("a", 101)},
+		"--device contains a":          {device: "a\x1b[2Jb"},
+		"--note contains a control": {notes: []string{"a", "two\nlines"}},
+		"--note is empty":           {notes: []string{""}},
+		"--note: 51 are more":       {notes: make([]string, 51)},
 	} {
 		err := l.check()
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -219,8 +219,8 @@ type NoTopology struct{ Topology, Reason string }
 
 // noGuests refuses a size in a lab whose routers are not booted for the run.
 func noGuests(topology string) error {
-	return check.WithHint(&NoTopology{topology, "vcpus, memory and mitigations need a router that is booted for " +
-		"the run"}, "take lab vm, which boots its routers")
+	why := "vcpus, memory and mitigations need a router that is booted for the run"
+	return check.WithHint(&NoTopology{topology, why}, "take lab vm, which boots its routers")
 }
 
 func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }

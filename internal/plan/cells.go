@@ -61,7 +61,7 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 		if len(e.skipped) == 0 {
 			return r.fail(root, "remove an entry of exclude", "no cell is left: all are excluded")
 		}
-		return r.fail(root, "the first reason: "+e.skipped[0].Reason, "no cell is left: none can exist")
+		return r.fail(root, "the first reason: "+e.skipped[0].Reason, "no cell is left: all are impossible")
 	}
 
 	trials := len(e.cells) * p.Design.Method.Runs
@@ -386,8 +386,8 @@ func (e *expansion) dropUnfound() {
 
 		e.skipped = append(e.skipped, record.Skipped{
 			Factors: c,
-			Reason: "no cell that is the same otherwise goes as fast as it can (rate: flat, or no pacing), " +
-				"so that there is no rate to take a share of",
+			Reason: "no cell that is otherwise the same sends at full rate (rate: flat, or no pacing), so " +
+				"there is no rate to take a share of",
 		})
 		return true
 	})

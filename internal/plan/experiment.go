@@ -48,7 +48,7 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 		r.scalarOf("expect", func(n *yaml.Node, text string) (err error) {
 			e.Expect, err = strconv.ParseFloat(text, 64)
 			if err != nil || !(e.Expect >= -2 && e.Expect <= 2) {
-				err = r.fail(n, "", "expect: %q is no elasticity from -2 to 2", text)
+				err = r.fail(n, "", "expect: %q is not an elasticity from -2 to 2", text)
 			}
 			return err
 		}),
@@ -77,7 +77,7 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 	}
 
 	return d, r.fail(n, "write what the level leaves of the resource, such as 45M: 90 %",
-		"%q is no share from 1 %% to 1000000 %%, or it is all", text)
+		"%q is not a share from 1 %% to 1000000 %% other than 100 %%", text)
 }
 
 // checkSteps refuses an experiment with a step, or an untouched cell, that is not in the plan.
@@ -89,17 +89,19 @@ func (r *reader) checkSteps(p *Plan, root *yaml.Node) {
 
 	all := p.combinations()
 	at := valueOf(root, "experiment")
-	needs := func(level, what string) {
-		if level != "" && !slices.ContainsFunc(all, func(c factor.Cell) bool { return c[e.Factor] == level }) {
-			r.note(r.fail(at, "add it to the matrix, or to include", "no cell has the %s %s of %s", what, level,
-				e.Factor))
-		}
-	}
+	levels := []string{e.Fix}
 	for _, step := range e.Steps {
-		needs(step.Level, "step")
+		levels = append(levels, step.Level)
 	}
 
-	needs(e.Fix, "fix")
+	for _, level := range levels {
+		has := func(c factor.Cell) bool { return c[e.Factor] == level }
+		if level != "" && !slices.ContainsFunc(all, has) {
+			r.note(r.fail(at, "add it to the matrix, or to include", "no cell has the level %s of %s",
+				level, e.Factor))
+		}
+	}
+
 	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return e.Untouched(c) }) {
 		r.note(r.fail(at, "add a cell with none of the steps", "no cell is untouched"))
 	}

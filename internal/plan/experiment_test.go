@@ -124,11 +124,11 @@ func TestExperimentThatCannotBe(t *testing.T) {
 	_, x := experimentOf(t, 0)
 	good := x.Text(words())
 	for _, c := range []struct{ old, new, want string }{
-		{"90 %", "100 %", `"100 %" is no share`},
+		{"90 %", "100 %", `"100 %" is not a share`},
 		{"  class: shaper\n", "", "names no class"},
 		{"  factor: queue@router.wan\n", "", "has no factor yet"},
-		{`45M burst 128k limit 256k: 90`, `44M burst 128k limit 256k: 90`, "no cell has the step"},
-		{"expect: 1 ", "expect: much ", "is no elasticity"},
+		{`45M burst 128k limit 256k: 90`, `44M burst 128k limit 256k: 90`, "no cell has the level"},
+		{"expect: 1 ", "expect: much ", "is not an elasticity"},
 		{"tbf rate 50M", "tbf rate 45M", "is untouched"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
@@ -143,9 +143,10 @@ func TestExperimentThatCannotBe(t *testing.T) {
 	}
 
 	const step = "45M burst 128k limit 256k: 90 %"
-	two := strings.Replace(good, step, "44M burst 1k limit 2k: 90 %\n    tbf rate 43M burst 1k limit 2k: 80 %", 1)
+	const wrong = "44M burst 1k limit 2k: 90 %\n    tbf rate 43M burst 1k limit 2k: 80 %"
+	two := strings.Replace(good, step, wrong, 1)
 	_, err := plan.Read("x.yaml", []byte(two), words(), nil)
-	if err == nil || strings.Count(err.Error(), "no cell has the step") != 2 {
+	if err == nil || strings.Count(err.Error(), "no cell has the level") != 2 {
 		t.Errorf("two steps that no cell has: got %v, want both errors", err)
 	}
 }

@@ -94,7 +94,7 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	case !ok:
 		return f, r.fail(n, r.factorHint(plain), "unknown factor %q", name)
 	case f.Placed == 0 && plain != name:
-		return f, r.fail(n, "write "+plain, "%s is not of a place", plain)
+		return f, r.fail(n, "write "+plain, "%s cannot be set at a place", plain)
 	}
 
 	return f, r.fail(n, r.placeHint(place), "%s: no lab has a place %q", name, place)

@@ -97,7 +97,7 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 	p.SeedGiven = p.SeedGiven || valueOf(n, "seed") != nil
 	if search != nil && adaptive != nil {
 		return r.fail(adaptive, "give runs, the number of searches of each cell",
-			"adaptive counts trials, and a search has as many as it takes")
+			"adaptive does not go with search, which chooses the number of trials itself")
 	}
 
 	if soak != nil {
@@ -105,7 +105,7 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 		for _, other := range []*yaml.Node{runs, adaptive, search} {
 			if other != nil {
 				failed = r.note(r.fail(other, "leave out soak, or this",
-					"soak says by itself how many windows there are"))
+					"soak already sets the number of windows"))
 			}
 		}
 
@@ -128,7 +128,7 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 
 	if runs != nil {
 		return r.fail(runs, "keep runs for a fixed number, or adaptive.min and adaptive.max",
-			"runs and adaptive both say how often to measure")
+			"runs and adaptive both set the number of repetitions")
 	}
 
 	m.Runs = m.Adaptive.Max
@@ -148,7 +148,7 @@ func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 
 	if a.Max < a.Min {
 		at := cmp.Or(valueOf(n, "max"), valueOf(n, "min"))
-		return r.fail(at, "", "adaptive.max is %d and less than adaptive.min, which is %d", a.Max, a.Min)
+		return r.fail(at, "", "adaptive.max (%d) is less than adaptive.min (%d)", a.Max, a.Min)
 	}
 
 	m.Adaptive = a

@@ -245,11 +245,8 @@ func (r *reader) meant(key string, names []string) string {
 // keyHint suggests a correction for an unknown key; most often it is one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
 	if what == wholePlan && check.Nearest(key, names) == "" {
-		switch home := r.meant(key, names); home {
-		case "":
-		case "matrix":
-			return key + " is a factor and belongs under matrix"
-		default:
+		home := r.meant(key, names)
+		if home != "" {
 			return key + " belongs under " + home
 		}
 	}
@@ -383,7 +380,7 @@ func (r *reader) text(what string, limit int, into *string) field {
 		case len(text) > limit:
 			return r.fail(n, "", "%s has %d bytes, at most %d are allowed", what, len(text), limit)
 		case strings.ContainsFunc(text, isControl): // a quoted scalar can contain them as escapes
-			return r.fail(n, "", "%s holds a control character", what)
+			return r.fail(n, "", "%s contains a control character", what)
 		}
 
 		*into = text

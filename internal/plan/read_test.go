@@ -59,7 +59,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 		"keys: name, description, device, notes, method, matrix, include, exclude, baseline, measure, " +
 			"require, conditions, steps, experiment"},
 	{"factor at the top", "streams: 4\n", `1:1: the plan has no key "streams"`,
-		"streams is a factor and belongs under matrix"},
+		"streams belongs under matrix"},
 	{"baseline", "baseline: none\n", `1:11: baseline must be a map of keys, not a single value`, ""},
 	{"baseline in no cell", "matrix: {streams: 4}\nbaseline: {tunnel: wireguard}\n",
 		"2:11: no cell has the baseline's levels", "chokepoint run --dry-run prints the cells"},
@@ -76,7 +76,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"name as list", "name: [a]\nmatrix: {ip: 4}\n", "1:7: name must be a single value, not a list", ""},
 	{"empty description", "description: \"\"\nmatrix: {ip: 4}\n", "1:14: description is empty", ""},
 	{"escape in description", "description: \"a\\e[31m\"\nmatrix: {ip: 4}\n",
-		"1:14: description holds a control character", ""},
+		"1:14: description contains a control character", ""},
 
 	// Method.
 	{"method", "method: 5s\n", "1:9: method must be a map of keys, not a single value", ""},
@@ -92,10 +92,10 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"runs underscore", "method: {runs: 1_0}\n", `1:16: runs: "1_0" is not a whole number from 1 to 1000`,
 		""},
 	{"runs and adaptive", "method:\n  runs: 3\n  adaptive: {max: 9}\n",
-		"2:9: runs and adaptive both say how often to measure",
+		"2:9: runs and adaptive both set the number of repetitions",
 		"keep runs for a fixed number, or adaptive.min and adaptive.max"},
 	{"adaptive max", "method: {adaptive: {min: 9, max: 8}}\n",
-		"1:34: adaptive.max is 8 and less than adaptive.min, which is 9", ""},
+		"1:34: adaptive.max (8) is less than adaptive.min (9)", ""},
 	{"until", "method: {adaptive: {until: 2 %}}\n",
 		`1:28: until: "2 %" is not "interval <= X %" with X from 0.1 to 100`, ""},
 	{"until 0", "method: {adaptive: {until: interval <= 0 %}}\n",
@@ -122,7 +122,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 		`2:12: queue@router.wan: no topology of the plan has a place "router.wan"`,
 		"did you mean router-a.wan? places here: client, client.lan, router-a, router-a.lan, router-a.wan, " +
 			"router-b, router-b.wan, router-b.lan, server, server.lan"},
-	{"factor without place", "matrix: {streams@router: 4}\n", "1:10: streams is not of a place",
+	{"factor without place", "matrix: {streams@router: 4}\n", "1:10: streams cannot be set at a place",
 		"write streams"},
 	{"exclude that matches nothing", "matrix: {ip: [4, 6]}\nexclude:\n  - {ip: 6, streams: 4}\n",
 		"3:5: this entry of exclude matches nothing", "chokepoint run --dry-run prints the cells"},
@@ -155,7 +155,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"empty entry", "include:\n  -\n", "2:4: entry 1 of include is empty", ""},
 	{"exclude everything", "matrix: {ip: 4}\nexclude: [{ip: 4}]\n", "1:1: no cell is left: all are excluded",
 		"remove an entry of exclude"},
-	{"nothing can exist", "matrix: {ip: 6, nat: forward}\n", "1:1: no cell is left: none can exist",
+	{"nothing can exist", "matrix: {ip: 6, nat: forward}\n", "1:1: no cell is left: all are impossible",
 		"the first reason: NAT66 is off: ports are forwarded with IPv4 only"},
 	{"too many cells", "matrix:\n" + manyLevels("streams", 200) + manyLevels("mtu", 200),
 		"2:3: the plan has more than 10000 cells", ""},
@@ -169,7 +169,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"threshold", "require: [fast]\n", `1:11: "fast" is not a threshold`,
 		"write, for example, goodput >= 300M where nat=masquerade, streams=1"},
 	{"threshold metric", "require: [speed > 3]\n", `1:11: unknown metric "speed"`, ""},
-	{"threshold unit", "require: [goodput > 5ms]\n", `1:11: "5ms" is no value of goodput_bps`,
+	{"threshold unit", "require: [goodput > 5ms]\n", `1:11: "5ms" is not a value of goodput_bps`,
 		"write a bit rate, such as 300M"},
 	{"threshold factor", "require: [goodput > 5M where steams=1]\n", `1:11: unknown factor "steams"`,
 		"did you mean streams?"},
@@ -492,7 +492,7 @@ func TestDeviceAndNotes(t *testing.T) {
 
 	for text, want := range map[string]string{
 		"device: [a]\n":       "device must be a single value",
-		"device: \"a\\eb\"\n": "device holds a control character",
+		"device: \"a\\eb\"\n": "device contains a control character",
 		"notes: one\n":        "notes must be a list",
 		"notes: [" + strings.Repeat("a, ", 51) + "a]\n": "notes has more than 50 entries",
 	} {

@@ -64,7 +64,7 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 			i := slices.IndexFunc(thresholds[:], fits)
 			var ok bool
 			if req.Value, ok = thresholds[i].parse(found[3]); !ok {
-				err = r.fail(item, thresholds[i].hint, "%q is no value of %s", found[3], req.Metric)
+				err = r.fail(item, thresholds[i].hint, "%q is not a value of %s", found[3], req.Metric)
 			}
 		}
 
@@ -87,7 +87,8 @@ func (r *reader) addValidity(n *yaml.Node, d *record.Design, text, level, where 
 	if level != "valid" {
 		err = r.fail(n, validityHint, "validity: %q cannot be required", level)
 	}
-	return r.addRequirement(n, d, record.Requirement{Text: text, Metric: record.Validity, Op: "="}, where, err)
+	req := record.Requirement{Text: text, Metric: record.Validity, Op: "="}
+	return r.addRequirement(n, d, req, where, err)
 }
 
 // addRequirement adds a threshold with its conditions, unless they, or what stands before them, are wrong.

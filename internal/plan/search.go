@@ -126,7 +126,7 @@ func (r *reader) searchKnob(n *yaml.Node, text string, s *record.Search) error {
 	}
 
 	if _, err := f.Parse("10M"); err != nil || f.Kind != factor.Setting {
-		return r.fail(n, "write, for example, shape@router.wan", "knob: the levels of %s are no rates", text)
+		return r.fail(n, "write, for example, shape@router.wan", "knob: the levels of %s are not rates", text)
 	}
 
 	s.Knob = f.Name

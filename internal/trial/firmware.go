@@ -37,9 +37,9 @@ func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no ch
 	case !n.HasAgent() && !n.HasDriver():
 		return check.Not("firmware on %s: %s", n.Name, n.Describe().Unreachable), false, nil
 	case !n.Facts.OwnMachine():
-		return check.Not("firmware on %s: the router is part of the lab, not a machine with a system to replace",
-			n.Name).Hinted("name a real router in a lab file; a virtual one boots another system by " +
-			"--image or --kernel, in a run of its own"), false, nil
+		return check.Not("firmware on %s: the router is part of the lab, not a machine with a system to "+
+			"replace", n.Name).Hinted("name a real router in a lab file; a virtual one boots another " +
+			"system by --image or --kernel, in a run of its own"), false, nil
 	}
 
 	if c.version == "" {

@@ -58,8 +58,8 @@ func TestTimeLeftIsSteady(t *testing.T) {
 	}
 }
 
-// TestTimeLeftCountsFailures: where rows fail, and take longer or shorter then, so will those that remain; and
-// a trial that is repeated takes its time once more.
+// TestTimeLeftCountsFailures: where rows fail, and take longer or shorter then, so will those that remain; a
+// repeated trial takes its time once more.
 func TestTimeLeftCountsFailures(t *testing.T) {
 	var d record.Design
 	d.Method.Duration = 1600 * time.Millisecond

@@ -352,7 +352,8 @@ func blameMTU(err error, found []record.Environment, t record.Topology, cell rec
 
 		for _, d := range e.Inventory.Devices {
 			if d.MTU > 0 && d.MTU < want && d.Port != "" && !sets(e.Node+"."+d.Port) {
-				return d.MTU, check.WithHint(fmt.Errorf("%w; %s of %s has an MTU of %d", err, d.Name, e.Node, d.MTU),
+				err = fmt.Errorf("%w; %s of %s has an MTU of %d", err, d.Name, e.Node, d.MTU)
+				return d.MTU, check.WithHint(err,
 					fmt.Sprintf("give %s an MTU of %d, or put its own into the plan: link_mtu@%s.%s "+
 						"(1280 or more)", d.Name, want, e.Node, d.Port))
 			}

@@ -153,7 +153,8 @@ func TestBlamesTheSmallMTU(t *testing.T) {
 			Inventory: &record.Inventory{Devices: []record.NetDevice{device}},
 		}}, path, record.Factors{tt.set: "1500"}, 1500)
 		blamed := tt.want != ""
-		if got.Error() != err.Error()+tt.want || (check.HintOf(got) != "") != blamed || (mtu == 600) != blamed {
+		hinted := check.HintOf(got) != ""
+		if got.Error() != err.Error()+tt.want || hinted != blamed || (mtu == 600) != blamed {
 			t.Errorf("%+v: got %d, %v, hint %q", tt, mtu, got, check.HintOf(got))
 		}
 	}
