@@ -99,7 +99,7 @@ func TestLabelFlags(t *testing.T) {
 		"":                          {name: "stock", device: "Box", notes: []string{"a"}},
 		"it looks like the id":      {name: "20261121"},
 		"--device has 101 bytes":    {device: strings.Repeat("a", 101)},
-		"--device contains a":          {device: "a\x1b[2Jb"},
+		"--device contains a":       {device: "a\x1b[2Jb"},
 		"--note contains a control": {notes: []string{"a", "two\nlines"}},
 		"--note is empty":           {notes: []string{""}},
 		"--note: 51 are more":       {notes: make([]string, 51)},
