@@ -150,12 +150,11 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	for _, s := range d.settings {
 		a := once(fmt.Sprint(s), func() check.Answer { return l.CheckSetting(ctx, s) })
 		if a.State == check.No {
-			what := s.Knob + "=" + s.Value
+			what := s.Knob + "=" + s.Value + " on " + s.Node + " of lab " + c.Run.Lab
 			if n, err := l.Node(ctx, s.Node); err == nil && n.Facts.Fixed != "" && a.Reason == n.Facts.Fixed {
-				what = s.Knob // other values cannot be set, either
+				what = s.Knob + " on " + s.Node // other values cannot be set, either
 			}
-			return check.Not("%s on %s of lab %s: %s", what, s.Node, c.Run.Lab, a.Reason).Hinted("%s",
-				a.Hint), nil
+			return check.Not("%s: %s", what, a.Reason).Hinted("%s", a.Hint), nil
 		}
 
 		c.warnManagement(ctx, l, s)

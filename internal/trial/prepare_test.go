@@ -156,7 +156,7 @@ func prepare(t *testing.T, r *fakeCampaign) {
 func TestWhatIsFixedIsToldOnce(t *testing.T) {
 	r := prepared(t, "matrix: {queue: [fq_codel, cake, pfifo_fast]}\n", edited{&fakeLabs{}, 0,
 		func(n *lab.Node) { n.Facts.Fixed = "nothing is changed here" }})
-	want := []string{"skipped: queue on router of lab fake: nothing is changed here (3 cells)"}
+	want := []string{"skipped: queue on router: nothing is changed here (3 cells)"}
 	diff := cmp.Diff(want, r.Told("warning"))
 	if diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
