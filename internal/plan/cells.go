@@ -140,7 +140,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 		case changed: // parts removed from the plan need not exist
 			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
 		default:
-			r.note(r.fail(x.at, "chokepoint run --dry-run prints the cells",
+			r.note(r.fail(x.at, seeCells,
 				"this entry of exclude matches nothing"))
 		}
 	}
@@ -148,7 +148,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 	if r.baseline != nil && !slices.ContainsFunc(all, func(c factor.Cell) bool {
 		return holds(c, p.Design.Baseline)
 	}) {
-		r.note(r.fail(r.baseline, "chokepoint run --dry-run prints the cells",
+		r.note(r.fail(r.baseline, seeCells,
 			"no cell has the baseline's levels"))
 	}
 }

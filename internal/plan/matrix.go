@@ -193,11 +193,8 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 
 	level, err := r.scalarLevel(n, f)
 	wrong, ok := err.(*Error)
-	if parts := strings.Split(n.Value, ","); ok && len(parts) > 1 &&
-		!slices.ContainsFunc(parts, func(part string) bool {
-			_, err := f.Parse(strings.TrimSpace(part))
-			return err != nil
-		}) {
+	first, _, several := strings.Cut(n.Value, ",")
+	if _, bad := f.Parse(strings.TrimSpace(first)); ok && several && bad == nil {
 		wrong.HintText = fmt.Sprintf("write a list: %s: [%s]", f.Name, n.Value)
 	}
 
@@ -302,18 +299,14 @@ func (c combination) size() int {
 	return n
 }
 
-// offers returns the levels that a factor may have in the combination, nil if errors hide them.
-func (c combination) offers(f factor.Declaration) []string {
+// mayHave reports whether a cell of the combination may have a level, as far as errors do not hide it.
+func (c combination) mayHave(f factor.Declaration, level string) bool {
 	for _, a := range c.axes {
 		if a.factor.Name == f.Name {
-			return a.levels
+			return a.levels == nil || slices.Contains(a.levels, level)
 		}
 	}
-
-	if f.Derive != nil || len(c.axes) == 0 || 2*len(c.axes) < len(c.at.Content) {
-		return nil
-	}
-	return []string{f.Default}
+	return f.Derive != nil || len(c.axes) == 0 || 2*len(c.axes) < len(c.at.Content) || level == f.Default
 }
 
 // cells returns all combinations, the first factor slowest.

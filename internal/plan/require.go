@@ -28,6 +28,7 @@ var (
 
 const (
 	requireHint  = "write, for example, goodput >= 300M where nat=masquerade, streams=1"
+	seeCells     = "remove it to see the cells with chokepoint run --dry-run"
 	validityHint = "write validity: valid, or as an entry of the list validity = valid where nat=off"
 )
 
@@ -194,14 +195,15 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	for _, part := range strings.Split(text, ",") {
 		name, level, ok := strings.Cut(part, "=")
 		name, level = strings.TrimSpace(name), strings.TrimSpace(level)
+		f, err := r.lookup(n, name)
 		_, twice := where[name]
-		var err error
-		if !ok {
+		switch {
+		case !ok:
 			err = r.fail(n, requireHint, "%q is not factor=level", strings.TrimSpace(part))
-		} else if twice {
+		case twice:
 			err = r.fail(n, "", "the threshold names %s twice", name)
-		} else {
-			where[name], err = r.condition(n, name, level)
+		case err == nil:
+			where[name], err = r.level(n, f, level)
 		}
 
 		if err != nil {
@@ -210,14 +212,6 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	}
 
 	return where, failed
-}
-
-func (r *reader) condition(n *yaml.Node, name, level string) (string, error) {
-	f, err := r.lookup(n, name)
-	if err != nil {
-		return "", err
-	}
-	return r.level(n, f, level)
 }
 
 // checkWhere refuses a threshold that applies to no cell. A skipped cell counts: its threshold is missed,
@@ -238,14 +232,14 @@ func (r *reader) checkWhere(p *Plan) {
 		if !slices.ContainsFunc(cells, func(c factor.Cell) bool {
 			return r.v.Absent(w.req.Metric, p.Design, c) == ""
 		}) {
-			r.note(r.fail(w.at, "chokepoint run --dry-run prints the cells",
+			r.note(r.fail(w.at, seeCells,
 				"no cell can meet the threshold %q: %s", w.req.Text, why))
 		}
 	}
 }
 
 func (r *reader) noCell(w placedRequirement) {
-	r.note(r.fail(w.at, "chokepoint run --dry-run prints the cells", "no cell matches the threshold %q",
+	r.note(r.fail(w.at, seeCells, "no cell matches the threshold %q",
 		w.req.Text))
 }
 
@@ -256,10 +250,8 @@ func (r *reader) checkLevels(m *matrix) {
 	for _, w := range r.where {
 		for name, level := range w.req.Where {
 			f, _ := r.v.Lookup(name)
-			if len(listed) > 0 && !slices.ContainsFunc(listed, func(c combination) bool {
-				levels := c.offers(f)
-				return levels == nil || slices.Contains(levels, level)
-			}) {
+			may := func(c combination) bool { return c.mayHave(f, level) }
+			if len(listed) > 0 && !slices.ContainsFunc(listed, may) {
 				r.noCell(w)
 				break
 			}
