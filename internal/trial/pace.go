@@ -82,7 +82,7 @@ func (p *pace) each(r record.Row) time.Duration {
 	return (good*time.Duration(weight) + p.failed.time) / time.Duration(weight+p.failed.rows)
 }
 
-// left returns the time until all rows have ended.
+// left returns the estimated time until the last row ends.
 func (p *pace) left() (sum time.Duration) {
 	for i, r := range p.rows {
 		each := p.each(r)
