@@ -147,6 +147,7 @@ var homes = []home{
 	{"os/exec", []string{"lab/host", "labtest/apart", "bench/*", "dist"}},
 	{"database/sql", []string{"record/store"}},
 	{"modernc.org", []string{"record/store"}},
+	{"github.com/jackc", []string{"record/store"}},
 	{"github.com/klauspost/compress", []string{"record/store", "lab/vm"}},
 	{"html/template", []string{"report"}},
 	{"text/template", []string{"report"}},

@@ -162,6 +162,7 @@ install_tools() {
 	[[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || as_root apt-get install -q -y fonts-dejavu-core
 	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl flent irtt ping
 	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
+	install_postgresql
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || as_root apt-get install -q -y --no-install-recommends python3-matplotlib
 }
 
@@ -178,6 +179,15 @@ joined() {
 	wait "${BESIDE[0]}" || status=$?
 	cat "$WORK/${BESIDE[1]}.txt"
 	((status == 0)) || fail "${BESIDE[1]}: exit status $status"
+}
+
+# The tests start a server of their own: the package must make none.
+install_postgresql() {
+	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && return
+	as_root apt-get update -q
+	as_root apt-get install -q -y --no-install-recommends postgresql-common
+	as_root sed -i 's/^#\?create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
+	as_root apt-get install -q -y --no-install-recommends postgresql
 }
 
 # tally TESTS… runs go test, counts, and refuses a skip that is not on a list. The status of go test counts too.

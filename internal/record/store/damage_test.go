@@ -25,13 +25,16 @@ import (
 )
 
 // A run whose head has a flipped bit hides no other run.
-func TestDamagedHeadHidesNoOtherRun(t *testing.T) {
+func testDamagedHeadHidesNoOtherRun(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("good")))
 	must(t, s.CreateRun(ctx, sampleRun(formatRun)))
-	_, err := s.db.ExecContext(ctx, `DROP TRIGGER runs_fixed; UPDATE runs SET head = substr(head, 1, 200) ||
-		x'ff' || substr(head, 202) WHERE id = ?`, formatRun)
+	harm := `DROP TRIGGER runs_fixed; UPDATE runs SET head = substr(head, 1, 200) || x'ff' || substr(head, 202)`
+	if s.server {
+		harm = `DROP TRIGGER fixed ON runs; UPDATE runs SET head = set_byte(head, 200, 255)`
+	}
+
+	_, err := s.db.ExecContext(ctx, harm+` WHERE id = '`+formatRun+`'`)
 	must(t, err)
 	heads, err := s.Runs(ctx)
 	if err != nil || len(heads) != 2 {
@@ -51,16 +54,15 @@ func TestDamagedHeadHidesNoOtherRun(t *testing.T) {
 }
 
 // Ids of a foreign store do not become paths.
-func TestForeignIDs(t *testing.T) {
+func testForeignIDs(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("good")))
 	for _, id := range []string{"../../x", "a/b", "", "-rf", "A", "\x1b[2J", strings.Repeat("a", 65)} {
 		if err := s.CreateRun(ctx, sampleRun(id)); err == nil {
 			t.Errorf("a run %q was stored", id)
 		}
 
-		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT ?, stored_ns+1, started_ns, plan, lab, line,
+		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT $1, stored_ns+1, started_ns, plan, lab, line,
 			head FROM runs WHERE id = 'good'`, id)
 		must(t, err)
 		if _, err := s.Find(ctx, id); err == nil {
@@ -345,9 +347,8 @@ func TestMemoryHoldsTheLastTrials(t *testing.T) {
 }
 
 // All trials of a run are counted: those that memory no longer holds, and those of before a resume.
-func TestCount(t *testing.T) {
+func testCount(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	k := &Keeper{Store: s, Run: "r1"}
@@ -429,9 +430,8 @@ func TestUnwritable(t *testing.T) {
 }
 
 // Removal takes a whole run and nothing else.
-func TestRemove(t *testing.T) {
+func testRemove(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	for _, id := range []string{"r1", "r2"} {
 		must(t, s.CreateRun(ctx, sampleRun(id)))
 		must(t, s.AppendTrial(ctx, sampleTrial(id, 1)))

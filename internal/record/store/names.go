@@ -21,6 +21,8 @@ import (
 const (
 	labelName     = "name"
 	labelHeadline = "headline"
+	labelCounts   = "counts" // of trials, in a store that has only ended runs
+	labelUnsent   = "unsent" // the place of the store to which the run has yet to be sent
 )
 
 // latest names the newest run.
@@ -115,7 +117,7 @@ func (s *Store) SetName(ctx context.Context, runID, name string) error {
 		}
 	}
 
-	err := s.inTx(ctx, func(tx *sql.Tx) error { return setName(ctx, tx, runID, name) })
+	err := s.inTx(ctx, func(tx *sql.Tx) error { return s.setName(ctx, tx, runID, name) })
 	return s.storing("name of run "+runID, err)
 }
 
@@ -124,25 +126,36 @@ func (s *Store) Taken(ctx context.Context, name string) error { return taken(ctx
 
 // asker is a database or a transaction.
 type asker interface {
+	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
 	QueryRowContext(context.Context, string, ...any) *sql.Row
 }
 
-func setName(ctx context.Context, tx *sql.Tx, runID, name string) error {
-	err := taken(ctx, tx, runID, name)
+func (s *Store) setName(ctx context.Context, tx *sql.Tx, runID, name string) error {
+	err := s.lock(ctx, tx, "names")
 	if err == nil {
-		_, err = tx.ExecContext(ctx, `INSERT INTO run_labels (run, kind, text) VALUES (?, ?, ?)`, runID,
-			labelName, name)
+		err = taken(ctx, tx, runID, name)
 	}
+
+	if err == nil {
+		err = setLabel(ctx, tx, runID, labelName, name)
+	}
+	return err
+}
+
+// setLabel adds the last label of a kind.
+func setLabel(ctx context.Context, tx *sql.Tx, runID, kind, text string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO run_labels (run, kind, text) VALUES ($1, $2, $3)`, runID, kind,
+		text)
 	return err
 }
 
 // taken returns a *NameTakenError if a run other than runID is called name, by its name or its id.
 func taken(ctx context.Context, q asker, runID, name string) error {
 	var run string
-	err := q.QueryRowContext(ctx, `SELECT run FROM
-		(SELECT run, text, max(seq) FROM run_labels WHERE kind = ?1 GROUP BY run)
-		WHERE text = ?2 AND text <> '' AND run <> ?3
-		UNION ALL SELECT id FROM runs WHERE id = ?2 LIMIT 1`, labelName, name, runID).Scan(&run)
+	err := q.QueryRowContext(ctx, `SELECT r.id FROM runs r
+		JOIN run_labels n ON n.seq = `+lastLabel("$1")+`
+		WHERE n.text = $2 AND n.text <> '' AND r.id <> $3
+		UNION ALL SELECT id FROM runs WHERE id = $2 LIMIT 1`, labelName, name, runID).Scan(&run)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
@@ -165,14 +178,13 @@ func (s *Store) SetHeadline(ctx context.Context, runID string, h *record.Headlin
 		text = string(b)
 	}
 
-	res, err := s.db.ExecContext(ctx, `INSERT INTO run_labels (run, kind, text) VALUES (?, ?, ?)`, runID,
-		labelHeadline, text)
-	return s.added(res, err, "headline of run "+runID)
+	err := s.inTx(ctx, func(tx *sql.Tx) error { return setLabel(ctx, tx, runID, labelHeadline, text) })
+	return s.storing("headline of run "+runID, err)
 }
 
 // label reads the last label of a kind, "" for none.
-func (s *Store) label(ctx context.Context, runID, kind string) (text string, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT text FROM run_labels WHERE run = ? AND kind = ?
+func label(ctx context.Context, q asker, runID, kind string) (text string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT text FROM run_labels WHERE run = $1 AND kind = $2
 		ORDER BY seq DESC LIMIT 1`, runID, kind).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
@@ -185,9 +197,10 @@ type called struct{ id, name string }
 
 // called lists the runs whose ids are valid, newest first.
 func (s *Store) called(ctx context.Context) ([]called, error) {
-	runs, err := query(ctx, s, func(r *sql.Rows) (c called, err error) { return c, r.Scan(&c.id, &c.name) },
-		`SELECT r.id, coalesce(n.text, '') FROM runs r
-		LEFT JOIN (SELECT run, text, max(seq) FROM run_labels WHERE kind = ? GROUP BY run) n ON n.run = r.id
+	runs, err := query(ctx, s.db, func(r *sql.Rows) (c called, err error) {
+		return c, r.Scan(&c.id, &c.name)
+	}, `SELECT r.id, coalesce(n.text, '') FROM runs r
+		LEFT JOIN run_labels n ON n.seq = `+lastLabel("$1")+`
 		ORDER BY r.stored_ns DESC, r.id DESC`, labelName)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
@@ -294,7 +307,7 @@ func containing(text string, words []string) string {
 
 // ids lists the runs' ids, newest first.
 func (s *Store) ids(ctx context.Context) ([]string, error) {
-	ids, err := query(ctx, s, scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
+	ids, err := query(ctx, s.db, scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}

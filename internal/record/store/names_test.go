@@ -26,9 +26,8 @@ func TestCheckName(t *testing.T) {
 }
 
 // namedRuns stores three runs: the oldest without a name, the others with one.
-func namedRuns(t *testing.T) *Store {
+func namedRuns(t *testing.T, s *Store) {
 	t.Helper()
-	s := newStore(t)
 	for i, name := range []string{"", "mt6000-stock", "mt6000-offload"} {
 		at := sampleStart.AddDate(0, 0, i)
 		run := sampleRun(NewID(at, 0xaa))
@@ -36,12 +35,11 @@ func namedRuns(t *testing.T) *Store {
 		run.Name = name
 		must(t, s.CreateRun(t.Context(), run))
 	}
-	return s
 }
 
-func TestNamesFindRuns(t *testing.T) {
+func testNamesFindRuns(t *testing.T, s *Store) {
 	const first, second, third = "20261121-153012-00aa", "20261122-153012-00aa", "20261123-153012-00aa"
-	s := namedRuns(t)
+	namedRuns(t, s)
 	for name, want := range map[string]string{
 		"latest": third, "latest~0": third, "latest~1": second, "latest~2": first, "mt6000-stock": second,
 		"mt6000-s": second, "mt6000-offload": third, "20261121": first, third: third,
@@ -82,9 +80,9 @@ func TestNamesFindRuns(t *testing.T) {
 }
 
 // A name is of one run; it moves on only when that run gives it up.
-func TestNamesAreUnique(t *testing.T) {
+func testNamesAreUnique(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := namedRuns(t)
+	namedRuns(t, s)
 	const first, second = "20261121-153012-00aa", "20261122-153012-00aa"
 	again := sampleRun("20261130-100000-00aa")
 	again.Name = "mt6000-stock"
@@ -118,9 +116,8 @@ func TestNamesAreUnique(t *testing.T) {
 }
 
 // The last headline counts, and none is one, too.
-func TestHeadline(t *testing.T) {
+func testHeadline(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	of := func() any {
 		t.Helper()

@@ -12,12 +12,12 @@ import (
 // returns it to the file system. Its id is never used again.
 func (s *Store) Remove(ctx context.Context, runID string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO removed VALUES (?, ?) ON CONFLICT DO NOTHING`, runID,
+		_, err := tx.ExecContext(ctx, `INSERT INTO removed VALUES ($1, $2) ON CONFLICT DO NOTHING`, runID,
 			time.Now().UnixNano())
 		for _, from := range []string{"trials WHERE run", "run_notes WHERE run", "run_ends WHERE run",
 			"run_labels WHERE run", "runs WHERE id"} {
 			if err == nil {
-				_, err = tx.ExecContext(ctx, "DELETE FROM "+from+" = ?", runID)
+				_, err = tx.ExecContext(ctx, "DELETE FROM "+from+" = $1", runID)
 			}
 		}
 		return err
@@ -31,7 +31,7 @@ func (s *Store) Remove(ctx context.Context, runID string) error {
 
 // Removed lists the runs that were deleted.
 func (s *Store) Removed(ctx context.Context) ([]string, error) {
-	ids, err := query(ctx, s, scanText, `SELECT run FROM removed ORDER BY run`)
+	ids, err := query(ctx, s.db, scanText, `SELECT run FROM removed ORDER BY run`)
 	if err != nil {
 		return nil, fmt.Errorf("list deleted runs in %s: %w", s.path, err)
 	}
@@ -40,8 +40,15 @@ func (s *Store) Removed(ctx context.Context) ([]string, error) {
 
 // Compact returns the space of deleted runs to the file system. It needs twice as much free space as the
 // store's content: for a copy in SQLite's temporary directory, and beside the store for the log through which
-// the copy passes.
+// the copy passes. On a server the tables are rewritten, each locked meanwhile.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
+	if s.server {
+		if before, after, err = s.compactServer(ctx); err != nil {
+			return 0, 0, fmt.Errorf("compact store %s: %w", s.path, err)
+		}
+		return before, after, nil
+	}
+
 	before, err = s.size()
 	for _, statement := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `VACUUM`,
 		`PRAGMA wal_checkpoint(TRUNCATE)`} {

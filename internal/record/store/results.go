@@ -16,29 +16,61 @@ import (
 // SetResults replaces the results of a run, nil for none.
 func (s *Store) SetResults(ctx context.Context, runID string, r *record.Results) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, schemaOfResults+`DELETE FROM cell_results WHERE run = ?`, runID)
+		var rows []resultRow
+		var err error
 		put := func(cell, firmware string, v any) {
 			var body []byte
 			if err == nil {
 				body, err = json.Marshal(v)
-			}
-
-			if err == nil {
-				_, err = tx.ExecContext(ctx, `INSERT INTO cell_results VALUES (?, ?, ?, ?)`, cell, runID,
-					firmware, string(body))
+				rows = append(rows, resultRow{cell, firmware, string(body)})
 			}
 		}
-		if r == nil {
+		if r != nil {
+			put("", "", r.ResultFacts)
+			for _, c := range r.Cells {
+				put(c.Factors.ID(), c.Firmware, c)
+			}
+		}
+
+		if err != nil {
 			return err
 		}
-
-		put("", "", r.ResultFacts)
-		for _, c := range r.Cells {
-			put(c.Factors.ID(), c.Firmware, c)
-		}
-		return err
+		return s.putResults(ctx, tx, runID, rows)
 	})
 	return s.storing("results of run "+runID, err)
+}
+
+// resultRow is a row of cell_results without its run.
+type resultRow struct{ cell, firmware, body string }
+
+// rowsAtOnce bounds the rows of one statement: each is a round trip to a server.
+const rowsAtOnce = 200
+
+// putResults replaces the results of a run.
+func (s *Store) putResults(ctx context.Context, tx *sql.Tx, runID string, rows []resultRow) (err error) {
+	if !s.server {
+		_, err = tx.ExecContext(ctx, schemaOfResults)
+	}
+
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `DELETE FROM cell_results WHERE run = $1`, runID)
+	}
+
+	for some := range slices.Chunk(rows, rowsAtOnce) {
+		args := []any{runID}
+		values := ""
+		for _, r := range some {
+			n := len(args)
+			values += fmt.Sprintf(", ($%d, $1, $%d, $%d)", n+1, n+2, n+3)
+			args = append(args, r.cell, r.firmware, r.body)
+		}
+
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `INSERT INTO cell_results VALUES `+values[2:], args...)
+		}
+	}
+
+	return err
 }
 
 // ResultHead describes a run and its device in a history.
@@ -54,14 +86,14 @@ type ResultHead struct {
 // ResultHeads lists the runs whose ids are valid, the newest first.
 func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 	facts := `''`
-	any, err := s.hasResults(ctx)
+	any, err := s.hasResults(ctx, s.db)
 	if any {
 		facts = `coalesce((SELECT body FROM cell_results WHERE cell = '' AND run = r.id), '')`
 	}
 
 	var heads []ResultHead
 	if err == nil {
-		heads, err = query(ctx, s, func(r *sql.Rows) (h ResultHead, err error) {
+		heads, err = query(ctx, s.db, func(r *sql.Rows) (h ResultHead, err error) {
 			var started int64
 			var body string
 			err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Status, &body)
@@ -70,9 +102,9 @@ func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 				err = json.Unmarshal([]byte(body), &h.ResultFacts)
 			}
 			return h, err
-		}, `SELECT r.id, coalesce((SELECT text FROM run_labels WHERE run = r.id AND kind = ?1
+		}, `SELECT r.id, coalesce((SELECT text FROM run_labels WHERE run = r.id AND kind = $1
 				ORDER BY seq DESC LIMIT 1), ''), r.started_ns, r.plan,
-			coalesce((SELECT status FROM run_ends WHERE run = r.id ORDER BY seq DESC LIMIT 1), ?2), `+facts+`
+			coalesce((SELECT status FROM run_ends WHERE run = r.id ORDER BY seq DESC LIMIT 1), $2), `+facts+`
 			FROM runs r ORDER BY r.started_ns DESC, r.id DESC`, labelName, record.RunRunning)
 	}
 
@@ -85,7 +117,7 @@ func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 
 // CellsOfRun returns the results of a run's cells.
 func (s *Store) CellsOfRun(ctx context.Context, runID string) ([]record.CellResult, error) {
-	byRun, err := s.results(ctx, `WHERE run = ? AND cell <> ''`, runID,
+	byRun, err := s.results(ctx, `WHERE run = $1 AND cell <> ''`, runID,
 		func(body []byte, c *record.CellResult) error { return json.Unmarshal(body, c) })
 	return byRun[runID], err
 }
@@ -100,18 +132,18 @@ func (s *Store) RunsOfCell(ctx context.Context, f record.Factors) (map[string][]
 		}{CellResult: c}
 		return json.Unmarshal(body, &x)
 	}
-	return s.results(ctx, `WHERE cell = ?`, factor.Firmware.With(f, "").ID(), skipFactors)
+	return s.results(ctx, `WHERE cell = $1`, factor.Firmware.With(f, "").ID(), skipFactors)
 }
 
 func (s *Store) results(ctx context.Context, where, arg string,
 	read func(body []byte, c *record.CellResult) error) (map[string][]record.CellResult, error) {
 	byRun := map[string][]record.CellResult{}
-	any, err := s.hasResults(ctx)
+	any, err := s.hasResults(ctx, s.db)
 	if err != nil || !any {
 		return byRun, err
 	}
 
-	_, err = query(ctx, s, func(r *sql.Rows) (none struct{}, err error) {
+	_, err = query(ctx, s.db, func(r *sql.Rows) (none struct{}, err error) {
 		var run string
 		var body []byte
 		var c record.CellResult
@@ -129,9 +161,13 @@ func (s *Store) results(ctx context.Context, where, arg string,
 	return byRun, nil
 }
 
-// hasResults reports whether results were ever stored.
-func (s *Store) hasResults(ctx context.Context) (has bool, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT true FROM sqlite_schema WHERE name = 'cell_results'`).Scan(&has)
+// hasResults reports whether results were ever stored in a file. A server always has their table.
+func (s *Store) hasResults(ctx context.Context, q asker) (has bool, err error) {
+	if s.server {
+		return true, nil
+	}
+
+	err = q.QueryRowContext(ctx, `SELECT true FROM sqlite_schema WHERE name = 'cell_results'`).Scan(&has)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

@@ -29,9 +29,8 @@ func resultsAt(median float64) *record.Results {
 }
 
 // Results are replaced as a whole, found by run and by cell, and vanish with their run.
-func TestResults(t *testing.T) {
+func testResults(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	none, err := s.RunsOfCell(ctx, record.Factors{"tunnel": "none"})
 	if err != nil || len(none) > 0 {

@@ -121,7 +121,7 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, line, head)
-			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE ?1 NOT IN (SELECT run FROM removed)
+			SELECT $1, $2, $3, $4, $5, $6, $7 WHERE $1 NOT IN (SELECT run FROM removed)
 			ON CONFLICT DO NOTHING`, run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), run.Design.Name,
 			run.Lab, string(line), body)
 		if err != nil {
@@ -132,7 +132,7 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 			return err
 		}
 
-		return setName(ctx, tx, run.ID, run.Name)
+		return s.setName(ctx, tx, run.ID, run.Name)
 	})
 	return s.storing("run "+run.ID, err)
 }
@@ -176,7 +176,7 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 		return fmt.Errorf("store note on run %s: %v", runID, err)
 	}
 
-	res, err := s.db.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES (?, ?)`, runID, body)
+	res, err := s.db.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES ($1, $2)`, runID, body)
 	return s.added(res, err, "note on run "+runID)
 }
 
@@ -184,19 +184,20 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 // another end.
 func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when time.Time) error {
 	res, err := s.db.ExecContext(ctx,
-		`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES (?, ?, ?, ?)`,
+		`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES ($1, $2, $3, $4)`,
 		runID, status, reason, when.UnixNano())
 	return s.added(res, err, "end of run "+runID)
 }
 
-// Runs lists all runs, newest first. A row is repeated only as long as its trials fail, except by a search.
+// Runs lists all runs, newest first.
 func (s *Store) Runs(ctx context.Context) ([]Head, error) {
-	heads, err := query(ctx, s, func(r *sql.Rows) (h Head, err error) {
+	heads, err := query(ctx, s.db, func(r *sql.Rows) (h Head, err error) {
 		var started int64
-		var line, headline string
-		err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Lab, &line, &h.Status, &h.Reason, &h.Trials,
-			&h.Failed, &headline)
+		var line, headline, counts string
+		err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Lab, &line, &h.Status, &h.Reason, &counts,
+			&headline)
 		h.Started = time.Unix(0, started).UTC()
+		h.count(counts)
 		if !validID.MatchString(h.ID) {
 			h.Damaged = errID.Error()
 		}
@@ -208,26 +209,46 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 		}
 
 		return h, err
-	}, `SELECT r.id, coalesce(n.text, ''), r.started_ns, r.plan, r.lab, r.line, coalesce(e.status, ?1),
-			coalesce(e.reason, ''), coalesce(t.count - t.repeated, 0),
-			max(0, coalesce(t.failed - t.repeated, 0)), coalesce(b.text, '')
+	}, `SELECT r.id, coalesce(n.text, ''), r.started_ns, r.plan, r.lab, r.line, coalesce(e.status, $1),
+			coalesce(e.reason, ''), coalesce(c.text, `+countsOf("r.id")+`), coalesce(b.text, '')
 		FROM runs r
-		LEFT JOIN (SELECT run, status, reason, max(seq) FROM run_ends GROUP BY run) e ON e.run = r.id
-		LEFT JOIN (SELECT run, text, max(seq) FROM run_labels WHERE kind = ?3 GROUP BY run) n ON n.run = r.id
-		LEFT JOIN (SELECT run, text, max(seq) FROM run_labels WHERE kind = ?4 GROUP BY run) b ON b.run = r.id
-		LEFT JOIN (SELECT run, count(*) AS count, count(*) FILTER (WHERE attempt > 1) AS repeated,
-			count(*) FILTER (WHERE status <> ?2) AS failed FROM trials GROUP BY run) t ON t.run = r.id
-		ORDER BY r.stored_ns DESC, r.id DESC`, record.RunRunning, record.TrialOK, labelName, labelHeadline)
+		LEFT JOIN run_ends e ON e.seq = (SELECT max(seq) FROM run_ends WHERE run = r.id)
+		LEFT JOIN run_labels n ON n.seq = `+lastLabel("$2")+`
+		LEFT JOIN run_labels b ON b.seq = `+lastLabel("$3")+`
+		LEFT JOIN run_labels c ON c.seq = `+lastLabel("$4")+`
+		ORDER BY r.stored_ns DESC, r.id DESC`, record.RunRunning, labelName, labelHeadline, labelCounts)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}
 	return heads, nil
 }
 
+// lastLabel selects the number of the last label of a kind of run r.
+func lastLabel(kind string) string {
+	return `(SELECT max(seq) FROM run_labels WHERE run = r.id AND kind = ` + kind + `)`
+}
+
+// countsOf selects the numbers of a run's trials, of repetitions and of failed trials, as count reads them.
+func countsOf(run string) string {
+	return `(SELECT count(*) || ' ' || count(*) FILTER (WHERE attempt > 1) || ' ' ||
+		count(*) FILTER (WHERE status <> '` + record.TrialOK + `') FROM trials WHERE run = ` + run + `)`
+}
+
+// count sets the numbers of trials. A row is repeated only as long as its trials fail, except by a search.
+func (h *Head) count(text string) {
+	var trials, repeated, failed int
+	if _, err := fmt.Sscan(text, &trials, &repeated, &failed); err != nil {
+		h.Damaged = err.Error()
+	}
+
+	h.Trials = trials - repeated
+	h.Failed = max(0, failed-repeated)
+}
+
 // run reads a head and adds its notes and its end.
 func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	var body []byte
-	if err := s.db.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = ?`, id).Scan(&body); err != nil {
+	if err := s.db.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = $1`, id).Scan(&body); err != nil {
 		return record.Run{}, fmt.Errorf("read run %s in %s: %w", id, s.path, err)
 	}
 
@@ -244,7 +265,7 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	}
 
 	own := len(run.Environments)
-	_, err = query(ctx, s, func(r *sql.Rows) (none struct{}, err error) {
+	_, err = query(ctx, s.db, func(r *sql.Rows) (none struct{}, err error) {
 		var n Note // an import is large: read one after the other
 		if err := r.Scan(&body); err != nil {
 			return none, err
@@ -256,12 +277,12 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 
 		n.addTo(&run, own)
 		return none, nil
-	}, `SELECT body FROM run_notes WHERE run = ? ORDER BY seq`, id)
+	}, `SELECT body FROM run_notes WHERE run = $1 ORDER BY seq`, id)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
 	}
 
-	run.Name, err = s.label(ctx, id, labelName)
+	run.Name, err = label(ctx, s.db, id, labelName)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read name of run %s in %s: %w", id, s.path, err)
 	}
@@ -273,7 +294,7 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	run.Reason = ""
 	run.Ended = time.Time{}
 	err = s.db.QueryRowContext(ctx,
-		`SELECT status, reason, ended_ns FROM run_ends WHERE run = ? ORDER BY seq DESC LIMIT 1`,
+		`SELECT status, reason, ended_ns FROM run_ends WHERE run = $1 ORDER BY seq DESC LIMIT 1`,
 		run.ID).Scan(&run.Status, &run.Reason, &ended)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return record.Run{}, fmt.Errorf("read end of run %s in %s: %w", run.ID, s.path, err)
@@ -287,9 +308,9 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 }
 
 // query collects the results of scan for each row; with an error, of those before it.
-func query[T any](ctx context.Context, s *Store, scan func(*sql.Rows) (T, error), text string,
+func query[T any](ctx context.Context, q asker, scan func(*sql.Rows) (T, error), text string,
 	args ...any) (list []T, err error) {
-	rows, err := s.db.QueryContext(ctx, text, args...)
+	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,10 @@ CREATE TABLE removed (                    -- runs whose rows may be deleted
 	run        TEXT PRIMARY KEY,
 	removed_ns INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TRIGGER runs_fixed      BEFORE UPDATE ON runs      BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+`
+
+// schemaTriggers refuse every change but the removal of a whole run.
+const schemaTriggers = `CREATE TRIGGER runs_fixed      BEFORE UPDATE ON runs      BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_notes_fixed BEFORE UPDATE ON run_notes BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_ends_fixed  BEFORE UPDATE ON run_ends  BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_labels_fixed BEFORE UPDATE ON run_labels
@@ -97,31 +100,40 @@ CREATE INDEX IF NOT EXISTS cell_results_run ON cell_results(run, cell);
 
 // VersionError reports a store with another schema than this program's.
 type VersionError struct {
-	Path string
-	Has  int
+	Path  string
+	Has   int
+	Knows int // the newest version that this program knows
 }
 
 func (e *VersionError) Error() string {
-	if e.Has < schemaVersion {
+	if OnServer(e.Path) && e.Has < e.Knows {
+		return fmt.Sprintf("open store %s: it has schema version %d, this program needs %d", e.Path, e.Has,
+			e.Knows)
+	}
+
+	if e.Has < e.Knows {
 		return fmt.Sprintf("open store %s: it has schema version %d, an older format that was never released",
 			e.Path, e.Has)
 	}
 	return fmt.Sprintf("open store %s: it has schema version %d, this program knows up to %d", e.Path, e.Has,
-		schemaVersion)
+		e.Knows)
 }
 
 // Hint returns what can be done about it.
 func (e *VersionError) Hint() string {
-	if e.Has < schemaVersion {
+	switch {
+	case OnServer(e.Path) && e.Has < e.Knows:
+		return "the owner of the database updates it with chokepoint push --to URL"
+	case OnServer(e.Path):
+		return "use the newer chokepoint that wrote it"
+	case e.Has < e.Knows:
 		return "move that file away and measure again, or choose another data directory with XDG_DATA_HOME"
 	}
 	return "use the newer chokepoint that wrote it, or choose another data directory with XDG_DATA_HOME"
 }
 
 // checkVersion returns ErrNone for a file without a schema.
-func checkVersion(ctx context.Context, q interface {
-	QueryRowContext(context.Context, string, ...any) *sql.Row
-}, path string) error {
+func checkVersion(ctx context.Context, q asker, path string) error {
 	var has int
 	if err := q.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&has); err != nil {
 		return fmt.Errorf("read schema of store %s: %w", path, err)
@@ -134,7 +146,7 @@ func checkVersion(ctx context.Context, q interface {
 		return ErrNone
 	}
 
-	return &VersionError{Path: path, Has: has}
+	return &VersionError{Path: path, Has: has, Knows: schemaVersion}
 }
 
 // createSchema sets up an empty file. Another process may already have done so.
@@ -144,7 +156,7 @@ func (s *Store) createSchema(ctx context.Context) error {
 			return err
 		}
 
-		_, err := tx.ExecContext(ctx, schema+fmt.Sprintf(`PRAGMA user_version = %d`, schemaVersion))
+		_, err := tx.ExecContext(ctx, schema+schemaTriggers+fmt.Sprintf(`PRAGMA user_version = %d`, schemaVersion))
 		return err
 	})
 	if err != nil {

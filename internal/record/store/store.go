@@ -1,7 +1,8 @@
-// Package store keeps runs and their finished trials in one SQLite file. It returns what was recorded,
-// exactly as it was received, and refuses to change anything: rows are only ever added, until a whole run is
-// removed, and triggers in the file hold everyone else to the same rule. Of what is derived a run's headline
-// and the medians of its cells alone are kept here, because a list of a thousand runs cannot derive them.
+// Package store keeps runs and their finished trials in one SQLite file, or in a PostgreSQL database that a
+// team shares. It returns what was recorded, exactly as it was received, and refuses to change anything: rows
+// are only ever added, until a whole run is removed, and triggers hold everyone else to the same rule. A
+// run's headline and the medians of its cells are derived, and kept here because a list of a thousand runs
+// cannot derive them.
 package store
 
 import (
@@ -32,15 +33,21 @@ var ErrNone = errors.New("no run has been recorded yet")
 // Store is an open store. It is safe for concurrent use; writes of several processes to one file wait for
 // each other.
 type Store struct {
-	path string
-	db   *sql.DB
-	enc  *zstd.Encoder
-	dec  *zstd.Decoder
+	path   string // of the file, or the URL as Shown returns it
+	server bool   // PostgreSQL
+	db     *sql.DB
+	enc    *zstd.Encoder
+	dec    *zstd.Decoder
 }
 
-// Open opens the store at path for writing, and creates it (and its directories, mode 0700) if it is missing.
-// If it has another schema, the error is a *VersionError, and the file stays unchanged.
+// Open opens the store at path, or at the URL of a PostgreSQL database, for writing, and creates it (a file's
+// directories, too, with mode 0700) if it is missing. If it has another schema, the error is a *VersionError,
+// and the store stays unchanged; an older schema on a server is brought up to date.
 func Open(ctx context.Context, path string) (*Store, error) {
+	if OnServer(path) {
+		return open(ctx, path, modeWrite)
+	}
+
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
@@ -74,6 +81,10 @@ func Open(ctx context.Context, path string) (*Store, error) {
 // OpenReadOnly opens an existing store for reading, even if nothing can be written. If it does not exist, or
 // no run was ever written to it, the error is ErrNone.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
+	if OnServer(path) {
+		return open(ctx, path, modeRead)
+	}
+
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
@@ -153,15 +164,31 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// open connects and proves that the file is a database with this program's schema.
-func open(ctx context.Context, path, mode string) (*Store, error) {
+// openFile returns the database in a file.
+func openFile(path, mode string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", dsn(path, mode))
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %v", path, err)
 	}
+	return db, nil
+}
+
+// open connects and proves that the file or server has a database with this program's schema.
+func open(ctx context.Context, path, mode string) (*Store, error) {
+	server := OnServer(path)
+	database := openFile
+	if server {
+		database = connect
+	}
+
+	db, err := database(path, mode)
+	if err != nil {
+		return nil, err
+	}
 
 	db.SetMaxOpenConns(1) // one writer
-	s := &Store{path: path, db: db}
+	path = Shown(path)
+	s := &Store{path: path, server: server, db: db}
 	if err = ping(ctx, db); err == nil {
 		s.enc, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window),
 			zstd.WithLowerEncoderMem(true))
@@ -175,8 +202,9 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
 
-	err = checkVersion(ctx, db, path)
-	if errors.Is(err, ErrNone) && mode == modeWrite {
+	if server {
+		err = s.prepareServer(ctx, mode)
+	} else if err = checkVersion(ctx, db, path); errors.Is(err, ErrNone) && mode == modeWrite {
 		err = s.createSchema(ctx)
 	}
 
@@ -230,7 +258,7 @@ func dsn(path, mode string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Close releases the file.
+// Close releases the file or the connection.
 func (s *Store) Close() error {
 	s.dec.Close()
 	return errors.Join(s.enc.Close(), s.db.Close())
@@ -250,29 +278,13 @@ func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// Verify reads everything: SQLite's own check of the file's structure and references, then every run and
+// Verify reads everything: in a file SQLite's own check of its structure and references, then every run and
 // every trial with its series. It returns nil only for an intact store.
 func (s *Store) Verify(ctx context.Context) error {
-	var verdict string
-	err := s.db.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict)
-	if err == nil && verdict != "ok" {
-		err = errors.New(verdict)
-	}
-
-	if err == nil {
-		_, err = query(ctx, s, func(r *sql.Rows) (none any, err error) {
-			var table, parent string
-			var row, key any
-			if err := r.Scan(&table, &row, &parent, &key); err != nil {
-				return nil, err
-			}
-
-			return nil, fmt.Errorf("a row of %s refers to no row of %s", table, parent)
-		}, `PRAGMA foreign_key_check`)
-	}
-
-	if err != nil {
-		return fmt.Errorf("verify store %s: %w", s.path, err)
+	if !s.server {
+		if err := s.verifyFile(ctx); err != nil {
+			return fmt.Errorf("verify store %s: %w", s.path, err)
+		}
 	}
 
 	ids, err := s.ids(ctx)
@@ -291,4 +303,26 @@ func (s *Store) Verify(ctx context.Context) error {
 	}
 
 	return nil
+}
+
+func (s *Store) verifyFile(ctx context.Context) error {
+	var verdict string
+	err := s.db.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict)
+	if err == nil && verdict != "ok" {
+		err = errors.New(verdict)
+	}
+
+	if err == nil {
+		_, err = query(ctx, s.db, func(r *sql.Rows) (none any, err error) {
+			var table, parent string
+			var row, key any
+			if err := r.Scan(&table, &row, &parent, &key); err != nil {
+				return nil, err
+			}
+
+			return nil, fmt.Errorf("a row of %s refers to no row of %s", table, parent)
+		}, `PRAGMA foreign_key_check`)
+	}
+
+	return err
 }

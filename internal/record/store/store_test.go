@@ -38,9 +38,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestRoundTrip(t *testing.T) {
+func testRoundTrip(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	run := sampleRun("20261121-153012-0001")
 	must(t, s.CreateRun(ctx, run))
 	var want []record.Trial
@@ -71,10 +70,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestForeignIsKept: what another program's file held comes back byte by byte.
-func TestForeignIsKept(t *testing.T) {
+// testForeignIsKept: what another program's file held comes back byte by byte.
+func testForeignIsKept(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	run := sampleRun("20261121-153012-0001")
 	trial := sampleTrial("20261121-153012-0001", 1)
 	trial.Foreign = &record.Foreign{
@@ -114,9 +112,8 @@ func TestDirectoryAndFileArePrivate(t *testing.T) {
 	}
 }
 
-func TestDuplicatesAreRefused(t *testing.T) {
+func testDuplicatesAreRefused(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	again := sampleTrial("r1", 1)
@@ -140,9 +137,8 @@ func TestDuplicatesAreRefused(t *testing.T) {
 	}
 }
 
-func TestTrialOfUnknownRunIsRefused(t *testing.T) {
+func testTrialOfUnknownRunIsRefused(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	if err := s.AppendTrial(ctx, sampleTrial("nobody", 1)); err == nil {
 		t.Error("a trial of an unknown run was stored")
 	}
@@ -152,9 +148,8 @@ func TestTrialOfUnknownRunIsRefused(t *testing.T) {
 	}
 }
 
-func TestNothingCanBeChanged(t *testing.T) {
+func testNothingCanBeChanged(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
 	must(t, s.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "k", Text: "t"}}}))
@@ -166,7 +161,12 @@ func TestNothingCanBeChanged(t *testing.T) {
 			column = "body"
 		}
 
-		for _, q := range []string{"DELETE FROM " + table, "UPDATE " + table + " SET " + column + " = 'x'"} {
+		changes := []string{"DELETE FROM " + table, "UPDATE " + table + " SET " + column + " = 'x'"}
+		if s.server {
+			changes = append(changes, "TRUNCATE "+table+" CASCADE")
+		}
+
+		for _, q := range changes {
 			if _, err := s.db.ExecContext(ctx, q); err == nil || !strings.Contains(err.Error(),
 				"append-only") {
 				t.Errorf("%s: error %v, want append-only", q, err)
@@ -175,9 +175,8 @@ func TestNothingCanBeChanged(t *testing.T) {
 	}
 }
 
-func TestRunStateAndNotes(t *testing.T) {
+func testRunStateAndNotes(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	must(t, s.CreateRun(ctx, sampleRun("r1")))
 	find := func() record.Run {
 		t.Helper()
@@ -221,10 +220,9 @@ func TestRunStateAndNotes(t *testing.T) {
 	}
 }
 
-// TestInventoriesAfterTheRun belong to the nodes' environments, and those of a resumed run count.
-func TestInventoriesAfterTheRun(t *testing.T) {
+// testInventoriesAfterTheRun belong to the nodes' environments, and those of a resumed run count.
+func testInventoriesAfterTheRun(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	run := sampleRun("r1")
 	run.Environments = []record.Environment{{Node: "router", Inventory: record.NoInventory("before")}}
 	must(t, s.CreateRun(ctx, run))
@@ -242,11 +240,10 @@ func TestInventoriesAfterTheRun(t *testing.T) {
 	}
 }
 
-// TestASecondImportReplacesTheFirst, and a note that only forgets takes it back; what the run itself has told
+// testASecondImportReplacesTheFirst, and a note that only forgets takes it back; what the run itself has told
 // of the node stays.
-func TestASecondImportReplacesTheFirst(t *testing.T) {
+func testASecondImportReplacesTheFirst(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	run := sampleRun("r1")
 	own := record.Environment{Node: "router", Facts: map[string]string{"path_ipv4:mtu": "1500"}}
 	run.Environments = []record.Environment{own}
@@ -286,9 +283,8 @@ func TestASecondImportReplacesTheFirst(t *testing.T) {
 	}
 }
 
-func TestFindAndRuns(t *testing.T) {
+func testFindAndRuns(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s := newStore(t)
 	if _, err := s.Find(ctx, "latest"); !errors.As(err, new(*NotFoundError)) {
 		t.Errorf("latest of nothing: %v", err)
 	}
@@ -350,12 +346,9 @@ func TestFindAndRuns(t *testing.T) {
 	}
 }
 
-// TestImportedRunIsTheNewest: what was measured long ago is listed with that date, and is the latest run.
-func TestImportedRunIsTheNewest(t *testing.T) {
+// testImportedRunIsTheNewest: what was measured long ago is listed with that date, and is the latest run.
+func testImportedRunIsTheNewest(t *testing.T, s *Store) {
 	ctx := t.Context()
-	s, err := Open(ctx, filepath.Join(t.TempDir(), "runs.db"))
-	must(t, err)
-	defer s.Close()
 	own := sampleRun("20261121-100000-00ab")
 	old := sampleRun("20261122-100000-00aa")
 	own.Started = sampleStart

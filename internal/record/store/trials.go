@@ -57,7 +57,7 @@ func (s *Store) pack(t record.Trial) (*packed, error) {
 // insert stores a trial, and proves that it can be read.
 func (s *Store) insert(ctx context.Context, p *packed) error {
 	res, err := s.db.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
-		status, started_ns, body, series) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		status, started_ns, body, series) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 		ON CONFLICT DO NOTHING`, p.Run, p.ID, p.Row.ID, p.Row.Block, p.Row.Index, p.Row.Cell(), p.Attempt,
 		p.Status, p.Started.UnixNano(), p.body, p.series)
 	if err := s.added(res, err, p.what()); err != nil {
@@ -66,7 +66,7 @@ func (s *Store) insert(ctx context.Context, p *packed) error {
 	return s.confirm(ctx, p)
 }
 
-// confirm reads back what was committed, as another program would: by the file's name and without this
+// confirm reads back what was committed, as another program would: from a file by its name and without this
 // program's caches. A file that was removed or overwritten meanwhile silently accepts writes.
 func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	defer func() {
@@ -75,13 +75,15 @@ func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 				"was removed, replaced or damaged while the run went on")
 		}
 	}()
-	db, err := sql.Open("sqlite", dsn(s.path, modeRead))
-	if err != nil {
-		return err
+	db := s.db
+	if !s.server {
+		if db, err = sql.Open("sqlite", dsn(s.path, modeRead)); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, db.Close()) }()
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
 	var body, series []byte
-	err = db.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = ? AND id = ?`, p.Run,
+	err = db.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = $1 AND id = $2`, p.Run,
 		p.ID).Scan(&body, &series)
 	if err == nil && !(bytes.Equal(body, p.body) && bytes.Equal(series, p.series)) {
 		err = errors.New("it differs from what was written")
@@ -129,9 +131,9 @@ type Entry struct {
 
 // Index lists a run's stored trials, in the order of rows and attempts.
 func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
-	list, err := query(ctx, s, func(r *sql.Rows) (e Entry, err error) {
+	list, err := query(ctx, s.db, func(r *sql.Rows) (e Entry, err error) {
 		return e, r.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status)
-	}, `SELECT id, row, attempt, status FROM trials WHERE run = ? ORDER BY row_index, row, attempt`, runID)
+	}, `SELECT id, row, attempt, status FROM trials WHERE run = $1 ORDER BY row_index, row, attempt`, runID)
 	if err != nil {
 		return nil, fmt.Errorf("list trials of run %s in %s: %w", runID, s.path, err)
 	}
@@ -141,7 +143,7 @@ func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
 // Trial reads one trial.
 func (s *Store) Trial(ctx context.Context, runID, id string) (record.Trial, error) {
 	p := &packed{Trial: record.Trial{TrialHead: record.TrialHead{ID: id}, Run: runID}}
-	err := s.db.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = ? AND id = ?`, runID,
+	err := s.db.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = $1 AND id = $2`, runID,
 		id).Scan(&p.body, &p.series)
 	var t record.Trial
 	if err == nil {

@@ -1,0 +1,147 @@
+package apart
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Postgres returns the URL of an empty database on a PostgreSQL server that all tests of the process share.
+// The server listens on a Unix socket below /tmp and ends with the process. Where PostgreSQL is not
+// installed the test is skipped.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	if postgresPrograms() == "" {
+		t.Skip("skip: no postgres here")
+	}
+
+	s, err := theServer()
+	if err != nil {
+		t.Fatalf("start PostgreSQL: %v", err)
+	}
+
+	name := fmt.Sprintf("test%d", s.databases.Add(1))
+	err = asOrdinary(exec.Command(filepath.Join(s.bin, "createdb"), "--host", s.dir, "--username",
+		PostgresOwner, "--template", "template0", name))
+	if err != nil {
+		t.Fatalf("create database %s: %v", name, err)
+	}
+
+	u := url.URL{Scheme: "postgres", User: url.User(PostgresOwner), Path: "/" + name}
+	return u.String() + "?host=" + url.QueryEscape(s.dir)
+}
+
+// postgres is a running server.
+type postgres struct {
+	bin, dir  string // of its programs and of its socket and data
+	databases atomic.Int64
+	input     *os.File // of the shell that ends it, open as long as this process lives
+}
+
+// PostgresOwner is the role that owns the databases of tests. Role PostgresWithPassword, which a test has to
+// create, must prove its password.
+const (
+	PostgresOwner        = "owner"
+	PostgresWithPassword = "guarded"
+)
+
+// postgresPrograms returns the directory of the newest server's programs, "" for none.
+func postgresPrograms() string {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		return ""
+	}
+	return filepath.Dir(found[len(found)-1])
+}
+
+// nobody is the user as whom a server runs that root starts: it refuses root.
+const nobody = 65534
+
+func asOrdinary(cmd *exec.Cmd) error {
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, out)
+	}
+
+	return nil
+}
+
+// theServer starts the server once.
+var theServer = sync.OnceValues(func() (*postgres, error) {
+	dir, err := os.MkdirTemp("/tmp", "chokepoint-postgres-")
+	if err != nil {
+		return nil, err
+	}
+
+	if os.Geteuid() == 0 {
+		if err := os.Chown(dir, nobody, nobody); err != nil {
+			return nil, err
+		}
+	}
+
+	s := &postgres{bin: postgresPrograms(), dir: dir}
+	data := filepath.Join(dir, "data")
+	err = asOrdinary(exec.Command(filepath.Join(s.bin, "initdb"), "--no-sync", "--auth", "trust",
+		"--encoding", "UTF8", "--locale", "C.UTF-8", "--username", PostgresOwner, "--pgdata", data))
+	if err != nil {
+		return nil, err
+	}
+
+	hba := "local all " + PostgresWithPassword + " scram-sha-256\nlocal all all trust\n"
+	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
+		return nil, err
+	}
+
+	return s, s.serve(data)
+})
+
+// serve starts the server below a shell that ends it and removes its directory when this process has ended,
+// however it ended: then the shell's input closes.
+func (s *postgres) serve(data string) error {
+	const script = `"$@" >"$0/log" 2>&1 & read -r _; kill -QUIT $!; wait; rm -rf "$0"`
+	cmd := exec.Command("sh", "-c", script, s.dir, filepath.Join(s.bin, "postgres"), "-D", data, "-k", s.dir,
+		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "synchronous_commit=off", "-c",
+		"full_page_writes=off", "-c", "max_connections=50")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+
+	in, out, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+
+	cmd.Stdin = in
+	cmd.Dir = "/"
+	if err := errors.Join(cmd.Start(), in.Close()); err != nil {
+		return err
+	}
+
+	s.input = out
+	for range 200 {
+		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+		if strings.Contains(string(log), "ready to accept connections") {
+			return nil
+		}
+
+		time.Sleep(50 * time.Millisecond)
+	}
+
+	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return fmt.Errorf("it was not ready after ten seconds: %s", log)
+}

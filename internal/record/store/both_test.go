@@ -1,0 +1,52 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+)
+
+// TestBothEngines holds a file and a database on a server to the same behaviour.
+func TestBothEngines(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *Store{"file": newStore, "server": newServer} {
+		t.Run(name, func(t *testing.T) {
+			for name, test := range bothEngines() {
+				t.Run(name, func(t *testing.T) { test(t, open(t)) })
+			}
+		})
+	}
+}
+
+func bothEngines() map[string]func(*testing.T, *Store) {
+	return map[string]func(*testing.T, *Store){
+		"RoundTrip":                     testRoundTrip,
+		"ForeignIsKept":                 testForeignIsKept,
+		"DuplicatesAreRefused":          testDuplicatesAreRefused,
+		"TrialOfUnknownRunIsRefused":    testTrialOfUnknownRunIsRefused,
+		"NothingCanBeChanged":           testNothingCanBeChanged,
+		"RunStateAndNotes":              testRunStateAndNotes,
+		"InventoriesAfterTheRun":        testInventoriesAfterTheRun,
+		"ASecondImportReplacesTheFirst": testASecondImportReplacesTheFirst,
+		"FindAndRuns":                   testFindAndRuns,
+		"ImportedRunIsTheNewest":        testImportedRunIsTheNewest,
+		"NamesFindRuns":                 testNamesFindRuns,
+		"NamesAreUnique":                testNamesAreUnique,
+		"Headline":                      testHeadline,
+		"Results":                       testResults,
+		"ForeignIDs":                    testForeignIDs,
+		"Remove":                        testRemove,
+		"Count":                         testCount,
+		"DamagedHeadHidesNoOtherRun":    testDamagedHeadHidesNoOtherRun,
+		"SendRefused":                   testSendRefused,
+		"Sizes":                         testSizes,
+	}
+}
+
+// newServer returns the store in a new database of a server.
+func newServer(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), apart.Postgres(t))
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// OnServer reports whether a place is the URL of a PostgreSQL database, not the path of a file.
+func OnServer(place string) bool {
+	return strings.HasPrefix(place, "postgres://") || strings.HasPrefix(place, "postgresql://")
+}
+
+// Shown returns the place of a store as it may be printed and stored: a URL without password and options.
+func Shown(place string) string {
+	if !OnServer(place) {
+		return place
+	}
+
+	u, err := url.Parse(place)
+	if err != nil {
+		return "postgres://"
+	}
+
+	shown := url.URL{Scheme: "postgres", Host: u.Host, Path: u.Path}
+	if u.User.Username() != "" {
+		shown.User = url.User(u.User.Username())
+	}
+
+	return shown.String()
+}
+
+// connectTime bounds how long a server is waited for, unless the URL has connect_timeout.
+const connectTime = 10 * time.Second
+
+// connect returns the database at a URL. It takes what the URL lacks from the variables and files of libpq,
+// such as PGPASSFILE. No error contains the password.
+func connect(place, mode string) (*sql.DB, error) {
+	_, err := url.Parse(place)
+	if err != nil { // its text has the whole URL
+		return nil, check.WithHint(errors.New("open store: the URL cannot be read"), urlForm)
+	}
+
+	config, err := pgx.ParseConfig(place)
+	if err != nil {
+		return nil, check.WithHint(fmt.Errorf("open store %s: %v", Shown(place), errors.Unwrap(err)), urlForm)
+	}
+
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTime)
+	config.RuntimeParams["application_name"] = cmp.Or(config.RuntimeParams["application_name"], "chokepoint")
+	if mode == modeRead {
+		config.RuntimeParams["default_transaction_read_only"] = "on"
+	}
+
+	return stdlib.OpenDB(*config), nil
+}
+
+// urlForm is the hint for a wrong URL.
+const urlForm = "a store on a server is like postgres://USER@HOST/DATABASE?sslmode=verify-full, a password " +
+	"belongs into ~/.pgpass"
+
+// lock makes writers of the same thing wait for each other until their transactions end. A file has one
+// writer at a time.
+func (s *Store) lock(ctx context.Context, tx *sql.Tx, what string) error {
+	if !s.server {
+		return nil
+	}
+
+	_, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "chokepoint "+what)
+	return err
+}
+
+// serverSteps returns the versions of the schema on a server, each as the change from the one before.
+func serverSteps() []string {
+	types := strings.NewReplacer("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+		"INTEGER", "BIGINT", "BLOB", "BYTEA", "TEXT", `TEXT COLLATE "C"`, " WITHOUT ROWID", "")
+	return []string{
+		types.Replace(schema) + serverTriggers,
+		types.Replace(schemaOfResults),
+	}
+}
+
+// serverTriggers refuse what schemaTriggers refuse, and TRUNCATE. The table schema_version has the versions
+// that the database has gone through.
+const serverTriggers = `
+CREATE TABLE schema_version (version BIGINT PRIMARY KEY);
+CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS
+	$$ BEGIN RAISE EXCEPTION 'append-only'; END $$;
+CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	gone text;
+BEGIN
+	IF TG_TABLE_NAME = 'runs' THEN gone := OLD.id; ELSE gone := OLD.run; END IF;
+	IF gone NOT IN (SELECT run FROM removed) THEN RAISE EXCEPTION 'append-only'; END IF;
+	RETURN OLD;
+END $$;
+DO $$
+DECLARE
+	name text;
+BEGIN
+	FOREACH name IN ARRAY ARRAY['runs', 'run_notes', 'run_ends', 'run_labels', 'trials'] LOOP
+		EXECUTE format('CREATE TRIGGER fixed BEFORE UPDATE OR TRUNCATE ON %I
+			EXECUTE FUNCTION append_only()', name);
+		EXECUTE format('CREATE TRIGGER kept BEFORE DELETE ON %I FOR EACH ROW EXECUTE FUNCTION kept()', name);
+	END LOOP;
+END $$;
+CREATE TRIGGER fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON removed EXECUTE FUNCTION append_only();
+CREATE TRIGGER fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON schema_version EXECUTE FUNCTION append_only();
+`
+
+// serverVersion returns the version of the schema on a server, 0 for none.
+func serverVersion(ctx context.Context, q asker) (has int, err error) {
+	var any bool
+	err = q.QueryRowContext(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&any)
+	if err == nil && any {
+		err = q.QueryRowContext(ctx, `SELECT coalesce(max(version), 0) FROM schema_version`).Scan(&has)
+	}
+	return has, err
+}
+
+// prepareServer compares the schema of a server with this program's. For writing it creates the schema, or
+// brings an older one up to date, in one transaction; several programs may do so at once.
+func (s *Store) prepareServer(ctx context.Context, mode string) error {
+	steps := serverSteps()
+	has, err := serverVersion(ctx, s.db)
+	switch {
+	case err != nil:
+		return fmt.Errorf("open store %s: %w", s.path, err)
+	case has == len(steps):
+		return nil
+	case has > len(steps), has > 0 && mode == modeRead:
+		return &VersionError{Path: s.path, Has: has, Knows: len(steps)}
+	case mode == modeRead:
+		return ErrNone
+	}
+
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		err := s.lock(ctx, tx, "schema")
+		if err == nil {
+			has, err = serverVersion(ctx, tx) // another program may have done it
+		}
+
+		if err == nil {
+			err = checkEncoding(ctx, tx)
+		}
+
+		for ; err == nil && has < len(steps); has++ {
+			if _, err = tx.ExecContext(ctx, steps[has]); err == nil {
+				_, err = tx.ExecContext(ctx, `INSERT INTO schema_version VALUES ($1)`, has+1)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return check.WithHint(fmt.Errorf("set up schema of store %s: %w", s.path, err),
+			"the owner of the database does it with chokepoint push --to URL")
+	}
+
+	return nil
+}
+
+// checkEncoding refuses a database that cannot hold every text.
+func checkEncoding(ctx context.Context, tx *sql.Tx) error {
+	var encoding string
+	err := tx.QueryRowContext(ctx, `SHOW server_encoding`).Scan(&encoding)
+	if err == nil && encoding != "UTF8" {
+		err = fmt.Errorf("the database has encoding %s, not UTF8", encoding)
+	}
+	return err
+}
+
+// compactServer rewrites the tables, and returns their size before and after.
+func (s *Store) compactServer(ctx context.Context) (before, after int64, err error) {
+	const tables = "runs, run_notes, run_ends, run_labels, trials, cell_results"
+	size := func() (n int64, err error) {
+		err = s.db.QueryRowContext(ctx, `SELECT sum(pg_total_relation_size(t::regclass))::bigint
+			FROM unnest(string_to_array($1, ', ')) t`, tables).Scan(&n)
+		return n, err
+	}
+	if before, err = size(); err == nil {
+		_, err = s.db.ExecContext(ctx, `VACUUM FULL `+tables)
+	}
+
+	if err == nil {
+		after, err = size()
+	}
+
+	return before, after, err
+}

@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+)
+
+// execute runs SQL in the database at a URL.
+func execute(t *testing.T, place, text string) {
+	t.Helper()
+	db, err := connect(place, modeWrite)
+	must(t, err)
+	_, err = db.ExecContext(t.Context(), text)
+	must(t, errors.Join(err, db.Close()))
+}
+
+// as returns the URL of a database with another user.
+func as(t *testing.T, place string, user *url.Userinfo) string {
+	t.Helper()
+	u, err := url.Parse(place)
+	must(t, err)
+	u.User = user
+	return u.String()
+}
+
+func TestServerReadOnly(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	if _, err := OpenReadOnly(ctx, place); !errors.Is(err, ErrNone) {
+		t.Errorf("an empty database: got %v, want ErrNone", err)
+	}
+
+	s, err := Open(ctx, place)
+	must(t, err)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	must(t, s.Close())
+	r, err := OpenReadOnly(ctx, place)
+	must(t, err)
+	defer r.Close()
+	if run, err := r.Find(ctx, "latest"); err != nil || run.ID != "r1" {
+		t.Errorf("find: got %q, %v, want r1", run.ID, err)
+	}
+
+	err = r.AppendTrial(ctx, sampleTrial("r1", 1))
+	if err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("a reader writes: got %v, want that it is read-only", err)
+	}
+}
+
+// An older schema is brought up to date by whoever writes, once; a newer one is refused as it is.
+func TestServerVersions(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	steps := serverSteps()
+	execute(t, place, steps[0]+`; INSERT INTO schema_version VALUES (1)`)
+	_, err := OpenReadOnly(ctx, place)
+	if other, ok := errors.AsType[*VersionError](err); !ok || other.Has != 1 ||
+		!strings.Contains(err.Error(), "needs 2") || !strings.Contains(check.HintOf(err), "chokepoint push") {
+		t.Errorf("read an older one: got %v, hint %q", err, check.HintOf(err))
+	}
+
+	errs := make(chan error)
+	for range 4 {
+		go func() {
+			s, err := Open(context.Background(), place)
+			if err == nil {
+				err = s.Close()
+			}
+
+			errs <- err
+		}()
+	}
+
+	for range 4 {
+		must(t, <-errs)
+	}
+
+	s, err := Open(ctx, place)
+	must(t, err)
+	ended(t, s, "r1") // with results, which version 1 does not have
+	must(t, s.Close())
+	execute(t, place, fmt.Sprintf(`INSERT INTO schema_version VALUES (%d)`, len(steps)+1))
+	for name, open := range map[string]func(context.Context, string) (*Store, error){
+		"write": Open, "read": OpenReadOnly} {
+		_, err := open(ctx, place)
+		if other, ok := errors.AsType[*VersionError](err); !ok || other.Has != len(steps)+1 ||
+			!strings.Contains(check.HintOf(err), "newer chokepoint") {
+			t.Errorf("%s a newer one: got %v, hint %q", name, err, check.HintOf(err))
+		}
+	}
+}
+
+func TestServerCompacts(t *testing.T) {
+	ctx := t.Context()
+	s := newServer(t)
+	for i := range 3 {
+		ended(t, s, fmt.Sprint("r", i))
+		must(t, s.Remove(ctx, fmt.Sprint("r", i)))
+	}
+
+	before, after, err := s.Compact(ctx)
+	if err != nil || after >= before || after <= 0 {
+		t.Errorf("compacted from %d bytes to %d, %v, want fewer", before, after, err)
+	}
+}
+
+// A password opens the store, from the URL or a file, and no error or place has it.
+func TestServerPassword(t *testing.T) {
+	ctx := t.Context()
+	const secret, wrong = "s3cr:t%/ö", "wr0ngw0rd"
+	place := apart.Postgres(t)
+	execute(t, place, `CREATE ROLE `+apart.PostgresWithPassword+` LOGIN PASSWORD '`+secret+`';
+		GRANT ALL ON SCHEMA public TO `+apart.PostgresWithPassword)
+	with := func(password string) string {
+		return as(t, place, url.UserPassword(apart.PostgresWithPassword, password))
+	}
+	s, err := Open(ctx, with(secret))
+	must(t, err)
+	if want := "postgres://" + apart.PostgresWithPassword + "@/"; !strings.HasPrefix(s.path, want) {
+		t.Errorf("place: got %s, want %s…", s.path, want)
+	}
+
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	duplicate := s.AppendTrial(ctx, sampleTrial("nobody", 1))
+	must(t, s.Close())
+	t.Setenv("PGPASSWORD", secret)
+	without := as(t, place, url.User(apart.PostgresWithPassword))
+	s, err = OpenReadOnly(ctx, without)
+	must(t, err)
+	must(t, s.Close())
+	t.Setenv("PGPASSWORD", "")
+	file := filepath.Join(t.TempDir(), "pgpass")
+	must(t, os.WriteFile(file, []byte("*:*:*:*:"+strings.ReplaceAll(secret, ":", `\:`)+"\n"), 0o600))
+	t.Setenv("PGPASSFILE", file)
+	s, err = OpenReadOnly(ctx, without)
+	must(t, err)
+	must(t, s.Close())
+
+	_, refused := OpenReadOnly(ctx, with(wrong))
+	for _, bad := range []string{
+		"postgres://u:" + wrong + "@/d?host=/nonexistent",
+		"postgres://u:" + wrong + "@127.0.0.1:1/d?connect_timeout=1",
+		"postgres://u:" + wrong + "@host:port/d",
+		"postgres://u:" + wrong + "%zz@host/d",
+		"postgres://u@host/d?sslmode=never&password=" + wrong,
+		"postgres://u:" + wrong + "@host/d?sslmode=never",
+		"postgresql://u:" + wrong + "@host/d?sslrootcert=/nonexistent&sslmode=verify-full",
+		"postgres://u@host/d?sslpassword=" + wrong + "&sslmode=require&sslcert=/nonexistent",
+		"postgres://u:" + wrong + "@ho st/d",
+		"postgres:// :" + wrong + "@host/d",
+	} {
+		for name, open := range map[string]func(context.Context, string) (*Store, error){
+			"write": Open, "read": OpenReadOnly} {
+			_, err := open(ctx, bad)
+			refused = errors.Join(refused, err)
+			if err == nil || !strings.Contains(err.Error(), "open store") {
+				t.Errorf("%s %s: got %v, want an error that names the operation", name, bad, err)
+			}
+		}
+
+		if strings.Contains(Shown(bad), wrong) {
+			t.Errorf("shown: got %s, with the password", Shown(bad))
+		}
+	}
+
+	text := fmt.Sprintf("%v %+v %v %v", refused, refused, duplicate, check.HintOf(refused))
+	for _, hidden := range []string{wrong, secret, url.QueryEscape(secret), url.PathEscape(secret)} {
+		if strings.Contains(text, hidden) {
+			t.Errorf("an error has the password %q:\n%s", hidden, text)
+		}
+	}
+
+	if !strings.Contains(text, "password authentication failed") {
+		t.Errorf("a wrong password: got %s", text)
+	}
+}
+
+// A database of another encoding would not hold every text.
+func TestServerEncoding(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	execute(t, place, `CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'`)
+	u, err := url.Parse(place)
+	must(t, err)
+	u.Path = "/latin"
+	if _, err := Open(ctx, u.String()); err == nil || !strings.Contains(err.Error(), "UTF8") {
+		t.Errorf("encoding LATIN1: got %v, want that it is not UTF8", err)
+	}
+}

@@ -1,0 +1,402 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Sent is the outcome of sending a run to another store.
+type Sent struct {
+	Run     string `json:"run"`
+	Hash    string `json:"sha256"` // of the run's content, see docs/reference/store.md
+	Changed bool   `json:"changed"`
+	// Name is the run's name if another run in the other store has it; the run has none there.
+	Name string `json:"name_taken,omitempty"`
+}
+
+// UnendedError reports a run that cannot be sent because it has not ended.
+type UnendedError struct{ Run string }
+
+func (e *UnendedError) Error() string { return "send run " + e.Run + ": it has not ended" }
+
+// Hint says how it ends.
+func (e *UnendedError) Hint() string {
+	return "wait for it, or if it was killed chokepoint resume " + e.Run + " ends it"
+}
+
+// DeletedError reports a run that was deleted from the store to which it is sent.
+type DeletedError struct{ Run, Path string }
+
+func (e *DeletedError) Error() string {
+	return "send run " + e.Run + " to " + e.Path + ": it was deleted there"
+}
+
+// ContentError reports that the store to which a run is sent has a run of this id with other content.
+type ContentError struct{ Run, Path, Theirs, Ours string }
+
+func (e *ContentError) Error() string {
+	return fmt.Sprintf("send run %s to %s: the run of this id there has other content (SHA-256 %.12s…, here "+
+		"%.12s…)", e.Run, e.Path, e.Theirs, e.Ours)
+}
+
+// Hint says that neither is replaced.
+func (e *ContentError) Hint() string {
+	return "both stay as they are; the two were continued or annotated in different places"
+}
+
+// Send copies an ended run to another store, in one transaction: all of it arrives or nothing. If the other
+// store has the same content, nothing happens; if it has the beginning of it, the rest is added. The copy is
+// read back and has to have the same hash; otherwise the error is a *ContentError.
+func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
+	tx, err := s.db.BeginTx(ctx, s.snapshot())
+	if err != nil {
+		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }() // it has only read
+	ours, err := s.contentOf(ctx, tx, runID)
+	if err != nil {
+		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
+	}
+
+	if len(ours.ends) == 0 || ours.ends[len(ours.ends)-1].status == record.RunRunning {
+		return sent, &UnendedError{runID}
+	}
+
+	sent = Sent{Run: runID, Hash: ours.hash}
+	err = to.inTx(ctx, func(into *sql.Tx) error {
+		c := courier{from: s, to: to, read: tx, write: into, run: runID}
+		return c.carry(ctx, ours, &sent)
+	})
+	_, deleted := errors.AsType[*DeletedError](err)
+	_, other := errors.AsType[*ContentError](err)
+	if err != nil && !deleted && !other {
+		err = fmt.Errorf("send run %s to %s: %w", runID, to.path, err)
+	}
+
+	return sent, err
+}
+
+// snapshot returns the options of a transaction that sees one state of the store.
+func (s *Store) snapshot() *sql.TxOptions {
+	if !s.server {
+		return nil // always so in a file
+	}
+	return &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+}
+
+// courier copies the rows of a run between two transactions.
+type courier struct {
+	from, to    *Store
+	read, write *sql.Tx
+	run         string
+}
+
+// carry copies what is missing and compares the result.
+func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
+	if err := c.to.lock(ctx, c.write, "run "+c.run); err != nil {
+		return err
+	}
+
+	var id string
+	err := c.write.QueryRowContext(ctx, `SELECT run FROM removed WHERE run = $1`, c.run).Scan(&id)
+	if err == nil {
+		return &DeletedError{c.run, c.to.path}
+	}
+
+	theirs := &content{}
+	if errors.Is(err, sql.ErrNoRows) {
+		theirs, err = c.to.contentOf(ctx, c.write, c.run)
+	}
+
+	isNew := errors.Is(err, sql.ErrNoRows)
+	if err != nil && !isNew || err == nil && theirs.hash == ours.hash {
+		return err
+	}
+
+	if isNew {
+		theirs = &content{}
+		err = c.copyHead(ctx, ours)
+	}
+
+	if err == nil {
+		err = c.copyRest(ctx, ours, theirs)
+	}
+
+	var now *content
+	if err == nil {
+		now, err = c.to.contentOf(ctx, c.write, c.run)
+	}
+
+	if err == nil && now.hash != ours.hash {
+		err = &ContentError{c.run, c.to.path, cmp.Or(theirs.hash, now.hash), ours.hash}
+	}
+
+	if err == nil {
+		sent.Changed = true
+		err = c.copyLabels(ctx, isNew, sent)
+	}
+
+	if err == nil {
+		err = c.copyResults(ctx)
+	}
+
+	return err
+}
+
+func (c courier) copyHead(ctx context.Context, ours *content) error {
+	var head []byte
+	err := c.read.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = $1`, c.run).Scan(&head)
+	if err == nil {
+		h := ours.head
+		_, err = c.write.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, line, head)
+			VALUES ($1, $2, $3, $4, $5, $6, $7)`, c.run, h.stored, h.started, h.plan, h.lab, h.line, head)
+	}
+	return err
+}
+
+// copyRest adds the notes, ends and trials that come after those that the other store has.
+func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
+	for _, seq := range ours.notes[min(len(theirs.notes), len(ours.notes)):] {
+		var body []byte
+		err := c.read.QueryRowContext(ctx, `SELECT body FROM run_notes WHERE seq = $1`, seq).Scan(&body)
+		if err == nil {
+			_, err = c.write.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES ($1, $2)`, c.run,
+				body)
+		}
+
+		if err != nil {
+			return err
+		}
+	}
+
+	for _, e := range ours.ends[min(len(theirs.ends), len(ours.ends)):] {
+		_, err := c.write.ExecContext(ctx, `INSERT INTO run_ends (run, status, reason, ended_ns)
+			VALUES ($1, $2, $3, $4)`, c.run, e.status, e.reason, e.ended)
+		if err != nil {
+			return err
+		}
+	}
+
+	there := map[string]bool{}
+	for _, t := range theirs.trials {
+		there[t.id] = true
+	}
+
+	for _, t := range ours.trials {
+		if there[t.id] {
+			continue
+		}
+
+		var body, series []byte
+		err := c.read.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = $1 AND id = $2`, c.run,
+			t.id).Scan(&body, &series)
+		if err == nil {
+			// A conflict is other content, which the hash shows.
+			_, err = c.write.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
+				status, started_ns, body, series) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+				ON CONFLICT DO NOTHING`, c.run, t.id, t.row, t.block, t.index, t.cell, t.attempt, t.status,
+				t.started, body, series)
+		}
+
+		if err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// copyLabels copies the headline, and the name of a run that is new there. A server counts trials beforehand.
+func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
+	headline, err := label(ctx, c.read, c.run, labelHeadline)
+	if err == nil {
+		err = setLabel(ctx, c.write, c.run, labelHeadline, headline)
+	}
+
+	counts := ""
+	if err == nil && c.to.server {
+		if err = c.read.QueryRowContext(ctx, `SELECT `+countsOf("$1"), c.run).Scan(&counts); err == nil {
+			err = setLabel(ctx, c.write, c.run, labelCounts, counts)
+		}
+	}
+
+	if err != nil || !isNew {
+		return err
+	}
+
+	name, err := label(ctx, c.read, c.run, labelName)
+	if err == nil && name != "" {
+		err = c.to.setName(ctx, c.write, c.run, name)
+	}
+
+	if _, taken := errors.AsType[*NameTakenError](err); taken {
+		sent.Name = name
+		return nil
+	}
+
+	return err
+}
+
+// copyResults replaces the results by those of the run here.
+func (c courier) copyResults(ctx context.Context) error {
+	any, err := c.from.hasResults(ctx, c.read)
+	var rows []resultRow
+	if err == nil && any {
+		rows, err = query(ctx, c.read, func(r *sql.Rows) (x resultRow, err error) {
+			return x, r.Scan(&x.cell, &x.firmware, &x.body)
+		}, `SELECT cell, firmware, body FROM cell_results WHERE run = $1 ORDER BY cell, firmware`, c.run)
+	}
+
+	if err != nil {
+		return err
+	}
+	return c.to.putResults(ctx, c.write, c.run, rows)
+}
+
+// content is what the hash of a run covers, with digests in the place of what is long.
+type content struct {
+	head   headRow
+	notes  []int64 // their numbers
+	ends   []endRow
+	trials []trialRow
+	hash   string
+}
+
+type headRow struct {
+	stored, started int64
+	plan, lab, line string
+}
+
+type endRow struct {
+	status, reason string
+	ended          int64
+}
+
+type trialRow struct {
+	id, row, cell, status          string
+	block, index, attempt, started int64
+}
+
+// contentOf reads the content of a run. Each row is a line of JSON in what is hashed: the head, the notes and
+// the ends in their order, and the trials by their ids.
+func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, error) {
+	c := &content{}
+	h := sha256.New()
+	lines := json.NewEncoder(h)
+	lines.SetEscapeHTML(false)
+	var long, more []byte
+	err := q.QueryRowContext(ctx, `SELECT stored_ns, started_ns, plan, lab, line, `+s.digested("head")+
+		` FROM runs WHERE id = $1`, run).Scan(&c.head.stored, &c.head.started, &c.head.plan, &c.head.lab,
+		&c.head.line, &long)
+	if err != nil {
+		return nil, err
+	}
+
+	err = lines.Encode([]any{"run", run, c.head.stored, c.head.started, c.head.plan, c.head.lab, c.head.line,
+		s.digest(long)})
+	if err == nil {
+		c.notes, err = query(ctx, q, func(r *sql.Rows) (seq int64, err error) {
+			if err = r.Scan(&seq, &long); err == nil {
+				err = lines.Encode([]any{"note", s.digest(long)})
+			}
+			return seq, err
+		}, `SELECT seq, `+s.digested("body")+` FROM run_notes WHERE run = $1 ORDER BY seq`, run)
+	}
+
+	if err == nil {
+		c.ends, err = query(ctx, q, func(r *sql.Rows) (e endRow, err error) {
+			if err = r.Scan(&e.status, &e.reason, &e.ended); err == nil {
+				err = lines.Encode([]any{"end", e.status, e.reason, e.ended})
+			}
+			return e, err
+		}, `SELECT status, reason, ended_ns FROM run_ends WHERE run = $1 ORDER BY seq`, run)
+	}
+
+	if err == nil {
+		c.trials, err = query(ctx, q, func(r *sql.Rows) (t trialRow, err error) {
+			err = r.Scan(&t.id, &t.row, &t.block, &t.index, &t.cell, &t.attempt, &t.status, &t.started, &long,
+				&more)
+			if err == nil {
+				err = lines.Encode([]any{"trial", t.id, t.row, t.block, t.index, t.cell, t.attempt, t.status,
+					t.started, s.digest(long), s.digest(more)})
+			}
+			return t, err
+		}, `SELECT id, row, block, row_index, cell, attempt, status, started_ns, `+s.digested("body")+`, `+
+			s.digested("series")+` FROM trials WHERE run = $1 ORDER BY id`, run)
+	}
+
+	c.hash = fmt.Sprintf("%x", h.Sum(nil))
+	return c, err
+}
+
+// digested selects a column as digest reads it: a server computes the hash itself.
+func (s *Store) digested(column string) string {
+	if s.server {
+		return "sha256(" + column + ")"
+	}
+	return column
+}
+
+// digest returns the SHA-256 of a column that digested selected, in hexadecimal.
+func (s *Store) digest(selected []byte) string {
+	if s.server {
+		return fmt.Sprintf("%x", selected)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(selected))
+}
+
+// Size is the number of rows of a run, which only grows.
+type Size struct {
+	Trials, Notes, Ends int
+	Ended               bool
+}
+
+// Sizes returns the sizes of all runs by their ids.
+func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
+	sizes := map[string]Size{}
+	_, err := query(ctx, s.db, func(r *sql.Rows) (none struct{}, err error) {
+		var id, status, counts string
+		var n Size
+		if err = r.Scan(&id, &counts, &n.Notes, &n.Ends, &status); err == nil {
+			_, err = fmt.Sscan(counts, &n.Trials)
+		}
+
+		n.Ended = n.Ends > 0 && status != record.RunRunning
+		sizes[id] = n
+		return none, err
+	}, `SELECT r.id, coalesce(c.text, `+countsOf("r.id")+`),
+			(SELECT count(*) FROM run_notes WHERE run = r.id),
+			(SELECT count(*) FROM run_ends WHERE run = r.id), coalesce(e.status, '')
+		FROM runs r
+		LEFT JOIN run_ends e ON e.seq = (SELECT max(seq) FROM run_ends WHERE run = r.id)
+		LEFT JOIN run_labels c ON c.seq = `+lastLabel("$1"), labelCounts)
+	if err != nil {
+		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
+	}
+
+	return sizes, nil
+}
+
+// SetUnsent notes the place of the store to which a run has yet to be sent, as Shown returns it; "" for none.
+func (s *Store) SetUnsent(ctx context.Context, runID, place string) error {
+	err := s.inTx(ctx, func(tx *sql.Tx) error { return setLabel(ctx, tx, runID, labelUnsent, place) })
+	return s.storing("where run "+runID+" is sent", err)
+}
+
+// Unsent lists the runs that have yet to be sent to a store, the oldest first.
+func (s *Store) Unsent(ctx context.Context, place string) ([]string, error) {
+	ids, err := query(ctx, s.db, scanText, `SELECT r.id FROM runs r
+		JOIN run_labels u ON u.seq = `+lastLabel("$1")+` WHERE u.text = $2
+		ORDER BY r.stored_ns, r.id`, labelUnsent, place)
+	if err != nil {
+		return nil, fmt.Errorf("list unsent runs in %s: %w", s.path, err)
+	}
+	return ids, nil
+}

@@ -1,0 +1,234 @@
+package store
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// ended stores a run with four trials, a note, a name, a headline, results and an end.
+func ended(t *testing.T, s *Store, id string) {
+	t.Helper()
+	ctx := t.Context()
+	run := sampleRun(id)
+	run.Name = "of-" + id
+	must(t, s.CreateRun(ctx, run))
+	for i := range 4 {
+		must(t, s.AppendTrial(ctx, sampleTrial(id, i+1)))
+	}
+
+	must(t, s.AddNote(ctx, id, formatNote))
+	must(t, s.EndRun(ctx, id, record.RunInterrupted, "Ctrl-C <&>", sampleStart.Add(time.Minute)))
+	must(t, s.SetHeadline(ctx, id, sampleHeadline()))
+	must(t, s.SetResults(ctx, id, resultsAt(1)))
+}
+
+// whole reads all that a store has of a run.
+func whole(t *testing.T, s *Store, id string) []any {
+	t.Helper()
+	run, err := s.Find(t.Context(), id)
+	must(t, err)
+	trials, err := s.Trials(t.Context(), id)
+	must(t, err)
+	heads, err := s.Runs(t.Context())
+	must(t, err)
+	results, err := s.ResultHeads(t.Context())
+	must(t, err)
+	cells, err := s.CellsOfRun(t.Context(), id)
+	must(t, err)
+	return []any{run, trials, heads, results, cells}
+}
+
+// A run arrives as it is, on every kind of store, once; what is added to it later arrives, too.
+func TestSend(t *testing.T) {
+	for name, pair := range map[string][2]func(*testing.T) *Store{
+		"file to file":     {newStore, newStore},
+		"file to server":   {newStore, newServer},
+		"server to file":   {newServer, newStore},
+		"server to server": {newServer, newServer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			from, to := pair[0](t), pair[1](t)
+			ended(t, from, "r1")
+			first, err := from.Send(ctx, to, "r1")
+			must(t, err)
+			if !first.Changed || first.Name != "" || len(first.Hash) != 64 {
+				t.Errorf("sent: got %+v, want a change with a hash", first)
+			}
+
+			if d := cmp.Diff(whole(t, to, "r1"), whole(t, from, "r1"), same); d != "" {
+				t.Errorf("the copy differs (-got +want):\n%s", d)
+			}
+
+			again, err := from.Send(ctx, to, "r1")
+			must(t, err)
+			if again.Changed || again.Hash != first.Hash {
+				t.Errorf("sent again: got %+v, want no change and hash %s", again, first.Hash)
+			}
+
+			must(t, from.EndRun(ctx, "r1", record.RunRunning, "resumed", sampleStart.Add(time.Hour)))
+			if _, err := from.Send(ctx, to, "r1"); !errors.As(err, new(*UnendedError)) {
+				t.Errorf("sent while it goes on: got %v, want an UnendedError", err)
+			}
+
+			failed := sampleTrial("r1", 5)
+			failed.Status = record.TrialFailed
+			must(t, from.AppendTrial(ctx, failed))
+			must(t, from.AddNote(ctx, "r1", Note{Experiments: []string{"r9"}}))
+			must(t, from.EndRun(ctx, "r1", record.RunDone, "", sampleStart.Add(2*time.Hour)))
+			must(t, from.SetResults(ctx, "r1", nil))
+			longer, err := from.Send(ctx, to, "r1")
+			must(t, err)
+			if !longer.Changed || longer.Hash == first.Hash {
+				t.Errorf("sent after it went on: got %+v, want a change and another hash", longer)
+			}
+
+			if d := cmp.Diff(whole(t, to, "r1"), whole(t, from, "r1"), same); d != "" {
+				t.Errorf("the longer copy differs (-got +want):\n%s", d)
+			}
+
+			must(t, to.Verify(ctx))
+		})
+	}
+}
+
+// refusals of runs that are sent.
+func testSendRefused(t *testing.T, to *Store) {
+	ctx := t.Context()
+	from := newStore(t)
+	ended(t, from, "r1")
+	ended(t, to, "r1")
+	must(t, to.AddNote(ctx, "r1", formatNote))
+	before := whole(t, to, "r1")
+	sent, err := from.Send(ctx, to, "r1")
+	if other, ok := errors.AsType[*ContentError](err); !ok || other.Ours != sent.Hash ||
+		other.Theirs == other.Ours || !strings.Contains(err.Error(), to.path) {
+		t.Errorf("other content: got %v, want a ContentError", err)
+	}
+
+	must(t, from.AddNote(ctx, "r1", Note{Caveats: []record.Caveat{{Kind: "k", Text: "elsewhere"}}}))
+	if _, err := from.Send(ctx, to, "r1"); !errors.As(err, new(*ContentError)) {
+		t.Errorf("another second note: got %v, want a ContentError", err)
+	}
+
+	if d := cmp.Diff(whole(t, to, "r1"), before, same); d != "" {
+		t.Errorf("what was refused has changed the run (-got +want):\n%s", d)
+	}
+
+	must(t, to.Remove(ctx, "r1"))
+	if _, err := from.Send(ctx, to, "r1"); !errors.As(err, new(*DeletedError)) {
+		t.Errorf("a run that was deleted there: got %v, want a DeletedError", err)
+	}
+
+	taken := sampleRun("r2")
+	taken.Name = "of-r3"
+	must(t, to.CreateRun(ctx, taken))
+	ended(t, from, "r3")
+	sent, err = from.Send(ctx, to, "r3")
+	run, findErr := to.Find(ctx, "r3")
+	if err != nil || findErr != nil || sent.Name != "of-r3" || run.Name != "" {
+		t.Errorf("a name that is taken: got %+v, %v, run %q, %v, want the run without a name", sent, err,
+			run.Name, findErr)
+	}
+
+	if _, err := from.Send(ctx, to, "r4"); err == nil {
+		t.Error("a run that does not exist was sent")
+	}
+}
+
+// When the server is lost in the middle of a run, or changes what it stores, nothing of the run is stored.
+func TestSendIsWholeOrNothing(t *testing.T) {
+	for name, harm := range map[string]string{
+		"connection lost": `PERFORM pg_terminate_backend(pg_backend_pid())`,
+		"refused":         `RAISE EXCEPTION 'no'`,
+		"changed":         `NEW.body := NEW.body || '\x00'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			from, to := newStore(t), newServer(t)
+			ended(t, from, "r1")
+			_, err := to.db.ExecContext(ctx, `CREATE FUNCTION harm() RETURNS trigger LANGUAGE plpgsql AS $$
+				BEGIN IF NEW.row_index = 3 THEN `+harm+`; END IF; RETURN NEW; END $$;
+				CREATE TRIGGER harm BEFORE INSERT ON trials FOR EACH ROW EXECUTE FUNCTION harm()`)
+			must(t, err)
+			_, err = from.Send(ctx, to, "r1")
+			if err == nil || name == "changed" != errors.As(err, new(*ContentError)) {
+				t.Errorf("got %v, want an error, a ContentError if it was changed", err)
+			}
+
+			heads, err := to.Runs(ctx)
+			if err != nil || len(heads) > 0 {
+				t.Errorf("left: got %+v, %v, want nothing", heads, err)
+			}
+
+			_, err = to.db.ExecContext(ctx, `DROP TRIGGER harm ON trials`)
+			must(t, err)
+			_, err = from.Send(ctx, to, "r1")
+			must(t, err)
+			if d := cmp.Diff(whole(t, to, "r1"), whole(t, from, "r1"), same); d != "" {
+				t.Errorf("sent again it differs (-got +want):\n%s", d)
+			}
+		})
+	}
+}
+
+// Beds that send the same run at once store it once.
+func TestSendAtOnce(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	from := newStore(t)
+	ended(t, from, "r1")
+	errs := make(chan error)
+	for range 4 {
+		reader, err := OpenReadOnly(ctx, from.path)
+		must(t, err)
+		to, err := Open(ctx, place)
+		must(t, err)
+		go func() {
+			_, err := reader.Send(ctx, to, "r1")
+			errs <- errors.Join(err, reader.Close(), to.Close())
+		}()
+	}
+
+	for range 4 {
+		must(t, <-errs)
+	}
+
+	s, err := OpenReadOnly(ctx, place)
+	must(t, err)
+	defer s.Close()
+	if d := cmp.Diff(whole(t, s, "r1"), whole(t, from, "r1"), same); d != "" {
+		t.Errorf("the copy differs (-got +want):\n%s", d)
+	}
+}
+
+// What has grown and what is unsent is known of each run.
+func testSizes(t *testing.T, s *Store) {
+	ctx := t.Context()
+	ended(t, s, "r1")
+	must(t, s.CreateRun(ctx, sampleRun("r2")))
+	sizes, err := s.Sizes(ctx)
+	must(t, err)
+	want := map[string]Size{"r1": {Trials: 4, Notes: 1, Ends: 1, Ended: true}, "r2": {}}
+	if d := cmp.Diff(sizes, want); d != "" {
+		t.Errorf("sizes differ (-got +want):\n%s", d)
+	}
+
+	must(t, s.SetUnsent(ctx, "r1", "postgres://a"))
+	must(t, s.SetUnsent(ctx, "r2", "postgres://b"))
+	must(t, s.SetUnsent(ctx, "r2", "postgres://a"))
+	must(t, s.SetUnsent(ctx, "r1", ""))
+	for place, want := range map[string][]string{"postgres://a": {"r2"}, "postgres://b": nil} {
+		got, err := s.Unsent(ctx, place)
+		if d := cmp.Diff(got, want); d != "" || err != nil {
+			t.Errorf("unsent to %s: %v (-got +want):\n%s", place, err, d)
+		}
+	}
+}
