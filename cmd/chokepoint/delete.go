@@ -27,7 +27,8 @@ have a name; delete one of those by its name or id.
 Returning the space rewrites the store, which needs free space of up to twice the size
 of its content: beside the store, and in the directory for temporary files, which is
 $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. While a run is in progress, the
-space is not returned, and a note says so. Later runs reuse it, or --compact returns it.`,
+space is not returned, and a note says so. Later runs reuse it, or --compact returns it.
+In a PostgreSQL database only --compact returns the space, and the owner must call it.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,7 +93,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 			list(each(done.Named, namedRun)))
 	}
 
-	if len(done.Removed) > 0 && err == nil {
+	if len(done.Removed) > 0 && err == nil && p.Dirs.Store == "" { // on a server it locks out the others
 		size, failed := compactStore(ctx, p)
 		switch {
 		case ctx.Err() != nil:
@@ -132,6 +133,6 @@ func compactStore(ctx context.Context, p *program) (*compacted, error) {
 }
 
 func (c *compacted) text(p *program) string {
-	return fmt.Sprintf("%s: %.1f MB, was %.1f MB\n", p.Dirs.StoreFile(), float64(c.After)/1e6,
+	return fmt.Sprintf("%s: %.1f MB, was %.1f MB\n", p.Dirs.StoreName(), float64(c.After)/1e6,
 		float64(c.Before)/1e6)
 }

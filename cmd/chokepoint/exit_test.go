@@ -176,6 +176,7 @@ func TestUsageLinesAreWhole(t *testing.T) {
 func TestOneNameForOneThing(t *testing.T) {
 	several := map[string][]string{
 		"keep":   {"N", ""},                      // newest runs, or the changes that helped
+		"from":   {"FORMAT", "STORE"},            // of files to import, or of runs to copy
 		"output": {"FILE", "DIR"},                // of several files
 		"set":    {"PATH=VALUE", "FACTOR=LEVEL"}, // of a plan, or of results that have none
 	}

@@ -39,6 +39,8 @@ type program struct {
 	lost error // of --help, which cobra prints without a way to say so
 
 	quiet bool // the command has --quiet and it is set
+
+	place string // --store
 }
 
 // newProgram returns a program on the streams and environment of the process.
@@ -170,6 +172,9 @@ is left out.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.PersistentFlags().StringVar(&p.place, "store", "",
+		"the runs are those of this `STORE`: a directory, or\n"+
+			"the URL of a PostgreSQL database (default: $CHOKEPOINT_STORE)")
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true
 	root.CompletionOptions.HiddenDefaultCmd = true // it is for packagers, as man is
@@ -189,7 +194,8 @@ is left out.`,
 
 // commands lists the constructors of all commands in the order of the help.
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
-	newLimitsCommand, newImportCommand, newListCommand, newRenameCommand, newDeleteCommand, newPlanCommand,
+	newLimitsCommand, newImportCommand, newListCommand, newRenameCommand, newDeleteCommand,
+	newPushCommand, newPullCommand, newPlanCommand,
 	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
 	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
 	newEffectsCommand, newHistoryCommand, newUpgradeCommand, newManCommand}
@@ -203,6 +209,30 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 // homeless lists the commands that use none of the program's directories. plan check, which may make a lab,
 // prepares them itself.
 var homeless = []string{"x", "help", "plan", "peer", "completion", "man"}
+
+// runless lists further commands that neither read nor write runs.
+var runless = []string{"lab", "watch"}
+
+// atStore makes the store that of --store.
+func (p *program) atStore(cmd *cobra.Command, name string) error {
+	switch {
+	case p.place == "":
+	case slices.Contains(homeless, name), slices.Contains(runless, name):
+		return app.Usage("leave it out", "--store: %s uses no runs", cmd.CommandPath())
+	default:
+		p.Dirs = p.Dirs.At(p.place)
+	}
+	return p.Dirs.CheckStore()
+}
+
+// recording lists the commands that record runs, or add to them.
+var recording = []string{"run", "resume", "tune", "upgrade", "import"}
+
+// records reports whether a command is one of them, or diagnose with --prove.
+func records(cmd *cobra.Command, name string) bool {
+	prove, _ := cmd.Flags().GetBool("prove")
+	return slices.Contains(recording, name) || prove
+}
 
 // finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
 // command's own code is noted.
@@ -229,7 +259,12 @@ func finish(p *program, cmd *cobra.Command) {
 		p.ran = true
 		p.quiet, _ = cmd.Flags().GetBool("quiet")
 		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
-		if !slices.Contains(homeless, strings.Fields(cmd.CommandPath() + " x")[1]) {
+		name := strings.Fields(cmd.CommandPath() + " x")[1]
+		if err := p.atStore(cmd, name); err != nil {
+			return err
+		}
+
+		if !slices.Contains(homeless, name) {
 			if err := p.Dirs.Trusted(); err != nil {
 				return err
 			}
@@ -237,6 +272,10 @@ func finish(p *program, cmd *cobra.Command) {
 			if p.Dirs.Note != "" {
 				p.note("%s", p.Dirs.Note)
 			}
+		}
+
+		if records(cmd, name) {
+			return p.Recorded(cmd.Context(), func() error { return run(cmd, args) })
 		}
 
 		return run(cmd, args)

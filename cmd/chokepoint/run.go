@@ -163,16 +163,19 @@ func commandLine(args []string, seed uint64) string {
 	return command
 }
 
-// typed quotes a command line so that it can be typed again: without the run's name, which no other may have.
+// typed quotes a command line so that it can be typed again: without the run's name, which no other may have,
+// and without the store, whose URL may contain a password.
 func typed(args []string) string {
 	words := []string{"chokepoint"}
-	value := false // of --name
+	value := false // of one of them
 	for _, a := range args[1:] {
-		if !value && a != "--name" && !strings.HasPrefix(a, "--name=") {
+		flag, _, whole := strings.Cut(a, "=")
+		left := flag == "--name" || flag == "--store"
+		if !value && !left {
 			words = append(words, host.ShellWord(a))
 		}
 
-		value = !value && a == "--name"
+		value = !value && left && !whole
 	}
 
 	return strings.Join(words, " ")

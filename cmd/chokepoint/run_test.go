@@ -7,7 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
-// TestCommandLine: what repeats a run has its seed, and not its name, which would be refused.
+// TestCommandLine: what repeats a run has its seed, and neither its name, which would be refused, nor the
+// store, whose URL may have a password.
 func TestCommandLine(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"run quick", "chokepoint run quick --seed 7"},
@@ -15,6 +16,9 @@ func TestCommandLine(t *testing.T) {
 		{"run quick --name stock --note a", "chokepoint run quick --note a --seed 7"},
 		{"run --name=stock quick", "chokepoint run quick --seed 7"},
 		{"run --name --name quick", "chokepoint run quick --seed 7"},
+		{"run quick --store postgres://u:secret@h/d", "chokepoint run quick --seed 7"},
+		{"--store=postgres://u:secret@h/d run", "chokepoint run --seed 7"},
+		{"run --line=1G --store d --seed 3", "chokepoint run --line=1G --seed 3"},
 	} {
 		got := commandLine(append([]string{"x"}, strings.Fields(tt.args)...), 7)
 		if got != tt.want {

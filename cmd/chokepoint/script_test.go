@@ -88,6 +88,7 @@ func TestScripts(t *testing.T) {
 			"until":    untilCommand,
 			"valid":    validCommand,
 			"job":      jobCommand,
+			"postgres": postgresCommand,
 		},
 	})
 }
@@ -165,14 +166,27 @@ func takeLabsDown(env *testscript.Env) {
 	}
 }
 
+// postgresCommand implements "postgres": $DATABASE becomes the URL of a new database.
+func postgresCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: postgres")
+	}
+
+	place, err := apart.NewDatabase()
+	ts.Check(err)
+	ts.Setenv("DATABASE", place)
+}
+
 // scriptCondition answers [root], [userns], [pppoe], [ip], [iperf3], [nft], [sshd], [dhcpcd],
-// [openssl], [busybox], [tc] and [long].
+// [openssl], [busybox], [tc], [postgres] and [long].
 func scriptCondition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
 	case "long":
 		return apart.Wanted(), nil
+	case "postgres":
+		return apart.HasPostgres(), nil
 	case "userns":
 		return exec.Command("unshare", "--user", "--map-root-user", "true").Run() == nil, nil
 	case "pppoe":

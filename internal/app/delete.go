@@ -100,7 +100,7 @@ func (d Dirs) openToChange(ctx context.Context) (*store.Store, error) {
 		return nil, err
 	}
 
-	return store.Open(ctx, d.StoreFile())
+	return store.Open(ctx, d.place())
 }
 
 // chosen resolves names to ids of runs, each once. A damaged run needs its exact id.
@@ -120,10 +120,10 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 	return ids, nil
 }
 
-// removeRun removes a run's directory beside the store.
+// removeRun removes a run's directory beside the store. A server has none.
 func (d Dirs) removeRun(id string) error {
-	if !store.ValidID(id) {
-		return nil // no directory can have that name
+	if d.Store != "" || !store.ValidID(id) { // no directory can have that name
+		return nil
 	}
 
 	root, err := os.OpenRoot(filepath.Dir(filepath.Dir(d.ReportFile(id))))
@@ -162,7 +162,7 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 		return 0, 0, err
 	}
 
-	if len(alive) > 0 {
+	if len(alive) > 0 && d.Store == "" {
 		return 0, 0, Hinted("wait for it, or stop it with Ctrl-C",
 			"the space of deleted runs is not returned: run %s is going on, and would be disturbed", alive[0])
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
@@ -27,10 +29,38 @@ type Dirs struct {
 	Cache   string // what can be rebuilt: images of guests
 	Runtime string // sockets; gone after a reboot
 	Note    string // why they are not in the usual places, or ""
+	Store   string // the URL of the server whose runs are read, "" for those in Data
 }
 
 // StoreFile returns the path of the store of all runs.
 func (d Dirs) StoreFile() string { return filepath.Join(d.Data, "runs.db") }
+
+// place returns the path or the URL of the store whose runs are read.
+func (d Dirs) place() string { return cmp.Or(d.Store, d.StoreFile()) }
+
+// StoreName returns the place of that store as it may be printed.
+func (d Dirs) StoreName() string { return store.Shown(d.place()) }
+
+// At returns the directories with the store at another place: a directory, or the URL of a server.
+func (d Dirs) At(place string) Dirs {
+	d.Store = place
+	if !store.OnServer(place) {
+		d.Store = ""
+		d.Data = place
+		if dir, err := filepath.Abs(place); err == nil {
+			d.Data = dir
+		}
+	}
+	return d
+}
+
+// CheckStore returns an ErrUsage if the URL of the store is wrong.
+func (d Dirs) CheckStore() error {
+	if err := store.CheckURL(d.Store); err != nil {
+		return Mark(ErrUsage, err)
+	}
+	return nil
+}
 
 // Labs returns the directory in which labs are made.
 func (d Dirs) Labs() string { return filepath.Join(d.Runtime, "labs") }
@@ -57,6 +87,9 @@ func (d Dirs) Place(run, file, name string) (path string, create func(string) (*
 	dir := filepath.Dir(d.ReportFile(run))
 	return filepath.Join(dir, name), userfile.CreateReport, Prepare(dir)
 }
+
+// storeVariable names the place of the store.
+const storeVariable = "CHOKEPOINT_STORE"
 
 // FindDirs reads the environment. Without a home directory that can be written to, everything is kept below
 // /var/tmp, in a directory of this user.
@@ -112,6 +145,9 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
 	d.Note = note // nobody searches the cache
+	if place := given(storeVariable); place != "" {
+		d = d.At(place)
+	}
 	return d
 }
 

@@ -178,7 +178,7 @@ func fitting(o HistoryOptions) string {
 
 // keepResults stores derived results, so that the next history is faster.
 func (a *App) keepResults(ctx context.Context, derived map[string]*record.Results) error {
-	st, err := store.Open(ctx, a.Dirs.StoreFile())
+	st, err := store.Open(ctx, a.Dirs.place())
 	if err != nil {
 		return err
 	}

@@ -25,10 +25,10 @@ import (
 
 // readStore opens the runs for reading, or returns store.ErrNone.
 func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
-	if err := trusted(d.Data); err != nil {
+	if err := trusted(d.Data); d.Store == "" && err != nil {
 		return nil, err
 	}
-	return store.OpenReadOnly(ctx, d.StoreFile())
+	return store.OpenReadOnly(ctx, d.place())
 }
 
 // Runs returns the heads of all runs, the newest first; none without a store. An error comes with those that
@@ -65,7 +65,8 @@ func reckon(living []string, run string, status *string) {
 func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
 	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
-		return nil, Usage("chokepoint run makes one; runs are looked for in "+d.Data, "%w", err)
+		return nil, Usage("chokepoint run makes one; runs are looked for in "+
+			cmp.Or(store.Shown(d.Store), d.Data), "%w", err)
 	}
 	return st, err
 }
@@ -176,7 +177,7 @@ func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 		return err
 	}
 
-	st, err := store.Open(ctx, d.StoreFile())
+	st, err := store.Open(ctx, d.place())
 	if err != nil {
 		return err
 	}

@@ -20,24 +20,37 @@ import (
 // installed the test is skipped.
 func Postgres(t testing.TB) string {
 	t.Helper()
-	if postgresPrograms() == "" {
+	if !HasPostgres() {
 		t.Skip("skip: no postgres here")
 	}
 
+	place, err := NewDatabase()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return place
+}
+
+// HasPostgres reports whether PostgreSQL is installed.
+func HasPostgres() bool { return postgresPrograms() != "" }
+
+// NewDatabase is Postgres without a test.
+func NewDatabase() (place string, err error) {
 	s, err := theServer()
 	if err != nil {
-		t.Fatalf("start PostgreSQL: %v", err)
+		return "", fmt.Errorf("start PostgreSQL: %w", err)
 	}
 
 	name := fmt.Sprintf("test%d", s.databases.Add(1))
 	err = asOrdinary(exec.Command(filepath.Join(s.bin, "createdb"), "--host", s.dir, "--username",
 		PostgresOwner, "--template", "template0", name))
 	if err != nil {
-		t.Fatalf("create database %s: %v", name, err)
+		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 
 	u := url.URL{Scheme: "postgres", User: url.User(PostgresOwner), Path: "/" + name}
-	return u.String() + "?host=" + url.QueryEscape(s.dir)
+	return u.String() + "?host=" + url.QueryEscape(s.dir), nil
 }
 
 // postgres is a running server.

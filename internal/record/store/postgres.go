@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -16,10 +17,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// OnServer reports whether a place is the URL of a PostgreSQL database, not the path of a file.
-func OnServer(place string) bool {
-	return strings.HasPrefix(place, "postgres://") || strings.HasPrefix(place, "postgresql://")
-}
+// urlBegins matches what a path cannot begin with.
+var urlBegins = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+
+// OnServer reports whether a place is a URL, not the path of a file.
+func OnServer(place string) bool { return urlBegins.MatchString(place) }
 
 // Shown returns the place of a store as it may be printed and stored: a URL without password and options.
 func Shown(place string) string {
@@ -29,10 +31,10 @@ func Shown(place string) string {
 
 	u, err := url.Parse(place)
 	if err != nil {
-		return "postgres://"
+		return urlBegins.FindString(place)
 	}
 
-	shown := url.URL{Scheme: "postgres", Host: u.Host, Path: u.Path}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	if u.User.Username() != "" {
 		shown.User = url.User(u.User.Username())
 	}
@@ -43,17 +45,43 @@ func Shown(place string) string {
 // connectTime bounds how long a server is waited for, unless the URL has connect_timeout.
 const connectTime = 10 * time.Second
 
-// connect returns the database at a URL. It takes what the URL lacks from the variables and files of libpq,
-// such as PGPASSFILE. No error contains the password.
-func connect(place, mode string) (*sql.DB, error) {
-	_, err := url.Parse(place)
-	if err != nil { // its text has the whole URL
-		return nil, check.WithHint(errors.New("open store: the URL cannot be read"), urlForm)
+// CheckURL returns an error if a place is a URL by which no database can be reached.
+func CheckURL(place string) error {
+	if !OnServer(place) {
+		return nil
+	}
+
+	_, err := parse(place)
+	return err
+}
+
+// parse reads the URL of a database. It takes what the URL lacks from the variables and files of libpq, such
+// as PGPASSFILE. No error contains the password.
+func parse(place string) (*pgx.ConnConfig, error) {
+	refuse := func(why string) error {
+		return check.WithHint(fmt.Errorf("open store %s: %s", Shown(place), why), urlForm)
+	}
+	u, err := url.Parse(place)
+	switch {
+	case err != nil: // its text has the whole URL
+		return nil, refuse("the URL cannot be read")
+	case u.Scheme != "postgres" && u.Scheme != "postgresql":
+		return nil, refuse("it is neither a directory nor the URL of a PostgreSQL database")
 	}
 
 	config, err := pgx.ParseConfig(place)
 	if err != nil {
-		return nil, check.WithHint(fmt.Errorf("open store %s: %v", Shown(place), errors.Unwrap(err)), urlForm)
+		return nil, refuse(fmt.Sprint(errors.Unwrap(err)))
+	}
+
+	return config, nil
+}
+
+// connect returns the database at a URL.
+func connect(place, mode string) (*sql.DB, error) {
+	config, err := parse(place)
+	if err != nil {
+		return nil, err
 	}
 
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTime)
@@ -187,7 +215,18 @@ func (s *Store) compactServer(ctx context.Context) (before, after int64, err err
 			FROM unnest(string_to_array($1, ', ')) t`, tables).Scan(&n)
 		return n, err
 	}
-	if before, err = size(); err == nil {
+	var others int
+	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM unnest(string_to_array($1, ', ')) t
+		JOIN pg_class c ON c.oid = t::regclass WHERE NOT pg_has_role(c.relowner, 'USAGE')`, tables).Scan(&others)
+	if err == nil && others > 0 { // VACUUM would only warn
+		err = errors.New("only the owner of its tables can")
+	}
+
+	if err == nil {
+		before, err = size()
+	}
+
+	if err == nil {
 		_, err = s.db.ExecContext(ctx, `VACUUM FULL `+tables)
 	}
 

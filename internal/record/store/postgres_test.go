@@ -157,6 +157,7 @@ func TestServerPassword(t *testing.T) {
 		"postgres://u@host/d?sslpassword=" + wrong + "&sslmode=require&sslcert=/nonexistent",
 		"postgres://u:" + wrong + "@ho st/d",
 		"postgres:// :" + wrong + "@host/d",
+		"mysql://u:" + wrong + "@host/d",
 	} {
 		for name, open := range map[string]func(context.Context, string) (*Store, error){
 			"write": Open, "read": OpenReadOnly} {

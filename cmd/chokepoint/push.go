@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+)
+
+// transferRules is the part of the help that push and pull share.
+const transferRules = `
+
+A run arrives whole or not at all. A run that the other side already has changes
+nothing there; if it was continued since, the rest is added. A run of the same id with
+other content is refused, and so is one that was deleted there. Runs that have not ended
+stay where they are. Reports are not copied: chokepoint report writes them anew.`
+
+func newPushCommand(p *program) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "push [RUN…] --to STORE",
+		Short: "Copy runs of this machine to another store",
+		Long: `Copy runs of this machine's own store to another one: a PostgreSQL database, by its URL,
+or a directory. Without RUN it copies all ended runs of which the other store lacks
+something. A new database gets its tables; those of an older chokepoint are updated.` + transferRules,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeRuns(p, 1000),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			own, other, err := p.twoStores("to", to)
+			if err != nil {
+				return err
+			}
+			return p.transfer(cmd.Context(), own, other, args)
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "copy to this `STORE` (default: $CHOKEPOINT_STORE, if it is a URL)")
+	return addJSON(cmd, sentUsage)
+}
+
+func newPullCommand(p *program) *cobra.Command {
+	var from string
+	cmd := &cobra.Command{
+		Use:   "pull [RUN…] --from STORE",
+		Short: "Copy runs of another store to this machine",
+		Long: `Copy runs of another store to this machine's own one: those of a PostgreSQL database, by
+its URL, or of a directory. Without RUN it copies all ended runs of which this machine
+lacks something.` + transferRules,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			own, other, err := p.twoStores("from", from)
+			if err != nil {
+				return err
+			}
+			return p.transfer(cmd.Context(), other, own, args)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "",
+		"copy from this `STORE` (default: $CHOKEPOINT_STORE, if it is a URL)")
+	return addJSON(cmd, sentUsage)
+}
+
+const sentUsage = "print one JSON object per run, with the hash of its content"
+
+// twoStores returns where this machine's own store is, and the other one that a flag names.
+func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error) {
+	own, other = p.Dirs, p.Dirs
+	own.Store = ""
+	if place != "" {
+		other = other.At(place)
+	}
+
+	if place == "" && other.Store == "" {
+		return own, other, app.Usage("such as --"+flag+" postgres://USER@HOST/DATABASE, or set "+
+			"CHOKEPOINT_STORE to it", "the other store is not named")
+	}
+
+	return own, other, other.CheckStore()
+}
+
+// transfer copies runs and prints which.
+func (p *program) transfer(ctx context.Context, from, to app.Dirs, runs []string) error {
+	sent, err := from.Transfer(ctx, to, runs)
+	for _, s := range sent {
+		text := fmt.Sprintf("run %s is in %s already\n", s.Run, to.StoreName())
+		if s.Changed {
+			text = fmt.Sprintf("run %s: copied to %s\n", s.Run, to.StoreName())
+		}
+
+		if s.Name != "" {
+			p.note("%s", app.NameNote(s))
+		}
+
+		err = errors.Join(err, p.line(s, text))
+	}
+
+	if len(sent) == 0 && err == nil {
+		p.note("%s lacks no ended run of %s", to.StoreName(), from.StoreName())
+	}
+
+	return err
+}

@@ -1,0 +1,203 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// Transfer sends runs to the store of other directories: those of names or, without any, all ended ones of
+// which the other store lacks something, the oldest first. It returns those that have arrived, also with an
+// error; what fails for one run does not keep the next. The other store is created if it is missing, a
+// database also if there is nothing to send.
+func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []store.Sent, err error) {
+	from, err := d.OpenStore(ctx)
+	if errors.Is(err, store.ErrNone) && len(names) == 0 && other.Store != "" {
+		to, err := other.openToRecord(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return nil, to.Close()
+	}
+
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	ids, err := chosen(ctx, from, nil, names)
+	if err != nil {
+		return nil, err
+	}
+
+	to, err := other.openToRecord(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	if len(names) == 0 {
+		ids, err = lacking(ctx, from, to)
+	}
+
+	for _, id := range ids {
+		if ctx.Err() != nil {
+			return sent, errors.Join(err, context.Cause(ctx))
+		}
+
+		one, failed := from.Send(ctx, to, id)
+		if failed == nil {
+			sent = append(sent, one)
+		}
+
+		err = errors.Join(err, failed)
+	}
+
+	return sent, err
+}
+
+// openToRecord opens the store for new runs.
+func (d Dirs) openToRecord(ctx context.Context) (*store.Store, error) {
+	if err := trusted(d.Data); d.Store == "" && err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, d.place())
+}
+
+// lacking lists the ended runs of which another store lacks something and that were not deleted there, the
+// oldest first.
+func lacking(ctx context.Context, from, to *store.Store) (ids []string, err error) {
+	ours, err := from.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	theirs, err := to.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	deleted, err := to.Removed(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	heads, err := from.Runs(ctx)
+	for _, h := range slices.Backward(heads) {
+		has, there := ours[h.ID], theirs[h.ID]
+		more := has.Trials > there.Trials || has.Notes > there.Notes || has.Ends > there.Ends
+		if has.Ended && more && h.Damaged == "" && !slices.Contains(deleted, h.ID) {
+			ids = append(ids, h.ID)
+		}
+	}
+
+	return ids, err
+}
+
+// Recorded calls f, which records runs. They are always recorded in this machine's own store, so that no run
+// depends on a server. If the runs of a server are read, those that f has recorded are then sent there, with
+// those that could not be sent before; a failure is only noted.
+func (a *App) Recorded(ctx context.Context, f func() error) error {
+	team := a.Dirs
+	if team.Store == "" {
+		return f()
+	}
+
+	a.Dirs.Store = ""
+	before, failed := a.Dirs.sizes(ctx)
+	err := f()
+	waiting, stop := a.unhurried(context.WithoutCancel(ctx))
+	defer stop()
+	var sent []store.Sent
+	if failed == nil {
+		sent, failed = a.Dirs.sendRecorded(waiting, before, team)
+	}
+
+	for _, s := range sent {
+		a.note("run %s was sent to %s", s.Run, team.StoreName())
+		if s.Name != "" {
+			a.note("%s", NameNote(s))
+		}
+	}
+
+	if failed != nil {
+		a.note("not sent to %s: %v; the next run sends it, or chokepoint push", team.StoreName(), failed)
+	}
+
+	return err
+}
+
+// NameNote describes what became of the name of a run that was sent.
+func NameNote(s store.Sent) string {
+	return "run " + s.Run + " has no name there: another run is called " + s.Name
+}
+
+// sizes returns the sizes of all runs, none without a store.
+func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
+	st, err := d.readStore(ctx)
+	if errors.Is(err, store.ErrNone) {
+		return nil, nil
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	sizes, err := st.Sizes(ctx)
+	return sizes, errors.Join(err, st.Close())
+}
+
+// sendRecorded sends the ended runs that have changed, and those that earlier commands could not send.
+func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, team Dirs) (sent []store.Sent,
+	err error) {
+	sizes, err := d.sizes(ctx)
+	if err != nil || len(sizes) == 0 {
+		return nil, err
+	}
+
+	st, err := store.Open(ctx, d.StoreFile())
+	if err != nil {
+		return nil, err
+	}
+
+	for id, n := range sizes {
+		if n.Ended && n != before[id] {
+			err = errors.Join(err, st.SetUnsent(ctx, id, team.StoreName()))
+		}
+	}
+
+	ids, unread := st.Unsent(ctx, team.StoreName())
+	if err = errors.Join(err, unread, st.Close()); err != nil || len(ids) == 0 {
+		return nil, err
+	}
+
+	var settled []string
+	for _, id := range ids {
+		one, failed := d.Transfer(ctx, team, []string{id})
+		sent = append(sent, one...)
+		err = errors.Join(err, failed)
+		_, other := errors.AsType[*store.ContentError](failed)
+		_, deleted := errors.AsType[*store.DeletedError](failed)
+		if failed != nil && !other && !deleted {
+			break // it will be for the others
+		}
+
+		settled = append(settled, id)
+	}
+
+	return sent, errors.Join(err, d.settle(ctx, settled))
+}
+
+// settle notes that runs no longer have to be sent.
+func (d Dirs) settle(ctx context.Context, ids []string) error {
+	st, err := store.Open(ctx, d.StoreFile())
+	if err != nil {
+		return err
+	}
+
+	for _, id := range ids {
+		err = errors.Join(err, st.SetUnsent(ctx, id, ""))
+	}
+
+	return errors.Join(err, st.Close())
+}

@@ -1,0 +1,142 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// What is recorded while the server is away is sent by the next command, what was recorded before the server
+// was named is not, and the outcome of the command stays as it is.
+func TestRecorded(t *testing.T) {
+	u, err := url.Parse(apart.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	dir := t.TempDir()
+	socket := u.Query().Get("host")
+	link := filepath.Join(dir, "socket") // not there yet
+	u.RawQuery = url.Values{"host": {link}}.Encode()
+	own := Dirs{Data: filepath.Join(dir, "data"), State: filepath.Join(dir, "state")}
+	team := own.At(u.String())
+	var notes []string
+	a := &App{
+		Dirs: team,
+		Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
+	}
+	sample := func(name string) string {
+		if err := labtest.WriteSample(t.Context(), own.StoreFile(), name); err != nil {
+			t.Fatal(err)
+		}
+		return labtest.Samples[name].ID
+	}
+	outcome := errors.New("the outcome")
+	record := func(names ...string) (said string) {
+		t.Helper()
+		notes = nil
+		a.Dirs = team
+		ctx, cancel := context.WithCancel(t.Context())
+		err := a.Recorded(ctx, func() error {
+			cancel() // as by Ctrl-C: what the command recorded is sent nevertheless
+			for _, name := range names {
+				sample(name)
+			}
+
+			if a.Dirs.Store != "" {
+				t.Error("a command records on the server")
+			}
+			return outcome
+		})
+		if err != outcome {
+			t.Errorf("got %v, want the outcome of the command", err)
+		}
+		return strings.Join(notes, "\n")
+	}
+	arrived := func() (ids []string) {
+		t.Helper()
+		runs, err := team.Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, r := range runs {
+			ids = append(ids, r.ID)
+		}
+		return ids
+	}
+
+	sample("before")
+	if said := record("good"); !strings.Contains(said, "not sent to postgres://owner@/") ||
+		!strings.Contains(said, "chokepoint push") {
+		t.Errorf("without the server: got %q, want a note", said)
+	}
+
+	if err := os.Symlink(socket, link); err != nil {
+		t.Fatal(err)
+	}
+
+	said := record("slow", "killed")
+	if strings.Count(said, "was sent to") != 2 || strings.Contains(said, "not") {
+		t.Errorf("with the server: got %q, want that two were sent", said)
+	}
+
+	want := []string{labtest.Samples["slow"].ID, labtest.Samples["good"].ID}
+	if d := cmp.Diff(arrived(), want); d != "" {
+		t.Errorf("arrived (-got +want):\n%s", d)
+	}
+
+	if said := record(); said != "" {
+		t.Errorf("nothing recorded: got %q, want no note", said)
+	}
+
+	// One that the server never takes is noted once.
+	if _, err := team.Delete(t.Context(), []string{labtest.Samples["good"].ID}, -1); err != nil {
+		t.Fatal(err)
+	}
+
+	st, err := store.Open(t.Context(), own.StoreFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	err = errors.Join(st.SetUnsent(t.Context(), labtest.Samples["good"].ID, team.StoreName()), st.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if said := record(); !strings.Contains(said, "it was deleted there") {
+		t.Errorf("a run that was deleted there: got %q, want a note", said)
+	}
+
+	if said := record(); said != "" {
+		t.Errorf("the same again: got %q, want no note", said)
+	}
+
+	// push sends what is older, and not what was deleted or has not ended.
+	sent, err := own.Transfer(t.Context(), team, nil)
+	if err != nil || len(sent) != 1 || sent[0].Run != labtest.Samples["before"].ID {
+		t.Errorf("all that is lacking: got %+v, %v, want the older run", sent, err)
+	}
+
+	_, err = own.Transfer(t.Context(), team, []string{labtest.Samples["killed"].ID})
+	if !errors.As(err, new(*store.UnendedError)) {
+		t.Errorf("a killed run: got %v, want an UnendedError", err)
+	}
+
+	if ids := arrived(); len(ids) != 2 || slices.Contains(ids, labtest.Samples["good"].ID) {
+		t.Errorf("at last: got %v, want two runs", ids)
+	}
+}

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"net/url"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+)
+
+// The roles of the guide may do what it says.
+func TestServerRoles(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	s, err := Open(ctx, place)
+	must(t, err)
+	ended(t, s, "r1")
+	must(t, s.Close())
+	page, err := os.ReadFile("../../../docs/howto/team-store.md")
+	must(t, err)
+	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) != 3 {
+		t.Fatalf("blocks of SQL in the guide: got %d, want those of three roles", len(blocks))
+	}
+
+	for _, b := range blocks {
+		execute(t, place, b[1])
+	}
+
+	execute(t, place, `CREATE ROLE r LOGIN IN ROLE chokepoint_reader; CREATE ROLE b LOGIN IN ROLE chokepoint_bed;
+		CREATE ROLE a LOGIN IN ROLE chokepoint_admin`)
+	local := newStore(t)
+	ended(t, local, "r2")
+	send := func(s *Store) error { _, err := local.Send(ctx, s, "r2"); return err }
+	read := func(s *Store) error { return s.Verify(ctx) }
+	name := func(s *Store) error { return s.SetName(ctx, "r1", "other") }
+	remove := func(s *Store) error { return s.Remove(ctx, "r1") }
+	statement := func(text string) func(*Store) error {
+		return func(s *Store) error { _, err := s.db.ExecContext(ctx, text); return err }
+	}
+	for _, tt := range []struct {
+		role, what string
+		do         func(*Store) error
+		may        bool
+	}{
+		{"r", "read", read, true},
+		{"r", "send", send, false},
+		{"r", "name", name, false},
+		{"r", "insert", statement(`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES ('r1', '', '', 0)`),
+			false},
+		{"r", "remove", remove, false},
+		{"b", "read", read, true},
+		{"b", "send", send, true},
+		{"b", "remove", remove, false},
+		{"b", "delete trials", statement(`DELETE FROM trials`), false},
+		{"b", "block an id", statement(`INSERT INTO removed VALUES ('r3', 0)`), false},
+		{"b", "update", statement(`UPDATE runs SET plan = ''`), false},
+		{"b", "truncate", statement(`TRUNCATE cell_results`), false},
+		{"b", "claim a version", statement(`INSERT INTO schema_version VALUES (9)`), false},
+		{"b", "drop a trigger", statement(`DROP TRIGGER kept ON runs`), false},
+		{"a", "read", read, true},
+		{"a", "name", name, true},
+		{"a", "delete trials", statement(`DELETE FROM trials`), false},
+		{"a", "drop a trigger", statement(`DROP TRIGGER kept ON runs`), false},
+		{"a", "remove", remove, true},
+		{"a", "compact", func(s *Store) error { _, _, err := s.Compact(ctx); return err }, false},
+		{"a", "read what is left", read, true},
+	} {
+		s, err := Open(ctx, as(t, place, url.User(tt.role)))
+		must(t, err)
+		if err := tt.do(s); (err == nil) != tt.may {
+			t.Errorf("role %s, %s: got %v, want that it may: %v", tt.role, tt.what, err, tt.may)
+		}
+
+		must(t, s.Close())
+	}
+}
