@@ -94,21 +94,25 @@ func asOrdinary(cmd *exec.Cmd) error {
 }
 
 // theServer starts the server once.
-var theServer = sync.OnceValues(func() (*postgres, error) {
+var theServer = sync.OnceValues(func() (s *postgres, err error) {
 	dir, err := os.MkdirTemp("/tmp", "chokepoint-postgres-")
 	if err != nil {
 		return nil, err
 	}
-
+	defer func() {
+		if err != nil && s == nil { // otherwise the shell removes it
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
 	if os.Geteuid() == 0 {
 		if err := os.Chown(dir, nobody, nobody); err != nil {
 			return nil, err
 		}
 	}
 
-	s := &postgres{bin: postgresPrograms(), dir: dir}
+	server := &postgres{bin: postgresPrograms(), dir: dir}
 	data := filepath.Join(dir, "data")
-	err = asOrdinary(exec.Command(filepath.Join(s.bin, "initdb"), "--no-sync", "--auth", "trust",
+	err = asOrdinary(exec.Command(filepath.Join(server.bin, "initdb"), "--no-sync", "--auth", "trust",
 		"--encoding", "UTF8", "--locale", "C.UTF-8", "--username", PostgresOwner, "--pgdata", data))
 	if err != nil {
 		return nil, err
@@ -119,7 +123,7 @@ var theServer = sync.OnceValues(func() (*postgres, error) {
 		return nil, err
 	}
 
-	return s, s.serve(data)
+	return server, server.serve(data)
 })
 
 // serve starts the server below a shell that ends it and removes its directory when this process has ended,
