@@ -39,7 +39,8 @@ shows the columns that fit in its width; other output and --json contain all of 
 For an imported run, PLAN is the program that measured it and its file, and WHEN is the
 time of the measurement, if the file contains it.
 
-The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
+The store is that of --store, else of $CHOKEPOINT_STORE, else the file
+$XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			runs, unread := p.Dirs.Runs(cmd.Context())
 			if len(runs) == 0 {
