@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -106,8 +107,10 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	a.Dirs.Store = ""
 	before, failed := a.Dirs.sizes(ctx)
 	err := f()
-	waiting, stop := a.unhurried(context.WithoutCancel(ctx))
+	unhurried, stop := a.unhurried(context.WithoutCancel(ctx))
 	defer stop()
+	waiting, cancel := context.WithTimeout(unhurried, sendTime)
+	defer cancel()
 	var sent []store.Sent
 	if failed == nil {
 		sent, failed = a.Dirs.sendRecorded(waiting, before, team)
@@ -126,6 +129,9 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 
 	return err
 }
+
+// sendTime bounds how long a command that has recorded a run waits for a server that does not answer.
+const sendTime = 5 * time.Minute
 
 // NameNote describes what became of the name of a run that was sent.
 func NameNote(s store.Sent) string {
