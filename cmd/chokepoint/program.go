@@ -215,13 +215,16 @@ var runless = []string{"lab", "watch"}
 
 // atStore makes the store that of --store.
 func (p *program) atStore(cmd *cobra.Command, name string) error {
+	usesRuns := !slices.Contains(homeless, name) && !slices.Contains(runless, name)
 	switch {
-	case p.place == "":
-	case slices.Contains(homeless, name), slices.Contains(runless, name):
+	case !usesRuns && p.place != "":
 		return app.Usage("leave it out", "--store: %s uses no runs", cmd.CommandPath())
-	default:
+	case !usesRuns:
+		return nil
+	case p.place != "":
 		p.Dirs = p.Dirs.At(p.place)
 	}
+
 	return p.Dirs.CheckStore()
 }
 

@@ -24,8 +24,8 @@ func newPushCommand(p *program) *cobra.Command {
 		Use:   "push [RUN…] --to STORE",
 		Short: "Copy runs of this machine to another store",
 		Long: `Copy runs of this machine's own store to another one: a PostgreSQL database, by its URL,
-or a directory. Without RUN it copies all ended runs of which the other store lacks
-something. A new database gets its tables; those of an older chokepoint are updated.` + transferRules,
+or a directory. Without RUN it copies all ended runs that are missing there or shorter
+there. A new database gets its tables; those of an older chokepoint are updated.` + transferRules,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,8 +46,8 @@ func newPullCommand(p *program) *cobra.Command {
 		Use:   "pull [RUN…] --from STORE",
 		Short: "Copy runs of another store to this machine",
 		Long: `Copy runs of another store to this machine's own one: those of a PostgreSQL database, by
-its URL, or of a directory. Without RUN it copies all ended runs of which this machine
-lacks something.` + transferRules,
+its URL, or of a directory. Without RUN it copies all ended runs that are missing here or
+shorter here.` + transferRules,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			own, other, err := p.twoStores("from", from)

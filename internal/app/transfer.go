@@ -9,10 +9,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Transfer sends runs to the store of other directories: those of names or, without any, all ended ones of
-// which the other store lacks something, the oldest first. It returns those that have arrived, also with an
-// error; what fails for one run does not keep the next. The other store is created if it is missing, a
-// database also if there is nothing to send.
+// Transfer sends runs to the store of other directories: those of names or, without any, all ended runs that
+// are missing or shorter there, the oldest first. It returns the runs that have arrived, also with an error:
+// a run that fails does not stop the next. The other store is created if it is missing, a database also if
+// there is nothing to send.
 func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []store.Sent, err error) {
 	from, err := d.OpenStore(ctx)
 	if errors.Is(err, store.ErrNone) && len(names) == 0 && other.Store != "" {
@@ -65,7 +65,7 @@ func (d Dirs) openToRecord(ctx context.Context) (*store.Store, error) {
 	return store.Open(ctx, d.place())
 }
 
-// lacking lists the ended runs of which another store lacks something and that were not deleted there, the
+// lacking lists the ended runs that are missing or shorter in another store and were not deleted there, the
 // oldest first.
 func lacking(ctx context.Context, from, to *store.Store) (ids []string, err error) {
 	ours, err := from.Sizes(ctx)
@@ -133,7 +133,7 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 // sendTime bounds how long a command that has recorded a run waits for a server that does not answer.
 const sendTime = 5 * time.Minute
 
-// NameNote describes what became of the name of a run that was sent.
+// NameNote explains why a run that was sent has no name there.
 func NameNote(s store.Sent) string {
 	return "run " + s.Run + " has no name there: another run is called " + s.Name
 }

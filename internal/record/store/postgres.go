@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// urlBegins matches what a path cannot begin with.
+// urlBegins matches the scheme of a URL. No path of a store begins so.
 var urlBegins = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
 // OnServer reports whether a place is a URL, not the path of a file.
@@ -118,8 +118,8 @@ func serverSteps() []string {
 	}
 }
 
-// serverTriggers refuse what schemaTriggers refuse, and TRUNCATE. The table schema_version has the versions
-// that the database has gone through.
+// serverTriggers refuse the same changes as schemaTriggers, and TRUNCATE. The table schema_version has the
+// versions that the database has gone through.
 const serverTriggers = `
 CREATE TABLE schema_version (version BIGINT PRIMARY KEY);
 CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS

@@ -98,7 +98,7 @@ type courier struct {
 	run         string
 }
 
-// carry copies what is missing and compares the result.
+// carry copies the missing rows and compares the result.
 func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
 	if err := c.to.lock(ctx, c.write, "run "+c.run); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (c courier) copyResults(ctx context.Context) error {
 	return c.to.putResults(ctx, c.write, c.run, rows)
 }
 
-// content is what the hash of a run covers, with digests in the place of what is long.
+// content lists the rows that the hash of a run covers, without their long columns.
 type content struct {
 	head   headRow
 	notes  []int64 // their numbers
@@ -284,7 +284,7 @@ type trialRow struct {
 	block, index, attempt, started int64
 }
 
-// contentOf reads the content of a run. Each row is a line of JSON in what is hashed: the head, the notes and
+// contentOf reads the content of a run. The hash covers a line of JSON for each row: the head, the notes and
 // the ends in their order, and the trials by their ids.
 func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, error) {
 	c := &content{}

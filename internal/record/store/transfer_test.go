@@ -45,7 +45,7 @@ func whole(t *testing.T, s *Store, id string) []any {
 	return []any{run, trials, heads, results, cells}
 }
 
-// A run arrives as it is, on every kind of store, once; what is added to it later arrives, too.
+// A run arrives unchanged on every kind of store, once; rows that are added to it later arrive, too.
 func TestSend(t *testing.T) {
 	for name, pair := range map[string][2]func(*testing.T) *Store{
 		"file to file":     {newStore, newStore},
@@ -99,7 +99,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// refusals of runs that are sent.
+// Other content, a deleted run and an unknown run are refused; a name that is taken is left out.
 func testSendRefused(t *testing.T, to *Store) {
 	ctx := t.Context()
 	from := newStore(t)
@@ -143,7 +143,7 @@ func testSendRefused(t *testing.T, to *Store) {
 	}
 }
 
-// When the server is lost in the middle of a run, or changes what it stores, nothing of the run is stored.
+// If the server is lost in the middle of a run, or changes a row, it stores nothing of the run.
 func TestSendIsWholeOrNothing(t *testing.T) {
 	for name, harm := range map[string]string{
 		"connection lost": `PERFORM pg_terminate_backend(pg_backend_pid())`,
@@ -209,7 +209,7 @@ func TestSendAtOnce(t *testing.T) {
 	}
 }
 
-// What has grown and what is unsent is known of each run.
+// Sizes and Unsent list the runs that have grown, and those that have yet to be sent.
 func testSizes(t *testing.T, s *Store) {
 	ctx := t.Context()
 	ended(t, s, "r1")
