@@ -344,12 +344,12 @@ func firstText(e ast.Expr) (string, bool) {
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
 	"analysis":  193_200,
-	"app":       34_900,
+	"app":       36_500,
 	"bundle":    7_600,
 	"catalogue": 3_200,
 	"cipher":    2_800,
 	"check":     2_000,
-	"cmd":       61_800,
+	"cmd":       62_800,
 	"factor":    9_100,
 	"foreign":   23_500,
 	"lab":       239_000,
@@ -358,7 +358,7 @@ var tokenBudgets = map[string]int{
 	"probe":     42_200,
 	"progress":  7_100,
 	"qdisc":     4_400,
-	"record":    20_200,
+	"record":    25_200,
 	"registry":  3_200,
 	"report":    90_800,
 	"trial":     140_000,
