@@ -317,8 +317,8 @@ func caveats() []Kind {
 		{
 			Name: "emulated",
 			Of:   OfRun,
-			Means: "the router's CPUs are emulated: its absolute speed means nothing, but its ratios, " +
-				"counters and reactions are meaningful",
+			Means: "the router's CPUs are emulated: its absolute speed means nothing, but ratios of its " +
+				"results, its counters, and how its results respond to a changed setting are meaningful",
 			Do: "use KVM, or real hardware, for absolute numbers",
 		},
 		{
