@@ -12,7 +12,7 @@ import (
 
 // TestGuestsAreSaid: what a virtual router's numbers mean stands in the summary and among the caveats.
 func TestGuestsAreSaid(t *testing.T) {
-	const nothing = "an emulated router's absolute speed means nothing; its ratios, counters and reactions do"
+	const nothing = "an emulated router's absolute speed means nothing; only its ratios and counters count"
 	tests := []struct {
 		lab, accel string
 		first      string

@@ -264,8 +264,7 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 	}
 
 	if tested.CPUs == record.CPUsEmulated {
-		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and "+
-			"reactions do")
+		add("emulated", "an emulated router's absolute speed means nothing; only its ratios and counters count")
 	}
 
 	if sends && tested.Guest() {
