@@ -311,23 +311,39 @@ func (c *Cell) addedWords() string {
 	return "the load adds " + unit.Nanoseconds(c.Metrics[metrics.RTTAdded].Median)
 }
 
-func thresholdWords(d *Document) []string {
-	missed := 0
+// ThresholdCounts returns how many checks of the plan's requirements are missed, and how many were not made.
+func (d *Document) ThresholdCounts() (missed, unchecked int) {
 	for _, t := range d.Thresholds {
-		if !t.Met {
+		switch {
+		case d.Unchecked(t):
+			unchecked++
+		case !t.Met:
 			missed++
 		}
 	}
+	return missed, unchecked
+}
 
-	switch {
-	case len(d.Thresholds) == 0:
+func thresholdWords(d *Document) []string {
+	all := len(d.Thresholds)
+	missed, unchecked := d.ThresholdCounts()
+	if all == 0 {
 		return nil
-	case missed == 0:
-		return []string{fmt.Sprintf("All %d checks of the plan's requirements are met.", len(d.Thresholds))}
 	}
 
-	return []string{fmt.Sprintf("%d of %d checks of the plan's requirements are missed.", missed,
-		len(d.Thresholds))}
+	text := fmt.Sprintf("All %d checks of the plan's requirements are met", all)
+	switch {
+	case missed > 0:
+		text = fmt.Sprintf("%d of %d checks of the plan's requirements are missed", missed, all)
+	case unchecked > 0:
+		text = fmt.Sprintf("%d of %d checks of the plan's requirements are met", all-unchecked, all)
+	}
+
+	if unchecked > 0 {
+		text += fmt.Sprintf("; not checked: %d", unchecked)
+	}
+
+	return []string{text + "."}
 }
 
 // unreached counts the cells that the run did not reach.

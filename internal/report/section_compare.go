@@ -15,12 +15,7 @@ import (
 )
 
 func missed(v *view) int {
-	n := 0
-	for _, t := range v.Thresholds {
-		if !t.Met {
-			n++
-		}
-	}
+	n, _ := v.ThresholdCounts()
 	return n
 }
 
@@ -31,7 +26,7 @@ func missedSection(v *view, s *Section) {
 	}
 }
 
-// metSection comes further down: a run that meets all requirements gives nothing to mind.
+// metSection comes further down: a run that misses no requirement gives nothing to mind.
 func metSection(v *view, s *Section) {
 	if missed(v) == 0 && len(v.Thresholds) > 0 {
 		thresholdSection(v, s)
@@ -40,7 +35,13 @@ func metSection(v *view, s *Section) {
 
 // thresholdSection: did the run meet what the plan requires?
 func thresholdSection(v *view, s *Section) {
-	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
+	missed, unchecked := v.ThresholdCounts()
+	s.Lead = fmt.Sprintf("%d of %d met", len(v.Thresholds)-missed-unchecked, len(v.Thresholds))
+	if unchecked > 0 {
+		s.Lead += fmt.Sprintf("; not checked: %d", unchecked)
+	}
+
+	s.Lead += "."
 	s.add(thresholdTable(v))
 }
 
@@ -54,7 +55,10 @@ func thresholdTable(v *view) Table {
 	for _, r := range v.Thresholds {
 		row := t.row(TableCell{Text: "met", Tone: Good}, r.Requirement,
 			TableCell{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, r.Reason)
-		if !r.Met {
+		switch {
+		case v.Unchecked(r):
+			row.Cells[0] = TableCell{Text: "not checked", Tone: Quiet}
+		case !r.Met:
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
 

@@ -131,13 +131,16 @@ func alerts(v *view) []Item {
 	graded := func(grade string) []*analysis.Cell {
 		return v.cells(func(c *analysis.Cell) bool { return c.Grade == grade })
 	}
-	add(alertMissed, Bad, missed(v), "requirement", "requirements", fmt.Sprintf(" of %d missed.",
-		len(v.Thresholds)))
+	missed, unchecked := v.ThresholdCounts()
+	of := fmt.Sprintf(" of %d", len(v.Thresholds))
+	add(alertMissed, Bad, missed, "requirement", "requirements", of+" missed.")
+	add("not checked", Doubt, unchecked, "requirement", "requirements", of+
+		" not checked: the run did not reach their cells.")
 	add(alertNotReached, Bad, len(graded(evidence.GradeNotReached)), "cell was", "cells were",
 		" not reached.")
 	failed := graded(evidence.GradeFailed)
 	suspect := graded(evidence.GradeSuspect)
-	of := fmt.Sprintf(" of %d", len(v.all))
+	of = fmt.Sprintf(" of %d", len(v.all))
 	add("failed", Bad, len(failed), "cell", "cells", of+reasonNames(failed)+
 		"; the reasons stand in the table.")
 	add("suspect", Doubt, len(suspect), "cell", "cells", of+reasonNames(suspect)+
