@@ -13,12 +13,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// opening holds the page's first screen: the rates, what limits them, and the path with its choke point. Each
-// number is on it once; the sections below have all others.
+// opening holds the page's first screen: the rates, what limits them, what load does to latency, and the path
+// with its choke point. The sections below have all other numbers.
 type opening struct {
-	Rates  rates
-	Limits []limit
-	Path   *Figure
+	Rates   rates
+	Limits  []limit
+	Latency *loadedLatency
+	Path    *Figure
+}
+
+// loadedLatency holds the median round trips of the cell whose load adds most.
+type loadedLatency struct {
+	Who                 string
+	Idle, Loaded, Added TableCell
+	Interval            string // of the round trip under load, and n
+	Grade               string // of bufferbloat
+	Tone                Tone
+	Doubt               bool
 }
 
 // Bounds of the first screen. A phone has room for fewer: the page hides the others there.
@@ -70,8 +81,13 @@ type limit struct {
 
 // openingOf returns the first screen of a page that begins with a number of alerts.
 func openingOf(v *view, alerts int) opening {
-	o := opening{Rates: v.rates(), Limits: each(v.found(), v.limit), Path: v.openingPath()}
-	lines := 2*alerts - phoneRates
+	o := opening{
+		Rates:   v.rates(),
+		Limits:  each(v.found(), v.limit),
+		Latency: v.loadedLatency(),
+		Path:    v.openingPath(),
+	}
+	lines := 2*alerts - phoneRates + o.Latency.lines()
 	o.Rates.each(func(r *rateRow) { lines += len(phoneText(r.Name, nameWide)) })
 	for i := range o.Limits {
 		lines += o.Limits[i].lines()
@@ -85,6 +101,35 @@ func openingOf(v *view, alerts int) opening {
 func (l limit) lines() int {
 	return len(phoneText(l.Who+": "+l.Text+" · "+l.Sure, limitWide)) +
 		len(phoneText(around("Fix ", l.Fix, ""), limitWide))
+}
+
+// loadedLatency returns nil if no load with its idle path was measured.
+func (v *view) loadedLatency() *loadedLatency {
+	c, ns := v.MostAdded()
+	if c == nil || !has(c, idleP50) || !has(c, loadedP50) {
+		return nil
+	}
+
+	grade := metrics.Bufferbloat(ns)
+	return &loadedLatency{
+		Who:      strings.Join(v.cellWords(c), " · "),
+		Idle:     v.cellOf(c, idleP50),
+		Loaded:   v.cellOf(c, loadedP50),
+		Added:    v.cellOf(c, rttAdded),
+		Interval: v.intervalWords(loadedP50, c.Metrics[loadedP50]),
+		Grade:    grade,
+		Tone:     bloatTone(grade),
+		Doubt:    c.Grade == evidence.GradeSuspect,
+	}
+}
+
+// lines counts the lines that it takes on a phone, with its heading and the space above it.
+func (l *loadedLatency) lines() int {
+	if l == nil {
+		return 0
+	}
+	return 2 + len(phoneText(l.Who+": "+l.Idle.Text+" → "+l.Loaded.Text+bracket(l.Interval)+" · added "+
+		l.Added.Text+" · bufferbloat grade "+l.Grade, limitWide))
 }
 
 // phoneText breaks a text into lines of a width, in the size of the first screen.

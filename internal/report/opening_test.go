@@ -2,11 +2,13 @@ package report
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 )
 
 // TestOpening: the first screen has each rate once, its bottleneck with the fix, and the choke point of the
@@ -38,6 +40,30 @@ func TestOpening(t *testing.T) {
 
 	if strings.Contains(screen, "was busy for 97 %") {
 		t.Error("the first screen repeats evidence, which the section has")
+	}
+}
+
+// TestOpeningLatency: the first screen has the round trips of the cell whose load adds most, with interval,
+// number of runs and grade; a run without them has no such section.
+func TestOpeningLatency(t *testing.T) {
+	d := sweepDocument()
+	d.Cells[1].Grade = evidence.GradeSuspect
+	page, err := HTML(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, got, _ := strings.Cut(string(page), `<section id="bufferbloat">`)
+	got, _, _ = strings.Cut(got, "</section>")
+	got = regexp.MustCompile("<[^>]*>").ReplaceAllString(got, "")
+	want := "no tunnel · TCP · 2 streams: 11.1 µs → 2.02 ms (96.9 % interval 1.90–2.16 ms, n = 6) · " +
+		"added 41.0 ms · bufferbloat grade B · suspect"
+	if !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	if l := newView(searchDocument()).loadedLatency(); l != nil {
+		t.Errorf("without a load that adds anything: %+v", l)
 	}
 }
 

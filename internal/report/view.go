@@ -98,13 +98,19 @@ func (v *view) sentence(metric string, x statistics.Value) string {
 
 // numbersOf prints the same without the definition.
 func (v *view) numbersOf(metric string, x statistics.Value) string {
+	return metrics.Label(metric) + ": median " + v.text(metric, x.Median) + ", " + v.intervalWords(metric, x)
+}
+
+// intervalWords prints the interval of a value, if it has one, in the unit of its median, and the number of
+// trials.
+func (v *view) intervalWords(metric string, x statistics.Value) string {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
-	text := metrics.Label(metric) + ": median " + s.Text(x.Median)
+	interval := ""
 	if hasInterval(x) {
-		text += ", " + intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
+		interval = intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
 	}
 
-	return text + ", n = " + fmt.Sprint(x.N)
+	return joined(", ", interval, "n = "+strconv.Itoa(x.N))
 }
 
 func hasInterval(x statistics.Value) bool {
