@@ -112,9 +112,7 @@ func (b bars) delays() (low, high float64) {
 func (b bars) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 4 + axisRoom}
 	narrow := width < narrowBelow
-	left := 0.0
 	for _, g := range b.Groups {
-		left = max(left, textWidth(g.Name, 13))
 		c.h += float64(len(g.Bars))*barStep - barGap + groupGap
 		if narrow && g.Name != "" {
 			c.h += 19
@@ -130,10 +128,24 @@ func (b bars) Draw(width float64) *canvas {
 		right -= delayRoom
 	}
 
-	left = min(left+14, right*0.48)
-	numbers := 5
+	numbers, room := 5, right*0.48-14
 	if narrow {
-		left, numbers = 1, 3
+		numbers, room = 3, width-7
+	}
+
+	names, shared := fitted(each(b.Groups, func(g barGroup) string { return g.Name }), 13, room)
+	left := 1.0
+	if !narrow {
+		for _, name := range names {
+			left = max(left, min(textWidth(name, 13), room)+14)
+		}
+	}
+
+	y := 4.0
+	if shared != "" {
+		c.text("ax", "start", 0, y+11, shorten(shared, 11.5, width))
+		y += sharedRoom
+		c.h += sharedRoom
 	}
 
 	marks := axisFrom0(b.top(), numbers)
@@ -145,16 +157,15 @@ func (b bars) Draw(width float64) *canvas {
 
 	b.axis(c, x, marks)
 	d.axis(c)
-	y := 4.0
-	for _, g := range b.Groups {
+	for i, g := range b.Groups {
 		if narrow && g.Name != "" {
-			c.text("t", "start", 7, y+11, shorten(g.Name, 13, width-7))
+			c.text("t", "start", 7, y+11, shorten(names[i], 13, room))
 			y += 19
 		}
 
 		middle := y + float64(len(g.Bars))*barStep/2 - barGap/2
 		if !narrow {
-			c.text("t", "end", left-12, middle+4.5, shorten(g.Name, 13, left-12))
+			c.text("t", "end", left-12, middle+4.5, shorten(names[i], 13, left-12))
 		}
 
 		for _, one := range g.Bars {

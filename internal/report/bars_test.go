@@ -4,8 +4,56 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
+
+// TestLongNamesDiffer: of names for which a chart has no room it shows what differs, and what they share once;
+// short names stay whole.
+func TestLongNamesDiffer(t *testing.T) {
+	const begin = "queue@router.wan tbf rate 100mbit burst 32k latency 50ms at the provider's end of the line"
+	b := bars{Unit: "count"}
+	var f forest
+	for _, name := range []string{" up · 1 stream", " up · 4 streams", " · down · 1 stream"} {
+		e := estimate{Text: "5", Median: 5}
+		b.Groups = append(b.Groups, barGroup{Name: begin + name, Bars: []bar{{estimate: e}}})
+		f.Rows = append(f.Rows, forestRow{estimate: e, Name: begin + name})
+	}
+
+	for _, draw := range []Drawing{b, f} {
+		for _, width := range []float64{wideWidth, narrowWidth} {
+			svg := draw.Draw(width).svg("", "")
+			for _, want := range []string{">up · 1 stream<", ">up · 4 streams<", ">down · 1 stream<", ">all: queue@"} {
+				if strings.Count(svg, want) != 1 {
+					t.Errorf("%T of %v px: want %q once in %s", draw, width, want, svg)
+				}
+			}
+		}
+	}
+
+	b.Groups[0].Name, b.Groups[1].Name, b.Groups[2].Name = "TCP up", "TCP down", "TCP both"
+	if svg := b.Draw(wideWidth).svg("", ""); !strings.Contains(svg, ">TCP down<") || strings.Contains(svg, "all:") {
+		t.Errorf("short names are not whole: %s", svg)
+	}
+}
+
+// TestApart: what is left differs, and one word is left of each.
+func TestApart(t *testing.T) {
+	for _, test := range []struct {
+		labels, want []string
+		shared       string
+	}{
+		{[]string{"a · b · 1 · up", "a · b · 4 · up"}, []string{"1", "4"}, "a · b … up"},
+		{[]string{"a · b", "a · b · c"}, []string{"b", "b · c"}, "a …"},
+		{[]string{"a", "b"}, []string{"a", "b"}, ""},
+		{[]string{"a · b"}, []string{"a · b"}, ""},
+	} {
+		got, shared := Apart(test.labels)
+		if !slices.Equal(got, test.want) || shared != test.shared {
+			t.Errorf("%q: got %q and %q, want %q and %q", test.labels, got, shared, test.want, test.shared)
+		}
+	}
+}
 
 // TestNumbersStandAtTheirMarks: the number of a bar, of a round trip and of a ratio is centred above the mark
 // of its value, wherever its whisker ends.

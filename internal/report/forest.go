@@ -27,9 +27,15 @@ func (f forest) Draw(width float64) *canvas {
 	step := 42.0
 	left := 1.0
 	right := 150.0
-	for _, r := range f.Rows {
+	room := width*0.45 - 14
+	if narrow {
+		room = width - 7
+	}
+
+	names, shared := fitted(each(f.Rows, func(r forestRow) string { return r.Name }), 13, room)
+	for i, r := range f.Rows {
 		right = max(right, textWidth(r.Text, 12.5)+14)
-		left = max(left, textWidth(r.Name, 13)+14, textWidth(r.Sub, 11.5)+14)
+		left = max(left, textWidth(names[i], 13)+14, textWidth(r.Sub, 11.5)+14)
 	}
 
 	left = min(left, width*0.45)
@@ -39,6 +45,10 @@ func (f forest) Draw(width float64) *canvas {
 
 	right = min(right, width*0.45)
 	c := &canvas{w: width, h: 40}
+	if shared != "" {
+		c.h += sharedRoom
+	}
+
 	low, high := 1.0, 1.0
 	for i, r := range f.Rows {
 		if c.h += step; f.heads(i) {
@@ -68,7 +78,13 @@ func (f forest) Draw(width float64) *canvas {
 
 	c.text("ax", "start", left, base+31, f.Axis)
 	y := 0.0
+	if shared != "" {
+		c.text("ax", "start", 0, 15, shorten(shared, 11.5, width))
+		y = sharedRoom
+	}
+
 	for i, r := range f.Rows {
+		r.Name = names[i]
 		if f.heads(i) {
 			c.text("v", "start", 7, y+20, shorten(r.Group, 12.5, width-14))
 			y += groupHead
@@ -87,7 +103,8 @@ func (f forest) Draw(width float64) *canvas {
 	return c.labelled(f.Label)
 }
 
-const groupHead = 30
+// Heights of what stands above rows: the head of a group, and the words that all names share.
+const groupHead, sharedRoom = 30, 19
 
 // ratioLine returns the class of a line of the grid.
 func ratioLine(m float64) string {

@@ -238,18 +238,63 @@ func textWidth(s string, size float64) float64 {
 // boldWider is the width of a bold text ÷ that of a plain one.
 const boldWider = 1.13
 
-// shorten cuts text to a width, with an ellipsis.
+// shorten cuts the middle of a text, with an ellipsis, to a width: labels differ at their ends.
 func shorten(s string, size, width float64) string {
 	if textWidth(s, size) <= width {
 		return s
 	}
 
 	r := []rune(s)
-	for len(r) > 1 && textWidth(string(r)+"…", size) > width {
-		r = r[:len(r)-1]
+	cut := func(n int) string {
+		return strings.TrimRight(string(r[:(n+1)/2]), " ·,") + "…" + strings.TrimLeft(string(r[len(r)-n/2:]), " ·,")
+	}
+	n := len(r) - 1
+	for n > 1 && textWidth(cut(n), size) > width {
+		n--
 	}
 
-	return strings.TrimRight(string(r), " ·,") + "…"
+	return cut(n)
+}
+
+// Apart returns labels without the words with which all begin or end, and these words with an ellipsis for what
+// differs; "" where there are none.
+func Apart(labels []string) (short []string, shared string) {
+	words := each(labels, strings.Fields)
+	if len(words) < 2 {
+		return labels, ""
+	}
+
+	first := words[0]
+	fewest := len(slices.MinFunc(words, func(a, b []string) int { return len(a) - len(b) })) - 1 // one is left
+	alike := func(word func([]string) string) bool {
+		return !slices.ContainsFunc(words, func(w []string) bool { return word(w) != word(first) })
+	}
+	begin, end := 0, 0
+	for begin < fewest && alike(func(w []string) string { return w[begin] }) {
+		begin++
+	}
+
+	for end < fewest-begin && alike(func(w []string) string { return w[len(w)-1-end] }) {
+		end++
+	}
+
+	if begin+end == 0 {
+		return labels, ""
+	}
+
+	plain := func(w []string) string { return strings.Trim(strings.Join(w, " "), " ·,") }
+	short = each(words, func(w []string) string { return plain(w[begin : len(w)-end]) })
+	return short, joined(" ", plain(first[:begin]), "…", plain(first[len(first)-end:]))
+}
+
+// fitted keeps labels for which there is room; else it drops what all share, and returns the line that says it.
+func fitted(labels []string, size, room float64) (short []string, said string) {
+	if !slices.ContainsFunc(labels, func(s string) bool { return textWidth(s, size) > room }) {
+		return labels, ""
+	}
+
+	short, shared := Apart(labels)
+	return short, around("all: ", shared, "")
 }
 
 // polyline builds the data of a path, broken where a value is missing.
