@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -65,7 +66,8 @@ the second. RUN may be a file of show --json, from any machine; alone it is the 
 				}
 			}
 
-			if err := p.document(c, comparisonText(c, labels, docs[:]...)); err != nil || !failOnRegression {
+			width, _, _ := p.screen()
+			if err := p.document(c, comparisonText(c, labels, width, docs[:]...)); err != nil || !failOnRegression {
 				return err
 			}
 
@@ -120,8 +122,9 @@ var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.Throughp
 	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
 	metrics.CipherRate, metrics.CipherOps, metrics.Number}
 
-// comparisonText formats a comparison, with what its imported runs lack.
-func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ...*analysis.Document) string {
+// comparisonText formats a comparison for a width (0: any), with what its imported runs lack.
+func comparisonText(c *analysis.RunComparison, labels map[string]string, width int,
+	docs ...*analysis.Document) string {
 	var b builder
 	for _, r := range []struct {
 		name string
@@ -158,7 +161,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 				"which need not be the ratio of the medians"
 		}
 
-		b.WriteString("\n" + table(rows, 0) + "B ÷ A is " + ratio + ".\n")
+		b.WriteString("\n" + comparisonTable(rows, width) + "B ÷ A is " + ratio + ".\n")
 	}
 
 	b.WriteString(paragraph(each(c.Regressions, func(r analysis.Regression) string {
@@ -203,6 +206,60 @@ func skippedWords(d *analysis.Document, f record.Factors) string {
 		return ""
 	}
 	return "; the other run skipped it: " + d.Skipped[i].Reason
+}
+
+// comparisonTable lays rows out in a line each, if need be without the words that all cells share, or else in
+// two lines each, or in paragraphs.
+func comparisonTable(rows grid, width int) string {
+	fits := func(text string) bool {
+		for line := range strings.Lines(text) {
+			if utf8.RuneCountInString(line) > width+1 { // with its line feed
+				return false
+			}
+		}
+		return true
+	}
+	text := table(rows, 0)
+	if width == 0 || fits(text) {
+		return text
+	}
+
+	var labels []string
+	for _, r := range rows[1:] {
+		if !slices.Contains(labels, r[0]) {
+			labels = append(labels, r[0])
+		}
+	}
+
+	short, shared := report.Apart(labels)
+	said := ""
+	if shared != "" {
+		said = "All cells: " + shared + "."
+	}
+
+	lines := report.Table{Caption: said, Columns: []report.Column{{Head: "CELL", Sub: "METRIC"},
+		{Head: "A", Sub: "B"}, {Head: "B ÷ A", Sub: "INTERVAL"}, {Head: "RUNS"},
+		{Head: "VERDICT", Sub: "VALIDITY"}}}
+	for i, r := range rows[1:] {
+		r = slices.Clone(r)
+		r[0] = short[slices.Index(labels, r[0])]
+		rows[i+1] = r
+		verdict, why, _ := strings.Cut(r[8], ": ")
+		row := report.TableRow{Cells: []report.TableCell{{Text: r[0], Sub: r[1]},
+			{Head: "A (B)", Text: r[2], Sub: r[3]}, {Text: r[4], Sub: r[5]}, {Text: r[6]},
+			{Text: verdict, Sub: r[7]}}}
+		if why != "" {
+			row.Notes = []report.Item{{Text: why}}
+		}
+
+		lines.Rows = append(lines.Rows, row)
+	}
+
+	if text = table(rows, 0); fits(text) {
+		return text + hang("", said, width)
+	}
+
+	return strings.TrimRight(lines.Lines(width), "\n") + "\n"
 }
 
 // comparisonRows returns a row for each comparison of a headline metric, and for each that found a

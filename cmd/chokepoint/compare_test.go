@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
@@ -42,7 +43,7 @@ func TestCompareSaysWhatItIs(t *testing.T) {
 	}
 	labels := map[string]string{f.Key(): "no tunnel", gone.Key(): "WireGuard"}
 	skipped := &analysis.Document{Skipped: []record.Skipped{{Factors: gone, Reason: "no module"}}}
-	text := comparisonText(c, labels, &analysis.Document{}, skipped)
+	text := comparisonText(c, labels, 0, &analysis.Document{}, skipped)
 	for _, want := range []string{"×0.500  ×0.450 to ×12.0  A 8, B 6", "Hodges–Lehmann",
 		"only in A: WireGuard; the other run skipped it: no module"} {
 		if strings.Count(text, want) != 1 {
@@ -51,8 +52,49 @@ func TestCompareSaysWhatItIs(t *testing.T) {
 	}
 
 	c.Comparisons[0].RunsA, c.Comparisons[0].RunsB = 0, 0 // of two versions, on paired blocks
-	text = comparisonText(c, labels)
+	text = comparisonText(c, labels, 0)
 	if !strings.Contains(text, "B ÷ A is the median of the ratios within blocks.") {
 		t.Errorf("of two versions:\n%s", text)
+	}
+}
+
+// TestCompareFits: with labels of any length, the table is as wide as the terminal at most, and its rows differ
+// by what their labels say.
+func TestCompareFits(t *testing.T) {
+	const long = "queue@router.wan tbf rate 100mbit burst 32k latency 50ms · wireguard · TCP · "
+	c := &analysis.RunComparison{}
+	labels := map[string]string{}
+	for _, words := range []string{"1 stream · up", "4 streams · up", "4 streams · down"} {
+		f := record.Factors{"of": words}
+		labels[f.Key()] = long + words
+		c.Comparisons = append(c.Comparisons, comparison.Comparison{
+			Metric: metrics.Goodput, Factors: f, A: new(935e6), B: new(467.5e6), Ratio: .5,
+			Spread: statistics.Spread{Low: .45, High: .55, N: 3, Interval: statistics.IntervalRange},
+			GradeA: "valid", GradeB: "suspect", Verdict: "cannot tell (n < 6)", Why: "the data exclude ×1",
+		})
+	}
+
+	for _, width := range []int{40, 80, 100, 400} {
+		text := comparisonTable(comparisonRows(c, labels), width)
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); n > width {
+				t.Errorf("%d columns in a terminal of %d: %s", n, width, line)
+			}
+		}
+
+		words := strings.Join(strings.Fields(text), " ")
+		for _, want := range []string{"4 streams · down", "×0.450 to ×0.550", "935 Mbit/s", "the data exclude ×1"} {
+			if !strings.Contains(words, want) {
+				t.Errorf("%d columns: %q is missing in\n%s", width, want, text)
+			}
+		}
+
+		if columns := strings.Contains(text, "METRIC"); columns != (width >= 80) {
+			t.Errorf("%d columns: in columns: %v", width, columns)
+		}
+
+		if n := strings.Count(words, "queue@router.wan"); width < 400 && n != 1 {
+			t.Errorf("%d columns: what all labels share stands there %d times in\n%s", width, n, text)
+		}
 	}
 }

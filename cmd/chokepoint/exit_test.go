@@ -305,7 +305,7 @@ func TestResultsArePlain(t *testing.T) {
 	p.connect()
 	c := &analysis.RunComparison{Changes: []analysis.Change{{Kind: "environment", Name: nasty, A: nasty}}}
 	if err := errors.Join(p.line(nil, nasty), p.document(nil, nasty), p.Ask(t.Context(),
-		record.Step{Prompt: nasty}), p.document(c, comparisonText(c, nil))); err != nil {
+		record.Step{Prompt: nasty}), p.document(c, comparisonText(c, nil, 0))); err != nil {
 		t.Fatal(err)
 	}
 

@@ -138,7 +138,8 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 		err = errors.Join(err, wrong)
 	}
 
-	err = errors.Join(err, p.line(c, comparisonText(c, labels)))
+	width, _, _ := p.screen()
+	err = errors.Join(err, p.line(c, comparisonText(c, labels, width)))
 	if o.fails {
 		err = errors.Join(err, p.regressions(c, labels, true))
 	}

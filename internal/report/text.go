@@ -380,6 +380,13 @@ func (t *terminal) table(tab Table) {
 	t.wrap("", "", tab.Caption, dim)
 }
 
+// Lines lays a table out for a terminal of a width: in columns if there is room, else in paragraphs.
+func (tab Table) Lines(width int) string {
+	t := &terminal{width: max(width, 40)}
+	t.table(tab)
+	return t.b.String()
+}
+
 // fit drops the columns for which there is no room, and returns the widths and the room for the first column.
 func (t *terminal) fit(tab *Table) (widths []int, room int) {
 	for {
