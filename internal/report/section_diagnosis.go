@@ -147,12 +147,25 @@ func (f finding) proposal() string {
 // smallShare bounds the share of a loss or a delay that the sentence leaves out.
 const smallShare = .05
 
-// fix says what to change first; "" where the cause is unknown or an experiment has refuted it.
+// fix says what to change first, with ranges where only quantities differ between the cells, else in the cell that
+// it names; "" where the cause is unknown or an experiment has refuted it.
 func (f finding) fix() string {
-	if !f.Named() || f.Causes[0].Proved == diagnosis.Refuted || len(f.Causes[0].Remedies) == 0 {
-		return ""
+	first := func(d *diagnosis.Diagnosis) string {
+		if !d.Named() || d.Causes[0].Proved == diagnosis.Refuted || len(d.Causes[0].Remedies) == 0 {
+			return ""
+		}
+		return d.Causes[0].Remedies[0].Do
 	}
-	return f.Causes[0].Remedies[0].Do
+	own := first(f.Diagnosis)
+	texts := distinct(f.all, func(c *analysis.Cell) string { return first(c.Diagnosis) })
+	switch {
+	case own == "" || len(texts) < 2:
+		return own
+	case slices.ContainsFunc(texts, func(text string) bool { return !likeText(text, own) }):
+		return own + bracket("in "+f.Cell.Label)
+	}
+
+	return ranges(texts)
 }
 
 // outlook adds to shares the greatest gain from the removal of a known cause, and what to change.
@@ -353,6 +366,7 @@ func (f finding) picture(i int) []Block {
 		ID:      fmt.Sprintf("use-%d", i+1),
 		Draw:    draw,
 		Title:   "Use of the path: " + f.Cell.Label,
+		Cells:   []*analysis.Cell{f.Cell},
 		Unsaved: true,
 	}}
 }

@@ -238,6 +238,28 @@ func TestGainOfAllCells(t *testing.T) {
 	}
 }
 
+// TestFixOfAllCells: a level in a fix is that of all cells of the finding, or the fix names its cell.
+func TestFixOfAllCells(t *testing.T) {
+	cell := func(label, do string) *analysis.Cell {
+		c := &analysis.Cell{Diagnosis: &diagnosis.Diagnosis{
+			Class: "shaper", Causes: []diagnosis.Cause{{Class: "shaper", Remedies: []diagnosis.Remedy{{Do: do}}}},
+		}}
+		c.Label = label
+		return c
+	}
+	for _, test := range []struct{ a, b, want string }{
+		{"a longer queue", "a longer queue", "a longer queue"},
+		{"a rate of 50 Mbit/s or more", "a rate of 95 Mbit/s or more", "a rate of 50–95 Mbit/s or more"},
+		{"set rate 50M", "set rate 95M", "set rate 50M (in up)"},
+	} {
+		all := []*analysis.Cell{cell("up", test.a), cell("down", test.b)}
+		f := finding{Diagnosis: all[0].Diagnosis, Cell: all[0], all: all}
+		if got := f.fix(); got != test.want {
+			t.Errorf("%q and %q: got %q, want %q", test.a, test.b, got, test.want)
+		}
+	}
+}
+
 // TestEvidenceNamesItsTrial: numbers of one trial of several say which, and those of another than the first's
 // do so too.
 func TestEvidenceNamesItsTrial(t *testing.T) {

@@ -124,7 +124,8 @@ func (s sheet) compose(width float64) *canvas {
 	return c
 }
 
-// sheets returns all charts of a run by name, in the order of the page, those that it folds last.
+// sheets returns all charts of a run by name, in the order of the page, but the pictures of paths behind those of
+// results, and what it folds last.
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}
 	add := func(name string, s sheet) {
@@ -136,7 +137,7 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 		names = append(names, name)
 		all[name] = s
 	}
-	var folded []Block
+	var open, folded []Block
 	addAll := func(blocks []Block) {
 		for _, b := range blocks {
 			switch b := b.(type) {
@@ -152,8 +153,12 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 		}
 	}
 	for _, section := range sections(v) {
-		addAll(section.Blocks)
+		open = append(open, section.Blocks...)
 	}
+
+	isPath := func(b Block) bool { f, ok := b.(Figure); return ok && f.Path }
+	addAll(filter(open, func(b Block) bool { return !isPath(b) }))
+	addAll(filter(open, isPath))
 
 	for len(folded) > 0 { // folds may hold others
 		blocks := folded

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -22,6 +23,31 @@ import (
 func charts(d *analysis.Document) []string {
 	names, _ := sheets(newView(d))
 	return names
+}
+
+// TestDefaultChart: the first chart shows results, even if the page has the picture of a path above them.
+func TestDefaultChart(t *testing.T) {
+	d := sampleDocument()
+	d.Verdicts = d.Verdicts[:1]
+	f := newView(d).found()[0]
+	f.Diagnosis.Ledger = &diagnosis.Ledger{Data: []diagnosis.Account{{
+		Node: "router", Element: "lan", Stage: diagnosis.StageQueue, In: new(100.0), Out: new(100.0),
+	}}}
+	names := charts(d)
+	if names[0] != "goodput" || !slices.Contains(names, "way") {
+		t.Errorf("charts %q, want goodput first, and way", names)
+	}
+}
+
+// TestPathChartHasItsValidity: the foot of the use of one cell's path is about this cell alone.
+func TestPathChartHasItsValidity(t *testing.T) {
+	d := sampleDocument()
+	f := newView(d).found()[0]
+	svg, err := Chart(d, "use-1", "svg", Size{})
+	want := fmt.Sprintf("Validity: %s, %s", f.Cell.Grade, unit.Count(f.Cell.Runs, "run"))
+	if err != nil || !strings.Contains(string(svg), want) {
+		t.Errorf("%v, want %q in %s", err, want, svg)
+	}
 }
 
 // A chart in a size has its wide form, whole, or there is none.
