@@ -701,7 +701,7 @@ screenshots() {
 	mkdir -p "$WORK/shots"
 	npm install --prefix "$WORK/axe" --cache "$WORK/npm" --ignore-scripts --no-audit --no-fund "$AXE_CORE"
 	export AXE="$WORK/axe/node_modules/axe-core/axe.min.js"
-	suite pagecheck -axe "$AXE" -run TestPlantedBarriers
+	suite pagecheck -axe "$AXE" -run 'TestPlantedBarriers|TestHistory' -pictures "$WORK/shots"
 	as_root env AXE="$AXE" FIRST=rates,bottleneck,bufferbloat,path TALLEST=12000 .ci/screenshots.sh \
 		"$(find "$WORK/root-home/data" -name report.html | head -n 1)" "$WORK/shots" "$WORK/as_root.json"
 	as_root "$PROGRAM" catalog build --output "$WORK/site"

@@ -21,6 +21,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -96,6 +97,69 @@ func TestPlantedBarriers(t *testing.T) {
 		if !strings.Contains(found, want) {
 			t.Errorf("found %s\nwant %s among them", found, want)
 		}
+	}
+}
+
+// TestHistory looks at the page of a history with long labels, many runs, changes, gaps and a canary;
+// the stage screenshots names axe-core.
+func TestHistory(t *testing.T) {
+	source := readAxe(t)
+	if source == "" {
+		t.Skip("skip: -axe names no axe.min.js, the stage screenshots has one")
+	}
+
+	h := &history.History{Plan: "nightly", Device: "router", Runs: 30, Canary: "known good"}
+	for _, id := range []string{"a", "b"} {
+		c := history.Cell{
+			ID:     id,
+			Label:  "queue@router.wan tbf rate 100mbit burst 32k latency 50ms · wireguard · TCP · " + id,
+			Metric: metrics.Of(metrics.Goodput),
+		}
+		for i := range 30 {
+			p := history.Point{
+				Run:      fmt.Sprintf("202601%02d-030405-aaaa", i+1),
+				Name:     "night",
+				Started:  time.Date(2026, 1, i+1, 3, 4, 5, 0, time.UTC),
+				Firmware: "OpenWrt 24.10.1 r28597-0425664679",
+				Kernel:   "6.6.86",
+				Grade:    evidence.GradeValid,
+				Value:    &record.Estimate{N: 3, Median: 9.4e8, Low: 9.3e8, High: 9.5e8},
+			}
+			switch i {
+			case 7:
+				p.Grade, p.Why, p.Value = evidence.GradeFailed, "the tunnel did not come up", nil
+			case 12:
+				p.Grade, p.Why, p.GapDays = evidence.GradeSuspect, "throttled", 4
+			}
+
+			c.Points = append(c.Points, p)
+		}
+
+		c.Canary = c.Points[:20]
+		c.Changes = []history.Change{{
+			Better: history.Worse,
+			Status: history.Confirmed,
+			Before: c.Points[14].Run,
+			After:  c.Points[15].Run,
+			From:   c.Points[14].Started,
+			To:     c.Points[15].Started,
+			Old:    9.5e8,
+			New:    9.3e8,
+			Ratio:  .98,
+			Causes: []string{"firmware: OpenWrt 24.10.0 → OpenWrt 24.10.1"},
+		}}
+		h.Cells = append(h.Cells, c)
+	}
+
+	content, err := report.HistoryHTML(h)
+	must(t, err)
+	dir := cmp.Or(*pictures, t.TempDir())
+	path := filepath.Join(dir, "history.html")
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.WriteFile(path, content, 0o644))
+	c := check{page: path, pictures: filepath.Join(dir, "history"), axe: source}
+	for _, fault := range c.faults(t, cmp.Or(os.Getenv("CHROMIUM"), "chromium")) {
+		t.Error(fault)
 	}
 }
 
