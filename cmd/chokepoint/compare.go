@@ -67,7 +67,8 @@ the second. RUN may be a file of show --json, from any machine; alone it is the 
 			}
 
 			width, _, _ := p.screen()
-			if err := p.document(c, comparisonText(c, labels, width, docs[:]...)); err != nil || !failOnRegression {
+			err = p.document(c, comparisonText(c, labels, width, docs[:]...))
+			if err != nil || !failOnRegression {
 				return err
 			}
 

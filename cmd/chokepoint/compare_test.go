@@ -58,8 +58,8 @@ func TestCompareSaysWhatItIs(t *testing.T) {
 	}
 }
 
-// TestCompareFits: with labels of any length, the table is as wide as the terminal at most, and its rows differ
-// by what their labels say.
+// TestCompareFits: with labels of any length, the table is as wide as the terminal at most, and its rows
+// differ by what their labels say.
 func TestCompareFits(t *testing.T) {
 	const long = "queue@router.wan tbf rate 100mbit burst 32k latency 50ms · wireguard · TCP · "
 	c := &analysis.RunComparison{}
@@ -83,7 +83,8 @@ func TestCompareFits(t *testing.T) {
 		}
 
 		words := strings.Join(strings.Fields(text), " ")
-		for _, want := range []string{"4 streams · down", "×0.450 to ×0.550", "935 Mbit/s", "the data exclude ×1"} {
+		for _, want := range []string{"4 streams · down", "×0.450 to ×0.550", "935 Mbit/s",
+			"the data exclude ×1"} {
 			if !strings.Contains(words, want) {
 				t.Errorf("%d columns: %q is missing in\n%s", width, want, text)
 			}

@@ -43,7 +43,8 @@ func TestRuleIsNamedByItsCounter(t *testing.T) {
 	}{
 		{"its counter grew", []record.FilterRule{rule(7, 10, nil), rule(9, 5, nil)},
 			[]record.FilterRule{rule(9, 505, nil), rule(7, 12, nil)},
-			"rule 9 of inet mine over (limit rate over 2 mbytes/second drop) dropped 500 packets in the run"},
+			"rule 9 of inet mine over (limit rate over 2 mbytes/second drop) dropped 500 packets in all " +
+				"trials of the run"},
 		{"the only one, without a counter", []record.FilterRule{rule(7, -1, nil), rule(8, 3, accounts)},
 			[]record.FilterRule{rule(7, -1, nil), rule(8, 900, accounts)},
 			"rule 7 of inet mine over (limit rate over 2 mbytes/second drop) may drop them"},

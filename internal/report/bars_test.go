@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLongNamesDiffer: of names for which a chart has no room it shows what differs, and what they share once;
-// short names stay whole.
+// TestLongNamesDiffer: of names for which a chart has no room it shows what differs, and once what they
+// share; short names stay whole.
 func TestLongNamesDiffer(t *testing.T) {
 	const begin = "queue@router.wan tbf rate 100mbit burst 32k latency 50ms at the provider's end of the line"
 	b := bars{Unit: "count"}
@@ -23,7 +23,8 @@ func TestLongNamesDiffer(t *testing.T) {
 	for _, draw := range []Drawing{b, f} {
 		for _, width := range []float64{wideWidth, narrowWidth} {
 			svg := draw.Draw(width).svg("", "")
-			for _, want := range []string{">up · 1 stream<", ">up · 4 streams<", ">down · 1 stream<", ">all: queue@"} {
+			for _, want := range []string{">up · 1 stream<", ">up · 4 streams<", ">down · 1 stream<",
+				">all: queue@"} {
 				if strings.Count(svg, want) != 1 {
 					t.Errorf("%T of %v px: want %q once in %s", draw, width, want, svg)
 				}
@@ -32,7 +33,8 @@ func TestLongNamesDiffer(t *testing.T) {
 	}
 
 	b.Groups[0].Name, b.Groups[1].Name, b.Groups[2].Name = "TCP up", "TCP down", "TCP both"
-	if svg := b.Draw(wideWidth).svg("", ""); !strings.Contains(svg, ">TCP down<") || strings.Contains(svg, "all:") {
+	svg := b.Draw(wideWidth).svg("", "")
+	if !strings.Contains(svg, ">TCP down<") || strings.Contains(svg, "all:") {
 		t.Errorf("short names are not whole: %s", svg)
 	}
 }

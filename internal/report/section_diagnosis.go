@@ -147,8 +147,8 @@ func (f finding) proposal() string {
 // smallShare bounds the share of a loss or a delay that the sentence leaves out.
 const smallShare = .05
 
-// fix says what to change first, with ranges where only quantities differ between the cells, else in the cell that
-// it names; "" where the cause is unknown or an experiment has refuted it.
+// fix says what to change first, with ranges where only quantities differ between the cells, else in the cell
+// that it names; "" where the cause is unknown or an experiment has refuted it.
 func (f finding) fix() string {
 	first := func(d *diagnosis.Diagnosis) string {
 		if !d.Named() || d.Causes[0].Proved == diagnosis.Refuted || len(d.Causes[0].Remedies) == 0 {

@@ -242,7 +242,8 @@ func TestGainOfAllCells(t *testing.T) {
 func TestFixOfAllCells(t *testing.T) {
 	cell := func(label, do string) *analysis.Cell {
 		c := &analysis.Cell{Diagnosis: &diagnosis.Diagnosis{
-			Class: "shaper", Causes: []diagnosis.Cause{{Class: "shaper", Remedies: []diagnosis.Remedy{{Do: do}}}},
+			Class:  "shaper",
+			Causes: []diagnosis.Cause{{Class: "shaper", Remedies: []diagnosis.Remedy{{Do: do}}}},
 		}}
 		c.Label = label
 		return c

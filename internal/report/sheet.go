@@ -124,7 +124,7 @@ func (s sheet) compose(width float64) *canvas {
 	return c
 }
 
-// sheets returns all charts of a run by name, in the order of the page, but the pictures of paths behind those of
+// sheets returns all charts of a run by name, in the order of the page, but the pictures of paths after the
 // results, and what it folds last.
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}

@@ -246,7 +246,8 @@ func shorten(s string, size, width float64) string {
 
 	r := []rune(s)
 	cut := func(n int) string {
-		return strings.TrimRight(string(r[:(n+1)/2]), " ·,") + "…" + strings.TrimLeft(string(r[len(r)-n/2:]), " ·,")
+		head, tail := string(r[:(n+1)/2]), string(r[len(r)-n/2:])
+		return strings.TrimRight(head, " ·,") + "…" + strings.TrimLeft(tail, " ·,")
 	}
 	n := len(r) - 1
 	for n > 1 && textWidth(cut(n), size) > width {
@@ -256,8 +257,8 @@ func shorten(s string, size, width float64) string {
 	return cut(n)
 }
 
-// Apart returns labels without the words with which all begin or end, and these words with an ellipsis for what
-// differs; "" where there are none.
+// Apart returns labels without the words with which all begin or end, and these words with an ellipsis for
+// what differs; "" where there are none.
 func Apart(labels []string) (short []string, shared string) {
 	words := each(labels, strings.Fields)
 	if len(words) < 2 {
@@ -265,7 +266,7 @@ func Apart(labels []string) (short []string, shared string) {
 	}
 
 	first := words[0]
-	fewest := len(slices.MinFunc(words, func(a, b []string) int { return len(a) - len(b) })) - 1 // one is left
+	fewest := slices.Min(each(words, func(w []string) int { return len(w) })) - 1 // one is left
 	alike := func(word func([]string) string) bool {
 		return !slices.ContainsFunc(words, func(w []string) bool { return word(w) != word(first) })
 	}
@@ -287,7 +288,8 @@ func Apart(labels []string) (short []string, shared string) {
 	return short, joined(" ", plain(first[:begin]), "…", plain(first[len(first)-end:]))
 }
 
-// fitted keeps labels for which there is room; else it drops what all share, and returns the line that says it.
+// fitted keeps labels for which there is room; else it drops what all share, and returns the line that says
+// it.
 func fitted(labels []string, size, room float64) (short []string, said string) {
 	if !slices.ContainsFunc(labels, func(s string) bool { return textWidth(s, size) > room }) {
 		return labels, ""

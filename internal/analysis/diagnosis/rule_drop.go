@@ -62,10 +62,10 @@ var ruleDrop = Rule{
 			j.Element = r.element()
 			cause = say("%s may drop them", r)
 			if r.packets > 0 {
-				cause = say("%s dropped %.0f packets in the run", r, r.packets)
+				cause = say("%s dropped %.0f packets in all trials of the run", r, r.packets)
 				j = j.facts(
 					j.place().fact("rule_packets", r.packets,
-						"the rule's counter grew by %.0f in the run"))
+						"the rule's counter grew by %.0f in all trials of the run"))
 			}
 		}
 
