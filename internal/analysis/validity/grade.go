@@ -264,7 +264,8 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 	}
 
 	if tested.CPUs == record.CPUsEmulated {
-		add("emulated", "an emulated router's absolute speed means nothing; only its ratios and counters count")
+		add("emulated",
+			"an emulated router's absolute speed means nothing; only its ratios and counters count")
 	}
 
 	if sends && tested.Guest() {
