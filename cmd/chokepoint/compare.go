@@ -3,22 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
@@ -49,7 +43,7 @@ the second. RUN may be a file of show --json, from any machine; alone it is the 
 				return err
 			}
 
-			labels := labelsOf(docs[:]...)
+			labels := report.CellLabels(docs[:]...)
 			if strict && !failOnRegression && junit == "" {
 				return app.Usage("add --fail-on-regression",
 					"--strict changes what --fail-on-regression and --junit count")
@@ -107,22 +101,6 @@ func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) 
 	return [2]string{older, newer}, nil
 }
 
-// labelsOf names the cells of documents for people.
-func labelsOf(docs ...*analysis.Document) map[string]string {
-	labels := map[string]string{}
-	for _, d := range docs {
-		for _, c := range d.Cells {
-			labels[c.Factors.Key()] = c.Label
-		}
-	}
-	return labels
-}
-
-// headline lists the metrics whose ratio is shown for every cell. Others appear only where they differ.
-var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.ThroughputNDR, metrics.ThroughputPDR,
-	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
-	metrics.CipherRate, metrics.CipherOps, metrics.Number}
-
 // comparisonText formats a comparison for a width (0: any), with what its imported runs lack.
 func comparisonText(c *analysis.RunComparison, labels map[string]string, width int,
 	docs ...*analysis.Document) string {
@@ -154,15 +132,9 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 	}
 
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
-	rows := comparisonRows(c, labels)
+	rows := report.ComparisonRows(c, labels)
 	if len(rows) > 1 {
-		ratio := "the median of the ratios within blocks"
-		if slices.ContainsFunc(c.Comparisons, func(x comparison.Comparison) bool { return x.RunsA > 0 }) {
-			ratio = "the Hodges–Lehmann estimate: the median of all ratios of a run of B to a run of A,\n" +
-				"which need not be the ratio of the medians"
-		}
-
-		b.WriteString("\n" + comparisonTable(rows, width) + "B ÷ A is " + ratio + ".\n")
+		b.WriteString("\n" + comparisonTable(rows, width) + report.RatioWords(c) + "\n")
 	}
 
 	b.WriteString(paragraph(each(c.Regressions, func(r analysis.Regression) string {
@@ -190,7 +162,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 		for _, f := range cells {
 			why := ""
 			if other := 1 - i; other < len(docs) {
-				why = skippedWords(docs[other], f)
+				why = report.OtherSkipped(docs[other], f)
 			}
 
 			b.printf("only in %c: %s%s\n", 'A'+i, labels[f.Key()], why)
@@ -198,15 +170,6 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 	}
 
 	return b.String()
-}
-
-// skippedWords returns why a run skipped a cell, "" if it did not.
-func skippedWords(d *analysis.Document, f record.Factors) string {
-	i := slices.IndexFunc(d.Skipped, func(s record.Skipped) bool { return s.Factors.Key() == f.Key() })
-	if i < 0 {
-		return ""
-	}
-	return "; the other run skipped it: " + d.Skipped[i].Reason
 }
 
 // comparisonTable lays rows out in a line each, if need be without the words that all cells share, or else in
@@ -261,52 +224,4 @@ func comparisonTable(rows grid, width int) string {
 	}
 
 	return strings.TrimRight(lines.Lines(width), "\n") + "\n"
-}
-
-// comparisonRows returns a row for each comparison of a headline metric, and for each that found a
-// difference.
-func comparisonRows(c *analysis.RunComparison, labels map[string]string) grid {
-	rows := grid{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
-	for _, x := range c.Comparisons {
-		if !slices.Contains(headline[:], x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
-			continue
-		}
-
-		metric := metrics.Label(x.Metric)
-		format := unit.Times
-		if x.Difference {
-			metric += ", B − A"
-			format = func(v float64) string { return metrics.Say(x.Metric, v) }
-		}
-
-		interval := format(x.Low) + " to " + format(x.High)
-		if x.Interval == statistics.IntervalSingle {
-			interval = "-"
-		}
-
-		side := func(v *float64) string {
-			if v == nil {
-				return "-"
-			}
-			return metrics.Say(x.Metric, *v)
-		}
-		validity := x.GradeA
-		if x.GradeB != x.GradeA {
-			validity += ", " + x.GradeB
-		}
-
-		verdict := x.Verdict
-		if x.Why != "" {
-			verdict += ": " + x.Why
-		}
-
-		runs := strconv.Itoa(x.N)
-		if x.RunsA != x.RunsB {
-			runs = fmt.Sprintf("A %d, B %d", x.RunsA, x.RunsB)
-		}
-
-		rows.add(labels[x.Factors.Key()], metric, side(x.A), side(x.B), format(x.Ratio),
-			interval, runs, cmp.Or(validity, "-"), verdict)
-	}
-	return rows
 }

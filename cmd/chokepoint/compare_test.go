@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
 // What a search found is shown of every cell, as any rate is.
@@ -17,7 +18,7 @@ func TestCompareShowsRates(t *testing.T) {
 	for metric, want := range map[string]int{metrics.Goodput: 2, metrics.ThroughputNDR: 2,
 		metrics.ConnectionsPDR: 2, metrics.Retransmits: 1} {
 		c := &analysis.RunComparison{Comparisons: []comparison.Comparison{{Metric: metric, Verdict: "same"}}}
-		rows := comparisonRows(c, nil)
+		rows := report.ComparisonRows(c, nil)
 		if len(rows) != want {
 			t.Errorf("%s: %d rows, want %d", metric, len(rows), want)
 		}
@@ -75,7 +76,7 @@ func TestCompareFits(t *testing.T) {
 	}
 
 	for _, width := range []int{40, 80, 100, 400} {
-		text := comparisonTable(comparisonRows(c, labels), width)
+		text := comparisonTable(report.ComparisonRows(c, labels), width)
 		for line := range strings.Lines(text) {
 			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); n > width {
 				t.Errorf("%d columns in a terminal of %d: %s", n, width, line)

@@ -44,7 +44,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 
 	written := 0
 	words := report.TrialWords(doc)
-	labels := labelsOf(doc)
+	labels := report.CellLabels(doc)
 	err = p.Dirs.WithRun(ctx, doc.Run.ID, func(st *store.Store, run record.Run) error {
 		for _, id := range ids {
 			t, err := st.Trial(ctx, run.ID, id)

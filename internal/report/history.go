@@ -142,7 +142,10 @@ func HistorySVG(h *history.History) ([]byte, error) {
 }
 
 // HistoryHTML returns a page with a chart and a table for each cell. It needs no network.
-func HistoryHTML(h *history.History) ([]byte, error) {
+func HistoryHTML(h *history.History) ([]byte, error) { return LinkedHistoryHTML(h, nil) }
+
+// LinkedHistoryHTML returns the page of HistoryHTML below links to the other pages of a server.
+func LinkedHistoryHTML(h *history.History, links []Link) ([]byte, error) {
 	var all []Section
 	for i := range h.Cells {
 		all = append(all, historySection(h, &h.Cells[i]))
@@ -159,7 +162,7 @@ func HistoryHTML(h *history.History) ([]byte, error) {
 		return nil, fmt.Errorf("parse template of a history: %v", err)
 	}
 
-	page, err := laidOut(t, pageScript, map[string]any{"History": h, "Sections": all})
+	page, err := laidOut(t, pageScript, map[string]any{"Links": links, "History": h, "Sections": all})
 	if err != nil {
 		return nil, fmt.Errorf("lay out history of plan %s: %v", h.Plan, err)
 	}

@@ -31,7 +31,10 @@ var pageScript string
 
 // HTML returns the report as one page that needs no network. Its script saves charts as PNG and fills the
 // tables of every metric.
-func HTML(d *analysis.Document) ([]byte, error) {
+func HTML(d *analysis.Document) ([]byte, error) { return LinkedHTML(d, nil) }
+
+// LinkedHTML returns the page of HTML below links to the other pages of a server.
+func LinkedHTML(d *analysis.Document, links []Link) ([]byte, error) {
 	v := newView(d)
 	t, err := template.New("page").Funcs(pageFunctions(v)).Parse(pageTemplate)
 	if err != nil {
@@ -42,6 +45,7 @@ func HTML(d *analysis.Document) ([]byte, error) {
 	isBad := func(item Item) bool { return item.Tone == Bad }
 	alerts := filter(h.Alerts, isBad)
 	page, err := laidOut(t, pageScript, map[string]any{
+		"Links":    links,
 		"Doc":      d,
 		"Head":     h,
 		"Alerts":   alerts,

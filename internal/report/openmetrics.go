@@ -163,7 +163,7 @@ var notInLabels = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 func labelName(name string) string {
 	name = notInLabels.ReplaceAllString(name, "_")
 	if slices.Contains([]string{"run", "id", "cell", "stat", "measured_by", "validity", "interval", "metric",
-		"reasons", "requirement"}, name) {
+		"reasons", "requirement", "device", "plan"}, name) {
 		return "f_" + name
 	}
 	return name

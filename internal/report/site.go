@@ -51,7 +51,11 @@ func (p *sitePage) add(s Section, blocks ...Block) {
 	p.Sections = append(p.Sections, s)
 }
 
-type pageLink struct{ Name, Text string }
+// Link leads to another page of a site or server.
+type Link struct {
+	Href, Text string
+	Here       bool // it is the page itself
+}
 
 // site knows the names of its pages.
 type site struct {
@@ -95,7 +99,7 @@ func Site(c Collection) ([]File, error) {
 	}
 
 	pages = append(pages, s.sources())
-	links := each(pages, func(p *sitePage) pageLink { return pageLink{p.Name, p.Title} })
+	links := each(pages, func(p *sitePage) Link { return Link{Href: p.Name, Text: p.Title} })
 	pages = slices.Concat(pages, each(s.devices, s.device), each(c.Bundles, s.run))
 	var files []File
 	written := map[string]string{}
@@ -129,7 +133,7 @@ func (s *site) free(stem string) string {
 	return name + ".html"
 }
 
-func (p *sitePage) lay(links []pageLink) ([]byte, error) {
+func (p *sitePage) lay(links []Link) ([]byte, error) {
 	v := p.view
 	if v == nil {
 		v = newView(&analysis.Document{})
@@ -149,7 +153,11 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 		return nil, err
 	}
 
-	return laidOut(t, pageScript+siteScript, map[string]any{"Page": p, "Pages": links})
+	links = each(links, func(l Link) Link {
+		l.Here = l.Href == p.Name
+		return l
+	})
+	return laidOut(t, pageScript+siteScript, map[string]any{"Page": p, "Links": links})
 }
 
 // index lists all devices with their best results.

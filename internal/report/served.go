@@ -1,0 +1,75 @@
+package report
+
+import (
+	_ "embed" // the template and style of served pages
+	"fmt"
+	"html"
+	"html/template"
+	"regexp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+//go:embed served.tmpl
+var servedTemplate string
+
+//go:embed served.css
+var servedStyle string
+
+// ServedPage is a page of a server before it is laid out. It has no script.
+type ServedPage struct {
+	Links       []Link // to the other pages
+	Kind, Title string
+	Lead        string
+	Refresh     int // seconds until the browser loads the page again; 0: never
+	Alerts      []Item
+	Form        *Form
+	Sections    []Section
+	More        []Link // at the end: other parts of a list, or other forms of the same
+}
+
+// Form sends its fields to Action as the parameters of a GET request.
+type Form struct {
+	Action, Button string
+	Fields         []Field
+}
+
+// Field is a text field, or a choice between its options.
+type Field struct {
+	Name, Label, Value string
+	Options            []Option
+}
+
+// Option has the text that people read and the value that is sent.
+type Option struct{ Value, Text string }
+
+// HTML lays the page out. It refers to nothing but its links.
+func (p ServedPage) HTML() ([]byte, error) {
+	t, err := template.New("page").Funcs(pageFunctions(newView(&analysis.Document{}))).Parse(pageTemplate)
+	if err == nil {
+		t, err = t.New("served").Parse(servedTemplate)
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("parse template of a served page: %v", err)
+	}
+
+	page, err := laidOut(t, "", map[string]any{"Page": p, "Forms": template.CSS(servedStyle)})
+	if err != nil {
+		return nil, fmt.Errorf("lay out page %s: %v", p.Title, err)
+	}
+
+	return page, nil
+}
+
+var policyOfPage = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)"/>`)
+
+// Policy returns the Content-Security-Policy in the head of an HTML page of this package, for the header of
+// a response; "" if there is none.
+func Policy(page []byte) string {
+	m := policyOfPage.FindSubmatch(page)
+	if m == nil {
+		return ""
+	}
+	return html.UnescapeString(string(m[1]))
+}
