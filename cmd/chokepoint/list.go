@@ -4,26 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
-
-// listed holds a run as list --json prints it.
-type listed struct {
-	store.Head
-	Alive bool `json:"alive"` // its program is running
-}
 
 func newListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
@@ -52,10 +41,9 @@ $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
 				return errors.Join(unread, p.print(listText(runs, time.Now(), width)))
 			}
 
-			var list []listed
+			var list []app.Listed
 			for _, r := range runs {
-				r.Started = r.Started.UTC().Truncate(time.Second)
-				list = append(list, listed{r, r.Status == record.RunRunning})
+				list = append(list, app.ListedOf(r))
 			}
 
 			return errors.Join(unread, printList(p, list, nil, nil))
@@ -77,9 +65,9 @@ func listText(runs []store.Head, now time.Time, width int) string {
 			ids = max(ids, utf8.RuneCountInString(short[i]))
 		}
 
-		best, in := bestOf(r)
+		best, in := app.BestWords(r)
 		rows.add(cmp.Or(line(r.Name), short[i]), when(r.Started.Local(), now), line(r.Device, r.Lab),
-			line(r.Plan), line(variedText(r.Varied)), best, line(in))
+			line(r.Plan), line(app.VariedWords(r.Varied)), best, line(in))
 	}
 
 	if width > 0 {
@@ -206,58 +194,4 @@ func when(started, now time.Time) string {
 		return started.Format("_2 Jan  2006")
 	}
 	return started.Format("_2 Jan 15:04")
-}
-
-// maxListedLevels bounds the levels of a factor that are listed one by one.
-const maxListedLevels = 4
-
-// variedText names the factors that have several levels, and the levels that are numbers.
-func variedText(all []record.FactorLevels) string {
-	var words []string
-	for _, f := range all {
-		levels := f.Levels
-		words = append(words, f.Name)
-		if slices.ContainsFunc(levels, func(l string) bool { return l == "" || l[0] < '0' || l[0] > '9' }) {
-			continue
-		}
-
-		text := strings.Join(levels, ",")
-		if len(levels) > maxListedLevels {
-			text = levels[0] + "…" + levels[len(levels)-1]
-		}
-
-		words[len(words)-1] += " " + text
-	}
-
-	return cmp.Or(strings.Join(words, " × "), "-")
-}
-
-// bestOf returns the headline of a run, with its status unless it is done, and the cell.
-func bestOf(r store.Head) (best, in string) {
-	var words []string
-	h := r.Headline
-	if h != nil {
-		mark := ""
-		if h.Grade == evidence.GradeSuspect {
-			mark = " !"
-		}
-
-		words = append(words, metrics.Say(h.Metric, h.Value)+mark)
-		in = h.Cell
-	}
-
-	switch {
-	case r.Damaged != "":
-		return "damaged", ""
-	case r.Status == record.RunRunning, r.Status == record.RunKilled:
-		words = append(words, r.Status, unit.Count(r.Trials, "trial"))
-	case r.Status != record.RunDone:
-		words = append(words, r.Status)
-	}
-
-	if r.Failed > 0 {
-		words = append(words, strconv.Itoa(r.Failed)+" failed")
-	}
-
-	return cmp.Or(strings.Join(words, ", "), "-"), in
 }

@@ -25,6 +25,7 @@ type HistoryOptions struct {
 	Firmware     string // only this firmware
 	Canary       string // firmware that is never changed
 	Since        time.Time
+	ReadOnly     bool // results derived from trials are not stored
 }
 
 // History follows cells over the stored runs of one plan on one device. It reads trials only of runs without
@@ -148,7 +149,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 			"history: no run has ended that fits%s", fitting(*o))
 	}
 
-	if len(r.derived) > 0 {
+	if len(r.derived) > 0 && !o.ReadOnly {
 		what := "the results of " + unit.Count(len(r.derived), "run") + " were derived from the trials"
 		if err := a.keepResults(ctx, r.derived); err != nil {
 			a.note("%s, and cannot be kept: %v", what, err)

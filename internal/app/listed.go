@@ -1,0 +1,104 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Head holds what a list shows of a run.
+type Head = store.Head
+
+// Listed holds a run as list --json prints it.
+type Listed struct {
+	Head
+	Alive bool `json:"alive"` // its program is running
+}
+
+// ListedOf returns a run as list --json prints it.
+func ListedOf(h Head) Listed {
+	h.Started = h.Started.UTC().Truncate(time.Second)
+	return Listed{h, h.Status == record.RunRunning}
+}
+
+// Revision returns a hash that changes with what is stored of a run, such as trials, notes, imports,
+// experiments, its name and its end.
+func (d Dirs) Revision(ctx context.Context, id string) (hash string, err error) {
+	err = d.WithRun(ctx, id, func(st *store.Store, run record.Run) error {
+		trials, err := st.Index(ctx, run.ID)
+		if err != nil {
+			return err
+		}
+
+		text, err := json.Marshal(run)
+		hash = fmt.Sprintf("%x", sha256.Sum256(fmt.Append(text, len(trials))))
+		return err
+	})
+	return hash, err
+}
+
+// maxListedLevels bounds the levels of a factor that are listed one by one.
+const maxListedLevels = 4
+
+// VariedWords names the factors that have several levels, and the levels that are numbers.
+func VariedWords(all []record.FactorLevels) string {
+	var words []string
+	for _, f := range all {
+		levels := f.Levels
+		words = append(words, f.Name)
+		if slices.ContainsFunc(levels, func(l string) bool { return l == "" || l[0] < '0' || l[0] > '9' }) {
+			continue
+		}
+
+		text := strings.Join(levels, ",")
+		if len(levels) > maxListedLevels {
+			text = levels[0] + "…" + levels[len(levels)-1]
+		}
+
+		words[len(words)-1] += " " + text
+	}
+
+	return cmp.Or(strings.Join(words, " × "), "-")
+}
+
+// BestWords returns the headline of a run, with its status unless it is done, and the cell.
+func BestWords(r Head) (best, in string) {
+	var words []string
+	h := r.Headline
+	if h != nil {
+		mark := ""
+		if h.Grade == evidence.GradeSuspect {
+			mark = " !"
+		}
+
+		words = append(words, metrics.Say(h.Metric, h.Value)+mark)
+		in = h.Cell
+	}
+
+	switch {
+	case r.Damaged != "":
+		return "damaged", ""
+	case r.Status == record.RunRunning, r.Status == record.RunKilled:
+		words = append(words, r.Status, unit.Count(r.Trials, "trial"))
+	case r.Status != record.RunDone:
+		words = append(words, r.Status)
+	}
+
+	if r.Failed > 0 {
+		words = append(words, strconv.Itoa(r.Failed)+" failed")
+	}
+
+	return cmp.Or(strings.Join(words, ", "), "-"), in
+}
