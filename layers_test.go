@@ -31,8 +31,10 @@ var layers = [][]string{
 	8: {"registry"},
 	9: {"app"},
 
-	10: {"bench/rig"},
-	11: {"cmd/*", "bench/*", "dist"},
+	10: {"serve"},
+
+	11: {"bench/rig"},
+	12: {"cmd/*", "bench/*", "dist"},
 }
 
 // laterStages lists, for a room, those that it may not import in any layer: a lab and a probe do not know the
@@ -170,8 +172,8 @@ var homes = []home{
 	{"testing", []string{"labtest", "labtest/apart", "labtest/expect", "labtest/steady"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
-	// Nothing else here speaks to a network service; the tests play one.
-	{"net/http", []string{"trial/meter"}},
+	// Nothing else here speaks HTTP; the tests play a service.
+	{"net/http", []string{"trial/meter", "serve"}},
 	{"unsafe", []string{"lab/kernel", "lab/host", "probe", "probe/bpf", "trial/watch",
 		"trial/traffic", "trial/traffic/*"}},
 	{"C", nil}, // CGO_ENABLED=0

@@ -361,6 +361,7 @@ var tokenBudgets = map[string]int{
 	"record":    25_200,
 	"registry":  3_200,
 	"report":    92_000,
+	"serve":     7_300,
 	"trial":     140_000,
 	"unit":      1_300,
 	"userfile":  2_200,

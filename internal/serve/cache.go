@@ -1,0 +1,96 @@
+package serve
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+)
+
+// maxKept bounds the bytes of what was made of runs and is kept. It leaves most of app.DocumentMemory free.
+const maxKept = 16 << 20
+
+// cache keeps what was made of runs. What was not asked for the longest goes first.
+type cache struct {
+	mu    sync.Mutex
+	all   []kept
+	bytes int
+}
+
+type kept struct {
+	key     string
+	content []byte
+}
+
+// get returns the content of a key, or nil.
+func (c *cache) get(key string) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.all, func(k kept) bool { return k.key == key })
+	if i < 0 {
+		return nil
+	}
+
+	found := c.all[i]
+	c.all = append(slices.Delete(c.all, i, i+1), found)
+	return found.content
+}
+
+// put keeps the content of a new key.
+func (c *cache) put(key string, content []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, kept{key, content})
+	c.bytes += len(content)
+	for c.bytes > maxKept {
+		c.bytes -= len(c.all[0].content)
+		c.all = slices.Delete(c.all, 0, 1)
+	}
+}
+
+// made returns what render makes of the document of a run, or what it made before if the run is the same.
+func (s *Server) made(ctx context.Context, kind string, h app.Head,
+	render func(*analysis.Document) ([]byte, error)) ([]byte, error) {
+	revision, err := s.app.Dirs.Revision(ctx, h.ID)
+	if err != nil {
+		return nil, err
+	}
+
+	key := kind + " " + h.ID + " " + revision
+	content := s.kept.get(key)
+	if content != nil {
+		return content, nil
+	}
+
+	err = s.alone(ctx, func() error {
+		content = s.kept.get(key)
+		if content != nil { // made while this request waited
+			return nil
+		}
+
+		doc, err := s.app.Dirs.Document(ctx, h.ID)
+		if err != nil {
+			return err
+		}
+
+		content, err = render(doc)
+		if err == nil {
+			s.kept.put(key, content)
+		}
+		return err
+	})
+	return content, err
+}
+
+// alone calls f when no other request derives documents, which takes memory and all of a CPU.
+func (s *Server) alone(ctx context.Context, f func() error) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

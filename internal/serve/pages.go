@@ -1,0 +1,436 @@
+package serve
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+const (
+	pageLength  = 50 // runs of a list
+	perDevice   = 5  // newest runs of a device
+	maxChoices  = 500
+	reloadAfter = 15 // seconds, while a run of the list is running
+)
+
+// links returns the links of all pages; here is that of the page itself.
+func links(here string) []report.Link {
+	all := []report.Link{{Href: "/", Text: "Runs"}, {Href: "/devices", Text: "Devices"},
+		{Href: "/compare", Text: "Compare"}, {Href: "/history", Text: "History"}}
+	for i := range all {
+		all[i].Here = all[i].Href == here
+	}
+	return all
+}
+
+// linkTo returns a local link with parameters, given as names and values in turn.
+func linkTo(path string, parameters ...string) string {
+	v := url.Values{}
+	for pair := range slices.Chunk(parameters, 2) {
+		v.Set(pair[0], pair[1])
+	}
+	return path + "?" + v.Encode()
+}
+
+// heads lists the runs, the newest first.
+func (s *Server) heads(r *http.Request) ([]app.Head, error) {
+	heads, err := s.app.Dirs.Runs(r.Context())
+	if err != nil && len(heads) > 0 { // those that could be read
+		s.note("%v", err)
+		err = nil
+	}
+	return heads, err
+}
+
+// runOf returns the run with an id.
+func runOf(heads []app.Head, id string) (app.Head, error) {
+	i := slices.IndexFunc(heads, func(h app.Head) bool { return h.ID == id && h.Damaged == "" })
+	if i < 0 {
+		return app.Head{}, notFound("run")
+	}
+	return heads[i], nil
+}
+
+// run returns the run that the path of a request names.
+func (s *Server) run(r *http.Request) (app.Head, error) {
+	heads, err := s.heads(r)
+	if err != nil {
+		return app.Head{}, err
+	}
+	return runOf(heads, r.PathValue("id"))
+}
+
+// device returns the device of a run as a list shows it: the lab if no device is known.
+func device(h app.Head) string { return cmp.Or(h.Device, h.Lab) }
+
+// filters are the parameters that a run must match.
+var filters = []struct {
+	name, label string
+	of          func(app.Head) string
+}{
+	{"device", "Device", device},
+	{"plan", "Plan", func(h app.Head) string { return h.Plan }},
+	{"lab", "Lab", func(h app.Head) string { return h.Lab }},
+	{"status", "Status", func(h app.Head) string { return h.Status }},
+}
+
+// matches reports whether a run has all words of the parameter q, and the values of the filters.
+func matches(h app.Head, q url.Values) bool {
+	_, in := app.BestWords(h)
+	texts := append([]string{h.ID, h.Name, h.Device, h.Plan, h.Lab, h.Status, app.VariedWords(h.Varied), in},
+		h.Notes...)
+	ok := app.HasWords(strings.Join(texts, " "), q.Get("q"))
+	for _, f := range filters {
+		want := q.Get(f.name)
+		ok = ok && (want == "" || f.of(h) == want)
+	}
+	return ok
+}
+
+// runList is the part of a list of runs that a request asks for.
+type runList struct {
+	Format string       `json:"format"`
+	Found  int          `json:"found"` // on all pages
+	Page   int          `json:"page"`
+	Pages  int          `json:"pages"`
+	Runs   []app.Listed `json:"runs"`
+}
+
+// selected returns all runs, and the part of them that a request asks for.
+func (s *Server) selected(r *http.Request) (all []app.Head, l runList, err error) {
+	q := r.URL.Query()
+	l = runList{Format: "chokepoint-runs/1", Runs: []app.Listed{}}
+	l.Page, err = strconv.Atoi(cmp.Or(q.Get("page"), "1"))
+	if err != nil || l.Page < 1 {
+		return nil, l, badRequest("page is a number from 1 on")
+	}
+
+	all, err = s.heads(r)
+	for _, h := range all {
+		if !matches(h, q) {
+			continue
+		}
+
+		l.Found++
+		if (l.Found-1)/pageLength == l.Page-1 {
+			l.Runs = append(l.Runs, app.ListedOf(h))
+		}
+	}
+
+	l.Pages = max(1, (l.Found+pageLength-1)/pageLength)
+	if err == nil && l.Page > l.Pages {
+		err = notFound("page of this list")
+	}
+	return all, l, err
+}
+
+func (s *Server) runsPage(r *http.Request) ([]byte, error) {
+	all, l, err := s.selected(r)
+	if err != nil {
+		return nil, err
+	}
+
+	q := r.URL.Query()
+	p := report.ServedPage{
+		Links: links("/"),
+		Title: "Runs",
+		Lead:  fmt.Sprintf("%d of %s, the newest first.", l.Found, unit.Count(len(all), "run")),
+		Form: &report.Form{Action: "/", Button: "Show", Fields: []report.Field{
+			{Name: "q", Label: "Search", Value: q.Get("q")},
+		}},
+	}
+	for _, f := range filters {
+		p.Form.Fields = append(p.Form.Fields, report.Field{
+			Name:    f.name,
+			Label:   f.label,
+			Value:   q.Get(f.name),
+			Options: choices(all, f.of),
+		})
+	}
+
+	if len(all) == 0 {
+		p.Alerts = []report.Item{{Text: "Nothing is stored yet. chokepoint run measures and stores a run."}}
+	}
+
+	if l.Found > 0 {
+		t := runTable("runs-table", l.Runs)
+		p.Sections = []report.Section{{ID: "runs", Title: "Stored runs", Blocks: []report.Block{t}}}
+	}
+
+	if l.Page > 1 {
+		p.More = append(p.More, report.Link{Href: with(q, "page", l.Page-1), Text: "Newer runs"})
+	}
+
+	if l.Page < l.Pages {
+		text := fmt.Sprintf("Older runs (page %d of %d)", l.Page+1, l.Pages)
+		p.More = append(p.More, report.Link{Href: with(q, "page", l.Page+1), Text: text})
+	}
+
+	running := slices.ContainsFunc(l.Runs, func(x app.Listed) bool { return x.Alive })
+	if running && !q.Has("still") {
+		p.Refresh = reloadAfter
+		text := fmt.Sprintf("a run is being recorded. This page reloads every %d s; the last link stops "+
+			"that.", reloadAfter)
+		p.Alerts = append(p.Alerts, report.Item{Kind: "running", Text: text})
+		p.More = append(p.More, report.Link{Href: with(q, "still", 1), Text: "Stop reloading"})
+	}
+
+	return p.HTML()
+}
+
+// with returns the link of a list with another value of a parameter.
+func with(q url.Values, name string, value int) string {
+	changed := maps.Clone(q)
+	changed.Set(name, strconv.Itoa(value))
+	return "/?" + changed.Encode()
+}
+
+// choices lists the values that runs have, and "" for any.
+func choices(heads []app.Head, of func(app.Head) string) []report.Option {
+	var values []string
+	for _, h := range heads {
+		values = append(values, of(h))
+	}
+
+	slices.Sort(values)
+	options := []report.Option{{Value: "", Text: "any"}}
+	for _, v := range slices.Compact(values) {
+		if v != "" {
+			options = append(options, report.Option{Value: v, Text: v})
+		}
+	}
+
+	return options
+}
+
+// runTable has a row for each run, as list prints it.
+func runTable(id string, runs []app.Listed) report.Table {
+	t := report.Table{ID: id, Cards: true}
+	for _, head := range []string{"Run", "When", "Device", "Plan", "Varied", "Best", "In", "Validity"} {
+		t.Columns = append(t.Columns, report.Column{Head: head})
+	}
+
+	for _, x := range runs {
+		h := x.Head
+		run := report.TableCell{Text: cmp.Or(h.Name, app.ShownID(h.ID))}
+		if h.Name != "" {
+			run.Sub = app.ShownID(h.ID)
+		}
+
+		if h.Damaged == "" {
+			run.Href = "/runs/" + h.ID
+		}
+
+		tested, plan := cell(device(h)), cell(h.Plan)
+		tested.Href = linkTo("/", "device", device(h))
+		plan.Href = linkTo("/", "plan", h.Plan)
+		if h.Device != "" {
+			tested.Sub = "lab " + h.Lab
+		}
+
+		best, in := app.BestWords(h)
+		row := []report.TableCell{run, cell(h.Started.Local().Format("2006-01-02 15:04")), tested, plan,
+			cell(app.VariedWords(h.Varied)), cell(best), cell(in), cell("")}
+		if h.Headline != nil {
+			row[7] = cell(h.Headline.Grade)
+			if h.Headline.Grade != evidence.GradeValid {
+				row[7].Tone = report.Doubt
+			}
+		}
+
+		t.Rows = append(t.Rows, report.TableRow{Cells: row})
+	}
+
+	return t
+}
+
+// cell shows a text, or that there is none.
+func cell(text string) report.TableCell {
+	if text == "" || text == "-" {
+		return report.TableCell{Text: "–", Tone: report.Quiet}
+	}
+	return report.TableCell{Text: text}
+}
+
+func (s *Server) runPage(r *http.Request) ([]byte, error) {
+	h, err := s.run(r)
+	if err != nil {
+		return nil, err
+	}
+
+	more := append(links("")[:2], report.Link{Href: linkTo("/compare", "b", h.ID), Text: "Compare this run"},
+		report.Link{Href: linkTo("/history", "plan", h.Plan), Text: "History of its plan"},
+		report.Link{Href: "/api/v1/runs/" + h.ID, Text: "JSON"})
+	return s.made(r.Context(), "page", h, func(d *analysis.Document) ([]byte, error) {
+		return report.LinkedHTML(d, more)
+	})
+}
+
+func (s *Server) devicesPage(r *http.Request) ([]byte, error) {
+	heads, err := s.heads(r)
+	if err != nil {
+		return nil, err
+	}
+
+	var names []string
+	runs := map[string][]app.Listed{}
+	for _, h := range heads {
+		name := device(h)
+		if runs[name] == nil {
+			names = append(names, name)
+		}
+
+		runs[name] = append(runs[name], app.ListedOf(h))
+	}
+
+	p := report.ServedPage{
+		Links: links("/devices"),
+		Title: "Devices",
+		Lead:  unit.Count(len(names), "device") + ". A run without a known device counts for its lab.",
+	}
+	for i, name := range names {
+		newest := runs[name][:min(perDevice, len(runs[name]))]
+		p.Sections = append(p.Sections, report.Section{
+			ID:    fmt.Sprint("device-", i),
+			Title: cmp.Or(name, "unknown"),
+			Lead: fmt.Sprintf("%d of %s; the device's name leads to all.", len(newest),
+				unit.Count(len(runs[name]), "run")),
+			Blocks: []report.Block{runTable(fmt.Sprint("runs-", i), newest)},
+		})
+	}
+
+	return p.HTML()
+}
+
+// compared returns the comparison of the runs that the parameters a and b name, and their documents.
+func (s *Server) compared(r *http.Request, heads []app.Head) (c *analysis.RunComparison,
+	docs [2]*analysis.Document, err error) {
+	q := r.URL.Query()
+	if q.Get("a") == q.Get("b") {
+		return nil, docs, badRequest("a and b are the ids of two runs")
+	}
+
+	for _, name := range []string{"a", "b"} {
+		if _, err := runOf(heads, q.Get(name)); err != nil {
+			return nil, docs, err
+		}
+	}
+
+	err = s.alone(r.Context(), func() error {
+		c, docs, err = s.app.Compare(r.Context(), q.Get("a"), q.Get("b"))
+		return err
+	})
+	return c, docs, err
+}
+
+func (s *Server) comparePage(r *http.Request) ([]byte, error) {
+	heads, err := s.heads(r)
+	if err != nil {
+		return nil, err
+	}
+
+	q := r.URL.Query()
+	a, b := q.Get("a"), q.Get("b")
+	_, err = runOf(heads, b)
+	if a == "" && (b == "" || err == nil) { // propose the runs that compare would take
+		older, newer, err := s.app.Dirs.Pair(r.Context(), b)
+		if err == nil {
+			a, b = older, newer
+		}
+	}
+
+	p := report.ServedPage{
+		Links: links("/compare"),
+		Title: "Compare",
+		Lead:  "B is compared with A: the ratios are those of B to A.",
+		Form: &report.Form{Action: "/compare", Button: "Compare", Fields: []report.Field{
+			{Name: "a", Label: "Run A", Value: a, Options: runChoices(heads, a)},
+			{Name: "b", Label: "Run B", Value: b, Options: runChoices(heads, b)},
+		}},
+	}
+	if q.Get("a") != "" {
+		c, docs, err := s.compared(r, heads)
+		if err != nil {
+			return nil, err
+		}
+
+		p.Kind, p.Title = "Compare", cmp.Or(c.B.Name, c.B.ID)+" with "+cmp.Or(c.A.Name, c.A.ID)
+		p.Sections = report.ComparisonSections(c, docs)
+		p.More = []report.Link{{Href: "/runs/" + c.A.ID, Text: "Run A"},
+			{Href: "/runs/" + c.B.ID, Text: "Run B"},
+			{Href: linkTo("/api/v1/compare", "a", c.A.ID, "b", c.B.ID), Text: "JSON"}}
+	}
+
+	return p.HTML()
+}
+
+// runChoices lists the newest runs with results, and the chosen one.
+func runChoices(heads []app.Head, chosen string) (options []report.Option) {
+	for _, h := range heads {
+		if h.Damaged == "" && h.Trials > 0 && len(options) < maxChoices || h.ID == chosen {
+			options = append(options, report.Option{
+				Value: h.ID,
+				Text:  cmp.Or(h.Name, app.ShownID(h.ID)) + " · " + device(h) + " · " + h.Plan,
+			})
+		}
+	}
+
+	if len(options) == 0 {
+		return []report.Option{{Text: "no run has results"}}
+	}
+
+	return options
+}
+
+func (s *Server) historyPage(r *http.Request) ([]byte, error) {
+	q := r.URL.Query()
+	if q.Has("plan") {
+		h, err := s.history(r)
+		if err != nil {
+			return nil, err
+		}
+
+		data := linkTo("/api/v1/history", "plan", h.Plan, "device", h.Device, "cell", q.Get("cell"), "metric",
+			q.Get("metric"))
+		return report.LinkedHistoryHTML(h, append(links("/history"), report.Link{Href: data, Text: "JSON"}))
+	}
+
+	heads, err := s.heads(r)
+	if err != nil {
+		return nil, err
+	}
+
+	plans := choices(heads, func(h app.Head) string { return h.Plan })
+	plans[0].Text = "that of the newest run"
+	metric := []report.Option{{Text: "the rate"}}
+	for _, m := range comparison.ComparedMetrics {
+		metric = append(metric, report.Option{Value: m.Name, Text: metrics.Label(m.Name)})
+	}
+
+	p := report.ServedPage{
+		Links: links("/history"),
+		Title: "History",
+		Lead: "How the results of a plan on a device changed from run to run. Name the device without its " +
+			"firmware; without a name it is that of the newest run.",
+		Form: &report.Form{Action: "/history", Button: "Show", Fields: []report.Field{
+			{Name: "plan", Label: "Plan", Options: plans},
+			{Name: "device", Label: "Device, or lab"},
+			{Name: "cell", Label: "Words of the cell, or its id"},
+			{Name: "metric", Label: "Metric", Options: metric},
+		}},
+	}
+	return p.HTML()
+}

@@ -1,0 +1,265 @@
+// Package serve shows the stored runs to browsers and other programs over HTTP: as pages, as JSON and as
+// OpenMetrics. It changes nothing, and names no file of the machine. Pages work without scripts and refer to
+// nothing outside of the server.
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+// Bounds of the server.
+const (
+	maxRequests = 64 // answered or waiting at once
+	maxHeader   = 16 << 10
+	readTime    = 10 * time.Second
+	answerTime  = 2 * time.Minute // the document of a long run takes its time
+	idleTime    = time.Minute
+	endTime     = 5 * time.Second // for answers under way when the server ends
+)
+
+// Server answers requests from the runs of an App.
+type Server struct {
+	app    *app.App
+	hosts  []string // names of the server, apart from the loopback ones
+	mux    *http.ServeMux
+	active chan struct{} // one for each request
+	turn   chan struct{} // held while documents are derived: one request at a time
+	kept   cache
+	counts counts
+}
+
+// New returns a server of the runs of an App. Browsers reach it by a loopback name, by the address that it
+// listens on, and by the names in hosts; other values of the header Host are refused, as DNS rebinding needs
+// them.
+func New(a *app.App, hosts ...string) *Server {
+	s := &Server{
+		app:    a,
+		mux:    http.NewServeMux(),
+		active: make(chan struct{}, maxRequests),
+		turn:   make(chan struct{}, 1),
+		counts: counts{all: map[string]int{}},
+	}
+	for _, name := range hosts {
+		if name != "" {
+			s.hosts = append(s.hosts, hostName(name))
+		}
+	}
+
+	const page, data = "text/html; charset=utf-8", "application/json"
+	s.handle("/{$}", page, s.runsPage)
+	s.handle("/runs/{id}", page, s.runPage)
+	s.handle("/devices", page, s.devicesPage)
+	s.handle("/compare", page, s.comparePage)
+	s.handle("/history", page, s.historyPage)
+	s.handle("/api/v1/runs", data, s.runsData)
+	s.handle("/api/v1/runs/{id}", data, s.runData)
+	s.handle("/api/v1/compare", data, s.compareData)
+	s.handle("/api/v1/history", data, s.historyData)
+	s.handle("/metrics", "application/openmetrics-text; version=1.0.0; charset=utf-8", s.metrics)
+	s.handle("/", page, func(*http.Request) ([]byte, error) { return nil, notFound("page") })
+	return s
+}
+
+// Serve answers requests on ln until ctx ends, and then ends those under way within seconds. It closes ln.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	server := &http.Server{
+		Handler:        s,
+		ReadTimeout:    readTime,
+		WriteTimeout:   answerTime,
+		IdleTimeout:    idleTime,
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       log.New(logged{s}, "", 0),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ln) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve %s: %v", ln.Addr(), check.Underlying(err))
+	case <-ctx.Done():
+	}
+
+	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer stop()
+	err := server.Shutdown(ending)
+	if err != nil { // an answer takes too long
+		err = server.Close()
+	}
+
+	<-ended
+	return err
+}
+
+// logged passes messages of net/http to the notes of the App.
+type logged struct{ *Server }
+
+func (l logged) Write(text []byte) (int, error) {
+	l.note("%s", strings.TrimSpace(string(text)))
+	return len(text), nil
+}
+
+// note reports what no client is to see.
+func (s *Server) note(format string, args ...any) {
+	if s.app.Note != nil {
+		s.app.Note(format, args...)
+	}
+}
+
+// failure is an error whose text a client may see.
+type failure struct {
+	code int
+	text string
+}
+
+func (f failure) Error() string { return f.text }
+
+func notFound(what string) error {
+	return failure{http.StatusNotFound, "there is no such " + what}
+}
+
+func badRequest(text string) error { return failure{http.StatusBadRequest, text} }
+
+// unframed keeps pages out of the frames of others, which a policy inside a page cannot.
+const unframed = "frame-ancestors 'none'"
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; "+unframed)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "private, no-cache")
+	seen := &watched{w, http.StatusOK}
+	defer func() { s.counts.add(r, seen.code) }()
+	if !s.named(r) {
+		s.fail(seen, r, failure{http.StatusForbidden, "this server has another name; if " + hostName(r.Host) +
+			" is its own, start it with --host " + hostName(r.Host)})
+		return
+	}
+
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		s.fail(seen, r, failure{http.StatusMethodNotAllowed, "this server only answers GET and HEAD"})
+		return
+	}
+
+	select {
+	case s.active <- struct{}{}:
+		defer func() { <-s.active }()
+		s.mux.ServeHTTP(seen, r)
+	default:
+		s.fail(seen, r, failure{http.StatusServiceUnavailable, "too many requests at once"})
+	}
+}
+
+// watched notes the status code of an answer.
+type watched struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader notes the code and sends it.
+func (w *watched) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// named reports whether the request names this server.
+func (s *Server) named(r *http.Request) bool {
+	name := hostName(r.Host)
+	if name == "localhost" || slices.Contains(s.hosts, name) {
+		return true
+	}
+
+	ip, err := netip.ParseAddr(name)
+	if err != nil {
+		return false
+	}
+
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ip.IsLoopback() || local != nil && hostName(local.String()) == ip.Unmap().String()
+}
+
+// hostName returns the name or address in a header Host, without its port, as it is compared.
+func hostName(host string) string {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return ip.Unmap().WithZone("").String()
+	}
+
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+// handle answers a path with what f returns. A page brings its own policy.
+func (s *Server) handle(path, kind string, f func(*http.Request) ([]byte, error)) {
+	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		content, err := f(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+
+		send(w, http.StatusOK, kind, content)
+	})
+}
+
+func send(w http.ResponseWriter, code int, kind string, content []byte) {
+	h := w.Header()
+	own := report.Policy(content)
+	if own != "" && strings.HasPrefix(kind, "text/html") {
+		h.Set("Content-Security-Policy", own+"; "+unframed)
+	}
+
+	h.Set("Content-Type", kind)
+	h.Set("Content-Length", strconv.Itoa(len(content)))
+	w.WriteHeader(code)
+	_, _ = w.Write(content) // the client may have left
+}
+
+// fail answers with an error. The cause of one that is not a client's is only noted: it may name files.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	f, ok := errors.AsType[failure](err)
+	if !ok {
+		f = failure{http.StatusInternalServerError, "this cannot be read; the server's terminal has " +
+			"the reason"}
+		if r.Context().Err() == nil {
+			s.note("%s: %v", r.URL.Path, err)
+		}
+	}
+
+	kind := "application/json"
+	content, _ := json.Marshal(map[string][]string{"errors": {check.Plain(f.text)}})
+	if !strings.HasPrefix(r.URL.Path, "/api/") && r.URL.Path != "/metrics" {
+		page := report.ServedPage{
+			Links:  links(""),
+			Kind:   "Error",
+			Title:  strconv.Itoa(f.code),
+			Alerts: []report.Item{{Text: f.text, Tone: report.Bad}},
+		}
+		text, err := page.HTML()
+		if err == nil {
+			kind, content = "text/html; charset=utf-8", text
+		}
+	}
+
+	send(w, f.code, kind, content)
+}
