@@ -196,7 +196,8 @@ is left out.`,
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
 	newLimitsCommand, newImportCommand, newListCommand, newRenameCommand, newDeleteCommand,
 	newPushCommand, newPullCommand, newPlanCommand,
-	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
+	newPredictCommand, newReportCommand, newServeCommand, newDoctorCommand, newRunCommand, newTuneCommand,
+	newPeerCommand,
 	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
 	newEffectsCommand, newHistoryCommand, newUpgradeCommand, newManCommand}
 
