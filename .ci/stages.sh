@@ -709,6 +709,35 @@ screenshots() {
 	for page in index effects compare-wireguard device-bpi-r4; do
 		as_root env AXE="$AXE" .ci/screenshots.sh "$WORK/site/$page.html" "$WORK/shots/$page"
 	done
+	served_pages
+}
+
+# Each kind of page of chokepoint serve, over two short runs.
+served_pages() {
+	private_home "$WORK/served" root
+	local plan="$WORK/served/plan.yaml" url page ids=() n=0
+	printf '%s\n' 'name: served' 'method: {duration: 300ms, warmup: 50ms, cooldown: 0, idle: 100ms, runs: 1}' \
+		'matrix: {direction: [up, down]}' >"$plan"
+	as_root "$PROGRAM" run "$plan" --quiet
+	as_root "$PROGRAM" run "$plan" --quiet
+	as_root "$PROGRAM" list --json >"$WORK/served/list"
+	mapfile -t ids < <(grep -o '^{"id":"[^"]*' "$WORK/served/list" | cut -d '"' -f 4)
+	as_root "$PROGRAM" show --json >"$WORK/served/run.json"
+	as_root "$PROGRAM" serve --listen 127.0.0.1:0 >"$WORK/served/url" &
+	local server=$!
+	trap 'as_root kill "$server"' EXIT # also if a page fails
+	for _ in {1..100}; do
+		url=$(cat "$WORK/served/url")
+		[[ -z $url ]] || break
+		sleep 0.1
+	done
+	for page in "" devices compare "compare?a=${ids[1]}&b=${ids[0]}" history "history?plan=served" nothing; do
+		as_root env AXE="$AXE" .ci/screenshots.sh "$url$page" "$WORK/shots/served-$((++n))"
+	done
+	as_root env AXE="$AXE" .ci/screenshots.sh "${url}runs/${ids[0]}" "$WORK/shots/served-run" "$WORK/served/run.json"
+	trap - EXIT
+	as_root kill "$server"
+	wait "$server"
 }
 
 # Nightly only: whether our engine and iperf3 agree.

@@ -2,6 +2,9 @@ package oracle
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,8 +13,10 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/serve"
 )
 
 // TestOpenMetrics: Prometheus' own parser finds in what report writes every median with the labels of its
@@ -93,4 +98,38 @@ func lint(t *testing.T, text []byte) []promlint.Problem {
 	}
 
 	return problems
+}
+
+// TestServedMetrics: the parser and the linter have as little to say of what chokepoint serve exposes.
+func TestServedMetrics(t *testing.T) {
+	a := &app.App{Dirs: app.Dirs{Data: filepath.Join(t.TempDir(), "data"), State: t.TempDir()}}
+	for _, name := range []string{"good", "demanded", "desk"} {
+		if err := labtest.WriteSample(t.Context(), a.Dirs.StoreFile(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	server := serve.New(a)
+	for range 2 { // the second counts the first
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
+		text := w.Body.Bytes()
+		for _, problem := range lint(t, text) {
+			// In OpenMetrics the help of a counter names it without _total, in the older format with it.
+			counter := problem.Metric == "chokepoint_http_requests_total" && problem.Text == "no help text"
+			if !counter && problem.Text != `use base unit "bytes" instead of "bits"` {
+				t.Errorf("%s: %s", problem.Metric, problem.Text)
+			}
+		}
+
+		p := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := p.TextToMetricFamilies(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if n := len(families["chokepoint_run_readable"].GetMetric()); n != 2 {
+			t.Errorf("got %d runs, want the newest of each device", n)
+		}
+	}
 }

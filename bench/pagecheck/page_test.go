@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	page     = flag.String("page", "", "the report to look at")
+	page     = flag.String("page", "", "the report to look at, or its address at a server")
 	pictures = flag.String("pictures", "", "folder for its pictures")
 	tallest  = flag.Int("tallest", 0, "most pixels of height that a page may have on a telephone; 0: any")
 	numbers  = flag.String("document", "", "output of show --json of the same run")
@@ -281,10 +281,15 @@ type check struct {
 
 // faults says what is wrong with a page.
 func (c check) faults(t *testing.T, program string) (found []string) {
-	page, err := filepath.Abs(c.page)
-	must(t, err)
-	_, err = os.Stat(page)
-	must(t, err)
+	address := c.page
+	if !strings.HasPrefix(address, "http://") {
+		page, err := filepath.Abs(c.page)
+		must(t, err)
+		_, err = os.Stat(page)
+		must(t, err)
+		address = (&url.URL{Scheme: "file", Path: page}).String()
+	}
+
 	var want map[string]float64
 	if c.document != "" {
 		want = readNumbers(t, c.document)
@@ -295,7 +300,6 @@ func (c check) faults(t *testing.T, program string) (found []string) {
 	defer cancel()
 	b := startBrowser(ctx, t, program)
 	defer b.close()
-	address := (&url.URL{Scheme: "file", Path: page}).String()
 	for _, width := range []int{390, 1280} {
 		for _, theme := range []string{"light", "dark"} {
 			found = append(found, c.look(b, address, width, theme, want)...)
