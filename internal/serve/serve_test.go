@@ -252,19 +252,19 @@ func TestSameAsCommands(t *testing.T) {
 // TestChangesNothing: no request writes to the store, not even the results that a history derives.
 func TestChangesNothing(t *testing.T) {
 	s, _ := newServer(t, "good", "slow")
-	before, err := os.ReadFile(s.app.Dirs.StoreFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	for _, path := range append(pages(), "/metrics", "/api/v1/history") {
 		get(t, s, path)
 	}
 
-	after, err := os.ReadFile(s.app.Dirs.StoreFile())
-	if err != nil || string(before) != string(after) {
-		t.Errorf("the store has changed, %v", err)
-	}
+	change(t, s, func(st *store.Store) error {
+		heads, err := st.ResultHeads(t.Context())
+		for _, h := range heads {
+			if h.Derivation != 0 {
+				t.Errorf("run %s: results were stored", h.ID)
+			}
+		}
+		return err
+	})
 }
 
 // TestHostileText: no text of a run is markup on a page, or a line of the exposition.
@@ -288,6 +288,26 @@ func TestHostileText(t *testing.T) {
 	if strings.Count(body, "\n# EOF\n") != 1 || strings.Contains(body, "\nchokepoint_x") ||
 		!strings.Contains(body, `\"><script>`) {
 		t.Errorf("the exposition holds a line of a run's text:\n%s", shown(body))
+	}
+}
+
+// TestDamagedRun: a run that cannot be read is listed without a link, and its id, which may be the path of a
+// file, is none of a run.
+func TestDamagedRun(t *testing.T) {
+	h := app.Head{ID: `../"x".json`, Damaged: "its id is none", Trials: 1}
+	run := runTable("t", []app.Listed{{Head: h}}).Rows[0].Cells
+	if run[0].Href != "" || run[5].Text != "damaged" {
+		t.Errorf("got %+v, want no link", run)
+	}
+
+	if _, err := runOf([]app.Head{h}, h.ID); err == nil {
+		t.Error("its id names a run")
+	}
+
+	for _, option := range runChoices([]app.Head{h}, "") {
+		if option.Value != "" {
+			t.Errorf("it can be compared: %+v", option)
+		}
 	}
 }
 
@@ -493,6 +513,11 @@ func TestKept(t *testing.T) {
 
 	render()
 	for i, f := range []func(*store.Store) error{
+		func(st *store.Store) error {
+			trial := labtest.Samples["killed"].Trials()[0]
+			trial.ID, trial.Row.ID, trial.Row.Index = "extra.1", "extra", 99
+			return st.AppendTrial(t.Context(), trial)
+		},
 		func(st *store.Store) error {
 			return st.AddNote(t.Context(), id, store.Note{Experiments: []string{"x"}})
 		},
