@@ -723,11 +723,11 @@ served_pages() {
 	as_root "$PROGRAM" list --json >"$WORK/served/list"
 	mapfile -t ids < <(grep -o '^{"id":"[^"]*' "$WORK/served/list" | cut -d '"' -f 4)
 	as_root "$PROGRAM" show --json >"$WORK/served/run.json"
-	as_root "$PROGRAM" serve --listen 127.0.0.1:0 >"$WORK/served/url" &
+	as_root sh -c 'echo $$ >"$0.pid"; exec "$@" >"$0"' "$WORK/served/url" "$PROGRAM" serve --listen 127.0.0.1:0 &
 	local server=$!
-	trap 'as_root kill "$server"' EXIT # also if a page fails
+	trap 'as_root kill "$(cat "$WORK/served/url.pid")"' EXIT # also if a page fails
 	for _ in {1..100}; do
-		url=$(cat "$WORK/served/url")
+		url=$(cat "$WORK/served/url" 2>/dev/null) || true
 		[[ -z $url ]] || break
 		sleep 0.1
 	done
@@ -736,8 +736,8 @@ served_pages() {
 	done
 	as_root env AXE="$AXE" .ci/screenshots.sh "${url}runs/${ids[0]}" "$WORK/shots/served-run" "$WORK/served/run.json"
 	trap - EXIT
-	as_root kill "$server"
-	wait "$server"
+	as_root kill "$(cat "$WORK/served/url.pid")"
+	wait "$server" # 0: it has ended as it should
 }
 
 # Nightly only: whether our engine and iperf3 agree.
