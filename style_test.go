@@ -21,7 +21,7 @@ var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/traffic/strea
 	"trial/traffic/latency", "trial/traffic/responsiveness", "trial/traffic/iperf3", "trial/watch",
 	"trial/ciphers", "lab",
 	"lab/host", "lab/agent",
-	"lab/isp", "lab/pair", "lab/ssh", "progress", "app", "labtest", "labtest/apart",
+	"lab/isp", "lab/pair", "lab/ssh", "progress", "app", "serve", "labtest", "labtest/apart",
 	"labtest/routeros", "labtest/steady"}
 
 func isProgram(pkg string) bool {
@@ -344,7 +344,7 @@ func firstText(e ast.Expr) (string, bool) {
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
 	"analysis":  193_300,
-	"app":       36_500,
+	"app":       37_100,
 	"bundle":    7_600,
 	"catalogue": 3_200,
 	"cipher":    2_800,
@@ -360,7 +360,7 @@ var tokenBudgets = map[string]int{
 	"qdisc":     4_400,
 	"record":    25_200,
 	"registry":  3_200,
-	"report":    92_000,
+	"report":    93_700,
 	"serve":     7_300,
 	"trial":     140_000,
 	"unit":      1_300,
