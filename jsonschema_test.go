@@ -280,6 +280,7 @@ func TestReferenceHasSchemas(t *testing.T) {
 		{"history", "history --format json", "history.History", "chokepoint-history/1"},
 		{"comparison", "compare --json and upgrade --json", "analysis.RunComparison",
 			"chokepoint-comparison/1"},
+		{"bisection", "the result of bisect --json", "analysis.Bisection", "chokepoint-bisection/1"},
 		{"plan", "plan check --json and run --dry-run --json", "chokepoint.expanded", "chokepoint-plan/1"},
 		{"tuning", "the result of tune --json", "tuning.Result", "chokepoint-tuning/1"},
 		{"conformance", "the file of lab conform --output", "trial.Conformance", "chokepoint-conformance/1"},

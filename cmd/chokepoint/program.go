@@ -199,7 +199,7 @@ var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogComma
 	newPredictCommand, newReportCommand, newServeCommand, newDoctorCommand, newRunCommand, newTuneCommand,
 	newPeerCommand,
 	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
-	newEffectsCommand, newHistoryCommand, newUpgradeCommand, newManCommand}
+	newEffectsCommand, newHistoryCommand, newUpgradeCommand, newBisectCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {

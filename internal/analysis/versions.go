@@ -14,28 +14,61 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// VersionBlock holds the two runs of one block, which measured two versions of a router one after the other.
+// VersionBlock holds the runs that measured versions of a router in one block, one after the other, in the
+// order of the versions; nil: not measured.
 type VersionBlock struct {
-	Block    int // number of the block, from 1
-	Old, New *Document
+	Block int // from 1
+	Runs  []*Document
 }
 
-// CompareVersions compares two versions of a router that were measured in alternation, see
-// comparison.OfVersions. The result has the form of a comparison of two runs. Its changes are those that
-// every block recorded.
-func CompareVersions(old, newer string, blocks []VersionBlock) *RunComparison {
+// versionPair holds the runs of two of its versions.
+type versionPair struct {
+	block    int
+	old, new *Document
+}
+
+// pairsOf returns the blocks that measured the first version and another one.
+func pairsOf(blocks []VersionBlock, other int) (out []versionPair) {
+	for _, b := range blocks {
+		if b.Runs[0] != nil && b.Runs[other] != nil {
+			out = append(out, versionPair{b.Block, b.Runs[0], b.Runs[other]})
+		}
+	}
+	return out
+}
+
+// CompareVersions compares each later version of a router with the first, see comparison.OfVersions. Each
+// result has the form of a comparison of two runs, and is nil if no block has both. Its changes are those
+// between the versions that every block recorded.
+func CompareVersions(names []string, blocks []VersionBlock) []*RunComparison {
+	var values [][]comparison.Versions
+	for v := 1; v < len(names); v++ {
+		values = append(values, versionValues(pairsOf(blocks, v)))
+	}
+
+	out := make([]*RunComparison, len(values))
+	for i, compared := range comparison.OfVersions(values) {
+		if pairs := pairsOf(blocks, i+1); len(pairs) > 0 {
+			out[i] = compareVersions([2]string{names[0], names[i+1]}, pairs, compared)
+		}
+	}
+
+	return out
+}
+
+func compareVersions(names [2]string, blocks []versionPair, compared []comparison.Comparison) *RunComparison {
 	c := &RunComparison{
 		Format:      comparisonFormat,
-		A:           blocks[0].Old.Run,
-		B:           blocks[0].New.Run,
-		Changes:     changes(blocks[0].Old, blocks[0].New),
-		Comparisons: comparison.OfVersions(versionValues(blocks)),
+		A:           blocks[0].old.Run,
+		B:           blocks[0].new.Run,
+		Changes:     changes(blocks[0].old, blocks[0].new),
+		Comparisons: compared,
 		Regressions: []Regression{},
-		Metrics:     blocks[0].Old.Metrics,
+		Metrics:     blocks[0].old.Metrics,
 	}
-	c.A.Name, c.B.Name = old, newer
+	c.A.Name, c.B.Name = names[0], names[1]
 	for _, b := range blocks[1:] {
-		here := changes(b.Old, b.New)
+		here := changes(b.old, b.new)
 		c.Changes = slices.DeleteFunc(c.Changes, func(x Change) bool { return !slices.Contains(here, x) })
 	}
 
@@ -57,29 +90,35 @@ func CompareVersions(old, newer string, blocks []VersionBlock) *RunComparison {
 	return c
 }
 
-// VersionLabels returns the labels of the cells that both versions have, by the keys of their factors.
+// VersionLabels names the cells of versions by the keys of their factors.
 func VersionLabels(blocks []VersionBlock) map[string]string {
 	labels := map[string]string{}
 	for _, b := range blocks {
-		for i := range b.Old.Cells {
-			cell := &b.Old.Cells[i]
-			labels[sameOfVersions(cell.Factors).Key()] = cell.Label
+		for _, d := range b.Runs {
+			if d == nil {
+				continue
+			}
+
+			for i := range d.Cells {
+				labels[sameOfVersions(d.Cells[i].Factors).Key()] = d.Cells[i].Label
+			}
 		}
 	}
 	return labels
 }
 
-// ChangesSeen reports whether the blocks so far show a change that needs more blocks to be confirmed.
-func ChangesSeen(blocks []VersionBlock) bool {
-	return slices.ContainsFunc(versionValues(blocks), comparison.Versions.Unrepeated)
+// ChangesSeen reports whether the blocks so far show a change of a version that needs more blocks to be
+// confirmed.
+func ChangesSeen(blocks []VersionBlock, version int) bool {
+	return slices.ContainsFunc(versionValues(pairsOf(blocks, version)), comparison.Versions.Unrepeated)
 }
 
 // versionValues returns the values of both versions by cell and metric. The level of the factor firmware is
 // the version and not part of the cell.
-func versionValues(blocks []VersionBlock) (out []comparison.Versions) {
+func versionValues(blocks []versionPair) (out []comparison.Versions) {
 	at := map[string]int{}
 	for _, b := range blocks {
-		for side, d := range []*Document{b.Old, b.New} {
+		for side, d := range []*Document{b.old, b.new} {
 			for i := range d.Cells {
 				cell := &d.Cells[i]
 				if cell.Runs == 0 {
@@ -107,9 +146,9 @@ func versionValues(blocks []VersionBlock) (out []comparison.Versions) {
 					}
 
 					if side == 0 {
-						out[k].Old[b.Block] = value.Median
+						out[k].Old[b.block] = value.Median
 					} else {
-						out[k].New[b.Block] = value.Median
+						out[k].New[b.block] = value.Median
 					}
 				}
 			}
@@ -130,28 +169,28 @@ func sameOfVersions(f record.Factors) record.Factors {
 }
 
 // addLost adds the cells that have a number in blocks of the old version but not in those of the new one.
-func (c *RunComparison) addLost(blocks []VersionBlock) {
+func (c *RunComparison) addLost(blocks []versionPair) {
 	var cells []record.Factors
 	had, lost := map[string]int{}, map[string]int{}
 	why := map[string]string{}
 	for _, b := range blocks {
 		has := map[string]bool{}
-		for i := range b.New.Cells {
-			key := sameOfVersions(b.New.Cells[i].Factors).Key()
-			has[key] = b.New.Cells[i].Runs > 0
-			if reasons := b.New.Cells[i].Reasons; !has[key] && len(reasons) > 0 {
+		for i := range b.new.Cells {
+			key := sameOfVersions(b.new.Cells[i].Factors).Key()
+			has[key] = b.new.Cells[i].Runs > 0
+			if reasons := b.new.Cells[i].Reasons; !has[key] && len(reasons) > 0 {
 				why[key] = ": " + reasons[0].Text
 			}
 		}
 
-		for _, s := range b.New.Skipped {
+		for _, s := range b.new.Skipped {
 			why[sameOfVersions(s.Factors).Key()] = ": " + s.Reason
 		}
 
-		for i := range b.Old.Cells {
-			f := sameOfVersions(b.Old.Cells[i].Factors)
+		for i := range b.old.Cells {
+			f := sameOfVersions(b.old.Cells[i].Factors)
 			key := f.Key()
-			if b.Old.Cells[i].Runs == 0 {
+			if b.old.Cells[i].Runs == 0 {
 				continue
 			}
 
@@ -176,13 +215,13 @@ func (c *RunComparison) addLost(blocks []VersionBlock) {
 	}
 }
 
-// usualGrade returns the grade of a cell in most blocks.
-func usualGrade(blocks []VersionBlock, f record.Factors, newer bool) string {
+// usualGrade returns the grade that a cell has in most blocks.
+func usualGrade(blocks []versionPair, f record.Factors, newer bool) string {
 	suspect, all := 0, 0
 	for _, b := range blocks {
-		d := b.Old
+		d := b.old
 		if newer {
-			d = b.New
+			d = b.new
 		}
 
 		for i := range d.Cells {
@@ -204,9 +243,15 @@ func usualGrade(blocks []VersionBlock, f record.Factors, newer bool) string {
 	return evidence.GradeValid
 }
 
-// versionWords describes the changes in one sentence, and other differences.
-func versionWords(c *RunComparison, blocks []VersionBlock) []string {
-	labels := VersionLabels(blocks)
+// versionWords says what changed, in one sentence, and what else differs.
+func versionWords(c *RunComparison, blocks []versionPair) []string {
+	labels := map[string]string{}
+	for _, b := range blocks {
+		for i := range b.old.Cells {
+			labels[sameOfVersions(b.old.Cells[i].Factors).Key()] = b.old.Cells[i].Label
+		}
+	}
+
 	worst := map[string]bool{}
 	for _, r := range c.Regressions {
 		worst[r.Factors.Key()+r.Metric] = true

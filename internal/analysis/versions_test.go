@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// versionBlocks returns blocks in which the new version has a cell at a ratio of the old one, and another at
-// the same rate.
-func versionBlocks(n int, ratio float64) (out []VersionBlock) {
+// versionBlocks returns blocks in which each later version has a cell at a ratio of the first one, and
+// another at the same rate.
+func versionBlocks(n int, ratios ...float64) (out []VersionBlock) {
 	of := func(block int, kernel string, ratio float64) *Document {
 		d := &Document{Metrics: []record.Metric{{Name: metrics.Goodput, Better: record.Higher}}}
 		d.Environment = []record.Environment{{
@@ -35,9 +35,13 @@ func versionBlocks(n int, ratio float64) (out []VersionBlock) {
 		return d
 	}
 	for block := 1; block <= n; block++ {
-		b := VersionBlock{Block: block, Old: of(block, "6.1", 1), New: of(block, "6.12", ratio)}
+		b := VersionBlock{Block: block, Runs: []*Document{of(block, "6.1", 1)}}
+		for i, ratio := range ratios {
+			b.Runs = append(b.Runs, of(block, []string{"6.12", "6.13"}[i], ratio))
+		}
+
 		if block == 2 {
-			b.New.Environment[0].Facts["sysctl"] = "0" // as it was found in this block alone
+			b.Runs[1].Environment[0].Facts["sysctl"] = "0" // as it was found in this block alone
 		}
 
 		out = append(out, b)
@@ -48,11 +52,11 @@ func versionBlocks(n int, ratio float64) (out []VersionBlock) {
 // TestCompareVersions: cells are matched whatever their firmware, a change is in one sentence with its
 // interval, and its candidate causes are what differs in every block.
 func TestCompareVersions(t *testing.T) {
-	if !ChangesSeen(versionBlocks(6, .9)) || ChangesSeen(versionBlocks(6, 1)) {
+	if !ChangesSeen(versionBlocks(6, .9), 1) || ChangesSeen(versionBlocks(6, 1), 1) {
 		t.Error("only a change that was seen is repeated")
 	}
 
-	c := CompareVersions("6.1", "6.12", versionBlocks(12, .88))
+	c := CompareVersions([]string{"6.1", "6.12"}, versionBlocks(12, .88))[0]
 	want := "6.12 against 6.1, 12 blocks: of 2 comparisons it is worse in 1 (1 streams: goodput −12.0 %, " +
 		"−12.0 % to −12.0 %), better in none, the same within ±2 % in 1; 0 cannot tell."
 	if c.Summary[0] != want {
@@ -75,21 +79,56 @@ func TestCompareVersions(t *testing.T) {
 
 	blocks := versionBlocks(6, 1)
 	for i := range blocks {
-		blocks[i].New.Cells = blocks[i].New.Cells[:1]
-		blocks[i].New.Skipped = []record.Skipped{{
-			Factors: blocks[i].Old.Cells[1].Factors,
+		blocks[i].Runs[1].Cells = blocks[i].Runs[1].Cells[:1]
+		blocks[i].Runs[1].Skipped = []record.Skipped{{
+			Factors: blocks[i].Runs[0].Cells[1].Factors,
 			Reason:  "no module",
 		}}
 	}
 
-	c = CompareVersions("6.1", "6.12", blocks)
+	c = CompareVersions([]string{"6.1", "6.12"}, blocks)[0]
 	want = "the new version has no number in 6 of 6 blocks: no module"
 	if len(c.Regressions) != 1 || c.Regressions[0].Text != want {
 		t.Errorf("a cell that the new version lacks: got %+v, want %q", c.Regressions, want)
 	}
 
-	c = CompareVersions("6.1", "6.12", versionBlocks(6, 1.2))
+	c = CompareVersions([]string{"6.1", "6.12"}, versionBlocks(6, 1.2))[0]
 	if len(c.Regressions) != 0 || !strings.Contains(c.Comparisons[0].Why, "was not repeated") {
 		t.Errorf("got %+v, %+v, want no verdict without a repeat", c.Regressions, c.Comparisons)
+	}
+}
+
+// TestCompareSeveralVersions: each later version is compared with the first, all as one family, and blocks
+// that lack a version count for the others.
+func TestCompareSeveralVersions(t *testing.T) {
+	blocks := versionBlocks(12, 1, .88)
+	for i := 6; i < 12; i++ {
+		blocks[i].Runs[1] = nil // nothing was to be repeated
+	}
+
+	if ChangesSeen(blocks[:6], 1) || !ChangesSeen(blocks[:6], 2) {
+		t.Error("want a change of the third version alone")
+	}
+
+	got := CompareVersions([]string{"6.1", "6.12", "6.13"}, blocks)
+	if len(got) != 2 || len(got[0].Regressions) != 0 || len(got[1].Regressions) != 1 ||
+		got[0].B.Name != "6.12" || got[1].B.Name != "6.13" {
+		t.Fatalf("got %+v, want a regression of 6.13 alone", got)
+	}
+
+	if n := got[0].Comparisons[0].N; n != 6 {
+		t.Errorf("blocks with both versions: got %d, want 6", n)
+	}
+
+	if test := got[1].Comparisons[0].Test; !strings.Contains(test, "corrected for 4 comparisons") {
+		t.Errorf("got %q, want all comparisons of both versions to be one family", test)
+	}
+
+	for i := range blocks {
+		blocks[i].Runs[1] = nil
+	}
+
+	if got := CompareVersions([]string{"6.1", "6.12", "6.13"}, blocks); got[0] != nil || got[1] == nil {
+		t.Errorf("got %+v, want no comparison of a version that was not measured", got)
 	}
 }

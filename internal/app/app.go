@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -65,6 +66,17 @@ const RowOverhead = 400 * time.Millisecond
 
 // NewID returns a new id, derived from the current time, for a lab without a run.
 func NewID() string { return store.NewID(time.Now(), uint16(rand.Uint32())) }
+
+// idForm matches what NewID returns.
+var idForm = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
+
+// CheckID refuses an id that NewID cannot have returned.
+func CheckID(id string) error {
+	if !idForm.MatchString(id) {
+		return Usage("the first note of the command to continue has its ID", "--resume %q is no ID", id)
+	}
+	return nil
+}
 
 // NewRun returns the head of a run of a plan that starts now. The caller sets the lab.
 func (a *App) NewRun(pl *plan.Plan) record.Run {

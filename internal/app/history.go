@@ -30,7 +30,7 @@ type HistoryOptions struct {
 
 // History follows cells over the stored runs of one plan on one device. It reads trials only of runs without
 // stored results, and stores their results if possible. It leaves out runs that are still running, and those
-// of chokepoint upgrade, which alternate between two versions.
+// of chokepoint upgrade and bisect, which alternate between versions.
 func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History, err error) {
 	st, err := a.Dirs.OpenStore(ctx)
 	if err != nil {

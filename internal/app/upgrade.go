@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterVersion is one of two versions of a router's software: what a virtual router boots, or a level of the
-// factor firmware, which the lab file installs on a real one.
+// RouterVersion is a version of a router's software: what a virtual router boots, or a level of the factor
+// firmware, which the lab file installs on a real one.
 type RouterVersion struct {
 	Name     string
 	Image    *record.DiskImage
@@ -26,104 +26,172 @@ type RouterVersion struct {
 
 // UpgradeOptions say what to measure and where.
 type UpgradeOptions struct {
-	On       record.Run       // head of a run with the lab
-	Versions [2]RouterVersion // the old and the new one
-	Plans    [2]*plan.Plan    // of a run with each version; a block has one of each
-	ID       string           // of the measurements to continue; "": new ones
+	On       record.Run // head of a run with the lab
+	Versions []RouterVersion
+	Plans    []*plan.Plan // of a run with each version; a block has one of each
+	ID       string       // of the measurements to continue; "": new ones
 }
 
-// Upgrade measures two versions of a router in blocks: in each, both versions in random order, each in a run
-// of its own with a freshly booted router. If six blocks show a change, six more repeat the measurement. It
-// can be ended at any time and is continued by the same options with the id.
+// names returns the names of the versions.
+func (o UpgradeOptions) names() (out []string) {
+	for _, v := range o.Versions {
+		out = append(out, v.Name)
+	}
+	return out
+}
+
+// Upgrade compares later versions of a router with the first in blocks: in each, all versions in random
+// order, each in a run of its own with a freshly booted router. If six blocks show a change of a version, six
+// more repeat the measurement of it and of the first. It can be ended at any time and is continued by the
+// same options with the id.
 //
-// It returns nil if no block is complete. An error comes with the comparison of what has been measured.
-// labels names the cells by the keys of their factors.
-func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c *analysis.RunComparison,
+// The result has a comparison for each later version, nil if no block has both. An error comes with the
+// comparisons of what has been measured. labels names the cells by the keys of their factors.
+func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c []*analysis.RunComparison,
 	labels map[string]string, err error) {
-	id := o.ID
-	if id == "" {
-		id = NewID()
-	}
-
-	a.note("the same command with --resume %s continues these measurements", id)
-	blocks, err := a.measured(ctx, id, o)
+	t, err := a.inTurn(ctx, o)
 	if err != nil {
 		return nil, nil, err
 	}
 
-	most := comparison.VersionBlocks
-	for block := 1; block <= most && err == nil; block++ {
-		i := slices.IndexFunc(blocks, func(b analysis.VersionBlock) bool { return b.Block == block })
-		if i < 0 {
-			i = len(blocks)
-			blocks = append(blocks, analysis.VersionBlock{Block: block})
-		}
-
-		err = a.measureBlock(ctx, id, o, &blocks[i])
-		seen := block == comparison.VersionBlocks && err == nil && analysis.ChangesSeen(blocks)
-		if seen {
-			a.note("all blocks show a change: %d more repeat the measurement", comparison.VersionBlocks)
-			most += comparison.VersionBlocks
-		}
+	later := make([]int, len(o.Versions)-1)
+	for i := range later {
+		later[i] = i + 1
 	}
 
-	if err != nil {
-		err = check.WithHint(err, "the same command with --resume "+id+" continues")
-	}
-
-	slices.SortFunc(blocks, func(a, b analysis.VersionBlock) int { return a.Block - b.Block })
-	complete := slices.DeleteFunc(blocks, func(b analysis.VersionBlock) bool {
-		return b.Old == nil || b.New == nil
-	})
-	if len(complete) == 0 {
-		return nil, nil, err
-	}
-
-	return analysis.CompareVersions(o.Versions[0].Name, o.Versions[1].Name, complete),
-		analysis.VersionLabels(complete), err
+	err = t.compared(ctx, later)
+	return analysis.CompareVersions(o.names(), t.blocks), analysis.VersionLabels(t.blocks), err
 }
 
-// measureBlock makes the runs that a block lacks.
-func (a *App) measureBlock(ctx context.Context, id string, o UpgradeOptions, b *analysis.VersionBlock) error {
-	source := fnv.New64a()
-	fmt.Fprint(source, id, b.Block)
-	random := rand.New(rand.NewPCG(source.Sum64(), 0))
-	seed := random.Uint32()
-	for _, side := range random.Perm(len(o.Versions)) {
-		into := []**analysis.Document{&b.Old, &b.New}[side]
-		if *into != nil {
-			continue
-		}
+// inTurn measures versions in turn, as the runs of a series.
+type inTurn struct {
+	*App
+	UpgradeOptions
+	blocks  []analysis.VersionBlock
+	prepare func(ctx context.Context, version int) (RouterVersion, error) // nil: nothing
+	measure func(ctx context.Context, version int, pl *plan.Plan, s record.Series) (*analysis.Document, error)
+}
 
-		v := o.Versions[side]
-		a.note("block %d: %s", b.Block, v.Name)
-		pl := o.Plans[side].WithSeed(uint64(seed))
-		x := again{App: a, on: o.On}
-		head := x.head(pl)
-		head.Image, head.OwnKernel = v.Image, v.Kernel
-		head.Series = &record.Series{ID: id, Version: v.Name, Block: b.Block}
-		result, err := a.Run(ctx, pl, head, RunOptions{})
-		if err != nil {
-			return fmt.Errorf("block %d, %s: %w", b.Block, v.Name, err)
-		}
+// inTurn begins measurements, or continues those of the id.
+func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
+	t := &inTurn{App: a, UpgradeOptions: o}
+	t.measure = t.measureOnce
+	if o.ID == "" {
+		t.ID = NewID()
+	}
 
-		*into = result.Document
+	a.note("the same command with --resume %s continues these measurements", t.ID)
+	if o.ID == "" {
+		return t, nil
+	}
+
+	return t, t.read(ctx)
+}
+
+// compared measures the first version and others in the blocks that a comparison needs.
+func (t *inTurn) compared(ctx context.Context, others []int) error {
+	for block := 1; block <= comparison.VersionBlocks; block++ {
+		if err := t.measureBlock(ctx, block, append([]int{0}, others...)); err != nil {
+			return err
+		}
+	}
+
+	first := slices.DeleteFunc(slices.Clone(t.blocks), func(b analysis.VersionBlock) bool {
+		return b.Block > comparison.VersionBlocks
+	})
+	changed := slices.DeleteFunc(slices.Clone(others), func(v int) bool {
+		return !analysis.ChangesSeen(first, v)
+	})
+	if len(changed) == 0 {
+		return nil
+	}
+
+	t.note("all blocks show a change: %d more repeat the measurement", comparison.VersionBlocks)
+	for block := comparison.VersionBlocks + 1; block <= 2*comparison.VersionBlocks; block++ {
+		if err := t.measureBlock(ctx, block, append([]int{0}, changed...)); err != nil {
+			return err
+		}
 	}
 
 	return nil
 }
 
-// measured reads the blocks of earlier measurements that are whole. Half a block is measured again, because
-// its versions would not have been measured one after the other.
-func (a *App) measured(ctx context.Context, id string, o UpgradeOptions) (out []analysis.VersionBlock,
-	err error) {
-	if o.ID == "" {
-		return nil, nil
+// block returns a block, which it adds if it is missing.
+func (t *inTurn) block(number int) *analysis.VersionBlock {
+	i, found := slices.BinarySearchFunc(t.blocks, number, func(b analysis.VersionBlock, n int) int {
+		return b.Block - n
+	})
+	if !found {
+		runs := make([]*analysis.Document, len(t.Versions))
+		t.blocks = slices.Insert(t.blocks, i, analysis.VersionBlock{Block: number, Runs: runs})
 	}
 
-	heads, err := a.Dirs.Runs(ctx)
+	return &t.blocks[i]
+}
+
+// measureBlock measures versions in a block, in random order. A block that lacks one of them is measured
+// again, because its versions would not have been measured one after the other.
+func (t *inTurn) measureBlock(ctx context.Context, number int, versions []int) error {
+	b := t.block(number)
+	if !slices.ContainsFunc(versions, func(v int) bool { return b.Runs[v] == nil }) {
+		return nil
+	}
+
+	clear(b.Runs)
+	for _, v := range versions {
+		if t.prepare == nil {
+			break
+		}
+
+		made, err := t.prepare(ctx, v)
+		if err != nil {
+			return fmt.Errorf("prepare %s: %w", t.Versions[v].Name, err)
+		}
+
+		t.Versions[v] = made
+	}
+
+	source := fnv.New64a()
+	fmt.Fprint(source, t.ID, number)
+	random := rand.New(rand.NewPCG(source.Sum64(), 0))
+	seed := random.Uint32()
+	for _, i := range random.Perm(len(versions)) {
+		v := t.Versions[versions[i]]
+		t.note("block %d: %s", number, v.Name)
+		pl := t.Plans[versions[i]].WithSeed(uint64(seed))
+		place := record.Series{ID: t.ID, Version: v.Name, Block: number}
+		document, err := t.measure(ctx, versions[i], pl, place)
+		if err != nil {
+			return check.WithHint(fmt.Errorf("block %d, %s: %w", number, v.Name, err),
+				"the same command with --resume "+t.ID+" continues")
+		}
+
+		b.Runs[versions[i]] = document
+	}
+
+	return nil
+}
+
+// measureOnce makes the run of a version.
+func (t *inTurn) measureOnce(ctx context.Context, version int, pl *plan.Plan,
+	s record.Series) (*analysis.Document, error) {
+	x := again{App: t.App, on: t.On}
+	head := x.head(pl)
+	head.Image, head.OwnKernel = t.Versions[version].Image, t.Versions[version].Kernel
+	head.Series = &s
+	result, err := t.Run(ctx, pl, head, RunOptions{})
 	if err != nil {
 		return nil, err
+	}
+
+	return result.Document, nil
+}
+
+// read reads the runs of earlier measurements.
+func (t *inTurn) read(ctx context.Context) error {
+	heads, err := t.Dirs.Runs(ctx)
+	if err != nil {
+		return err
 	}
 
 	for _, h := range heads { // the newest first, which count
@@ -131,39 +199,32 @@ func (a *App) measured(ctx context.Context, id string, o UpgradeOptions) (out []
 			continue
 		}
 
-		run, err := a.Dirs.head(ctx, h.ID)
+		run, err := t.Dirs.head(ctx, h.ID)
 		if err != nil {
-			return nil, err
-		}
-
-		if run.Series == nil || run.Series.ID != id {
-			continue
+			return err
 		}
 
 		s := run.Series
-		side := slices.IndexFunc(o.Versions[:], func(v RouterVersion) bool { return v.Name == s.Version })
-		if side < 0 || !reflect.DeepEqual(run.Machines, o.On.Machines) ||
-			!sameProcedure(run.Design, o.Plans[side].Design) {
-			return nil, Usage("give the same versions, plan and lab as before",
-				"continue %s: run %s measured something else, version %s", id, run.ID, s.Version)
+		if s == nil || s.ID != t.ID {
+			continue
 		}
 
-		i := slices.IndexFunc(out, func(b analysis.VersionBlock) bool { return b.Block == s.Block })
-		if i < 0 {
-			i = len(out)
-			out = append(out, analysis.VersionBlock{Block: s.Block})
+		v := slices.Index(t.names(), s.Version)
+		if v < 0 || !reflect.DeepEqual(run.Machines, t.On.Machines) ||
+			!sameProcedure(run.Design, t.Plans[v].Design) {
+			return Usage("give the same versions, plan and lab as before",
+				"continue %s: run %s measured something else, version %s", t.ID, run.ID, s.Version)
 		}
 
-		into := []**analysis.Document{&out[i].Old, &out[i].New}[side]
+		into := &t.block(s.Block).Runs[v]
 		if *into == nil {
-			if *into, err = a.Dirs.Document(ctx, run.ID); err != nil {
-				return nil, err
+			if *into, err = t.Dirs.Document(ctx, run.ID); err != nil {
+				return err
 			}
 		}
 	}
 
-	half := func(b analysis.VersionBlock) bool { return b.Old == nil || b.New == nil }
-	return slices.DeleteFunc(out, half), nil
+	return nil
 }
 
 // sameProcedure reports whether two designs measure the same in the same way, except for the order.

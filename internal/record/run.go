@@ -87,8 +87,8 @@ type Run struct {
 	Series      *Series   `json:"series,omitempty"`      // series of alternating runs that it belongs to
 }
 
-// Series is the place of a run in a series that measures two versions of the router alternately. Each
-// block, from 1, contains one run of each version.
+// Series is the place of a run in a series that measures versions of the router alternately. Each block, from
+// 1, contains a run of each version that is compared, or one run of a search for a version.
 type Series struct {
 	ID      string `json:"id"`
 	Version string `json:"version"`

@@ -26,32 +26,44 @@ type Versions struct {
 	Old, New map[int]float64
 }
 
-// OfVersions compares the new version with the old one, block by block. A change is called one only if each
-// of the first six blocks shows it, its median exceeds 1 %, and six more blocks all show it again: bad nights
-// and single spikes then hardly ever pass, as they do with a test of one night's data. The p-value is
-// corrected for all comparisons.
-func OfVersions(all []Versions) []Comparison {
-	out := []Comparison{}
+// OfVersions compares versions with an old one, block by block; each list has the cells of one version. A
+// change is called one only if each of the first six blocks shows it, its median exceeds 1 %, and six more
+// blocks all show it again: bad nights and single spikes then hardly ever pass, as they do with a test of one
+// night's data. The p-value is corrected for all comparisons of all versions.
+func OfVersions(all [][]Versions) [][]Comparison {
+	var flat []Comparison
 	var family []map[int]float64
-	for _, v := range all {
-		logs := logRatios(v.New, v.Old)
-		if len(logs) == 0 {
-			continue
+	ends := make([]int, len(all))
+	for i, version := range all {
+		for _, v := range version {
+			logs := logRatios(v.New, v.Old)
+			if len(logs) == 0 {
+				continue
+			}
+
+			c := ratioOf(statistics.ByBlock(logs))
+			c.Metric = v.Metric
+			c.Factors, c.Against = v.Factors, v.Factors
+			c.Name = "of the old version"
+			a, b := statistics.Median(statistics.ByBlock(v.Old)), statistics.Median(statistics.ByBlock(v.New))
+			c.A, c.B = &a, &b
+			flat = append(flat, c)
+			family = append(family, logs)
 		}
 
-		c := ratioOf(statistics.ByBlock(logs))
-		c.Metric = v.Metric
-		c.Factors, c.Against = v.Factors, v.Factors
-		c.Name = "of the old version"
-		a, b := statistics.Median(statistics.ByBlock(v.Old)), statistics.Median(statistics.ByBlock(v.New))
-		c.A, c.B = &a, &b
-		out = append(out, c)
-		family = append(family, logs)
+		ends[i] = len(flat)
 	}
 
-	testPairs(out, family)
-	for i := range out {
-		out[i].repeated(family[i])
+	testPairs(flat, family)
+	for i := range flat {
+		flat[i].repeated(family[i])
+	}
+
+	out := make([][]Comparison, len(all))
+	from := 0
+	for i, to := range ends {
+		out[i] = append([]Comparison{}, flat[from:to]...)
+		from = to
 	}
 
 	return out

@@ -55,7 +55,7 @@ func TestOfVersions(t *testing.T) {
 		{"five blocks", times(5, .5), statistics.TooFew(), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := OfVersions([]Versions{versions(tt.ratios...)})
+			got := OfVersions([][]Versions{{versions(tt.ratios...)}})[0]
 			if len(got) != 1 || got[0].Verdict != tt.verdict || !strings.Contains(got[0].Why, tt.why) ||
 				tt.why == "" && got[0].Why != "" {
 				t.Fatalf("got %+v, want %q because %q", got, tt.verdict, tt.why)
@@ -90,7 +90,7 @@ func TestVersionsAreRarelyWrong(t *testing.T) {
 			all = append(all, v)
 		}
 
-		for i, c := range OfVersions(all) {
+		for i, c := range OfVersions([][]Versions{all})[0] {
 			planted := i == 0 && night%2 == 0
 			switch {
 			case c.Verdict != statistics.Different:

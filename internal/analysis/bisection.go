@@ -1,0 +1,309 @@
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+const bisectionFormat = "chokepoint-bisection/1"
+
+// Outcomes of a bisection whose ends do not differ; those of others are in package comparison.
+const (
+	BisectSame   = "same"
+	BisectChance = "not reproducible"
+)
+
+// Sides of a version.
+const (
+	sideGood    = "good"
+	sideBad     = "bad"
+	sideBetween = "between"
+	sideUnclear = "unclear"
+)
+
+// Bisection is what a bisection of versions found, with its log: the versions, oldest first, with what was
+// measured of each.
+type Bisection struct {
+	Format   string          `json:"format"`
+	ID       string          `json:"id"`
+	Outcome  string          `json:"outcome,omitempty"` // none yet if the bisection was interrupted
+	Summary  []string        `json:"summary"`
+	Culprits []string        `json:"culprits,omitempty"`    // the versions that may have changed the result
+	P        float64         `json:"probability,omitempty"` // of these
+	Factors  record.Factors  `json:"factors,omitempty"`     // of the cell
+	Cell     string          `json:"cell,omitempty"`
+	Metric   string          `json:"metric,omitempty"`
+	Boots    int             `json:"boots"` // after those of the ends' blocks
+	Versions []BisectVersion `json:"versions"`
+	Ends     *RunComparison  `json:"ends,omitempty"` // the last version compared with the first
+	step     *comparison.Comparison
+	last     comparison.BisectStep
+	why      []string // of each comparison of the ends, if none shows a step
+}
+
+// BisectVersion is a version of a list that is bisected.
+type BisectVersion struct {
+	Name string `json:"name"`
+	// Side is "good", "bad", "between" or "unclear" by what was measured; absent: not measured.
+	Side    string  `json:"side,omitempty"`
+	Boots   int     `json:"boots,omitempty"`
+	Ratio   float64 `json:"ratio,omitempty"` // to the good end, with its 95 % interval
+	Low     float64 `json:"low,omitempty"`
+	High    float64 `json:"high,omitempty"`
+	Skipped string  `json:"skipped,omitempty"` // why it cannot be measured
+}
+
+// Bisect computes the state of a bisection from its blocks: those of the ends, then those of one run each. It
+// follows the cell and metric that changed most clearly, of those whose label wanted accepts. skipped holds
+// the reasons why versions cannot be measured; versions without a number of the cell are added to it.
+func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label string) bool,
+	skipped map[int]string) *Bisection {
+	x := &Bisection{Format: bisectionFormat, ID: id, Summary: []string{}}
+	last := len(names) - 1
+	labels := VersionLabels(blocks)
+	pairs := pairsOf(blocks, last)
+	if len(pairs) > 0 {
+		compared := comparison.OfVersions([][]comparison.Versions{versionValues(pairs)})[0]
+		x.Ends = compareVersions([2]string{names[0], names[last]}, pairs, compared)
+		if endsMeasured(blocks, pairs, last) {
+			x.choose(labels, wanted)
+		}
+	}
+
+	sides := map[int]comparison.Side{}
+	if x.step != nil {
+		b := comparison.Bisect{Versions: len(names), Unusable: map[int]bool{}}
+		b.Runs = x.runs(blocks, skipped)
+		for v := range skipped {
+			b.Unusable[v] = true
+		}
+
+		x.last = b.Next()
+		x.Outcome = x.last.Outcome
+		for _, s := range b.Sides() {
+			sides[s.Version] = s
+		}
+	}
+
+	boots := map[int]int{}
+	for _, b := range blocks {
+		for v, d := range b.Runs {
+			if d == nil {
+				continue
+			}
+
+			boots[v]++
+			if b.Block > 2*comparison.VersionBlocks {
+				x.Boots++
+			}
+		}
+	}
+
+	for v, name := range names {
+		row := BisectVersion{Name: name, Boots: boots[v], Skipped: skipped[v]}
+		s, searched := sides[v]
+		if searched {
+			row.Ratio, row.Low, row.High = s.Ratio, s.Low, s.High
+			row.Side = sideOf(s.Share)
+		}
+
+		switch {
+		case x.step == nil:
+		case v == 0:
+			row.Side = sideGood
+		case v == last:
+			row.Side = sideBad
+			row.Ratio, row.Low, row.High = x.step.Ratio, x.step.Low, x.step.High
+		}
+
+		x.Versions = append(x.Versions, row)
+	}
+
+	x.conclude()
+	return x
+}
+
+// endsMeasured reports whether there are as many blocks of the ends as the rule of versions wants.
+func endsMeasured(blocks []VersionBlock, pairs []versionPair, last int) bool {
+	first := slices.DeleteFunc(slices.Clone(blocks), func(b VersionBlock) bool {
+		return b.Block > comparison.VersionBlocks
+	})
+	if ChangesSeen(first, last) {
+		return len(pairs) >= 2*comparison.VersionBlocks
+	}
+
+	return len(pairs) >= comparison.VersionBlocks
+}
+
+// sideOf returns the side of a version by its expected share of the step.
+func sideOf(share float64) string {
+	const clear = .05
+	switch {
+	case share < clear:
+		return sideGood
+	case share > 1-clear:
+		return sideBad
+	case share > .25 && share < .75:
+		return sideBetween
+	}
+	return sideUnclear
+}
+
+// choose takes the comparison of the ends that differs most clearly, by its size in widths of its interval.
+func (x *Bisection) choose(labels map[string]string, wanted func(label string) bool) {
+	most := 0.0
+	same, other := 0, 0
+	for i, c := range x.Ends.Comparisons {
+		if !wanted(labels[c.Factors.Key()]) {
+			continue
+		}
+
+		why := labels[c.Factors.Key()] + ": " + changeWords(c) + ": " + c.Verdict
+		if c.Why != "" {
+			why += ": " + c.Why
+		}
+
+		x.why = append(x.why, why)
+		switch c.Verdict {
+		case statistics.Different:
+			width := max(math.Log(c.High/c.Low), 1e-9)
+			if clear := math.Abs(math.Log(c.Ratio)) / width; clear > most {
+				most, x.step = clear, &x.Ends.Comparisons[i]
+			}
+		case statistics.SameWithin:
+			same++
+		default:
+			other++
+		}
+	}
+
+	switch {
+	case x.step != nil:
+		x.Factors, x.Metric, x.Cell = x.step.Factors, x.step.Metric, labels[x.step.Factors.Key()]
+	case other == 0 && same > 0:
+		x.Outcome = BisectSame
+	default:
+		x.Outcome = BisectChance
+	}
+}
+
+// runs returns the numbers of the cell in order of time. A version without one is skipped.
+func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []comparison.VersionRun) {
+	key := x.Factors.Key()
+	for _, b := range blocks {
+		ends := b.Block <= 2*comparison.VersionBlocks
+		for v, d := range b.Runs {
+			if d == nil || ends && v > 0 && v < len(b.Runs)-1 {
+				continue
+			}
+
+			i := slices.IndexFunc(d.Cells, func(c Cell) bool {
+				return c.Runs > 0 && sameOfVersions(c.Factors).Key() == key && c.Metrics[x.Metric].Median > 0
+			})
+			if i >= 0 {
+				out = append(out, comparison.VersionRun{
+					Version: v,
+					Block:   b.Block,
+					At:      d.Run.Started,
+					Value:   d.Cells[i].Metrics[x.Metric].Median,
+				})
+			} else if v > 0 && v < len(b.Runs)-1 && skipped[v] == "" {
+				skipped[v] = "no number of this cell"
+			}
+		}
+	}
+
+	slices.SortStableFunc(out, func(a, b comparison.VersionRun) int {
+		early := 2 * comparison.VersionBlocks
+		return cmp.Or(cmp.Compare(max(a.Block, early), max(b.Block, early)), a.At.Compare(b.At))
+	})
+	return slices.DeleteFunc(out, func(r comparison.VersionRun) bool { return skipped[r.Version] != "" })
+}
+
+// Next returns the version to measure next; ok is false if there is an answer.
+func (x *Bisection) Next() (version int, ok bool) {
+	return x.last.Measure, x.Outcome == "" && x.step != nil
+}
+
+// conclude names the culprits and says in sentences what was found.
+func (x *Bisection) conclude() {
+	if x.Ends == nil {
+		return
+	}
+
+	x.Summary = append(x.Summary, x.Ends.Summary[0])
+	if x.Outcome == "" {
+		return
+	}
+
+	if x.step == nil {
+		x.Summary = append(x.Summary, x.why...)
+		x.Summary = append(x.Summary, map[string]string{
+			BisectSame:   "The ends are the same: nothing to look for.",
+			BisectChance: "The ends do not differ reproducibly: nothing to look for.",
+		}[x.Outcome])
+		return
+	}
+
+	first, last := x.last.First, x.last.Last
+	if x.Outcome == comparison.BisectTester {
+		x.Summary = append(x.Summary, fmt.Sprintf("It is the tester: %s, measured again at the end, is no "+
+			"longer what it was before the search. No version can be blamed.", x.Versions[0].Name))
+		return
+	}
+
+	x.P = x.last.P
+	for v := first; v <= last; v++ {
+		x.Culprits = append(x.Culprits, x.Versions[v].Name)
+	}
+
+	sure := fmt.Sprintf("(probability %s, %s after those of the ends)", unit.Percent(min(x.P, .999)),
+		unit.Count(x.Boots, "boot"))
+	what := metrics.Label(x.Metric) + " of " + x.Cell
+	text := ""
+	switch {
+	case x.Outcome == comparison.BisectCulprit && first == last:
+		text = fmt.Sprintf("%s is the first version that changed the %s %s.", x.Culprits[0], what, sure)
+	case x.Outcome == comparison.BisectCulprit:
+		text = fmt.Sprintf("The %s was changed by one of these versions %s; those before the last cannot "+
+			"be measured: %s.", what, sure, strings.Join(x.Culprits, ", "))
+	case x.Outcome == comparison.BisectSeveral:
+		text = fmt.Sprintf("No single culprit: %s lies between the ends %s. Bisect from %s to it, and from "+
+			"it to %s.", x.Culprits[0], sure, x.Versions[0].Name, x.Versions[len(x.Versions)-1].Name)
+	default:
+		text = fmt.Sprintf("Undecided: the runs that are allowed do not tell which of these %d versions "+
+			"changed the %s %s.", len(x.Culprits), what, sure)
+	}
+
+	x.Summary = append(x.Summary, text)
+	if x.Outcome == comparison.BisectCulprit {
+		x.Summary = append(x.Summary, x.evidence(first, last))
+	}
+}
+
+// evidence gives the ratios of the version before the culprits and of the last of them.
+func (x *Bisection) evidence(first, last int) string {
+	of := func(v int) string {
+		row := x.Versions[v]
+		return fmt.Sprintf("%s: ×%s (%s to %s)", row.Name, unit.Significant(row.Ratio, 4),
+			unit.Significant(row.Low, 4), unit.Significant(row.High, 4))
+	}
+	return fmt.Sprintf("Ratio to the good end: %s; %s.", of(first-1), of(last))
+}
+
+// Worse reports whether the bad end is worse than the good end in the cell, and an answer says so.
+func (x *Bisection) Worse() bool {
+	return x.step != nil && x.Outcome != "" && x.Outcome != comparison.BisectTester &&
+		slices.ContainsFunc(x.Ends.Regressions, func(r Regression) bool {
+			return r.Metric == x.Metric && r.Factors.Key() == x.Factors.Key()
+		})
+}

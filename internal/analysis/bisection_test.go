@@ -1,0 +1,186 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/quick"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// bisected answers a bisection of versions whose two cells have ratios to the first version: up, and down.
+type bisected struct {
+	names   []string
+	up      []float64
+	down    []float64
+	lacking int // the version without the cell up; 0: none
+	skipped map[int]string
+	wanted  string
+
+	rng *rand.Rand
+	now time.Time
+}
+
+func (b *bisected) document(v int) *Document {
+	b.now = b.now.Add(2 * time.Minute)
+	d := &Document{Metrics: []record.Metric{{Name: metrics.Goodput, Better: record.Higher}}}
+	d.Run.Started = b.now
+	for i, ratios := range [][]float64{b.up, b.down} {
+		cell := Cell{Runs: 1, Cell: metrics.Cell{
+			Factors: quick.Factors("direction", []string{"up", "down"}[i], "firmware", b.names[v]),
+			Label:   []string{"up", "down"}[i],
+			Grade:   evidence.GradeValid,
+		}}
+		rate := 1e9 * ratios[v] * math.Exp(.003*b.rng.NormFloat64())
+		cell.Metrics = map[string]statistics.Value{metrics.Goodput: {Median: rate}}
+		if i > 0 || v != b.lacking || v == 0 {
+			d.Cells = append(d.Cells, cell)
+		}
+	}
+	return d
+}
+
+// bisect measures until there is an answer.
+func (b *bisected) bisect(t *testing.T) *Bisection {
+	t.Helper()
+	b.rng = rand.New(rand.NewPCG(1, 2))
+	if b.skipped == nil {
+		b.skipped = map[int]string{}
+	}
+
+	var blocks []VersionBlock
+	add := func(versions ...int) {
+		block := VersionBlock{Block: len(blocks) + 1, Runs: make([]*Document, len(b.names))}
+		for _, v := range versions {
+			block.Runs[v] = b.document(v)
+		}
+		blocks = append(blocks, block)
+	}
+	wanted := func(label string) bool { return strings.Contains(label, b.wanted) }
+	for range 2 * comparison.VersionBlocks {
+		add(0, len(b.names)-1)
+	}
+
+	for range 50 {
+		x := Bisect("id", b.names, blocks, wanted, b.skipped)
+		v, more := x.Next()
+		if !more {
+			return x
+		}
+
+		add(v)
+	}
+
+	t.Fatal("no answer after 50 runs")
+	return nil
+}
+
+// sequence returns n ratios: 1, and another one from some version on.
+func sequence(n, from int, ratio float64) []float64 {
+	out := slices.Repeat([]float64{1}, n)
+	for v := from; v < n; v++ {
+		out[v] = ratio
+	}
+	return out
+}
+
+// TestBisectionAnswers: the cell with the clearest change is followed, or the one that is wanted; the answer
+// names the culprit, its ratio and that of the version before it.
+func TestBisectionAnswers(t *testing.T) {
+	names := strings.Split("abcdefgh", "")
+	for _, tt := range []struct {
+		name     string
+		of       bisected
+		outcome  string
+		culprits string
+		summary  string
+		worse    bool
+	}{
+		{"the clearest change", bisected{up: sequence(8, 3, .9), down: sequence(8, 6, .97)},
+			comparison.BisectCulprit, "[d]", "d is the first version that changed the goodput of up", true},
+		{"the wanted cell", bisected{up: sequence(8, 3, .9), down: sequence(8, 6, .97), wanted: "down"},
+			comparison.BisectCulprit, "[g]", "Ratio to the good end: f: ×", true},
+		{"an improvement", bisected{up: sequence(8, 3, 1.1), down: sequence(8, 0, 1)},
+			comparison.BisectCulprit, "[d]", "d: ×1.1", false},
+		{"the first after the good end", bisected{up: sequence(8, 1, .9), down: sequence(8, 0, 1)},
+			comparison.BisectCulprit, "[b]", "a: ×0.999", true},
+		{"a version without a number", bisected{up: sequence(8, 4, .9), down: sequence(8, 0, 1), lacking: 3},
+			comparison.BisectCulprit, "[d e]", "those before the last cannot be measured: d, e.", true},
+		{"two steps", bisected{up: []float64{1, 1, .95, .95, .95, .95, .9, .9}, down: sequence(8, 0, 1)},
+			comparison.BisectSeveral, "", "No single culprit: ", true},
+		{"no change", bisected{up: sequence(8, 0, 1), down: sequence(8, 0, 1)}, BisectSame, "[]",
+			"The ends are the same", false},
+		{"a change of another cell", bisected{up: sequence(8, 3, .9), down: sequence(8, 0, 1), wanted: "down"},
+			BisectSame, "[]", "The ends are the same", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.of.names = names
+			x := tt.of.bisect(t)
+			text := strings.Join(x.Summary, "\n")
+			if x.Outcome != tt.outcome || tt.culprits != "" && fmt.Sprint(x.Culprits) != tt.culprits ||
+				!strings.Contains(text, tt.summary) || x.Worse() != tt.worse {
+				t.Errorf("got %s %v, worse %v:\n%s\nwant %s %s, worse %v: %s", x.Outcome, x.Culprits,
+					x.Worse(), text, tt.outcome, tt.culprits, tt.worse, tt.summary)
+			}
+
+			boots := 0
+			for v, row := range x.Versions {
+				boots += row.Boots
+				want := sideGood
+				if tt.of.up[v] != 1 && x.Cell == "up" || tt.of.down[v] != 1 && x.Cell == "down" {
+					want = sideBad
+				}
+
+				if x.Outcome == comparison.BisectCulprit && row.Side != "" && row.Side != want {
+					t.Errorf("%s: side %s, want %s", row.Name, row.Side, want)
+				}
+			}
+
+			if want := 4*comparison.VersionBlocks + x.Boots; boots != want {
+				t.Errorf("boots: got %d, want %d", boots, want)
+			}
+
+			if tt.of.lacking > 0 && x.Versions[tt.of.lacking].Skipped != "no number of this cell" {
+				t.Errorf("got %+v, want the reason", x.Versions[tt.of.lacking])
+			}
+		})
+	}
+}
+
+// TestBisectionWithoutReproduction: a change that the repeat does not show ends the bisection, with the
+// reason.
+func TestBisectionWithoutReproduction(t *testing.T) {
+	b := bisected{names: []string{"a", "b", "c"}, up: sequence(3, 2, .9), down: sequence(3, 0, 1),
+		rng: rand.New(rand.NewPCG(1, 2))}
+	var blocks []VersionBlock
+	for block := 1; block <= 2*comparison.VersionBlocks; block++ {
+		if block > comparison.VersionBlocks {
+			b.up[2] = 1
+		}
+
+		blocks = append(blocks, VersionBlock{block, []*Document{b.document(0), nil, b.document(2)}})
+	}
+
+	any := func(string) bool { return true }
+	for _, n := range []int{1, comparison.VersionBlocks - 1, comparison.VersionBlocks, len(blocks) - 1} {
+		x := Bisect("id", b.names, blocks[:n], any, map[int]string{})
+		if _, more := x.Next(); more || x.Outcome != "" || len(x.Summary) != 1 {
+			t.Errorf("%d blocks: got %q, %q, want no answer yet", n, x.Outcome, x.Summary)
+		}
+	}
+
+	x := Bisect("id", b.names, blocks, any, map[int]string{})
+	if _, more := x.Next(); more || x.Outcome != BisectChance ||
+		!strings.Contains(strings.Join(x.Summary, "\n"), "up: goodput ") {
+		t.Errorf("got %s, %q, want not reproducible", x.Outcome, x.Summary)
+	}
+}

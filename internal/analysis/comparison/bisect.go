@@ -1,0 +1,455 @@
+package comparison
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+)
+
+// Outcomes of a bisection whose ends differ.
+const (
+	BisectCulprit   = "culprit"           // one version changed the result
+	BisectSeveral   = "no single culprit" // a version lies between the ends
+	BisectTester    = "it is the tester"  // the good end itself changed during the search
+	BisectUndecided = "undecided"         // the bound on runs was reached
+)
+
+// Bisect finds the version of a list, oldest first, that changed a result. The first version is the good end
+// and the last one the bad end. Both were measured in blocks, and OfVersions found that they differ.
+//
+// It tests all positions of the step at once, run by run. The blocks of the ends give the size of the step,
+// the noise of a run and the drift of the tester; the runs so far give each position a likelihood. The next
+// version is the one whose side is least certain, until one position has nearly all the probability. The
+// likelihood follows the level of the tester through all runs, because under each position every run shows
+// it. Therefore the good end is booted again only when the level has become uncertain, and before an answer.
+// Two steps, each a part of the whole, compete with a single one.
+type Bisect struct {
+	Versions int          // number of them
+	Unusable map[int]bool // versions that cannot be measured, such as commits that do not build
+	Runs     []VersionRun // in order of time
+}
+
+// VersionRun is one run of a version, after a boot of its own.
+type VersionRun struct {
+	Version int // index, from 0
+	Block   int // up to 2 × VersionBlocks: holds both ends; a later one holds one run
+	At      time.Time
+	Value   float64 // above 0
+}
+
+// BisectStep says what to measure next or, if Outcome is not empty, the answer.
+type BisectStep struct {
+	Measure int // version
+	Outcome string
+	// The step is in the versions from First to Last with probability P. A culprit is one version, unless
+	// those before it cannot be measured. If there is no single culprit, both are the version that lies
+	// between the ends.
+	First, Last int
+	P           float64
+}
+
+// Bounds of a bisection. Simulations set them: see TestBisect.
+const (
+	sure         = 0.945 // probability of an answer
+	severalPrior = 0.01  // probability of two steps, before the search
+	severalLeft  = 0.03  // largest probability of two steps with which a single culprit is named
+	outlierPrior = 0.01  // share of runs that say nothing
+	outlierWidth = 25    // variance of these, in that of other runs
+	driftPenalty = 1.5   // log-likelihood by which a faster drift must be better
+	levelKnown   = 0.15  // largest standard deviation of the tester's level, as a share of the step
+	testerMoved  = 6.5   // log-likelihood ratio of a good end that moved by the step to one that stayed
+	testerStayed = -1.0  // the same, low enough to believe that it stayed
+	settled      = 0.001 // variance of a version's share of the step below which its side is known
+	runsOfOne    = 6     // bound on runs of one version
+)
+
+// mostRuns bounds the runs of a search among a number of positions.
+func mostRuns(positions int) int { return 4 + 4*bits.Len(uint(positions)) }
+
+// parts lists the shares of the whole that the first of two steps may have.
+var parts = [...]float64{1. / 3, 1. / 2, 2. / 3}
+
+// drifts lists the variances of the tester's drift from run to run, in that of a run.
+var drifts = [...]float64{.002, .01, .05, .25}
+
+// noise holds variances of logarithms: of a run, and of the drift in the usual time between two runs.
+type noise struct {
+	run, drift float64
+	every      time.Duration
+}
+
+// belief is a normal distribution of the tester's level and of the step, both logarithms, after some runs.
+type belief struct {
+	level, step                float64
+	levelVar, stepVar, bothVar float64 // variances and covariance
+	fit                        float64 // log-likelihood of the runs
+	at                         time.Time
+}
+
+// add learns from a run of a version with a share of the step. It returns by how much the run differs from
+// the prediction, and the variance of that. A far outlier changes little.
+func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance float64) {
+	y := math.Log(r.Value)
+	if b.at.IsZero() {
+		b.level, b.levelVar, b.stepVar = y, 1e4*n.run, 1e4*n.run
+	} else {
+		b.levelVar += n.drift * float64(r.At.Sub(b.at)) / float64(n.every)
+	}
+
+	b.at = r.At
+	withLevel, withStep := b.levelVar+share*b.bothVar, b.bothVar+share*b.stepVar
+	wrong = y - b.level - share*b.step
+	variance = withLevel + share*withStep + n.run
+	usual := (1 - outlierPrior) * density(wrong, variance)
+	far := outlierPrior * density(wrong, variance+outlierWidth*n.run)
+	b.fit += math.Log(usual + far)
+	gain := usual / (usual + far) / variance
+	b.level += gain * withLevel * wrong
+	b.step += gain * withStep * wrong
+	b.levelVar -= gain * withLevel * withLevel
+	b.stepVar -= gain * withStep * withStep
+	b.bothVar -= gain * withLevel * withStep
+	return wrong, variance
+}
+
+// density returns the normal density with mean 0, and never 0.
+func density(x, variance float64) float64 {
+	return max(math.Exp(-x*x/(2*variance))/math.Sqrt(2*math.Pi*variance), 1e-300)
+}
+
+// ends returns what the blocks of the ends say of the tester, and how many runs they have.
+func (b Bisect) ends() (belief, noise, int) {
+	n := 0
+	var apart []float64
+	for n < len(b.Runs) && b.Runs[n].Block <= 2*VersionBlocks {
+		if n > 0 {
+			apart = append(apart, float64(b.Runs[n].At.Sub(b.Runs[n-1].At)))
+		}
+
+		n++
+	}
+
+	every := max(1, time.Duration(statistics.Median(apart)))
+	follow := func(with noise) (out belief, run, fit float64) {
+		squares, logs := 0., 0.
+		for i, r := range b.Runs[:n] {
+			wrong, variance := out.add(r, float64(min(r.Version, 1)), with)
+			if i > 1 { // level and step are two unknowns
+				squares += wrong * wrong / variance
+				logs += math.Log(variance)
+			}
+		}
+		free := float64(n - 2)
+		run = max(squares/free, 1e-10)
+		return out, run, -(free*math.Log(run) + logs) / 2
+	}
+	var best noise
+	highest := math.Inf(-1)
+	for i, drift := range drifts {
+		_, run, fit := follow(noise{run: 1, drift: drift, every: every}) // in units of a run's variance
+		if fit -= driftPenalty * float64(i); fit > highest {
+			best, highest = noise{run: run, drift: drift * run, every: every}, fit
+		}
+	}
+
+	start, _, _ := follow(best)
+	start.fit = 0
+	return start, best, n
+}
+
+// search holds the probabilities of all positions of the step.
+type search struct {
+	usable  []int // versions that can be measured; a position is an index of them, from 1
+	runs    []VersionRun
+	start   belief
+	noise   noise
+	single  []float64 // probability of a step at each position
+	mean    []float64 // expected share of the step in each version
+	square  []float64 // the same of its square
+	best    int       // the most probable position
+	several float64   // probability of two steps
+	pair    [2]int    // the most probable two
+}
+
+// Next returns what to measure next, or the answer.
+func (b Bisect) Next() BisectStep {
+	s := b.search()
+	full := len(s.runs) >= mostRuns(len(s.usable)-1)
+	found := BisectStep{First: s.usable[s.best-1] + 1, Last: s.usable[s.best], P: s.single[s.best]}
+	culprit := found.P >= sure && (s.several <= severalLeft || full)
+	several := s.several >= sure || s.several > .5 && full
+	next := s.next()
+	switch {
+	case culprit:
+		found.Outcome = BisectCulprit
+	case several:
+		v := s.between()
+		found = BisectStep{Outcome: BisectSeveral, First: v, Last: v, P: s.several}
+	case full || next < 0:
+		found = s.suspects()
+	case len(s.runs) > 0 && s.runs[len(s.runs)-1].Version != 0 && s.lost():
+		return BisectStep{Measure: 0}
+	default:
+		return BisectStep{Measure: next}
+	}
+
+	return s.checked(found)
+}
+
+// next returns the version whose side is least certain, or -1 if those that are left cannot tell more.
+func (s search) next() int {
+	ran := map[int]int{}
+	for _, r := range s.runs {
+		ran[r.Version]++
+	}
+
+	next, most := -1, settled
+	for i := 1; i < len(s.usable)-1; i++ {
+		spread := s.square[i] - s.mean[i]*s.mean[i]
+		if spread > most && ran[s.usable[i]] < runsOfOne {
+			next, most = s.usable[i], spread
+		}
+	}
+
+	return next
+}
+
+// between returns the measured version whose share of the step is nearest to a half.
+func (s search) between() int {
+	v, least := 0, 1.0
+	for _, r := range s.runs {
+		i, _ := slices.BinarySearch(s.usable, r.Version)
+		if off := math.Abs(s.mean[i] - .5); off < least {
+			v, least = r.Version, off
+		}
+	}
+
+	return v
+}
+
+// lost reports whether the level of the tester is no longer known well enough.
+func (s search) lost() bool {
+	now := s.follow(s.best, s.best, 1, nil)
+	return math.Sqrt(now.levelVar) > levelKnown*math.Abs(s.start.step)
+}
+
+// suspects returns the shortest range around the most probable position with enough probability.
+func (s search) suspects() BisectStep {
+	low, high := s.best, s.best
+	p := s.single[s.best]
+	for p < sure && (low > 1 || high < len(s.usable)-1) {
+		if high == len(s.usable)-1 || low > 1 && s.single[low-1] >= s.single[high+1] {
+			low--
+			p += s.single[low]
+		} else {
+			high++
+			p += s.single[high]
+		}
+	}
+
+	return BisectStep{Outcome: BisectUndecided, First: s.usable[low-1] + 1, Last: s.usable[high], P: p}
+}
+
+// checked returns an answer once the good end was measured after everything else and is where it was when
+// the search began.
+func (s search) checked(answer BisectStep) BisectStep {
+	n, sum := 0., 0.
+	for i := len(s.runs) - 1; i >= 0 && s.runs[i].Version == 0; i-- {
+		sum += math.Log(s.runs[i].Value)
+		n++
+	}
+
+	if n == 0 {
+		return BisectStep{Measure: 0}
+	}
+
+	moved := math.Abs(sum/n - s.start.level)
+	step := math.Abs(s.start.step)
+	ratio := step * (moved - step/2) / (s.start.levelVar + s.noise.run/n)
+	switch {
+	case ratio > testerMoved:
+		return BisectStep{Outcome: BisectTester}
+	case ratio > testerStayed && n < runsOfOne:
+		return BisectStep{Measure: 0}
+	}
+
+	return answer
+}
+
+// follow returns the belief after all runs if the steps are at two positions, the first with a part of the
+// whole. It calls each, if not nil, before it learns from a run.
+func (s search) follow(first, second int, part float64, each func(before belief, r VersionRun)) belief {
+	x := s.start
+	for _, r := range s.runs {
+		share := 0.
+		switch i, _ := slices.BinarySearch(s.usable, r.Version); {
+		case i >= second:
+			share = 1
+		case i >= first:
+			share = part
+		}
+
+		if each != nil {
+			each(x, r)
+		}
+
+		x.add(r, share, s.noise)
+	}
+
+	return x
+}
+
+// search computes the probabilities of all positions.
+func (b Bisect) search() search {
+	var s search
+	for v := range b.Versions {
+		if !b.Unusable[v] {
+			s.usable = append(s.usable, v)
+		}
+	}
+
+	n := 0
+	s.start, s.noise, n = b.ends()
+	s.runs = b.Runs[n:]
+	m := len(s.usable)
+	s.single, s.mean, s.square = make([]float64, m), make([]float64, m), make([]float64, m)
+	fit := s.fits()
+	weight := func(i int) float64 { return float64(s.usable[i] - s.usable[i-1]) } // with unusable ones before
+	one, two := 0., 0.
+	for i := 1; i < m; i++ {
+		two += one * weight(i)
+		one += weight(i)
+	}
+
+	two = max(two, 1)
+	likeliest := 0.
+	for i := 1; i < m; i++ {
+		s.single[i] = (1 - severalPrior) / one * weight(i) * fit(i, i, 0)
+		s.mean[i] += s.single[i]
+		s.square[i] += s.single[i]
+		if s.best == 0 || s.single[i] > s.single[s.best] {
+			s.best = i
+		}
+
+		for j := i + 1; j < m; j++ {
+			both := 0.
+			for k, part := range parts {
+				p := severalPrior / two * weight(i) * weight(j) * fit(i, j, k) / float64(len(parts))
+				both += p
+				s.mean[i] += part * p
+				s.mean[j] += (1 - part) * p
+				s.square[i] += part * part * p
+				s.square[j] += (1 - part*part) * p
+			}
+
+			s.several += both
+			if both > likeliest {
+				likeliest, s.pair = both, [2]int{i, j}
+			}
+		}
+	}
+
+	all := statistics.Total(s.single) + s.several
+	s.several /= all
+	for i := 1; i < m; i++ {
+		s.single[i] /= all
+		s.mean[i] = s.mean[i-1] + s.mean[i]/all
+		s.square[i] = s.square[i-1] + s.square[i]/all
+	}
+
+	return s
+}
+
+// fits returns a function for the likelihood of two steps, the first with a part of the whole, as a share of
+// the greatest. All positions between the same two measured versions have the same.
+func (s search) fits() func(first, second, part int) float64 {
+	measured := map[int]bool{}
+	for _, r := range s.runs {
+		measured[r.Version] = true
+	}
+
+	class := make([]int, len(s.usable))
+	var first []int // position of each class
+	for i := 1; i < len(s.usable); i++ {
+		if i == 1 || measured[s.usable[i-1]] {
+			first = append(first, i)
+		}
+
+		class[i] = len(first) - 1
+	}
+
+	n := len(first)
+	all := make([][len(parts)]float64, n*n)
+	greatest := math.Inf(-1)
+	for a := range first {
+		for b := a; b < n; b++ {
+			for k, part := range parts {
+				x := &all[a*n+b][k]
+				if a == b && k > 0 {
+					*x = all[a*n+b][0] // the part is in no measured version
+				} else {
+					*x = s.follow(first[a], first[b], part, nil).fit
+				}
+
+				greatest = max(greatest, *x)
+			}
+		}
+	}
+
+	for i := range all {
+		for k, x := range all[i] {
+			all[i][k] = math.Exp(x - greatest)
+		}
+	}
+
+	return func(first, second, part int) float64 { return all[class[first]*n+class[second]][part] }
+}
+
+// Side is what a bisection found of one version.
+type Side struct {
+	Version int
+	Runs    int
+	Share   float64 // expected share of the step, 0 to 1
+	// ratio to the good end with its 95 % interval, by the noise that the blocks of the ends have
+	Ratio, Low, High float64
+}
+
+// Sides returns what the search found of the versions that it measured, in their order. Ratios are to the
+// level of the tester at the time of each run.
+func (b Bisect) Sides() []Side {
+	s := b.search()
+	sum, weights := map[int]float64{}, map[int]float64{}
+	ran := map[int]int{}
+	first, second := s.best, s.best
+	if s.several > .5 {
+		first, second = s.pair[0], s.pair[1]
+	}
+
+	s.follow(first, second, .5, func(before belief, r VersionRun) {
+		weight := 1 / (before.levelVar + s.noise.run)
+		sum[r.Version] += weight * (math.Log(r.Value) - before.level)
+		weights[r.Version] += weight
+		ran[r.Version]++
+	})
+	var out []Side
+	for i, v := range s.usable {
+		if ran[v] == 0 {
+			continue
+		}
+
+		at, half := sum[v]/weights[v], 1.96/math.Sqrt(weights[v])
+		out = append(out, Side{
+			Version: v,
+			Runs:    ran[v],
+			Share:   s.mean[i],
+			Ratio:   math.Exp(at),
+			Low:     math.Exp(at - half),
+			High:    math.Exp(at + half),
+		})
+	}
+
+	return out
+}

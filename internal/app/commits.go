@@ -1,0 +1,168 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// Commit is a commit of a git repository.
+type Commit struct{ Hash, Subject string }
+
+// Name returns the start of its hash, and its subject.
+func (c Commit) Name() string {
+	return strings.TrimSpace(c.Hash[:min(len(c.Hash), 12)] + " " + c.Subject)
+}
+
+// Builds builds commits of a repository. It works in a clone, so that the repository stays as it is.
+type Builds struct {
+	Repository string
+	Command    string // for sh
+	Dir        string // holds the clone and what was built
+	Line       func(line string)
+}
+
+// Exit codes of a build that mean the same as to git bisect run: the commit cannot be tested, and stop.
+const (
+	exitSkip  = 125
+	exitAbort = 128
+)
+
+// Commits returns the commits from good to bad, both included, the oldest first. Of a merge it follows the
+// first parent. Revisions that do not exist, or of which good is no ancestor of bad, are an ErrUsage.
+func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error) {
+	var hashes []string
+	for _, revision := range []string{good, bad} {
+		out, err := b.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
+		if err != nil {
+			return nil, Usage("git -C "+b.Repository+" log shows them", "%s names no commit of %s: %v",
+				revision, b.Repository, err)
+		}
+
+		hashes = append(hashes, strings.TrimSpace(out))
+	}
+
+	out, err := b.git(ctx, "log", "--reverse", "--first-parent", "--format=%H %s", hashes[0]+".."+hashes[1])
+	if err != nil {
+		return nil, Mark(ErrUsage, err)
+	}
+
+	subject, err := b.git(ctx, "log", "-1", "--format=%s", hashes[0])
+	if err != nil {
+		return nil, Mark(ErrUsage, err)
+	}
+
+	all := []Commit{{hashes[0], check.Plain(strings.TrimSpace(subject))}}
+	for line := range strings.Lines(out) {
+		hash, subject, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all = append(all, Commit{hash, check.Plain(subject)})
+	}
+
+	parent := ""
+	if len(all) > 1 {
+		if parent, err = b.git(ctx, "rev-parse", all[1].Hash+"^"); err != nil {
+			return nil, Mark(ErrUsage, err)
+		}
+	}
+
+	if strings.TrimSpace(parent) != hashes[0] {
+		return nil, Usage("name a commit on the line of first parents that leads to "+bad,
+			"--good %s is no ancestor of --bad %s", good, bad)
+	}
+
+	return all, nil
+}
+
+// git runs git in the repository.
+func (b Builds) git(ctx context.Context, args ...string) (string, error) {
+	out, err := host.Run(ctx, host.Local(), host.Command{
+		Path: "git",
+		Args: append([]string{"-C", b.Repository}, args...),
+	})
+	return string(out), err
+}
+
+// Build returns the file that the command makes of a commit, and builds it unless it exists. The command runs
+// in a checkout of the commit, with CHOKEPOINT_COMMIT and, for what it makes, CHOKEPOINT_OUTPUT, a file, and
+// CHOKEPOINT_MODULES, the folder of a kernel's modules. A build that fails is an ErrUnusable, unless it exits
+// with 128 or more.
+func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
+	built := filepath.Join(b.Dir, c.Hash)
+	if userfile.Exists(built) {
+		return built, nil
+	}
+
+	if err := Prepare(b.Dir); err != nil {
+		return "", err
+	}
+
+	source := filepath.Join(b.Dir, "source")
+	if !userfile.Exists(source) {
+		if _, err := b.git(ctx, "clone", "--quiet", "--shared", "--no-checkout", ".", source); err != nil {
+			return "", err
+		}
+	}
+
+	checkout := b
+	checkout.Repository = source
+	if _, err := checkout.git(ctx, "checkout", "--quiet", "--force", "--detach", c.Hash); err != nil {
+		return "", err
+	}
+
+	part, modules := built+".part", b.Modules(c)
+	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(modules)); err != nil {
+		return "", err
+	}
+
+	p, err := host.Local().Start(ctx, host.Command{
+		Path: "sh",
+		Args: []string{"-c", "exec 2>&1\n" + b.Command},
+		Env: []string{"CHOKEPOINT_COMMIT=" + c.Hash, "CHOKEPOINT_OUTPUT=" + part,
+			"CHOKEPOINT_MODULES=" + modules},
+		Dir: source,
+	})
+	if err != nil {
+		return "", err
+	}
+
+	<-host.Lines(p.Stdout(), func(line string) { b.Line(check.Plain(line)) })
+	_, err = p.Wait()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+
+	if code, exited := host.ExitCode(err); exited && code < exitAbort && code != 0 {
+		why := fmt.Sprintf("its build exits with %d", code)
+		if code == exitSkip {
+			why = "its build skips it"
+		}
+		return "", Mark(ErrUnusable, errors.New(why))
+	}
+
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w", c.Name(), err)
+	}
+
+	if err := os.Rename(part, built); err != nil {
+		return "", Hinted("the command must write the image or kernel to $CHOKEPOINT_OUTPUT",
+			"build %s: it left no file: %v", c.Name(), check.Underlying(err))
+	}
+
+	return built, nil
+}
+
+// Modules returns the folder that may hold the modules of a commit's kernel.
+func (b Builds) Modules(c Commit) string { return filepath.Join(b.Dir, c.Hash+".modules") }
+
+// Clear removes the clone and what was built.
+func (b Builds) Clear() error { return os.RemoveAll(b.Dir) }
+
+// BuildsDir returns where the builds of a bisection are kept while it lasts.
+func (d Dirs) BuildsDir(id string) string { return filepath.Join(d.Cache, "bisect", id) }
