@@ -343,13 +343,13 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  193_300,
-	"app":       37_100,
+	"analysis":  199_100,
+	"app":       39_500,
 	"bundle":    7_600,
 	"catalogue": 3_200,
 	"cipher":    2_800,
 	"check":     2_000,
-	"cmd":       63_200,
+	"cmd":       65_000,
 	"factor":    9_100,
 	"foreign":   23_500,
 	"lab":       239_000,
@@ -360,7 +360,7 @@ var tokenBudgets = map[string]int{
 	"qdisc":     4_400,
 	"record":    25_200,
 	"registry":  3_200,
-	"report":    93_700,
+	"report":    94_000,
 	"serve":     7_300,
 	"trial":     140_000,
 	"unit":      1_300,
