@@ -14,7 +14,7 @@ import (
 // DoubtEmulated is the kind of doubt about the speed of an emulated CPU.
 const DoubtEmulated = "emulated"
 
-// MaxClock is the range of the clock, as a share of its median, above which a speed is in doubt.
+// MaxClock is the largest range of the clock, as a share of its median, at which a speed is not in doubt.
 const MaxClock = 0.05
 
 // Advice is a recommendation in words, with the speeds behind it.
@@ -63,7 +63,7 @@ func speedOf(r Result) speed {
 	return s
 }
 
-// after returns the speed of applying both to each byte, one after the other.
+// after returns the speed of applying two algorithms to each byte, one after the other.
 func (s speed) after(t speed) speed {
 	both := func(a, b float64) float64 { return 1 / (1/a + 1/b) }
 	return speed{both(s.median, t.median), both(s.low, t.low), both(s.high, t.high), min(s.n, t.n),
