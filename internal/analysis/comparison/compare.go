@@ -39,7 +39,7 @@ var comparedMetrics = [...]struct {
 type pair struct {
 	cell, against *metrics.Cell
 	name          string
-	baseline      bool // the plan's baseline
+	baseline      bool // the reference cell is the plan's baseline
 }
 
 // pairsOf returns, for each cell, the cells that differ from it in exactly one way: one factor is at its
@@ -124,7 +124,8 @@ func describe(f record.Factors) string {
 	return strings.Join(parts, ", ")
 }
 
-// find returns the cell whose factors equal f except for want and for factors that follow from want.
+// find returns the cell that has the levels in want and otherwise those in f. Factors that follow from those
+// in want may differ.
 func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *metrics.Cell {
 	free := map[string]bool{}
 	for name := range want {
@@ -147,7 +148,7 @@ func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *
 		return true
 	}
 	i := slices.IndexFunc(groups, match)
-	// The size of packets that fill the path follows from the path.
+	// If packets fill the path, their size follows from the path.
 	if i < 0 && fillsPath(f) {
 		free[string(factor.PacketSize)] = true
 		i = slices.IndexFunc(groups, func(g *metrics.Cell) bool { return fillsPath(g.Factors) && match(g) })
@@ -304,7 +305,7 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 			case p.baseline && !m.baseline, m.ofPath && paths[key]:
 				continue
 			case m.metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
-				continue // its packet rate gives the same result
+				continue // the cell's packet rate gives the same result
 			}
 
 			paths[key] = true

@@ -22,7 +22,7 @@ type Threshold struct {
 }
 
 // Thresholds checks each requirement in each cell to which it applies. A cell that was skipped, failed or not
-// measured does not meet the requirement, for that reason.
+// measured does not meet the requirement, and Reason states which.
 func Thresholds(required []record.Requirement, cells []*metrics.Cell, skipped []record.Skipped) []Threshold {
 	var out []Threshold
 	for _, r := range required {
@@ -52,7 +52,8 @@ func unmet(r record.Requirement, f record.Factors, why string) Threshold {
 	return Threshold{Requirement: r.Text, Factors: f, Metric: r.Metric, Op: r.Op, Limit: r.Value, Reason: why}
 }
 
-// check compares a cell's median with the limit. Suspect cells may pass, unless validity is required.
+// check compares a cell's median with the limit. A suspect cell may pass, unless the requirement is about
+// validity.
 func check(r record.Requirement, c *metrics.Cell) Threshold {
 	t := unmet(r, c.Factors, "")
 	t.Validity = c.Grade
@@ -109,8 +110,8 @@ func reasonsOf(c *metrics.Cell) string {
 	return text
 }
 
-// matches reports whether the cell has the given levels, compared as text. A factor that the cell lacks
-// matches the words for "nothing set".
+// matches reports whether the cell has the given levels, compared as text. If the cell lacks a factor, the
+// words for "nothing set" match.
 func matches(f record.Factors, where map[string]string) bool {
 	for name, want := range where {
 		if level, ok := f[name]; level != want && (ok || !factor.Same(want, "")) {

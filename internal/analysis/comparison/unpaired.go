@@ -12,9 +12,9 @@ import (
 )
 
 // ComparedMetrics lists the metrics on which two runs are compared. They describe the service of a network to
-// its users. CPU use is not among them, because a busier CPU may process more packets. It is a regression if
-// a Vital metric is missing only from the second run. Extreme percentiles are not vital, because they may be
-// missing for lack of probes.
+// its users. CPU use is not among them, because a busier CPU may process more packets. If a Vital metric is
+// missing only from the second run, that is a regression. Extreme percentiles are not vital, because they may
+// be missing for lack of probes.
 var ComparedMetrics = [...]struct {
 	Name          string
 	ofPath, Vital bool
