@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// tcpShares holds shares of the window: busy is the share in which TCP had data to send, rwnd and sndbuf
-// those in which the receive window or the send buffer stopped it.
+// tcpShares holds shares of the window: busy is the share in which TCP had data to send; rwnd and sndbuf are
+// the shares in which the receive window or the send buffer stopped it.
 type tcpShares struct{ busy, rwnd, sndbuf float64 }
 
 func tcpTimes(o *Observation) (s tcpShares, why string) {
@@ -29,7 +29,7 @@ func tcpTimes(o *Observation) (s tcpShares, why string) {
 }
 
 // buffers returns the sizes of the sender's and the receiver's socket buffers in bytes, as their kernels
-// report them; 0 = unknown.
+// report them; 0 means unknown.
 func (o *Observation) buffers() (send, receive float64) {
 	read := func(key string) float64 {
 		v, _ := strconv.ParseFloat(o.Trial.Traffic.Details[key], 64)
@@ -88,8 +88,8 @@ func streamSteps(expect float64, why string) func(*Observation) []Experiment {
 	}
 }
 
-// threadUse returns the CPU time of an end's load generator ÷ the window: that of its busiest thread, and the
-// sum over all threads.
+// threadUse returns the CPU time of an end's load generator as a share of the window: that of its busiest
+// thread, and the sum over all threads.
 func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	for _, u := range o.Trial.Traffic.Ends {
 		if u.Node != node {

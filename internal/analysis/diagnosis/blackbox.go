@@ -18,7 +18,7 @@ type Cell struct {
 	Factors record.Factors
 	Metrics map[string]statistics.Value
 	Failed  int     // number of trials without results
-	Seconds float64 // length of the window
+	Seconds float64 // length of the window in seconds
 }
 
 // Path describes the path between two ends, as far as the ends can see it: the class of limit in each
@@ -29,7 +29,7 @@ type Path struct {
 	Text       string          `json:"text"`
 	Directions []PathDirection `json:"directions"`
 	Facts      []Fact          `json:"facts,omitempty"` // facts about both directions together
-	// Access lists the accesses that would reveal more, easiest first.
+	// Access lists the kinds of access that would reveal more, easiest first.
 	Access []string `json:"access"`
 }
 
@@ -81,8 +81,8 @@ type sweep struct {
 	spread           *Cell   // UDP at full rate, several streams
 	low, half        *Cell   // UDP at a low rate, and at half of the measured limit
 	opened           *Cell   // short flows that start at a set rate
-	bursts           *Cell   // the same, but each as long as TCP's initial window
-	limited          []*Cell // the cells of flat that exceeded the path
+	bursts           *Cell   // short flows as in opened, but each as long as TCP's initial window
+	limited          []*Cell // the cells of flat whose load exceeded the path
 	packets, bytes   float64 // degree, 0 to 1, to which the limit counts packets or bytes
 	uncounted        string  // reason why packets and bytes are unknown
 	bps, pps         float64 // medians over limited: bit/s with the Ethernet header, and packets/s
@@ -90,8 +90,8 @@ type sweep struct {
 	probedNs, tcpNs  float64 // delay that TCP adds to the RTT of probes, and to its own RTT
 }
 
-// A load at full rate exceeds the path if at least this share of it is lost, or if it adds at least this
-// delay.
+// A load at full rate exceeds the path if at least this share of its packets is lost, or if it adds at least
+// this delay.
 const (
 	lostFlat   = .02
 	queuedFlat = 2e6 // ns
@@ -207,8 +207,8 @@ func (c *Cell) or(metric string, other float64) float64 {
 
 func (c *Cell) size() float64 { return float64(factor.PacketSize.Number(c.Factors)) }
 
-// pps returns the packets that arrived per second, bps their bits including the Ethernet header, and goodput
-// the payload bits. They return 0 if the value is missing.
+// pps returns the packets that arrived per second, bps the bits per second including the Ethernet header, and
+// goodput the payload bits per second. They return 0 if the value is missing.
 func (c *Cell) pps() float64 { return c.or(metrics.PacketRate, 0) }
 
 func (c *Cell) bps() float64 { return c.pps() * 8 * (c.size() + ethernetHeader) }
@@ -224,7 +224,7 @@ func (c *Cell) lost() float64 {
 // exceeds reports whether a load at full rate was more than the path carries.
 func (c *Cell) exceeds() bool { return c.lost() >= lostFlat || c.or(metrics.RTTAdded, 0) >= queuedFlat }
 
-// again returns the number of retransmissions ÷ the number of full segments of TCP.
+// again returns the number of retransmissions ÷ the number of full segments that TCP delivered.
 func (c *Cell) again() float64 {
 	if c.goodput() == 0 {
 		return 0

@@ -31,8 +31,8 @@ var sweepRules = []struct {
 // counting lists the classes whose rules need to know whether the limit counts packets or bytes.
 var counting = []string{perPacket, oneCorePerFlow, perByte, perFlowLimit, Shaper, Policer}
 
-// check applies the rule of every class. Terms keep their prior weights: those of the classes with the same
-// names were fitted to telemetry of nodes.
+// check applies the rule of every class. Terms keep their prior weights, because the weights of the classes
+// with the same names were fitted to telemetry of nodes.
 func (s *sweep) check() []Candidate {
 	var out []Candidate
 	for _, r := range sweepRules {
@@ -49,8 +49,8 @@ func (s *sweep) check() []Candidate {
 	return out
 }
 
-// special returns a candidate that outweighs the limit that any path shows at full rate. It adds a term that
-// is met to the same degree as the given terms together.
+// special returns a candidate for a class that must outweigh the limit that any path shows at full rate. It
+// adds a term that is met to the same degree as the given terms together.
 func special(terms ...Term) Candidate {
 	return candidate(append(terms, supports("special", met(terms...)))...)
 }
@@ -192,7 +192,7 @@ func (s *sweep) atRest() []*Cell {
 func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
 
 // checkRandomLoss checks whether the loss is the same at every rate below the limit. If so, the path causes
-// it. If it occurs only at the higher rate, a limit causes it.
+// it. Loss that occurs only at the higher rate is caused by a limit.
 func checkRandomLoss(s *sweep) Candidate {
 	lowest := math.Inf(1)
 	lost := s.restLost()
@@ -320,9 +320,9 @@ func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
 }
 
-// perFlow rates from 0 to 1 how surely each flow has a limit of its own. It uses the ratio of several flows
-// to one or, if that is unknown, the bytes that one flow has in flight: with fewer than two segments, no
-// window limits it.
+// perFlow rates from 0 to 1 how surely each flow has a limit of its own. It uses the ratio of the rate of
+// several flows to that of one flow or, if that is unknown, the bytes that one flow has in flight: with fewer
+// than two segments in flight, no window limits the flow.
 func (s *sweep) perFlow() float64 {
 	one, many := s.one.goodput(), s.many.goodput()
 	if one > 0 && many > 0 {
@@ -331,7 +331,7 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy checks for an end that limits TCP. metric is the share of the time for which it did.
+// limitedBy checks whether an end limits TCP. metric is the share of the time in which it did.
 func (s *sweep) limitedBy(metric, words string, terms ...Term) Candidate {
 	share, ok := s.one.value(metric)
 	if !ok {

@@ -122,6 +122,6 @@ var access = map[string]string{
 	Reordering:     "a capture on each side of the router: which hop sends one flow over two paths",
 }
 
-// accessAny applies to every class.
+// accessAny is the access that would reveal more about any class.
 const accessAny = "chokepoint on the router itself (run --lab, or --driver over ssh): two ends cannot " +
 	"tell which core, which queue, heat or clock"

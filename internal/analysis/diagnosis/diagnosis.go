@@ -35,8 +35,9 @@ type Rule struct {
 	Delay bool
 	Check func(*Observation) Candidate
 	// Experiments returns experiments that could refute the cause, those at the tester first. Each step
-	// states the share of the resource that it leaves. Rates below the present one are not used, because
-	// every path carries them. Classes that are limited by CPU time add the steps of cpuSteps.
+	// states the share of the resource that it leaves. No step lowers the rate of the load, because any path
+	// carries a lower rate, whatever the cause. Classes that are limited by CPU time add the steps of
+	// cpuSteps.
 	Experiments func(*Observation) []Experiment
 }
 
@@ -51,7 +52,7 @@ type Candidate struct {
 	NotExamined string // why the class was not examined; "" if it was
 	// Undecided explains why even a low score does not exclude the class.
 	Undecided string
-	// Elsewhere locates the limit if no class fits it.
+	// Elsewhere describes where the limit is, if no class fits it.
 	Elsewhere string
 	Against   *Fact // number that excludes the class, if there is one
 }
@@ -60,9 +61,9 @@ type Candidate struct {
 // order, between windows without a change.
 type Experiment struct {
 	Class    string    `json:"class"`
-	Factor   string    `json:"factor"`             // with its place: "cpu_quota@host"
+	Factor   string    `json:"factor"`             // factor with its place, such as "cpu_quota@host"
 	Steps    []string  `json:"steps"`              // levels
-	Resource []float64 `json:"resource,omitempty"` // share of the resource that each step leaves: 0.9 = 90 %
+	Resource []float64 `json:"resource,omitempty"` // share of the resource at each step; 0.9 means 90 %
 	From     string    `json:"from"`               // where the change is made: "tester", "end" or "router"
 	// Expect is the elasticity of goodput that confirms the cause: 1 if the resource is the limit.
 	Expect float64 `json:"expect"`
@@ -72,15 +73,16 @@ type Experiment struct {
 
 // Remedy is a change that removes or mitigates a limit, for one system.
 type Remedy struct {
-	System   string   `json:"system"` // "linux", "openwrt", "routeros", "freebsd", "" = any
+	System   string   `json:"system"` // "linux", "openwrt", "routeros", "freebsd", "" means any
 	Do       string   `json:"do"`     // the change in words
 	Commands []string `json:"commands,omitempty"`
 	Risk     string   `json:"risk,omitempty"`
-	// Factor and Level express the remedy as a factor of plans, if there is one. The command tune tries it.
+	// Factor and Level express the remedy as a factor of plans, if there is one. The command tune tries this
+	// level.
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
-	Tunnel string `json:"-"` // kind of tunnel that the remedy applies to, such as "openvpn"; "" = any
-	When   string `json:"-"` // condition, see conditions; "" = always
+	Tunnel string `json:"-"` // kind of tunnel that the remedy applies to, such as "openvpn"; "" means any
+	When   string `json:"-"` // name of a condition in conditions; "" means always
 }
 
 // Diagnosis is the diagnosis of a cell or trial.
@@ -88,7 +90,8 @@ type Diagnosis struct {
 	Class      string  `json:"class"` // class of the first cause, or "unknown"
 	Text       string  `json:"text"`  // the diagnosis in one sentence
 	Confidence float64 `json:"confidence"`
-	// Node and Element locate the limit, even if its class is unknown. "" = location unknown.
+	// Node and Element locate the limit, even if its class is unknown. They are empty if the location is
+	// unknown.
 	Node    string  `json:"node,omitempty"`
 	Element string  `json:"element,omitempty"`
 	Causes  []Cause `json:"causes"` // causes with a confidence of at least MinShown, most probable first
@@ -102,15 +105,16 @@ type Diagnosis struct {
 	Ledger *Ledger `json:"ledger,omitempty"`
 }
 
-// Cause is one possible class of limit, with its location: a node, or a core, device, queue or process of it.
+// Cause is one possible class of limit, with its location: a node, or a part of a node such as a core,
+// device, queue or process.
 type Cause struct {
 	Class      string  `json:"class"`
 	Node       string  `json:"node,omitempty"`
 	Element    string  `json:"element,omitempty"`
 	Text       string  `json:"text"`       // wording of the diagnosis
 	Confidence float64 `json:"confidence"` // probability, 0 to 1
-	// GainAtMost is an upper bound of the gain from removing the limit: goodput afterwards ÷ goodput now. 0 =
-	// unknown.
+	// GainAtMost is an upper bound of the gain from removing the limit: goodput afterwards ÷ goodput now. It
+	// is 0 if unknown.
 	GainAtMost  float64      `json:"gain_at_most,omitempty"`
 	Facts       []Fact       `json:"facts"`
 	Experiments []Experiment `json:"experiments,omitempty"`
@@ -142,10 +146,11 @@ const notKnown = "the limit is not known"
 const (
 	MinShown = .05 // minimum confidence of a cause that is listed
 	minNamed = .50 // minimum confidence of a cause that is named
-	// an unknown cause that is less probable is not the diagnosis, even if several known causes share the
-	// rest
+	// If an unknown cause is less probable than minUnknown, it is not the diagnosis, even if several known
+	// causes share the remaining probability.
 	minUnknown = .10
-	// minimum score of a cause that is listed even if another outweighs it: both may limit the traffic
+	// contributes is the minimum score of a cause that is listed even if another cause outweighs it, because
+	// both may limit the traffic.
 	contributes = 1
 	maxFacts    = 5
 )
@@ -281,7 +286,7 @@ func conclude(checked []Candidate) *Diagnosis {
 		switch {
 		case j.Score > 0 && (j.Confidence >= MinShown || j.Score >= contributes):
 			r, _ := RuleOf(j.Class)
-			if j.Remedies == nil { // the blackbox analysis sets no remedies
+			if j.Remedies == nil { // because the blackbox analysis sets no remedies
 				j.Remedies = r.Remedies
 			}
 
@@ -320,8 +325,8 @@ func conclude(checked []Candidate) *Diagnosis {
 	return d
 }
 
-// exclude shows the evidence against the excluded classes from the same trial as that of the first cause, if
-// that trial excludes them, too. It then removes exclusions that contradict the causes.
+// exclude takes the evidence against each excluded class from the trial that shows the first cause, if that
+// trial excludes the class, too. It then removes exclusions that contradict the causes.
 func (d *Diagnosis) exclude(byClass map[string][]Candidate) {
 	trial := ""
 	if len(d.Causes) > 0 && len(d.Causes[0].Facts) > 0 {
@@ -375,9 +380,10 @@ func (d *Diagnosis) sureOfPlace() (p float64) {
 
 func (c Cause) place() place { return place{c.Node, c.Element} }
 
-// typical returns the candidate with the median score (the lower of two) if at least half of the trials were
-// examined, and otherwise one that was not, with its reason. For healthy, it uses the lower quartile: three
-// of four trials must be unlimited.
+// If at least half of the trials were examined, typical returns the candidate with the median score (the
+// lower of the two in the middle). Otherwise, it returns one of the candidates that were not examined, which
+// gives the reason. For the class healthy, it uses the lower quartile instead of the median: three of four
+// trials must be unlimited.
 func typical(all []Candidate) Candidate {
 	lacks := func(j Candidate) bool { return j.NotExamined != "" }
 	with := slices.DeleteFunc(slices.Clone(all), lacks)
@@ -414,7 +420,7 @@ func weigh(all []Candidate) (unknown float64) {
 }
 
 // given returns a check whose input comes from read. If read returns a reason why the input is missing, the
-// rule is not examined.
+// class counts as not examined.
 func given[T any](read func(*Observation) (of T, why string),
 	check func(*Observation, T) Candidate) func(*Observation) Candidate {
 	return func(o *Observation) Candidate {

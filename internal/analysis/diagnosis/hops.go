@@ -30,7 +30,7 @@ func (o *Observation) wayNodes() (out []string) {
 type hop struct{ out, in place }
 
 // hops returns the links on the path of the load's data, in order. For a load in both directions, the links
-// of up come before those of down.
+// of the direction up come before the links of down.
 func (o *Observation) hops() []hop {
 	t := o.Topology()
 	if t == nil {
@@ -69,15 +69,15 @@ type queue struct {
 	packets    float64 // packets sent in the window
 	drops      float64
 	early      float64 // drops before the window, while the load started
-	refused    float64 // packets dropped by the device behind it, before and in the window
+	refused    float64 // packets that the device behind the queue dropped, before and in the window
 	overlimits float64 // throttling events ÷ packets
 	rateBps    float64 // frame rate of the port
-	setBps     float64 // rate limit that is configured; 0 = none, or unknown
-	owned      bool    // the owner, or the plan with a queue of its own, set the rate
+	setBps     float64 // rate limit that is configured; 0 means none, or unknown
+	owned      bool    // the rate was set by the owner, or by a queue of the plan
 	waited     float64 // share of the window's samples in which packets waited; 1 if not sampled
-	fifos      bool    // its classes are FIFOs
-	polices    bool    // its filters include a policer
-	full       bool    // a sample shows it at least 90 % full; only if its limit is known
+	fifos      bool    // the queue's classes are FIFOs
+	polices    bool    // the port's filters include a policer
+	full       bool    // a sample shows the queue at least 90 % full; false if its limit is unknown
 }
 
 // idle rates from 0 to 1 how surely a throttling queue does not limit the load. The kernel counts an
@@ -91,7 +91,7 @@ func (q queue) idle() float64 {
 		idle := degree(used, .93, .8)
 		if used < 1 && (q.managed || q.drops == 0) {
 			// A queue that is never empty sends all that its shaper passes, so it limits the load. A queue
-			// that is sometimes empty delays packets only while it is not.
+			// that is sometimes empty delays packets only while it is not empty.
 			idle *= degree((q.waited-used)/(1-used), .95, .6)
 		}
 
@@ -174,8 +174,8 @@ func (o *Observation) filters(hops []hop) (all []queue) {
 	return all
 }
 
-// queuePlaces returns the devices whose queues the packets of some hops pass: the devices through which they
-// leave a node, and those to which a filter redirects them, such as an ifb.
+// queuePlaces returns the devices whose queues the packets of some hops pass: the devices through which the
+// packets leave a node, and devices to which a filter redirects them, such as an ifb.
 func (o *Observation) queuePlaces(hops []hop) (out []place) {
 	for _, h := range hops {
 		leaves := o.found(h.out)
@@ -200,8 +200,8 @@ func (o *Observation) queuePlaces(hops []hop) (out []place) {
 	return out
 }
 
-// carriers returns the other devices of a node that sent between low and high times as many bytes as a port,
-// such as a VLAN or a veth in front of it. The load's packets passed these devices, too.
+// carriers returns a node's other devices, such as a VLAN or a veth in front of the port, that sent at least
+// low times and at most high times as many bytes as the port. The load's packets passed these devices, too.
 func (o *Observation) carriers(at place, low, high float64) (out []string) {
 	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
 	port := o.passed(at, "tx").bytes

@@ -16,23 +16,24 @@ type Ledger struct {
 	Trial string    `json:"trial,omitempty"`
 	Data  []Account `json:"data"`           // stages of the load's data, in the order in which it passes them
 	Acks  []Account `json:"acks,omitempty"` // acknowledgements of TCP; only for a one-way load
-	// MissedPackets holds a lower and an upper bound of the number of packets missing at the ends. One is the
-	// number of lost datagrams or retransmitted segments, some of which were lost before the window. The
-	// other is the number of packets that left the sender and did not reach the receiver, some of which were
-	// still in flight. Absent if neither was counted.
+	// MissedPackets holds a lower and an upper bound of the number of packets missing at the ends. One bound
+	// is the number of lost datagrams or retransmitted segments, some of which were lost before the window.
+	// The other is the number of packets that left the sender and did not reach the receiver, some of which
+	// were still in flight. MissedPackets is absent if neither was counted.
 	MissedPackets []float64 `json:"missed_packets,omitempty"`
-	DiedPackets   float64   `json:"died_packets"` // lost data packets counted in all stages
+	DiedPackets   float64   `json:"died_packets"` // number of lost data packets, over all stages
 	// RestPackets is the number of missed packets whose loss no counter explains. It is negative if the
 	// counters show more losses than packets are missing.
 	RestPackets float64 `json:"rest_packets"`
-	// RestWhere describes the stage at which at least half of the rest lies between two counters.
+	// RestWhere describes the stage at which at least half of the missing or surplus packets in RestPackets
+	// lies between two counters.
 	RestWhere string `json:"rest_where,omitempty"`
 
 	// AddedNs is TCP's mean RTT in the window minus its minimum, or the median one-way delay of datagrams.
 	AddedNs  *float64 `json:"added_rtt_ns,omitempty"`
 	WaitedNs float64  `json:"waited_ns"` // total time in queues, of the data and the acknowledgements
-	// WaitedWhere names the busy core for which packets waited, if queues do not explain the added RTT. "" if
-	// no core on the path was busy.
+	// WaitedWhere names the busy core for which packets waited, if queues do not explain the added RTT. It is
+	// "" if no core on the path was busy.
 	WaitedWhere string `json:"waited_where,omitempty"`
 
 	Work   []Work  `json:"work,omitempty"`
@@ -49,7 +50,7 @@ type Account struct {
 	Out      *float64 `json:"out_packets,omitempty"`
 	Died     []Death  `json:"died,omitempty"`
 	Held     float64  `json:"held_packets,omitempty"` // growth of the backlog in the window
-	WaitedNs float64  `json:"waited_ns,omitempty"`    // mean: backlog ÷ drain rate (Little's law)
+	WaitedNs float64  `json:"waited_ns,omitempty"`    // mean time: backlog ÷ drain rate (Little's law)
 	Missing  string   `json:"missing,omitempty"`      // why there are no counters
 }
 
@@ -75,7 +76,7 @@ type Work struct {
 	Core
 }
 
-// Sender splits the time in which TCP had data to send by what limited it. The source is tcp_info's
+// Sender splits the time in which TCP had data to send by what limited TCP. The source is tcp_info's
 // chronographs, which correspond to SndLimTime in RFC 4898.
 type Sender struct {
 	Node           string   `json:"node"`
@@ -100,9 +101,9 @@ func (a *Account) dies(packets float64, by string) {
 	}
 }
 
-// SharesAt returns two shares, 0 to 1, for a node or one of its elements: of the packets missing at the ends,
-// those lost there, and of the added RTT, the part spent in queues there. Unknown shares are 0. Packets
-// dropped by a rule count as lost in the network stack.
+// SharesAt returns two shares, from 0 to 1, for a node or one of its elements: the share of the packets
+// missing at the ends that were lost there, and the share of the added RTT that packets spent in queues
+// there. Unknown shares are 0. Packets dropped by a rule count as lost in the network stack.
 func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 	if l == nil || node == "" {
 		return 0, 0
@@ -225,7 +226,8 @@ func (o *Observation) filterAccounts(h hop) (out []Account) {
 	return out
 }
 
-// queueAccounts returns the queues of a hop, with at least one for the node that packets leave.
+// queueAccounts returns the queues of a hop. For the node that packets leave, it returns at least one
+// account.
 func (o *Observation) queueAccounts(h hop) (out []Account) {
 	queues, why := o.queues([]hop{h})
 	for _, q := range queues {
@@ -308,7 +310,8 @@ func (o *Observation) diesAtSender(a *Account, counted bool) {
 
 	n := *a.In - *a.Out
 	again := o.value(metrics.Retransmits)
-	// TCP's counters are read less often than the queue's, and include control connections.
+	// Small differences mean nothing, because TCP's counters are read less often than the queue's, and
+	// include control connections.
 	if n > .08**a.In || n > .02**a.In && again > n/3 {
 		a.dies(n, uncounted)
 	}
@@ -370,9 +373,9 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	}
 }
 
-// diesBetween scales the losses counted in a router to the difference between the packets that it received on
-// one port and those that it queued on the other. The counters may count merged packets, each of which stands
-// for several segments.
+// diesBetween scales the losses counted in a router to the difference between the packets that the router
+// received on one port and those that it queued on the other port. The counters may count merged packets,
+// each of which stands for several segments.
 func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
@@ -474,7 +477,7 @@ func (o *Observation) diesOnLink(a *Account, h hop) {
 	}
 }
 
-// receive adds the stages at the receiver above its port.
+// receive adds the receiver's stages above its port.
 func (o *Observation) receive(l *Ledger) {
 	hops := o.hops()
 	if o.load().Direction == record.Both {

@@ -58,7 +58,8 @@ const netemVaries = 5e6
 // processingNs is the delay, in ns, that processing adds to an RTT even without a backlog.
 const processingNs = .5e6
 
-// meanAdded returns Ledger.AddedNs. It uses the load's own packets, because probes may bypass a flow's queue.
+// meanAdded returns the value of Ledger.AddedNs. It uses the load's own packets, because probes may bypass
+// the queue that holds a flow's packets.
 func (o *Observation) meanAdded() (ns float64, ok bool) {
 	if !o.IsTCP() {
 		return o.Metric("one_way_p50_ns")

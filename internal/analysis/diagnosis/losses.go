@@ -56,9 +56,9 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 // minOutage is the minimum number of consecutive lost probes that count as an outage.
 const minOutage = 3
 
-// outages returns the number of outages and their mean duration in ns. An outage is a run of lost probes
-// during which no data arrives. If many probes are also lost outside of such runs, as under random loss,
-// there are no outages.
+// outages returns the number of outages and their mean duration in ns. An outage is a run of consecutive lost
+// probes during which no data arrives. If many probes are also lost outside of such runs, as under random
+// loss, there are no outages.
 func (o *Observation) outages() (n int, ns float64) {
 	l := o.Trial.Loaded
 	if l == nil || o.shortGaps(l.IntervalNs) {
@@ -118,8 +118,8 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	return bytes > .2*span*total/float64(len(flows))
 }
 
-// shortGaps reports whether the load's datagrams were numbered, and no flow lost half as many consecutive
-// ones as it sends in the shortest outage.
+// shortGaps reports whether the load's datagrams were numbered, and no flow lost as many datagrams in a row
+// as half of those that it sends in the shortest outage.
 func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	for _, f := range o.Trial.Traffic.Flows {
 		if f.Packets == nil || f.Packets.Duplicates == nil {

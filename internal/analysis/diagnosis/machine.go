@@ -48,7 +48,7 @@ const absent = -20.0
 type system struct {
 	Node  string // node that was sampled: the router, or the host whose cores all roles share
 	Cores []Core // sorted by name; never empty
-	// sums over all cores, in cores
+	// busy time of all cores in the window by kind of work, in cores
 	Busy, User, Kernel, Unclassified float64
 
 	Full  Core // busiest core
@@ -84,7 +84,7 @@ func (o *Observation) systemAt(node string) (system, string) {
 		return s, cmp.Or(why, "the samples of probe cpu of "+node+" do not cover the window")
 	}
 
-	sorted := slices.Clone(s.Cores) // stable: Full and Slack differ even if all are equal
+	sorted := slices.Clone(s.Cores) // stable, so that Full and Slack differ even if all are equal
 	slices.SortStableFunc(sorted, func(a, b Core) int { return cmp.Compare(b.Busy, a.Busy) })
 	s.Full, s.Slack = sorted[0], sorted[len(sorted)-1]
 	for _, c := range s.Cores {
@@ -159,7 +159,7 @@ func (o *Observation) satisfied() Term {
 	return contradicts("satisfied", 0)
 }
 
-// coreFact reports the busy share of the busiest core, compared with that of the least busy one.
+// coreFact reports the busy share of the busiest core, compared with that of the least busy core.
 func (s system) coreFact() Fact {
 	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, "%s %s was busy for %h of the window",
 		s.of(), s.Full, s.Full.Busy)

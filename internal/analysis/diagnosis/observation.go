@@ -39,7 +39,7 @@ type Observation struct {
 	Metrics *metrics.Measured
 	Reasons []evidence.Reason  // reasons given by the validity gate
 	Line    Limit              // rate limit of the path, stated or detected
-	Tester  Limit              // rate that the tester reaches without the router with this load
+	Tester  Limit              // rate that the tester reaches with this load without the router
 	Idle    map[string]float64 // metrics of the idle path, if measured
 	ledger  *Ledger            // cache of the method Ledger
 }
@@ -127,7 +127,7 @@ type Column struct {
 	w     record.Window
 }
 
-// Columns returns the series of a probe's stem at a node. why is the reason if there is none.
+// Columns returns the series of a probe's stem at a node. If there is none, why is the reason.
 func (o *Observation) Columns(node, probe, stem string) (columns []Column, why string) {
 	table, why := metrics.SamplesOf(o.Trial.Nodes[node], probe)
 	if table == nil {

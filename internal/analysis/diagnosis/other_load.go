@@ -42,7 +42,7 @@ var otherLoad = Rule{
 		}
 
 		best := missing("the topology has no router")
-		for _, node := range slices.Backward(nodes) { // the router wins if both are equal
+		for _, node := range slices.Backward(nodes) { // if both are equal, choose the router
 			best = likelier(best, o.otherLoadAt(node))
 		}
 
@@ -109,8 +109,8 @@ func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64)
 // chargedSoftirq is the share of softirq time that the kernel charges to the interrupted processes.
 const chargedSoftirq = .4
 
-// otherWork returns the CPU time of work other than forwarding, in cores, and the part of it that the agent
-// used.
+// otherWork returns the CPU time of work other than forwarding, in cores, and the part of that time that the
+// agent used.
 func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	foreign, why := o.cpuTime(s.Node, "foreign_cpu_ns")
 	for _, c := range o.Trial.Nodes[s.Node].Cost {

@@ -9,7 +9,7 @@ import (
 // ownersRule describes a packet filter rule of the router's owner that drops packets of the load.
 type ownersRule struct {
 	record.FilterRule
-	packets float64 // growth of its counter in the run; 0 if it has none
+	packets float64 // growth of the rule's counter in the run; 0 if it has none
 }
 
 // String returns the rule's location as nft(8) writes it, and its text.
@@ -23,9 +23,9 @@ func (r ownersRule) String() string {
 // element returns the rule's name as an element of its node.
 func (r ownersRule) element() string { return say("rule %d", r.Handle) }
 
-// ownersRule returns the owner's rule that dropped most packets in the run, by the counters before and after
-// it. If no dropping rule has a counter, it returns the only dropping rule or, failing that, a chain whose
-// policy drops.
+// ownersRule returns the owner's rule that dropped most packets in the run, according to the rules' counters
+// before and after the run. If no dropping rule has a counter, it returns the only dropping rule or, failing
+// that, a chain whose policy drops.
 func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	e := o.environment(node)
 	if e.Inventory.Lacks("filter") != "" || e.Inventory.Filter == nil {
@@ -95,7 +95,7 @@ func (o *Observation) filterAt(node string) *record.PacketFilter {
 	return v.Filter
 }
 
-// noRule reports whether the node's packet filter was read and has no chain of the owner.
+// noRule reports whether the node's packet filter was read and contains no chain of the router's owner.
 func (o *Observation) noRule(node string) bool {
 	f := o.filterAt(node)
 	return f != nil && !slices.ContainsFunc(f.Chains, func(c record.FilterChain) bool { return !c.Own })

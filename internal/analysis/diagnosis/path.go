@@ -16,16 +16,16 @@ type Stage struct {
 	Node    string `json:"node,omitempty"`    // absent for a link
 	Element string `json:"element,omitempty"` // core, device or other part of the node; for a link, its name
 	Label   string `json:"label"`
-	// Utilisation is a share of the quantity that Of describes. It is absent if unknown, and Why then gives
+	// Utilisation is a share of the quantity that Of describes. If it is unknown, it is absent and Why gives
 	// the reason.
 	Utilisation *float64 `json:"utilisation,omitempty"`
 	Of          string   `json:"of,omitempty"`
 	Why         string   `json:"why,omitempty"`
-	Choke       bool     `json:"choke,omitempty"` // the first cause is here
+	Choke       bool     `json:"choke,omitempty"` // the first cause is at this stage
 }
 
 // Spent reports whether the stage's utilisation grows with the rate and cannot exceed 1, such as the busy
-// share of a core or a link. The cores of a machine that runs other nodes count only together, because work
+// share of a core or a link. If a machine runs several nodes, its cores count only together, because work
 // moves between them.
 func (s Stage) Spent() bool {
 	switch s.Label {
@@ -59,7 +59,7 @@ func (o *Observation) Path() []Stage {
 	}
 
 	out := o.stagesOf(t.Near)
-	for _, l := range t.Links { // from near to far
+	for _, l := range t.Links { // links are in the order from near to far
 		out = append(append(out, o.linkStage(l)), o.stagesOf(l.Ends[1].Node)...)
 	}
 
@@ -163,7 +163,7 @@ func (o *Observation) routerStages(node string) (out []Stage) {
 	columns, _ := o.Columns(node, "qdisc", "qlen_packets")
 	for _, c := range columns {
 		if o.tunnel() == "" && !o.isPort(node, c.Label) {
-			continue // a tunnel's device, which the packets of this load do not pass
+			continue // packets of this load do not pass this tunnel's device
 		}
 
 		if share, ok := c.waited(); ok {
@@ -181,7 +181,7 @@ func (o *Observation) routerStages(node string) (out []Stage) {
 	return out
 }
 
-// waited returns the share of a queue's samples in the window that show packets in it.
+// waited returns the share of the samples in the window at which the queue held packets.
 func (c Column) waited() (share float64, ok bool) {
 	waited, all := 0.0, 0.0
 	for i, at := range c.curve.T {

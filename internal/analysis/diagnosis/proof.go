@@ -36,36 +36,36 @@ type Proof struct {
 	// even the smallest step did not reach it. The resource above the knee is slack, and 1 ÷ Knee is an upper
 	// bound of the gain from removing another limit.
 	Knee float64 `json:"knee,omitempty"`
-	// Headroom is the ratio to the untouched rate at which the rate met the next limit, when the resource was
-	// raised and the rate followed only part of the way. Otherwise it is 0.
+	// Headroom is the ratio, to the untouched rate, of the rate at which the next limit was met, if the
+	// resource was raised and the rate followed only part of the way. Otherwise it is 0.
 	Headroom float64 `json:"headroom,omitempty"`
 	// Gain is the measured gain from removing the limit: rate afterwards ÷ untouched rate.
 	Gain *statistics.Value `json:"gain,omitempty"`
 	// Delay is the RTT with the cause removed ÷ the untouched RTT, if the cause is about delay.
 	Delay *statistics.Value `json:"delay,omitempty"`
-	// Predicted is the diagnosis's upper bound of the gain, and PredictedBy its source; 0 = unknown.
+	// Predicted is the diagnosis's upper bound of the gain, and PredictedBy its source; 0 means unknown.
 	Predicted   float64 `json:"predicted,omitempty"`
 	PredictedBy string  `json:"predicted_by,omitempty"`
 	Verdict     string  `json:"verdict"`
 	Text        string  `json:"text"` // the result in one sentence
 }
 
-// Answer is the response to one step. Ratio is rate ÷ untouched rate in the same block.
+// Answer is the response to one step. Ratio is the rate ÷ the untouched rate in the same block.
 type Answer struct {
 	Level    string           `json:"level"`
 	Resource float64          `json:"resource"`
 	Ratio    statistics.Value `json:"ratio"`
 }
 
-// Steps holds the rates of an experiment: Untouched those of the untouched windows by block, and Of those of
-// each step by level and block.
+// Steps holds the rates of an experiment. Untouched maps each block to the rates of its windows without a
+// change. Of maps each step's level to its rates by block.
 type Steps struct {
 	Untouched map[int][]float64
 	Of        map[string]map[int]float64
 }
 
-// nearEnough is the largest distance of an elasticity from the expected value: half the distance between that
-// of a limiting resource (1) and one with slack (0).
+// nearEnough is the largest distance of an elasticity from its expected value. It is half the distance
+// between the elasticity of a limiting resource (1) and that of a resource with slack (0).
 const nearEnough = .5
 
 // Prove evaluates an experiment about a cause. metric names the values in d: goodput, or another metric such
@@ -88,7 +88,7 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 
 	fixed := ratiosOf(d.Of[e.Fix], base)
 	switch {
-	case metric != metrics.Goodput: // an RTT, which is reliably shorter only if the cause is removed
+	case metric != metrics.Goodput: // an RTT is reliably shorter only if the cause is removed
 		p.checkFix(fixed)
 	case p.opens(d, base):
 		p.Verdict = Confirmed
@@ -131,8 +131,8 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 
 		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
-		if step.Resource > 1 && p.falls() { // such a step looks for the next limit and does not test this one
-			// A raised limit may itself reduce the rate, less so if it is raised farther.
+		if step.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
+			// A raised limit may itself reduce the rate, but does so less if it is raised farther.
 			if a.Ratio.Median < nextMet*step.Resource {
 				p.Headroom = max(p.Headroom, a.Ratio.Median)
 			}
@@ -164,8 +164,8 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	p.check(p.falls() && slack(relative))
 }
 
-// minDead is the minimum number of untouched windows without any traffic that excludes a limit which passes
-// some traffic.
+// minDead is the minimum number of untouched windows without any traffic after which a limit that passes some
+// traffic is excluded.
 const minDead = 6
 
 // checkDead decides if no traffic arrives in any untouched window. Traffic during a step, in at least two
@@ -194,7 +194,7 @@ func (p *Proof) checkDead(d Steps) {
 	}
 }
 
-// flows returns the number of blocks in which anything arrived.
+// flows returns the number of blocks in which any traffic arrived.
 func flows(rates map[int]float64) int { return len(positive(slices.Collect(maps.Values(rates)))) }
 
 // without returns the points of all blocks except one.
@@ -275,8 +275,8 @@ func (p *Proof) checkFix(ratios map[int]float64) {
 	p.Text = say("%s by %s %s: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix, what, v.Median, v.Low, v.High)
 }
 
-// opens reports whether traffic flows in every block without the limit, and with it in at most one block,
-// which is too few to compare rates.
+// opens reports whether traffic flows in every block without the limit, but in at most one block with it, so
+// that there are too few blocks to compare rates.
 func (p *Proof) opens(d Steps, base map[int]float64) bool {
 	n := flows(d.Of[p.Fix])
 	return p.Fix != "" && n > 1 && n == len(d.Untouched) && len(base) <= 1

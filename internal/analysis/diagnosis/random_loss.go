@@ -59,7 +59,7 @@ var randomLoss = Rule{
 
 		arrive := 0.0
 		if l := o.Trial.Loaded; l != nil && loaded == 0 {
-			arrive = loss * float64(len(l.RTT)) // that many probes would have been lost, too
+			arrive = loss * float64(len(l.RTT)) // number of probes that would have been lost, too
 		}
 
 		q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })

@@ -47,8 +47,8 @@ var reordering = Rule{
 			return missing("the ends' protocol counters were not read")
 		}
 
-		// After a lost segment, the following ones arrive out of order for an RTT. More of them than the
-		// losses explain indicate reordering.
+		// After a lost segment, the following ones arrive out of order for an RTT. If there are more of them
+		// than the losses explain, packets were reordered.
 		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")
 		if share < minReordered {
 			late.Text = "only " + late.Text

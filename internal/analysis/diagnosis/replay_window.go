@@ -1,8 +1,9 @@
 package diagnosis
 
 // lateCounters count packets that IPsec drops because later ones arrived before them. With extended sequence
-// numbers, the receiver takes a packet that is older than the window for one of the next 2^32, so that its
-// integrity check fails (xfrm_replay_seqhi in net/xfrm/xfrm_replay.c, after RFC 4303, appendix A2.2).
+// numbers, the receiver mistakes a packet that is older than the window for one of the next 2^32, so that the
+// packet's integrity check fails (xfrm_replay_seqhi in net/xfrm/xfrm_replay.c, after RFC 4303, appendix
+// A2.2).
 var lateCounters = []string{"XfrmInStateSeqError", "XfrmInStateProtoError"}
 
 const byReplay = "IPsec's replay window"
@@ -43,7 +44,7 @@ var replayWindow = Rule{
 			return missing("no node on the path counts what IPsec drops")
 		}
 
-		if late == 0 { // there may be no IPsec
+		if late == 0 { // the node may not use IPsec
 			return excluded()
 		}
 

@@ -8,7 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// reversePath describes a queue that throttles acknowledgements. TCP sends no faster than they return.
+// reversePath describes a queue that throttles acknowledgements, so that TCP sends no faster than they
+// return.
 var reversePath = Rule{
 	Class:    ReversePath,
 	ToTester: true,
@@ -55,7 +56,7 @@ var reversePath = Rule{
 	},
 }
 
-// acksDie checks for a return path that loses most acknowledgements, so that TCP learns late or never that
+// acksDie checks whether the return path loses so many acknowledgements that TCP learns late, or never, that
 // data arrived.
 func (o *Observation) acksDie() Candidate {
 	l := o.Ledger()

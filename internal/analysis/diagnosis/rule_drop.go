@@ -81,14 +81,14 @@ var ruleDrop = Rule{
 // ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).
 var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
 
-// deaths holds the number of packets lost in a router that no counter of drops explains, and the number
-// missing at the ends.
+// deaths counts the packets that were lost in a router without a drop counter that explains them, and the
+// packets missing at the ends.
 type deaths struct {
 	place
-	metric, reason  string // reason is the kernel's drop reason, or "" if there is none
+	metric, reason  string // metric of the losses, and the kernel's drop reason, or "" if there is none
 	by              string // Death.By of the largest part
 	packets, missed float64
-	sent            float64 // by the load's sender
+	sent            float64 // packets that the load's sender sent
 }
 
 // String describes the losses and their place.
@@ -97,7 +97,7 @@ func (d deaths) String() string {
 		d.missed, d.Node)
 }
 
-// died returns the losses as a fact.
+// died returns the number of lost packets as a fact.
 func (d deaths) died() Fact {
 	switch {
 	case d.packets == 0:
@@ -109,7 +109,7 @@ func (d deaths) died() Fact {
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 
-// diesInside returns the terms that require losses in a router which explain the load's loss.
+// diesInside returns the terms that require losses inside a router, and that these explain the load's loss.
 func (o *Observation) diesInside() []Term {
 	d, why := o.died()
 	if why != "" {
@@ -122,7 +122,7 @@ func (o *Observation) diesInside() []Term {
 	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003)}
 }
 
-// died returns the node on the load's path whose network stack lost most packets that no other class
+// died returns the node on the load's path whose network stack lost most of the packets that no other class
 // explains.
 func (o *Observation) died() (worst deaths, why string) {
 	l := o.Ledger()
@@ -170,7 +170,7 @@ func (o *Observation) died() (worst deaths, why string) {
 }
 
 // lostInIP returns the number of packets that a node's IP layer received and neither delivered, forwarded nor
-// counted as an error or a fragment. Rules at its hooks dropped them. A merged packet counts once.
+// counted as an error or a fragment: rules at its hooks dropped them. A merged packet counts once.
 func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",
@@ -183,7 +183,7 @@ func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 }
 
 const (
-	maxFrame = 1518.0 // larger frames are merged ones, in bytes
+	maxFrame = 1518.0 // in bytes; larger frames consist of merged packets
 	ring     = 256.0  // packets that a device may hold before it counts them as sent
 )
 

@@ -7,7 +7,7 @@ import (
 
 // Classes that other packages use.
 const (
-	Unknown = "unknown" // no rule: the result if no class fits
+	Unknown = "unknown" // has no rule; it is the result if no class fits
 	Healthy = "healthy"
 	Tester  = "tester-limited"
 )

@@ -21,14 +21,15 @@ var sendBuffer = Rule{
 		send, _ := o.buffers()
 		bytes, rtt := o.inFlight()
 		full := degree(s.sndbuf, .03, .3)
-		set := 0.0 // the kernel grows a buffer with the data in flight
+		set := 0.0 // if its size is not set, the buffer grows with the data in flight
 		if s.sndbuf > .02 {
 			set = send
 		}
 
 		var further factList
 		if send > 0 {
-			// The kernel charges its own structures to the buffer: about half of it is payload.
+			// The kernel also charges its own structures to the buffer, so about half of the buffer is
+			// payload.
 			full = max(full, min(degree(bytes/send, .08, .3), degree(send, 256<<10, 64<<10)))
 			further = factList{fact("sndbuf_bytes", sender, "socket", send, "the send buffer was %.0f kB",
 				send/1024),

@@ -35,7 +35,8 @@ var shaperCPU = Rule{
 	},
 }
 
-// belowRate checks the queue that always holds packets and sends the smallest share of its configured rate.
+// belowRate checks one of the queues that always hold packets: the one that sends the smallest share of its
+// configured rate.
 func (o *Observation) belowRate(cores Term, because string) Candidate {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {

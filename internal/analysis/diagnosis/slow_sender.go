@@ -39,8 +39,8 @@ var slowSender = Rule{
 }
 
 // starved rates from 0 to 1 how surely a saturated machine explains a sender without data to send, and
-// returns the mean busy share of its cores. On cores that all roles share, the sender's threads wait for a
-// core. Threads that use little CPU time get it without waiting.
+// returns the mean busy share of the machine's cores. If all roles share the cores, the sender's threads wait
+// for a core. Threads that use little CPU time get a core without waiting.
 func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {
 		return 0, 0, ""

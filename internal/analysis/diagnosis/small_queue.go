@@ -42,7 +42,7 @@ var smallQueue = Rule{
 
 		switch {
 		case q.drops > 0:
-		case o.refused() > 0: // a device behind its queue dropped them, such as that of a tunnel
+		case o.refused() > 0: // a device, such as that of a tunnel, dropped packets after its queue
 			return excluded()
 		default:
 			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
@@ -74,8 +74,8 @@ var smallQueue = Rule{
 	},
 }
 
-// droppedEarly checks for a FIFO that dropped packets while the load started. TCP has since grown its
-// congestion window by one segment per RTT (RFC 5681, section 3.1) and loses little.
+// droppedEarly checks for a FIFO that dropped packets while the load started. After that, TCP grows its
+// congestion window by only one segment per RTT (RFC 5681, section 3.1) and loses little.
 func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
 	again, counted := o.resent()
@@ -87,7 +87,7 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	q, unexplained := o.overflowedEarly()
 	again *= ratio(unexplained, max(o.value(metrics.Retransmits), 1))
 	bytes, rtt := o.inFlight()
-	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
+	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds to grow from half the window to the whole
 	early := min(degree(q.early, 3, 10), degree(grows/o.Trial.Window.Seconds(), .5, 2),
 		degree(again, .002, .0005), degree(held, .5, .9))
 	return q.candidate(o.overflows(q, requires("drops", early), 3e6, 10e6)...).

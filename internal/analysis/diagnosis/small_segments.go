@@ -24,7 +24,7 @@ var smallSegments = Rule{
 		mss := float64(segment)
 		busy := o.fullest()
 		full := degree(busy, .6, .9)
-		if o.Shared() { // all roles work in turn, so no core need be saturated
+		if o.Shared() { // because all roles work in turn, no core need be saturated
 			full = degree(busy, .4, .6)
 		}
 

@@ -59,7 +59,7 @@ var planted = map[string][]string{
 	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
 	Policer:        {"policer"},
 	SlowReader:     {"slow_reader"},
-	SlowSender:     {"slow_writer"}, // every path carries less than the requested rate
+	SlowSender:     {"slow_writer"}, // the load's rate is missing, because every path carries lower ones
 	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
 	SendBuffer:     {"send_buffer", "socket_buffer"},
 	SmallQueue:     {"tiny_queue"},
@@ -70,7 +70,8 @@ var planted = map[string][]string{
 	BacklogBudget: {"backlog", "budget"}, WireguardQueue: {"tunnel_queue"},
 }
 
-// takenWhole lists the faults that can only be removed entirely. Without them, the rate must rise.
+// takenWhole lists the faults that can only be removed entirely. If such a fault is the cause, the rate must
+// rise without it.
 var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "loss", "tiny_queue",
 	"backlog", "budget", "tunnel_queue"}
 
@@ -132,7 +133,7 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 	for _, share := range shares {
 		amount := share
 		if wanted == "rules" {
-			amount = 1 / share // more rules leave a lower packet rate
+			amount = 1 / share // more rules mean a lower packet rate
 		}
 
 		if scaled, ok := scaledFault(level, wanted, amount); ok {
@@ -150,7 +151,8 @@ func hasFault(level, name string) bool {
 	})
 }
 
-// withoutFault returns a level of the factor fault without the named fault, or none if it contains no other.
+// withoutFault returns a level of the factor fault without the named fault, or none if the level contains no
+// other fault.
 func withoutFault(level, name, none string) string {
 	return cmp.Or(strings.TrimPrefix(faultForm(name).ReplaceAllString(level, ""), "+"), none)
 }
@@ -183,13 +185,13 @@ func ratedQueue(level string) (qdisc.Queue, bool) {
 	return q, err == nil && q.Values["rate"] > 0
 }
 
-// scaledLevel scales a level that is one amount, such as "50M" or "80%", or a queue with a rate. thousand is
-// the ratio between its unit prefixes.
+// scaledLevel multiplies a level by share. The level is one amount, such as "50M" or "80%", or a queue with a
+// rate. thousand is the ratio between successive unit prefixes.
 func scaledLevel(level string, share, thousand float64) (string, bool) {
 	if q, ok := ratedQueue(level); ok {
 		q = q.With("rate", uint64(q.RateBps()*share)/8*8)
 		burst := float64(q.Values["burst"])
-		if burst > 0 && share > 1 { // otherwise the bucket is too small for the rate
+		if burst > 0 && share > 1 { // otherwise the bucket would be too small for the rate
 			q = q.With("burst", uint64(burst*min(share, maxBurstFactor)))
 		}
 		return q.String(), true

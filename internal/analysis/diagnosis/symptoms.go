@@ -2,8 +2,8 @@ package diagnosis
 
 import "slices"
 
-// atCapacity lists the classes in which a CPU is saturated, and belowCapacity those that hold a load below
-// the capacity of the CPUs. If one of the latter applies, a saturated CPU is not the cause.
+// atCapacity lists the classes in which a CPU is saturated. belowCapacity lists the classes that hold a load
+// below the capacity of the CPUs. If one of the latter applies, a saturated CPU is not the cause.
 var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}
@@ -24,7 +24,8 @@ var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorker
 var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
 	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
 
-// symptoms lists classes that explain others: they cause them, or leave them less to do.
+// symptoms lists which classes explain others. Each class in of explains those in classes, because it causes
+// them or leaves them less to do.
 var symptoms = []struct{ of, classes []string }{
 	{belowCapacity, atCapacity},
 	{[]string{Tester}, behindTester},
@@ -35,7 +36,7 @@ var symptoms = []struct{ of, classes []string }{
 	// reordering act, is not the limit. A process drops what does not fit into its socket buffer.
 	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
 	{[]string{VPNProcess}, []string{WireguardQueue}},
-	// Dropped packets cost the CPUs behind the drop nothing.
+	// Dropped packets cost no time on the CPUs behind the place where they are dropped.
 	{[]string{RuleDrop, SmallQueue, ReplayWindow, TCPInTCP}, atCapacity},
 }
 
@@ -49,7 +50,7 @@ func SymptomsOf(class string) (out []string) {
 	return out
 }
 
-// explainAway adds a term to each class for the degree to which other classes explain it.
+// explainAway adds a term to each class, with the degree to which other classes explain the class.
 func explainAway(all []Candidate) {
 	terms := make([]Term, len(all))
 	for _, j := range all {

@@ -76,8 +76,8 @@ func yes(is bool) float64 {
 	return 0
 }
 
-// met returns the degree to which a group of terms is met: that of the required term that is met least,
-// reduced by a contradicting one.
+// met returns the degree to which a group of terms is met: the smallest degree of a required term, reduced by
+// the largest degree of a contradicting term.
 func met(terms ...Term) float64 {
 	lowest, highest := 1.0, 0.0
 	for _, t := range terms {
@@ -94,7 +94,7 @@ func met(terms ...Term) float64 {
 // Base is the key, in the table of weights, of the score of a class whose required terms are all met.
 const Base = "base"
 
-// Explained is the name of the term that another class explains this one.
+// Explained is the name of the term that is met if another class explains this class.
 const Explained = "explained"
 
 //go:embed weights.json
@@ -178,7 +178,7 @@ func (j *Candidate) rate(w Weights) {
 }
 
 // likelier returns the candidate whose terms are met to a higher degree. It prefers an examined candidate to
-// one that was not.
+// a candidate that was not examined.
 func likelier(a, b Candidate) Candidate {
 	if a.NotExamined != "" || b.NotExamined == "" && met(b.Terms...) > met(a.Terms...) {
 		return b
@@ -186,7 +186,7 @@ func likelier(a, b Candidate) Candidate {
 	return a
 }
 
-// place is a node and an element of it, such as a core, device, queue or process.
+// place is a node and, if Element is set, a part of the node, such as a core, device, queue or process.
 type place struct{ Node, Element string }
 
 // wholePath is the place of a limit that cannot be located at a node.

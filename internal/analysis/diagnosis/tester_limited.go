@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// maxTesterShare is the ratio of a result to the tester's rate without the router above which that rate
-// cannot have been the tester's maximum.
+// If a result exceeds the tester's rate without the router by more than the factor maxTesterShare, that rate
+// was not the tester's maximum.
 const maxTesterShare = 1.25
 
 // testerLimited describes trials that measured the load generator instead of the path.
@@ -37,7 +37,7 @@ var testerLimited = Rule{
 	},
 }
 
-// headroom compares the result with the rate that the tester reached without the router with the same load.
+// headroom compares the result with the rate that the tester reached without the router under the same load.
 func (o *Observation) headroom() Candidate {
 	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || o.Tester.Value <= 0 {

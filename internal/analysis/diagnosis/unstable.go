@@ -57,7 +57,8 @@ func (o *Observation) varies(share float64, e Fact) Term {
 	return requires("varies", max(share, .8*yes(drifts))).by(e)
 }
 
-// instead adds further evidence for the same class. The stronger evidence comes first.
+// instead adds evidence of another kind for the candidate's class. If it is stronger than the present
+// evidence, it comes first and its text replaces the candidate's.
 func (j *Candidate) instead(t Term, text string) {
 	if j.NotExamined == "" && t.Met <= j.Terms[0].Met {
 		*j = j.facts(*t.By)
@@ -70,7 +71,7 @@ func (j *Candidate) instead(t Term, text string) {
 }
 
 // lostWhenIdle returns a term that contradicts causes that need a load, because packets are also lost without
-// one.
+// a load.
 func (o *Observation) lostWhenIdle() Term {
 	lost, _ := o.idle(metrics.ProbeLossIdle)
 	return contradicts("idle-loss", lost, .01, .05)
@@ -80,7 +81,7 @@ func (o *Observation) lostWhenIdle() Term {
 // nearly the full range.
 const minTrials = 6
 
-// caution is the spread between trials above which the diagnosis mentions it.
+// caution is the spread between trials above which the diagnosis mentions the spread.
 const caution = .1
 
 // acrossTrials adds the spread of the trials' rates to the candidates. It also returns the spread as a
@@ -106,8 +107,8 @@ func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	return e, true
 }
 
-// leaveToCauses lowers the score of an unstable path if another cause has evidence, so that it is the answer
-// only if no cause has.
+// leaveToCauses lowers the score of an unstable path if another cause has evidence, so that it is the
+// diagnosis only if no other cause has.
 func leaveToCauses(all []Candidate) {
 	highest := 0.0
 	for _, j := range all {
