@@ -5,7 +5,7 @@ package evidence
 // Grades of a cell or trial. The last two apply only to cells.
 const (
 	GradeValid      = "valid"
-	GradeSuspect    = "suspect"     // has numbers, and reasons to doubt them
+	GradeSuspect    = "suspect"     // has numbers, but also reasons to doubt them
 	GradeFailed     = "failed"      // has no numbers
 	GradeNotReached = "not reached" // a cell without a trial, because the run ended first
 	GradeSkipped    = "skipped"     // a cell that was not run; used only in tables for other programs
