@@ -11,8 +11,8 @@ type grid struct {
 	top      int
 }
 
-// fineness is the minimum share of a goal's width that a whole number of steps must reach. With less, the
-// search would be finer than requested.
+// fineness is the minimum share of a goal's width that a whole number of steps must reach. If it reached
+// less, the search would be finer than requested.
 const fineness = 0.99
 
 func newGrid(c Config) grid {

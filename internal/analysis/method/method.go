@@ -1,6 +1,6 @@
 // Package method implements the logic of a search: it determines the next trial and the result from the
-// trials so far. Its functions are pure and know no machine or engine, so a search can be resumed, simulated,
-// and evaluated again from stored trials.
+// trials so far. Its functions are pure and do not depend on machines or engines, so a search can be resumed,
+// simulated, and evaluated again from stored trials.
 //
 // The search is MLRsearch (Multiple Loss Ratio search) as specified by RFC 9971. Load classification and
 // conditional throughput follow its appendices. RFC 9971 leaves the choice of loads to implementations; this
@@ -22,8 +22,8 @@ type Trial struct {
 	// Duration").
 	Effective time.Duration
 	Loss      float64 // trial loss ratio, 0…1; unsent frames count as lost
-	// Delay is the delay that the load added, if HasDelay is set. It matters only for goals with MaxDelay.
-	// For them, a trial without a delay is high-loss.
+	// Delay is the delay that the load added, if HasDelay is set. Only goals with MaxDelay use it: for them,
+	// a trial without a delay is high-loss.
 	Delay    time.Duration
 	HasDelay bool
 }
@@ -82,9 +82,9 @@ func lossOf(g record.Goal, t Trial) float64 {
 type Config struct {
 	Goals   []record.Goal
 	Min     float64       // minimum load of one interface, per second
-	Max     float64       // maximum
-	Warmup  time.Duration // duration of a first trial at Max that does not count; 0 = none
-	MaxTime time.Duration // limit of the sum of effective durations; 0 = no limit
+	Max     float64       // maximum load of one interface, per second
+	Warmup  time.Duration // duration of a first trial at Max whose result does not count; 0 means none
+	MaxTime time.Duration // limit of the sum of effective durations; 0 means no limit
 }
 
 // Check returns an error if the configuration is not valid.

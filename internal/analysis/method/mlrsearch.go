@@ -174,9 +174,9 @@ func forwarded(t Trial, ratio float64) float64 { return t.Load * (1 - t.Loss) / 
 // none is the index of a missing bound.
 const none = -1
 
-// place moves a load away from the bounds on both sides so that it is at least a width from each. Without a
-// bound, the limit of the grid takes its place, and the load may equal it. far is false if there is no such
-// load.
+// place moves a load away from the bounds on both sides so that it is at least a width from each bound. On a
+// side without a bound, the limit of the grid takes its place, and the load may equal that limit. far is
+// false if there is no such load.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	least := 0
 	greatest := s.grid.top
@@ -244,8 +244,8 @@ func (s *search) bounds(g record.Goal) (low, high int) {
 	return low, high
 }
 
-// target is a goal or one of its coarser forms, which come first and have shorter duration sums and larger
-// widths.
+// target is a goal, or a coarser form of it that has shorter duration sums and a larger width. The coarser
+// forms come first.
 type target struct {
 	goal  record.Goal // with the durations of the target
 	width int         // in steps of the grid
@@ -282,7 +282,7 @@ type candidate struct {
 	index    int
 	duration time.Duration
 	width    int
-	grow     growth // result after which the step grows
+	grow     growth // result of the trial after which the next step is larger
 }
 
 // growth is the result of a trial after which the next step of an external search must be larger, because the
@@ -313,7 +313,7 @@ type selector struct {
 	s       *search
 	targets []target
 	current int
-	low     int // bounds at the start of the current target, from the previous one, or none
+	low     int // bounds at the start of the current target, from the previous target, or none
 	high    int
 	shared  *int // step of all external searches, so that goals do not interleave
 	step    int  // step of this selector
@@ -392,7 +392,7 @@ func (x *selector) halve() (candidate, bool) {
 	return x.refine(middle(x.low, x.high, w))
 }
 
-// refineLow and refineHigh repeat the bounds that the previous target left, for a longer time.
+// refineLow and refineHigh measure the bounds that the previous target left once more, for a longer time.
 func (x *selector) refineLow() (candidate, bool)  { return x.refine(x.low) }
 func (x *selector) refineHigh() (candidate, bool) { return x.refine(x.high) }
 

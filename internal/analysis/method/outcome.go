@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Result holds the result of a search for one goal (RFC 9971, "Goal Result"). If Irregular is set, the goal
-// was not met completely, and the result must be shown as irregular.
+// Result holds the result of a search for one goal (RFC 9971, "Goal Result"). Irregular is set if the goal
+// was not met completely; the result must then be shown as irregular.
 type Result struct {
 	Goal        string   `json:"goal"`
 	Irregular   string   `json:"irregular,omitempty"` // why the result is irregular

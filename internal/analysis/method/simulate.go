@@ -8,11 +8,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Device simulates a device under test, for checking a search without one. It forwards frames up to a
-// capacity that varies from trial to trial. In rare seconds, it also loses a share of the frames at any load.
+// Device simulates a device under test, so that a search can be checked without a real one. It forwards
+// frames up to a capacity that varies from trial to trial. In rare seconds, it also loses a share of the
+// frames at any load.
 type Device struct {
 	Capacity float64 // frames per second
-	Jitter   float64 // standard deviation of the capacity ÷ capacity, per trial
+	Jitter   float64 // standard deviation ÷ mean of the capacity of trials
 	Bursts   float64 // share of seconds with a burst of losses
 	Burst    float64 // loss ratio in such a second
 }
@@ -33,8 +34,8 @@ func (d Device) Measure(s record.TrialInput, r *rand.Rand) Trial {
 	return Trial{TrialInput: s, Loss: max(1-arrived/sent, 0)}
 }
 
-// Simulate runs a whole search on a device. Each trial takes overhead longer than its duration. counted
-// includes the overhead in the effective duration.
+// Simulate runs a whole search on a device. Each trial takes overhead longer than its duration. If counted is
+// set, the effective duration includes the overhead.
 func (c Config) Simulate(d Device, r *rand.Rand, overhead time.Duration, counted bool) (trials []Trial,
 	took time.Duration, err error) {
 	for {
