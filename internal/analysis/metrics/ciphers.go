@@ -39,9 +39,9 @@ func cipherRateOf(block int) string {
 	return CipherOps
 }
 
-// ClockOf returns the highest clock of a node's CPUs between two times, and its source: cpufreq, or the loop
-// that the probe clock times, each iteration of which takes loopCycles cycles. It returns 0 Hz if neither is
-// available.
+// ClockOf returns the highest clock of a node's CPUs between two times, in Hz, and its source. The source is
+// cpufreq or, without it, the loop that the probe clock times, which takes loopCycles cycles per iteration.
+// ClockOf returns 0 if neither is available.
 func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
 	if hz = MaxOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
 		return hz, cipher.ClockTold

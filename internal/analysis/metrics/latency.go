@@ -60,7 +60,8 @@ func p99(values []float64) (float64, bool) {
 }
 
 // Bufferbloat grades the delay that a load adds to the median round-trip time. The thresholds are those of
-// DSLReports, which LibreQoS uses, too: below 5 ms A+, 30 A, 60 B, 200 C, 400 D, else F.
+// DSLReports and LibreQoS: A+ below 5 ms, A below 30 ms, B below 60 ms, C below 200 ms, D below 400 ms,
+// otherwise F.
 func Bufferbloat(addedNs float64) string {
 	for _, g := range []struct {
 		ms    float64

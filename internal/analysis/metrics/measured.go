@@ -15,7 +15,7 @@ type Measured struct {
 	ClockFrom string
 	// Confidence is the confidence in Responsiveness, if there is one.
 	Confidence string
-	busy       float64 // sum of the busy shares of the host's cores; 0 = unknown
+	busy       float64 // sum of the busy shares of the host's cores; 0 means unknown
 	routers    float64 // the same for the routers' own cores
 }
 

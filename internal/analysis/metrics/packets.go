@@ -121,7 +121,7 @@ func (m *Measured) addOneWay(tr *record.Traffic) {
 	}
 }
 
-// bucket is the number of times from fromNs up to the next bucket.
+// bucket counts the times from fromNs up to the next bucket.
 type bucket struct{ fromNs, n int64 }
 
 // quantileOf returns the lower bound of the bucket that contains the quantile of n values, and false if no

@@ -24,7 +24,7 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	}
 
 	if !tunnelled && mtu > 0 && p.Tunnel.Kind != overhead.Plain {
-		// Packets outside of the tunnel keep the size that they have in it.
+		// Packets sent outside of the tunnel are no larger than those sent through it.
 		p.Link.MTU = min(mtu, p.Link.MTU)
 		p.Tunnel = overhead.Tunnel{}
 	}
@@ -40,14 +40,15 @@ func IPOf(f record.Factors, name factor.Name) overhead.IP {
 	return overhead.V4
 }
 
-// PayloadShare returns payload ÷ bytes on a path, counted at a layer, for the cell's packets: full TCP
-// segments with timestamps, or the cell's sizes for UDP. It returns 0 if the path does not carry them.
+// PayloadShare returns payload ÷ bytes on a path for the cell's packets: full TCP segments with timestamps,
+// or UDP packets of the cell's sizes. at is the layer whose bytes count. PayloadShare returns 0 if the path
+// does not carry the packets.
 func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
 	return PayloadShareBy(f, HeadersOf(f), func(size int) int { return on.Bytes(size, at) })
 }
 
-// PayloadShareBy is like PayloadShare, but counts packets with the given function, and takes the length of
-// their headers.
+// PayloadShareBy is like PayloadShare, but calls count for the bytes of a packet on the path. headers is the
+// length of the packet's headers.
 func PayloadShareBy(f record.Factors, headers int, count func(size int) int) float64 {
 	sizes := []int{PathOf(f, true).MTU()}
 	given := f.PacketSizes()

@@ -12,8 +12,8 @@ import (
 const meterSlack = int64(1.5e9)
 
 // addDrawn computes the power without and with load, each from the best source of the run. A meter measures
-// the whole device. Otherwise the sources are the sensors of the router, those of the machine that runs all
-// nodes, and the user's figures, in this order. In a run with a meter, sources are not mixed.
+// the whole device. Without a meter, the sources are the sensors of the router, the sensors of the machine
+// that runs all nodes, and the user's figures, in this order. In a run with a meter, sources are not mixed.
 func (m *Measured) addDrawn(t *record.Trial, p place) {
 	idle := t.Window
 	measured := t.Row.Kind == record.RowIdle

@@ -58,8 +58,8 @@ func (m *Measured) addResponsiveness(t *record.Trial) {
 }
 
 // roundTrips returns the two parts of the responsiveness from the requests in a period. A request without an
-// answer counts as infinitely slow, and the trimmed mean drops the slowest requests. ok is false if it would
-// have to drop more than it may.
+// answer counts as infinitely slow, so the trimmed mean drops such requests first. ok is false if more
+// requests lack an answer than the mean may drop.
 func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float64, ok bool) {
 	connect, ok1 := statistics.TrimmedMean(between(r.ForeignAt, r.Connect, from, to), RpmTrim)
 	exchange, ok2 := statistics.TrimmedMean(between(r.ForeignAt, r.Exchange, from, to), RpmTrim)
@@ -90,7 +90,7 @@ func between(at, ns []int64, from, to int64) []float64 {
 // RPMConfidence returns the confidence of one trial. It depends on whether goodput and responsiveness were
 // stable at the window's end.
 func RPMConfidence(t *record.Trial) string {
-	// The last request ends before the window.
+	// All requests may have been sent before the window.
 	last := t.Window.Start
 	for _, at := range t.Traffic.Responsiveness.LoadedAt {
 		last = max(last, at)
@@ -121,7 +121,7 @@ func RPMConfidence(t *record.Trial) string {
 	return ConfidenceMedium
 }
 
-// settled reports whether the last four moving averages agree. The average at an early interval covers the
+// settled reports whether the last four moving averages agree. An average near the start covers only the
 // intervals so far.
 func settled(values []float64) bool {
 	if len(values) < rpmAverages {

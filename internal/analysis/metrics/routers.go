@@ -13,19 +13,19 @@ import (
 type place struct {
 	routers []string            // routers under test, from near to far
 	own     bool                // the routers have their own cores
-	why     string              // reason why they do not
+	why     string              // reason why the routers have no cores of their own
 	apart   bool                // no machine runs all nodes
 	ends    []string            // sender and receiver, from near to far
 	kernels map[string][]string // node → nodes with the same kernel
-	watts   float64             // mean power under load that the user entered; 0 = none
+	watts   float64             // mean power under load that the user entered; 0 means none
 	meter   *record.Meter
 }
 
-// PlaceOf returns the place of a trial. Only real machines and guests have cores that do no other work than
-// the router's.
+// PlaceOf returns the place of a trial. Only routers that are real machines or guests have cores of their
+// own, which do nothing but the router's work.
 func PlaceOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
-	p.watts, _ = run.Design.Watts() // a plan with an invalid power was rejected
+	p.watts, _ = run.Design.Watts() // the error is nil, because a plan with an invalid power is rejected
 	t := TopologyOf(run, f)
 	if t != nil {
 		p.routers = t.Routers
@@ -79,8 +79,8 @@ func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 	return nil
 }
 
-// addRouters adds the metrics from the counters of the routers. A namespace has its own counters even if it
-// shares its cores.
+// addRouters adds the metrics from the counters of the routers. A router in a namespace has counters of its
+// own even if it shares its cores.
 func (m *Measured) addRouters(t *record.Trial, p place) {
 	cpu := prefixed("router", machineStems...)
 	if !p.own {
@@ -102,7 +102,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	}
 
 	if p.own {
-		// Of two routers, show the cores of the near one.
+		// If there are two routers, show the cores of the near router.
 		m.addMachine("router", t.Nodes[p.routers[0]], t.Window)
 		m.routers = busyCores(t, p.routers)
 	}
@@ -122,7 +122,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	m.largestOfRouters(FlowsOffloaded, t, p, "flows", "flows_offloaded")
 }
 
-// ipsecCounters returns the counters of the routers' kernels that count drops.
+// ipsecCounters returns the names of the counters of dropped packets in the routers' kernels (probe xfrm).
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {

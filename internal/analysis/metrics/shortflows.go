@@ -57,7 +57,7 @@ func (m *Measured) addFlowTimes(s *record.ShortFlows) {
 	}
 
 	if s.RateHz == 0 {
-		return // no flow had a due time
+		return // no flow was due
 	}
 
 	m.setTime(flowLate, Percentiles[2], begun, "flow", record.FlowClass{Times: s.Late})

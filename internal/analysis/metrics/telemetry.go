@@ -31,7 +31,7 @@ func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
 	return nil, "probe " + probe + " did not run"
 }
 
-// column is one labelled series of a metric's stem.
+// column is one series of a probe's stem, with its label.
 type column struct {
 	Label string
 	Curve statistics.Curve
@@ -107,8 +107,8 @@ type core struct {
 }
 
 // busyStates lists the states in which a core works for this machine. Steal is not one of them, because the
-// hypervisor gave that time to others. Guest time is part of user time (see proc_stat(5)). unclassified_ns is
-// the busy time of routers that do not report the kind of work.
+// hypervisor gave that time to other machines. Guest time is part of user time (see proc_stat(5)).
+// unclassified_ns is the busy time of routers that do not report the kind of work.
 var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "unclassified_ns"}
 
 var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
@@ -174,7 +174,7 @@ func CoresOf(n record.NodeData) []core {
 		cores = append(cores, c)
 	}
 
-	slices.SortStableFunc(cores, func(a, b core) int { // cpu2 before cpu10
+	slices.SortStableFunc(cores, func(a, b core) int { // sort cpu2 before cpu10
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return cores
@@ -255,7 +255,7 @@ func prefixed(prefix string, stems ...string) []string {
 }
 
 // AddForeign adds the CPU time of processes outside of the lab. If nodes share a kernel, the processes of one
-// appear as foreign to the others. Their time is subtracted.
+// node appear as foreign to the others, so their time is subtracted.
 func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
 	for _, other := range sharing {
@@ -269,8 +269,8 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window,
 }
 
 // PowerOf returns the mean power in an interval, in watts. It uses the most comprehensive source: energy
-// counters of processor packages, otherwise those of sensors, otherwise power readings. why is the reason if
-// the power is unknown.
+// counters of processor packages or, if there are none, energy counters of sensors or, failing that, power
+// readings. why is the reason if the power is unknown.
 func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	table, why := SamplesOf(n, "power")
 	if table == nil {
@@ -303,10 +303,10 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	return watts, why
 }
 
-// energyColumns selects energy counters so that nothing is counted twice. Of RAPL, it selects the platform
-// ("psys") if there is one, otherwise each package once. Subdomains with two colons ("intel-rapl:0:0.core")
-// are part of their package, and intel-rapl-mmio repeats the packages of intel-rapl
-// (Documentation/power/powercap/powercap.rst).
+// energyColumns selects energy counters so that nothing is counted twice. Of the RAPL counters, it selects
+// the one of the platform ("psys") if there is one, otherwise the one of each package. Subdomains with two
+// colons ("intel-rapl:0:0.core") are part of their package, and intel-rapl-mmio repeats the packages of
+// intel-rapl (Documentation/power/powercap/powercap.rst).
 func energyColumns(t *record.Table) (packages, sensors []column) {
 	seen := map[string]bool{}
 	for _, c := range ColumnsOf(t, "energy_j") {
@@ -342,8 +342,8 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 	m.setUnless(why, prefix+"_"+Temperature, most)
 }
 
-// addLoopRate adds the median rate over all samples and cores, because samples are short and some contain an
-// interrupt.
+// addLoopRate adds the median rate of the timed loop over all samples and cores, because a sample is short
+// and may contain an interrupt.
 func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window) {
 	table, why := SamplesOf(n, "clock")
 	var rates []float64
