@@ -16,12 +16,12 @@ type Need struct {
 	WANBps float64 `json:"wan_bps"` // line rate
 	Tunnel string  `json:"tunnel"`
 	MTU    int     `json:"mtu"`
-	// OnlyMTU reports that no other MTU is acceptable. Otherwise, the MTU is a setting that may make a router
-	// enough.
+	// OnlyMTU reports that the router must use this MTU. Otherwise, another MTU is a setting with which a
+	// router may be enough.
 	OnlyMTU   bool    `json:"only_mtu,omitempty"`
 	Users     int     `json:"users"`                   // simultaneous users
 	BusyHours float64 `json:"busy_hours"`              // hours per day at full load
-	Price     float64 `json:"price_per_kwh,omitempty"` // 0 = not given
+	Price     float64 `json:"price_per_kwh,omitempty"` // 0 means not given
 }
 
 // Verdicts about a device, best first.
@@ -34,7 +34,7 @@ const (
 )
 
 // A device is enough if it reaches enoughShare of the line's goodput, because two measurements may differ by
-// the rest. Below borderlineShare, it is not enough.
+// the remaining share. Below borderlineShare, it is not enough.
 const (
 	enoughShare     = .95
 	borderlineShare = .8
@@ -47,8 +47,8 @@ type Advice struct {
 	ByModel string  `json:"by_model,omitempty"` // name of the model, if there is no measurement
 	LowBps  float64 `json:"low_bps,omitempty"`
 	HighBps float64 `json:"high_bps,omitempty"` // absent if the range has no upper end
-	// If lists the settings with which the device is enough. All measurements with these settings reach
-	// enough, and some with other settings do not.
+	// If lists the settings with which the device is enough: all rates measured with them are enough, and
+	// some rates measured with other settings are not.
 	If []Settings `json:"enough_if,omitempty"`
 	// Nearest is the setting with the best rate, if several were measured and none is enough.
 	Nearest *Settings `json:"nearest_if,omitempty"`
@@ -58,7 +58,7 @@ type Advice struct {
 	// Impossible lists the reasons why no device can have produced some of the results. These results do not
 	// count.
 	Impossible []string `json:"impossible,omitempty"`
-	// Uncounted reports how many results of the device are not used, and why.
+	// Uncounted describes how many results of the device are not used, and why.
 	Uncounted string   `json:"not_counted,omitempty"`
 	Missing   []string `json:"not_measured"`
 }
@@ -95,8 +95,8 @@ func FittingMTU(tunnel string) int {
 	return overhead.TunnelMTU(tunnel, 4, 1500)
 }
 
-// Advise returns a verdict for each device of the catalogue, best first. It uses measured results or, without
-// any, the models.
+// Advise returns a verdict for each device of the catalogue, best first. It uses a device's measured results
+// or, if there are none, the models.
 func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 	w := world{c, c.Results}
 	sound := *c
@@ -156,7 +156,7 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 
 	link := d.LinkBps()
 	atLink := slices.ContainsFunc(usual, world{c, c.Results}.linkBound)
-	if len(usual) == 0 { // 0: the range has no upper end
+	if len(usual) == 0 { // HighBps is 0 if the range has no upper end
 		atLink = a.HighBps == 0 || a.HighBps >= linkShare*lineCeiling(link, asked)
 	}
 
@@ -217,13 +217,13 @@ func without(rows []catalogue.Result, drop func(catalogue.Result) bool) []catalo
 	return slices.DeleteFunc(slices.Clone(rows), drop)
 }
 
-// check compares the range with the need. The low end must be enough for Enough, and the high end too low for
-// NotEnough.
+// check compares the range with the need. The verdict is Enough only if the low end is enough, and NotEnough
+// only if the high end is too low.
 func (a *Advice) check(need float64) {
 	switch {
 	case a.LowBps >= enoughShare*need:
 		a.Verdict = Enough
-	case a.HighBps > 0 && a.HighBps < borderlineShare*need: // 0: the range has no upper end
+	case a.HighBps > 0 && a.HighBps < borderlineShare*need: // 0 means that the range has no upper end
 		a.Verdict = NotEnough
 	default:
 		a.Verdict = Borderline
@@ -264,8 +264,9 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 	}
 }
 
-// suited returns the number of streams of the results to use: the largest that does not exceed the users,
-// otherwise the smallest. It returns 0 if no result states it.
+// suited returns the number of streams whose results to use: the largest number that does not exceed the
+// number of users or, if there is none, the smallest one. It returns 0 if no result states a number of
+// streams.
 func suited(rows []catalogue.Result, users int) int {
 	best := 0
 	for _, r := range rows {
@@ -302,7 +303,7 @@ func watts(c *catalogue.Catalogue, device string) string {
 	return all.Watts()
 }
 
-// unmeasured lists the requirements that the used results do not cover.
+// unmeasured lists the requirements that the results in use do not cover.
 func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 	var out []string
 	open := func(name string, has func(catalogue.Result) bool) {

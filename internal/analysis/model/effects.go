@@ -20,7 +20,7 @@ type Observation struct {
 	ByBlock map[int]float64
 	// Runs maps each block to its run. It is nil if all blocks are from one run.
 	Runs map[int]int
-	// Defaults holds the default levels of these factors under these conditions.
+	// Defaults holds the default levels of the observation's factors under its conditions.
 	Defaults map[string]string
 	Suspect  bool
 }
@@ -49,24 +49,25 @@ func Observe(results []catalogue.Result) (out []Observation, names []string) {
 	return out, names
 }
 
-// Effect is the ratio between the rates at two levels of a factor: the geometric mean over all settings of
-// the other factors at which every level of the factor was measured.
+// Effect is the ratio between the rates at two levels of a factor. It is the geometric mean over all settings
+// (combinations of the other factors' levels) at which every level of the factor was measured.
 type Effect struct {
 	Factor   string   `json:"factor"`
 	Level    string   `json:"level"`
 	Against  string   `json:"against"`
 	Ratio    Interval `json:"ratio"`    // median over the blocks, with an interval if there are at least six
 	Settings int      `json:"settings"` // number of settings of the other factors
-	// Apart reports that no setting has all levels of the factor. The effect then covers the settings that
-	// have both of its levels, and effects of other levels may cover other settings.
+	// Apart reports that no setting was measured with every level of the factor. The effect then covers the
+	// settings that were measured with both of its levels, and effects of the factor's other levels may cover
+	// other settings.
 	Apart   bool `json:"settings_apart,omitempty"`
 	Default bool `json:"against_default,omitempty"` // Against is the default level
-	// Blocks is the number of blocks or, with Between, of runs or groups of runs.
+	// Blocks is the number of blocks. If Between is set, it is the number of runs or groups of runs.
 	Blocks int `json:"blocks"`
-	// Unused is the number of blocks, out of Measured, that lack a rate at one of the settings.
+	// Unused is the number of the Measured blocks that lack a rate at one of the settings.
 	Unused   int  `json:"unused_blocks,omitempty"`
 	Measured int  `json:"measured_blocks,omitempty"`
-	Suspect  bool `json:"suspect,omitempty"` // a cell is suspect
+	Suspect  bool `json:"suspect,omitempty"` // at least one cell is suspect
 	// Between reports that the levels were measured in different runs. The ratio then includes everything
 	// else that changed between the runs, and each run counts once, however many blocks it has.
 	Between bool    `json:"between_runs,omitempty"`
@@ -76,12 +77,12 @@ type Effect struct {
 	logs map[int]float64 // by block
 }
 
-// Interaction is the ratio between the effects of one factor at two levels of another.
+// Interaction is the ratio between the effects of one factor at two levels of another factor.
 type Interaction struct {
 	Effect
 	With         string   `json:"with"`
 	At           string   `json:"at"`
-	Beside       string   `json:"beside"` // the other of the two levels
+	Beside       string   `json:"beside"` // level of With that At is compared with
 	EffectAt     Interval `json:"effect_at"`
 	EffectBeside Interval `json:"effect_beside"`
 }
@@ -94,8 +95,8 @@ type Chart struct {
 	Bars     []Bar    `json:"bars"`
 }
 
-// Bar shows a rate: the geometric mean over the settings of the other factors that all bars have in common,
-// over the blocks that the chart's effect uses.
+// Bar shows a rate: the geometric mean over the settings that all bars have in common, and over the blocks
+// that the chart's effect uses.
 type Bar struct {
 	Levels []string `json:"levels"`
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
@@ -121,7 +122,7 @@ type Effects struct {
 // EffectRun is one of several runs with common effects.
 type EffectRun struct {
 	Run    string            `json:"run"`
-	Levels map[string]string `json:"levels,omitempty"` // of factors that are constant within a run
+	Levels map[string]string `json:"levels,omitempty"` // levels of the factors that are constant within a run
 }
 
 // Parts returns the effects on TCP goodput, followed by those on each other kind of load and each part of the
@@ -185,7 +186,7 @@ func (e *Effects) Several() bool {
 
 // UnusedWords describes how many blocks the effects and interactions leave out, and why.
 func (e *Effects) UnusedWords() (out []string) {
-	of := map[string][]string{} // factors by text
+	of := map[string][]string{} // factors that each text applies to
 	var texts []string
 	add := func(x Effect, name string) {
 		if x.Unused == 0 {
@@ -273,7 +274,8 @@ func strongest(all []Interaction) []Interaction {
 	})
 }
 
-// check tests the effects within runs as one family and those between runs as another, and sets the verdicts.
+// check tests the effects within runs as one family and the effects between runs as another family, and sets
+// the verdicts.
 func check(all []*Effect) {
 	for _, between := range []bool{false, true} {
 		var effects []*Effect
@@ -293,11 +295,11 @@ func check(all []*Effect) {
 	}
 }
 
-// matrix holds observations.
+// matrix groups observations by the levels of their factors.
 type matrix struct{ all []Observation }
 
-// merge merges two factors if each level of one occurs with a single level of the other, and drops factors
-// that never change. It returns the remaining names.
+// merge merges two factors if each level of either occurs with only one level of the other, and drops factors
+// whose level never changes. It returns the names that remain.
 func (m *matrix) merge(names []string) []string {
 	all := slices.Clone(m.all)
 	for i := range all {
@@ -305,7 +307,7 @@ func (m *matrix) merge(names []string) []string {
 	}
 
 	m.all = all
-	follows := func(a, b string) bool { // each level of a occurs with a single level of b
+	follows := func(a, b string) bool { // reports whether each level of a occurs with a single level of b
 		at := map[string]string{}
 		return !slices.ContainsFunc(all, func(o Observation) bool {
 			level, seen := at[o.Levels[a]]
@@ -407,19 +409,20 @@ func having(settings []map[string]Observation, cells []string) []map[string]Obse
 	})
 }
 
-// contrasted is the sum Σ sign × ln(rate) over cells, averaged over the settings that have all of the cells.
+// contrasted holds a contrast: the sum Σ sign × ln(rate) over some cells, averaged over the settings that
+// have all of these cells.
 type contrasted struct {
-	logs     map[int]float64 // by block; between runs, by group of runs that are compared with each other
+	logs     map[int]float64 // by block or, between runs, by group of runs that are compared with each other
 	settings int
-	used     map[int]bool // blocks in which every setting has all of the cells
-	measured int          // number of blocks in which some cell has a rate
+	used     map[int]bool // blocks in which all of the cells have a rate at every setting
+	measured int          // number of blocks in which at least one cell has a rate
 	between  bool
 	suspect  bool
 }
 
-// contrast computes a contrast by block. A run changes the rates of all its cells by the same factor. This
-// cancels out if a setting has all its cells in one run and their signs add up to zero. Otherwise the
-// contrast is between runs.
+// contrast computes a contrast by block. Conditions of a run change the rates of all its cells by the same
+// factor. This factor cancels out if a setting has all its cells in one run and their signs add up to zero.
+// Otherwise, the contrast is between runs.
 func contrast(settings []map[string]Observation, cells []string, signs ...float64) contrasted {
 	out := contrasted{used: map[int]bool{}}
 	sum := map[int]float64{}
@@ -429,9 +432,9 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 		out.settings++
 		for block := range blocksOf(there, cells) {
 			v, weight := 0.0, 0.0
-			var of []int // runs of this setting
+			var of []int // runs that measured this setting
 			for i, c := range cells {
-				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf without a rate
+				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf if there is no rate
 				if signs[i] == 0 {
 					continue
 				}
@@ -490,8 +493,8 @@ func blocksOf(there map[string]Observation, cells []string) map[int]bool {
 	return all
 }
 
-// byRuns returns the median of the blocks that compare the same runs. It returns nil if no blocks compare
-// runs.
+// byRuns returns, for each group of runs that blocks compare, the median over these blocks. It returns nil if
+// no block compares runs.
 func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	var runs []string
 	values := map[string][]float64{}
@@ -550,8 +553,8 @@ func ratioOf(logs map[int]float64) Interval {
 	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
 }
 
-// shared returns the levels of a factor, and the settings that have all of them or, if there are none, all
-// settings.
+// shared returns the levels of a factor, and the settings that have all of these levels. If there are no such
+// settings, it returns all settings.
 func (m matrix) shared(name string) (levels []string, settings []map[string]Observation) {
 	levels = m.levels(name)
 	settings = m.settings(name)
@@ -575,7 +578,8 @@ func (m matrix) usual(name string) (level string) {
 
 // mainEffects returns the effects of a factor's levels. They cover the settings that have all levels, so that
 // the levels can be compared with each other. If there is no such setting, each effect covers the settings
-// that have its two levels. Effects are relative to the default level, otherwise to the first.
+// that have its two levels. Effects are relative to the default level or, if there is none, to the first
+// level.
 func (m matrix) mainEffects(name string) (out []Effect) {
 	levels, settings := m.shared(name)
 	apart := len(having(settings, levels)) == 0 && len(levels) > 2
@@ -609,7 +613,8 @@ func otherThan(level string, levels []string) []string {
 	return slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return l == level })
 }
 
-// interactions returns the interactions of two factors, one for each two pairs of levels.
+// interactions returns the interactions of two factors, one for each two levels of the first and two levels
+// of the second.
 func (m matrix) interactions(name, with string) (out []Interaction) {
 	levels, others, settings := m.levels(name), m.levels(with), m.settings(name, with)
 	for i, level := range levels {

@@ -14,19 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// gathered holds the estimates of several sweeps with their bases, or the first reason why there is none.
+// gathered holds the estimates from several sweeps and the results that they are based on, or the first
+// reason why there is no estimate.
 type gathered struct {
 	rates     []float64
 	basis     []string
-	spreads   []float64 // spreads of the underlying results
-	few       bool      // a spread is a range, because there are too few runs for an interval
-	low, high float64   // widest of the models' own intervals; 0 = none
+	spreads   []float64 // spreads of the results that the estimates use
+	few       bool      // a spread is the range of all values, because there are too few runs for an interval
+	low, high float64   // widest of the models' own intervals; 0 means none
 	reason    error
 }
 
 func (g *gathered) add(bps float64, text string, err error) {
 	if err != nil {
-		// An impossible sweep is a better reason than a short one.
+		// If a sweep is impossible, that is a better reason than that another sweep is too short.
 		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
 			g.reason = err
 		}
@@ -53,7 +54,7 @@ func (g *gathered) estimate(none error, model string, assumes ...string) (Estima
 	}, nil
 }
 
-// spans extends the range to a model's own interval. high may be +Inf.
+// spans extends the interval to include a model's own interval, from low to high. high may be +Inf.
 func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
@@ -70,7 +71,7 @@ func (g *gathered) rests(sweep []catalogue.Result) {
 	}
 }
 
-// from describes the results of a sweep.
+// from describes the source of a sweep and lists the levels of the swept attribute.
 func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun string) string {
 	var levels []string
 	for _, r := range sweep {
@@ -126,7 +127,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 
 		packet, payload, outside := packetOf(q)
-		if len(sizes) > 0 && q.Packet > 0 { // count the payload as the sweep does
+		if len(sizes) > 0 && q.Packet > 0 { // count the same headers as the sweep does
 			payload = packet - sizes[0].Packet + sizes[0].Payload
 		}
 
@@ -150,7 +151,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 			g.rests(sweep)
 			text = from(sweep, level, "bytes") + cost.Text()
 			switch {
-			case low == high: // two sizes give no interval
+			case low == high: // a sweep of two sizes gives no interval
 			case math.IsInf(high, 1):
 				text += fmt.Sprintf("; 95 %% of one more: %s or more", unit.Bitrate(low))
 			default:
@@ -211,8 +212,9 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		"the streams' ends take nothing from the router")
 }
 
-// capacity returns the best rate of a device through a tunnel, among those that neither its link limits nor
-// hardware forwards. Other limits only reduce the rate. Hardware forwarding does not depend on the processor.
+// capacity returns the result with a device's highest rate through a tunnel. It ignores rates that the link
+// limits, and rates of hardware forwarding, which do not depend on the processor. Other limits only lower a
+// rate.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
 	for _, r := range w.rows {
 		differ, _, _ := Differs(catalogue.Result{
@@ -232,8 +234,8 @@ func (w world) capacity(device string, q catalogue.Result) (best catalogue.Resul
 	return best, ok
 }
 
-// calibrated returns an estimate from other devices: the geometric mean of their rates per unit of something,
-// times the units of the device in question.
+// calibrated returns an estimate from the rates of other devices: the geometric mean of their rates per unit,
+// such as per MHz, multiplied by the number of units of the device in question.
 func calibrated(model string, units float64, per []float64, basis, assumes []string) Estimate {
 	sum := 0.0
 	for _, p := range per {
@@ -302,8 +304,8 @@ func (w world) overclock(q catalogue.Result) float64 {
 	return 1
 }
 
-// otherClock reports whether a result without a clock, which was measured at its device's published one, has
-// another clock than the query.
+// otherClock reports whether a result that states no clock, and thus was measured at its device's published
+// clock, differs in clock from the query.
 func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
 
 // noSweep explains why no results match the query in all attributes except one.
@@ -371,7 +373,7 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 			"limits, in proportion to its clock"}), nil
 }
 
-// ciphers returns the ciphers that a tunnel may use, the usual one first.
+// ciphers returns the ciphers that a tunnel may use, the default one first.
 func ciphers(tunnel string) []string {
 	switch tunnel {
 	case "wireguard":
@@ -382,8 +384,8 @@ func ciphers(tunnel string) []string {
 	return nil
 }
 
-// suites returns the algorithms that a tunnel may apply to each byte: an AEAD, or a cipher and a hash. It
-// leaves out longer keys, which are slower.
+// suites returns the suites that a tunnel may use: an AEAD, or a cipher and a hash, each of which processes
+// every byte. It leaves out longer keys, which are slower.
 func suites(tunnel string) [][]string {
 	if tunnel == "wireguard" {
 		return [][]string{{"chacha20-poly1305"}}
@@ -405,7 +407,7 @@ func encrypting(d catalogue.Device, tunnel string) int {
 	return max(d.Cores, d.Threads)
 }
 
-// encryptingText describes the threads of encrypting, such as "2 cores".
+// encryptingText describes the number of threads that encrypting returns, such as "2 cores".
 func encryptingText(d catalogue.Device, tunnel string) string {
 	n := encrypting(d, tunnel)
 	if n > d.Cores && d.Cores > 0 {
@@ -428,8 +430,8 @@ func (w world) speed(d catalogue.Device, algorithm string) (bps float64) {
 	return bps
 }
 
-// fastest returns the fastest suite of a tunnel on one core of a device. If the speed of a suite is unknown,
-// it may be faster, so fastest returns no speed but the reason.
+// fastest returns the speed of a tunnel's fastest suite on one core of a device. If the speed of any suite is
+// unknown, that suite may be the fastest, so fastest returns only the reason.
 func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, open string) {
 	var missing []string
 	some := false
@@ -460,8 +462,8 @@ func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, op
 	return 0, "", open
 }
 
-// stages returns the stages of a device, with the cipher's speed for the largest block. ok is false if that
-// speed, or the number of cores that encrypt, is unknown.
+// stages returns the costs of forwarding and encryption on a device, with the cipher's speed for the largest
+// block. ok is false if that speed, or the number of cores that encrypt, is unknown.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
 	s.Cipher = w.speed(d, cipher) * float64(encrypting(d, q.Tunnel))
 	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
@@ -471,7 +473,7 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
 	}
 
-	if strings.EqualFold(d.Name, q.Device) { // scale to the requested clock at the same number of cycles
+	if strings.EqualFold(d.Name, q.Device) { // the numbers of cycles do not depend on the clock
 		by := w.overclock(q)
 		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
 	}
@@ -556,9 +558,9 @@ func forwarding(ns float64) string {
 
 // bound is an upper bound of the rate.
 type bound struct {
-	bps      float64 // 0 = unknown
+	bps      float64 // 0 means unknown
 	by       string
-	software bool   // a crypto engine may exceed it
+	software bool   // a crypto engine may exceed the bound
 	open     string // why the cipher gives no bound
 }
 

@@ -103,14 +103,14 @@ func Elasticity(points []Clocked) (float64, error) {
 	return product / square, nil
 }
 
-// Stages holds the cost of the sequential stages that a packet passes in a tunnel.
+// Stages holds the costs of the stages that a packet passes in a tunnel, one after the other.
 type Stages struct {
-	Forward float64 // ns per forwarded packet; 0 = not measured, assumed to be free
+	Forward float64 // ns per forwarded packet; if not measured, 0
 	Cipher  float64 // bytes per second of all cores that encrypt together
 }
 
-// TunnelRate returns the rate of packets through the tunnel if the stages do nothing else: payload ÷ (outer
-// packets × Forward + bytes ÷ Cipher). No device with these stages is faster.
+// TunnelRate returns the rate of packets through the tunnel if the device only forwards and encrypts: payload
+// ÷ (outer packets × Forward + bytes ÷ Cipher). No device with these stages is faster.
 func (s Stages) TunnelRate(packet, payload, fragments int) (float64, error) {
 	if !(s.Cipher > 0) {
 		return 0, errors.New("the speed of the cipher is not known")

@@ -38,8 +38,8 @@ func namedAxes(q catalogue.Result) []axis {
 
 var errNoAxis = errors.New("no MTU, packet size or number of streams is named")
 
-// ownSweeps returns the device's own results that match q in all attributes except its axes. It leaves out
-// rates beyond the link and packets with another number of fragments.
+// ownSweeps returns the sweeps of the device's own results that match q in all attributes except its axes. It
+// leaves out results above the link rate, and packet sizes that need a different number of fragments.
 func (w world) ownSweeps(q catalogue.Result) [][]catalogue.Result {
 	var names []string
 	for _, a := range namedAxes(q) {
@@ -81,7 +81,7 @@ func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
 		"the same thing limits between the neighbours as at them")
 }
 
-// between is an interpolated rate, with the results around it.
+// between holds an interpolated rate and the results between which it was interpolated.
 type between struct {
 	bps  float64
 	rows []catalogue.Result
@@ -105,8 +105,8 @@ func (b between) text() string {
 	return origin(b.rows) + ": " + strings.Join(each, "; ")
 }
 
-// interpolate interpolates along one axis if the sweep has the requested level on the other. Otherwise it
-// interpolates along both, one after the other, from the nearest result at which that is possible.
+// interpolate interpolates along one axis if the sweep has the requested level on the other axis. Otherwise,
+// it interpolates along both axes in turn, starting at the nearest result for which that is possible.
 func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	axes := namedAxes(q)
 	if len(axes) == 1 {
@@ -137,7 +137,7 @@ func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) 
 	return between{}, fmt.Errorf("none of its results lie on both sides of %s", levelsOf(q))
 }
 
-// at returns the results of a sweep that have the same level as like on an axis.
+// at returns the results of a sweep that have the same level on the axis as the result like.
 func at(sweep []catalogue.Result, a axis, like catalogue.Result) []catalogue.Result {
 	return slices.DeleteFunc(slices.Clone(sweep), func(r catalogue.Result) bool {
 		return a.level(r) != a.level(like)
@@ -152,8 +152,8 @@ func medianRate(rows []catalogue.Result) float64 {
 	return statistics.Median(rates)
 }
 
-// along interpolates on one axis: the time per packet linearly in the size, or the rate linearly in the
-// logarithm of the streams.
+// along interpolates the rate on one axis. For sizes, it interpolates the time per packet linearly in the
+// size; for streams, the rate linearly in the logarithm of their number.
 func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	low, high := around(a, sweep, a.level(q))
 	if len(low) == 0 || len(high) == 0 {
@@ -181,8 +181,8 @@ func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error
 	return between{float64(payloadAs(low[0], q)) * 8e9 / time, rows}, nil
 }
 
-// around returns the results at the nearest level on each side. If results have the level itself, low and
-// high are the same.
+// around returns the results at the nearest level on each side. If some results have the level itself, these
+// are both low and high.
 func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.Result) {
 	for _, r := range sweep {
 		is := a.level(r)
@@ -218,7 +218,8 @@ func payloadAs(r, q catalogue.Result) int {
 	return asked - packet + payload
 }
 
-// nearestFirst sorts results by the ratios between their levels and those of the query.
+// nearestFirst returns the results sorted by how close their levels are to the query's, as a ratio, closest
+// first.
 func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Result {
 	distance := func(r catalogue.Result) float64 {
 		sum := 0.0
@@ -234,8 +235,9 @@ func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Resu
 	return out
 }
 
-// byNearest uses the device's own nearest result if there are none on both sides, within a factor of reach on
-// each axis. It assumes the same time per packet and the same rate with any number of streams.
+// byNearest estimates the rate from the device's own nearest result, if the device has no results on both
+// sides of the requested levels. The result must lie within a factor of reach on each axis. byNearest assumes
+// that the time per packet does not depend on the size, nor the rate on the number of streams.
 func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis

@@ -1,7 +1,7 @@
-// Package model predicts rates of routers that were not measured from rates that were, by packet size, number
-// of streams, cores and clock, and cipher speed. Each model states its assumptions, returns an error if they
-// do not hold, and is scored on published results that were withheld from it. docs/method/models.md has the
-// formulas.
+// Package model predicts, from measured rates, the rates of routers under conditions that were not measured.
+// It models packet size, numbers of streams and cores, clock, and cipher speed. Each model states its
+// assumptions, returns an error if they do not hold, and is scored on published results that were withheld
+// from it. docs/method/models.md has the formulas.
 package model
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // Size is a point of a sweep of packet sizes.
 type Size struct {
-	Packet     int     `json:"packet_bytes"`  // inner IP packet
+	Packet     int     `json:"packet_bytes"`  // length of the inner IP packet
 	Payload    int     `json:"payload_bytes"` // payload bytes that the rate counts
 	GoodputBps float64 `json:"goodput_bps"`
 }
@@ -52,8 +52,9 @@ const (
 	BoundBoth    = "packets and bytes"
 )
 
-// Relative tolerances before a rate counts as impossible for any cost of packets and bytes: the possible
-// error of a rate from at least five runs, and from fewer. A wider interval replaces them.
+// Relative tolerances of rates. A sweep counts as impossible only if no cost of packets and bytes fits the
+// rates within these tolerances: the possible error of a rate from at least five runs, and that of a rate
+// from fewer runs. If a rate has a wider interval, the interval is used instead.
 const (
 	RepeatedWithin = .02
 	OnceWithin     = .05
@@ -64,7 +65,7 @@ const (
 var ErrImpossible = errors.New("no fixed cost of packets and bytes gives these rates")
 
 // FitPacketCost fits the cost to a sweep by least squares, with 95 % intervals if there are at least three
-// sizes. It returns ErrImpossible if the rates depend more on the size than packets and bytes together can
+// sizes. It returns ErrImpossible if the rates depend on the size more than costs per packet and per byte can
 // explain. within is the relative tolerance of a rate.
 //
 // It assumes that the same resource limits the rate at every size, and that this is neither the link nor
@@ -106,7 +107,7 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 
 	b := product / c.spread
 	a := meanTime - b*c.mean
-	freeA, freeB := a, b // before the costs are limited to 0
+	freeA, freeB := a, b // the costs before negative ones are set to 0
 	switch {
 	case b < 0:
 		a, b = meanTime, 0
@@ -143,12 +144,13 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	return c, nil
 }
 
-// interval cuts the interval of the unconstrained estimate off at zero, and extends it to include the value.
+// interval limits the interval of the unconstrained estimate to values of at least zero, and extends it to
+// include the constrained estimate, value.
 func interval(value, free, half float64) Interval {
 	return Interval{value, min(value, max(0, free-half)), max(value, free+half), .95}
 }
 
-// possible checks the ratio of the rates of each two sizes against its limits. From a larger to a smaller
+// possible checks the ratio of the rates of each pair of sizes against its limits. From a larger to a smaller
 // packet, the rate falls in proportion to the payload if bytes cost nothing, and less if packets cost
 // nothing.
 func possible(sorted []Size, within float64) error {
@@ -181,12 +183,11 @@ func possible(sorted []Size, within float64) error {
 	return nil
 }
 
-// reach is the largest factor by which a prediction may lie outside of the measured range.
+// reach is the largest factor by which a requested level may lie outside the measured range.
 const reach = 2
 
-// At returns the predicted rate of packets with the given length and payload, and the 95 % interval of one
-// more measurement. high is +Inf if the interval is unbounded. Without an interval, low and high equal the
-// rate.
+// At returns the predicted rate of packets with the given length and payload, and the 95 % interval of a new
+// measurement. high is +Inf if the interval is unbounded. Without an interval, low and high equal the rate.
 func (c PacketCost) At(packet, payload int) (bps, low, high float64, err error) {
 	if packet*reach < c.smallest || packet > c.largest*reach {
 		return 0, 0, 0, fmt.Errorf("%d bytes is more than a factor of %d outside of the measured %d to %d",

@@ -29,9 +29,9 @@ const (
 type Estimate struct {
 	Model      string  `json:"model"`
 	GoodputBps float64 `json:"goodput_bps"`
-	// Low and High are the range that the model's measured errors give, extended to the model's own interval
-	// and to those of the underlying results. Both are 0 if there is none of these. High alone is 0 if the
-	// model's interval has no upper end and neither the link nor the cipher limits it.
+	// Low and High are the range that the model's measured errors give, extended to include the model's own
+	// interval and the intervals of the underlying results. Both are 0 if none of these is known. Only High
+	// is 0 if the model's interval has no upper end and neither the link nor the cipher limits the rate.
 	Low     float64  `json:"low_bps"`
 	High    float64  `json:"high_bps,omitempty"`
 	Basis   []string `json:"basis"`       // results used, and parameters of the fit
@@ -39,12 +39,12 @@ type Estimate struct {
 	// OtherDevices marks an estimate that uses results of other devices.
 	OtherDevices bool `json:"other_devices,omitempty"`
 
-	spread    float64 // median of half the interval of the underlying results ÷ their rate; 0 = none
+	spread    float64 // median of half the interval of the underlying results ÷ their rate; 0 means none
 	few       bool    // a spread is a range, because there are too few runs
-	low, high float64 // model's own interval in bit/s; 0 = none, +Inf = no upper end
+	low, high float64 // model's own interval in bit/s; 0 means none, +Inf means no upper end
 }
 
-// widen extends the range to the intervals of the model and of the underlying results.
+// widen extends the range to include the intervals of the model and of the underlying results.
 func (e *Estimate) widen() {
 	if e.spread == 0 && e.low == 0 {
 		return
@@ -71,7 +71,7 @@ func (e *Estimate) widen() {
 	}
 }
 
-// From returns the model's name, and whether it uses other devices.
+// From returns the model's name, and states whether the model uses other devices.
 func (e Estimate) From() string {
 	if e.OtherDevices {
 		return e.Model + ", from other devices"
@@ -149,7 +149,7 @@ type Prediction struct {
 	Measured  []Answer         `json:"measured"`
 	Estimates []Estimate       `json:"estimates"` // best first
 	Refused   []Refusal        `json:"refused,omitempty"`
-	// AtMostBps is the upper bound that the link and the ciphers set; 0 = unknown.
+	// AtMostBps is the upper bound that the link and the ciphers set; 0 means unknown.
 	AtMostBps float64 `json:"at_most_bps,omitempty"`
 	AtMost    string  `json:"at_most,omitempty"` // what sets the bound
 	// InSoftware reports that a crypto engine may exceed the bound.
@@ -161,7 +161,7 @@ type Prediction struct {
 	// Impossible lists reasons why no device can have produced some of the results. Models may have used
 	// these results.
 	Impossible []string `json:"impossible,omitempty"`
-	// Uncounted reports how many of the device's own results the models did not get, and why.
+	// Uncounted describes how many of the device's own results were withheld from the models, and why.
 	Uncounted string            `json:"not_counted,omitempty"`
 	Powers    []catalogue.Power `json:"powers"` // published power figures of the device
 }
@@ -256,7 +256,7 @@ var attributes = []struct {
 	{"firewall", func(r catalogue.Result) string { return r.Firewall }},
 }
 
-// direction translates a study's direction to that of a plan: "in" is down, "out" is up.
+// direction translates the direction of a study to that of a plan: "in" means down, "out" means up.
 func direction(word string) string { return directions.Replace(word) }
 
 var directions = strings.NewReplacer("in", "down", "out", "up")
@@ -348,7 +348,7 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 	return out
 }
 
-// tunnelOf returns the encapsulation of a result or query. Without an MTU, it has the tunnel's default,
+// tunnelOf returns the tunnel of a result or query. If no MTU is stated, the tunnel gets its default MTU,
 // except that a result of OpenVPN has tun-mtu 1500.
 func tunnelOf(r catalogue.Result) overhead.Tunnel {
 	t, _ := overhead.Named(r.Tunnel)
@@ -361,7 +361,7 @@ func tunnelOf(r catalogue.Result) overhead.Tunnel {
 }
 
 // packetOf returns the length and payload of a result's inner packet, and the number of its outer packets. If
-// a length matches the packet rate only as payload, it counts as payload.
+// the goodput and the packet rate imply a payload close to the stated length, that length is the payload's.
 func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	t := tunnelOf(r)
 	packet = cmp.Or(r.Packet, t.MTU)
@@ -385,8 +385,8 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 // linkShare is the share of a port's ceiling above which the port counts as the limit.
 const linkShare = .95
 
-// lineCeiling returns the goodput that a line carries with a result's packets: the sum of both directions if
-// the traffic goes both ways.
+// lineCeiling returns the goodput of a line filled with packets like those of a result. If the traffic goes
+// both ways, it is the sum of both directions.
 func lineCeiling(bps float64, r catalogue.Result) float64 {
 	packet, payload, _ := packetOf(r)
 	path := overhead.Path{Tunnel: tunnelOf(r)}
@@ -397,8 +397,9 @@ func lineCeiling(bps float64, r catalogue.Result) float64 {
 	return path.PacketRate(bps, packet, overhead.LayerWire) * float64(payload) * 8
 }
 
-// portCeiling returns the goodput that the ports of a result's device carry, or that of the study's link if
-// the result is the study's and the link is slower. It returns 0 if that is unknown.
+// portCeiling returns the goodput that the ports of a result's device can carry. If the result comes from the
+// study that describes the device, and the study's link is slower than the ports, it returns the goodput of
+// that link. It returns 0 if neither rate is known.
 func (w world) portCeiling(r catalogue.Result) float64 {
 	d, _ := w.Device(r.Device)
 	bps := d.PortBps()

@@ -30,7 +30,7 @@ type Errors struct {
 	Of      string  `json:"of"`                          // OfPublished or OfOwn
 	N       int     `json:"n"`                           // number of estimates
 	Refused int     `json:"refused"`                     // number of results without an estimate
-	Suspect int     `json:"suspect,omitempty"`           // number of suspect results among both
+	Suspect int     `json:"suspect,omitempty"`           // number of suspect results in N and Refused
 	Typical float64 `json:"median_absolute_error_ratio"` // median of the absolute values of error_ratio
 	Low     float64 `json:"error_p10_ratio"`
 	High    float64 `json:"error_p90_ratio"`
@@ -50,14 +50,14 @@ func Suspect(results []catalogue.Result) int {
 	return n
 }
 
-// Results that LeaveOneOut withholds one at a time.
+// Sets of results from which LeaveOneOut withholds one result at a time.
 const (
 	OfPublished = "published result"
 	OfOwn       = "own cell"
 )
 
-// LeaveOneOut estimates each result with each model from the other results. Models that use other devices get
-// no result of the same device.
+// LeaveOneOut estimates each result with each model from the other results. A model that uses other devices
+// gets no result of the same device.
 func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
 	var out []Errors
 	for _, m := range models {
@@ -103,8 +103,8 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 	return out
 }
 
-// Scored returns the scores to use for predictions from the user's own results: a model's score on those
-// results if it has at least three estimates, otherwise its score on the published ones.
+// Scored returns the scores to use for predictions from the user's own results. If a model has at least three
+// estimates of those results, these are its scores on them, otherwise its scores on the published results.
 func Scored(own, published []Errors) []Errors {
 	out := slices.Clone(published)
 	for i := range out {
@@ -159,8 +159,9 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible describes why no device can have produced some of the results: a rate above what the link
-// carries, or a sweep of MTU or packet size that no cost of packets and bytes gives.
+// Impossible describes why no device can have produced some of the results: because a rate exceeds what the
+// link carries, or because no fixed cost per packet and per byte explains the rates of a sweep of MTUs or
+// packet sizes.
 func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string {
 	w := world{c, results}
 	var reasons []string
@@ -175,7 +176,7 @@ func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string
 }
 
 // impossible describes why no device can have produced a result, or the sweep that contains it. It returns ""
-// if that is possible.
+// if a device can have produced both.
 func (w world) impossible(r catalogue.Result) string {
 	if r.GoodputBps == nil {
 		return ""

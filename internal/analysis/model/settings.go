@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// knobs describes the levels of a router's settings in a result. "" means not stated, or the default.
+// knobs describes the levels of a router's settings in a result. An empty string means that the level is not
+// stated, or is the default.
 func (n Need) knobs(r catalogue.Result) (out [4]string) {
 	switch r.Clock {
 	case "":
@@ -41,7 +42,7 @@ func (n Need) knobs(r catalogue.Result) (out [4]string) {
 type settingGroup struct {
 	knobs  [4]string
 	lowBps float64
-	where  []string // measured paths: IP version and direction
+	where  []string // paths that were measured, as IP version and direction
 }
 
 func (g settingGroup) words() string {
@@ -49,9 +50,9 @@ func (g settingGroup) words() string {
 	return cmp.Or(strings.Join(words, " and "), "the usual MTU")
 }
 
-// settings sets the settings with which a device is enough, if it is not enough with all of them. A setting
-// counts only if it was measured on every path on which the device was measured, because it may be slower in
-// a direction without a measurement.
+// settings finds the settings with which a device is enough, if it is not enough with every setting. A
+// setting counts only if it was measured on all paths on which the device was measured, because the rate on a
+// path without a measurement may be lower.
 func (a *Advice) settings(rows []catalogue.Result, n Need) {
 	var groups []settingGroup
 	var paths []string
@@ -140,8 +141,8 @@ func pathWords(r catalogue.Result) string {
 // calmLoads lists the loads of published power figures that count as normal operation.
 var calmLoads = []string{"normal", "idle"}
 
-// yearOf returns the energy of a device over a year from its published power figures, or nil if there are
-// none.
+// yearOf returns the energy of a device over a year from its published power figures, or nil if none are
+// published.
 func yearOf(c *catalogue.Catalogue, device string, n Need) *Year {
 	var calm, busy []catalogue.Power
 	for _, p := range c.Powers {

@@ -18,13 +18,13 @@ type SpeedPrediction struct {
 	// or operation. Their error is unknown, because no study measured a device at two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
-	// Uncounted reports how many of the device's own speeds are not among the measured ones, and why.
+	// Uncounted describes how many of the device's own speeds are missing from Measured, and why.
 	Uncounted string `json:"not_counted,omitempty"`
 }
 
 // PredictSpeed returns the speeds of an algorithm on a device from the device's own published speeds. Speeds
 // of other devices are of no use: a core with instructions for a cipher needs a small fraction of the cycles
-// of one without.
+// of a core without them.
 func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64) SpeedPrediction {
 	d, _ := c.Device(device)
 	p := SpeedPrediction{
