@@ -18,12 +18,12 @@ import (
 // counts severe deviations from the intended load as loss.
 const SevereUnsent = 0.001
 
-// PacedShortfall is the share of its rate that paced TCP may miss in a low-loss trial, because of the
-// kernel's pacing and TCP's start.
+// PacedShortfall is the share by which the goodput of paced TCP may fall short of its rate in a low-loss
+// trial, because of the kernel's pacing and TCP's start.
 const PacedShortfall = 0.05
 
-// ShapedShortfall is the same for TCP whose rate a setting limits. That rate includes headers, of which a
-// tunnel adds more.
+// ShapedShortfall is the same share for TCP whose rate a setting of the path limits. That rate includes
+// headers, and a tunnel adds more of them.
 const ShapedShortfall = 0.15
 
 // SearchConfig returns the input of a search. greatest is the default maximum load.
@@ -53,8 +53,8 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	return c
 }
 
-// SearchTrial converts a trial to the input of a search. idle is the latency of the idle path, for goals that
-// limit the added delay. It may be nil.
+// SearchTrial converts a trial to the input of a search. idle is the latency of the idle path, which goals
+// that limit the added delay need. It may be nil.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
 	out := method.Trial{TrialInput: s.TrialInput, Loss: 1}
@@ -74,7 +74,7 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	if counted && asked > 0 {
 		missing := sum.Unsent
 		slack := int64(SevereUnsent*float64(asked)) + 2*int64(len(t.Traffic.Flows))
-		if missing <= slack || s.Test == record.TestBackToBack { // only sent frames count in a burst
+		if missing <= slack || s.Test == record.TestBackToBack { // unsent frames do not count in a burst
 			asked = sum.Sent
 			missing = 0
 		}
@@ -99,7 +99,7 @@ func shortfall(t *record.Trial) float64 {
 		return 1
 	}
 
-	up, down, _ := t.Traffic.Goodput() // unknown counts as nothing
+	up, down, _ := t.Traffic.Goodput() // unknown goodput counts as zero
 	return min(max(1-(up+down)/(t.Search.Load*float64(max(t.Search.Interfaces, 1))), 0), 1)
 }
 
@@ -107,8 +107,8 @@ func shortfall(t *record.Trial) float64 {
 // as lost, because the number of flows in progress differs between the start and the end of the window.
 const GrowingBacklog = 0.05
 
-// lostConnections returns the share of the flows that failed or were late or, if it is larger and exceeds
-// GrowingBacklog, the share that was not completed.
+// lostConnections returns the share of the flows that failed or were late. If the share of the flows that
+// were not completed is larger and exceeds GrowingBacklog, it returns that share instead.
 func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
@@ -140,7 +140,7 @@ func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	return time.Duration(max(statistics.QuantileSorted(during, .99)-statistics.MedianSorted(before), 0)), true
 }
 
-// PacketsOf returns the sum over the flows. ok is false if a flow did not count packets.
+// PacketsOf returns the sum of the flows' packet counts. ok is false if a flow did not count packets.
 func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	if tr == nil || len(tr.Flows) == 0 {
 		return sum, false
@@ -181,7 +181,7 @@ func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (b
 	return bps, bps > 0
 }
 
-// history returns the successful trials of a test of a search.
+// history returns the successful trials of one test of a search.
 func history(m record.Method, trials []*record.Trial, test string, idle *record.Latency) []method.Trial {
 	var out []method.Trial
 	for _, t := range trials {
@@ -192,8 +192,8 @@ func history(m record.Method, trials []*record.Trial, test string, idle *record.
 	return out
 }
 
-// NextOfSearch returns the next trial of a row's search after the given ones, of which failed trials do not
-// count. more is false if the search has ended. greatest is the tester's ceiling, used if the plan sets no
+// NextOfSearch returns the next trial of a row's search after the given trials. Failed trials do not count.
+// more is false if the search has ended. greatest is the tester's ceiling, which is used if the plan sets no
 // maximum load. interfaces is the number of interfaces that are loaded at the same time. A search keeps the
 // limits with which it started.
 func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int, trials []*record.Trial,
@@ -229,7 +229,7 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 		return at(step, record.TestThroughput), more, err
 	}
 
-	if unit != record.UnitPackets { // RFC 2544's tests are for frames
+	if unit != record.UnitPackets { // RFC 2544's tests apply only to frames
 		return record.SearchTrial{}, false, nil
 	}
 
@@ -256,8 +256,8 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	return record.SearchTrial{}, false, nil
 }
 
-// PayloadBits returns the payload bits in one unit of load: those of a packet (the mean if sizes differ), 1
-// for bits, or 0 for flows.
+// PayloadBits returns the number of payload bits in one unit of load: the payload of a packet (the mean if
+// sizes differ), 1 for bits, or 0 for flows.
 func PayloadBits(t *record.Trial) float64 {
 	switch t.Search.Unit {
 	case record.UnitBits:
