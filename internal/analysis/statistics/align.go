@@ -22,15 +22,16 @@ const (
 	coarseMost  = 2000 // maximum number of intervals in the first pass
 	coarseSteps = 4e6  // a quarter of intervals × offsets in the first pass
 	finestSteps = 50   // steps per interval in the last pass
-	// wallWithin is the largest error of a wall clock, in ns, that decides between offsets with similar
-	// matches.
+	// wallWithin is the largest error of a wall clock, in ns, with which the clock still decides between
+	// offsets with similar matches.
 	wallWithin = int64(10e9)
 )
 
-// Align returns the offset of a counter's clock at which its rates correlate best (Pearson) with those of
-// another counter, over the intervals between the former's samples. wall is the offset according to the wall
-// clocks, or 0 if unknown. It decides between offsets with similar matches. Offsets more than within away
-// from it are not considered. If the wall clock is unreliable, within is 0, and any offset is possible.
+// Align returns the offset of a counter's clock at which the rates of the counter, seen, correlate best
+// (Pearson) with the rates of another counter, carried, over the intervals between the samples of seen. wall
+// is the offset according to the wall clocks, or 0 if unknown. It decides between offsets with similar
+// matches, and offsets that differ from it by more than within are not considered. If the wall clock is
+// unreliable, within is 0, and any offset is possible.
 func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	gaps := make([]float64, max(len(seen.T)-1, 0))
 	for i := range gaps {
@@ -226,7 +227,7 @@ func (r intervals) agree(other Curve, d int64) float64 {
 	return (products - r.sum*sum/r.n) / math.Sqrt(x*y)
 }
 
-// thinned returns points that are at least apart from each other, in ns.
+// thinned returns points of a curve that are at least the time apart (in ns) from each other.
 func thinned(c Curve, apart int64) Curve {
 	var out Curve
 	for i, t := range c.T {

@@ -46,7 +46,8 @@ func ChangePoints(values []float64) []ChangePoint {
 	return slices.Concat(left, []ChangePoint{c}, right)
 }
 
-// Divide returns the most distinct division of a series into two parts. ok is false if chance explains it.
+// Divide returns the most distinct division of a series into two parts. ok is false if chance explains the
+// difference between the parts.
 func Divide(values []float64) (c ChangePoint, ok bool) {
 	n := len(values)
 	if n < 2*MinSegment {

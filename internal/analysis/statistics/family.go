@@ -77,8 +77,8 @@ func TestFamily(family []map[int]float64) (p []float64, tested int, name string)
 	return p, len(enough), name
 }
 
-// divisions is the largest number of divisions of the blocks between two runs for which all are tried. There
-// are 12870 of eight blocks and eight.
+// divisions is the maximum number of divisions of the blocks between two runs up to which RunsTest tries all
+// of them. For eight blocks in each run, there are 12870 divisions.
 const divisions = 20000
 
 // RunsTest returns the p-values of a family of comparisons of two runs, corrected for their number, and the
@@ -195,7 +195,8 @@ func Total(v []float64) float64 {
 }
 
 // stepDown returns the p-values. For each comparison, from the strongest to the weakest, it counts the sign
-// patterns for which the largest statistic among it and the weaker ones is at least the observed one.
+// patterns for which the largest statistic among this comparison and the weaker ones is at least the observed
+// one.
 func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
 	order := upTo(len(observed))
 	sort.SliceStable(order, func(a, b int) bool { return observed[order[a]] > observed[order[b]] })

@@ -126,8 +126,8 @@ func QuantileSorted(s []float64, q float64) float64 {
 }
 
 // Carries reports whether n independent values are enough for their q-quantile: a two-sided 95 %
-// order-statistic interval of it exists, which needs qⁿ ≤ 2.5 % (and the same for 1-q). That takes 6 values
-// for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
+// order-statistic interval of the quantile exists, which needs qⁿ ≤ 2.5 % (and the same for 1-q). That takes
+// 6 values for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
 	if q <= 0 || q >= 1 {
 		return n > 0

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Point is a step (X) and the response to it (Y).
+// Point pairs a step (X) with the response to it (Y).
 type Point struct{ X, Y float64 }
 
 // Line is a slope with its interval.
@@ -14,7 +14,7 @@ type Line struct {
 	Slope float64 `json:"slope"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
-	Level float64 `json:"level"` // of the interval, 0 to 1; 0 = too few points for an interval
+	Level float64 `json:"level"` // confidence level, 0 to 1; 0 means too few points for an interval
 	N     int     `json:"n"`     // number of points
 }
 

@@ -6,7 +6,7 @@ import "math"
 // acknowledgements.
 const (
 	evenBin     = int64(200e6) // ns
-	evenBinsMin = 7            // a window of 1.5 s
+	evenBinsMin = 7            // needs a window of 1.5 s
 	evenBinsMax = 120
 )
 
@@ -70,13 +70,13 @@ func Evenness(rate []float64) (float64, bool) {
 	return math.Sqrt(math.Pi/2) * deviation / math.Sqrt(n*(n-2)) / mean, true
 }
 
-// Bins and thresholds of the drift test. A third needs five bins. Longer windows have longer bins rather than
-// more of them, so that slow oscillations of a TCP flow do not look like a trend.
+// Bins and thresholds of the drift test. A third of the window needs five bins. Longer windows have longer
+// bins rather than more of them, so that slow oscillations of a TCP flow do not look like a trend.
 const (
 	driftBin     = int64(100e6) // ns, shortest bin
 	driftBinsMin = 15
 	driftBinsMax = 30
-	driftLevel   = .0025 // two-sided; for thirds of five bins, the smallest possible p-value is .0079
+	driftLevel   = .0025 // two-sided; with five bins per third, the smallest possible p-value is .0079
 	driftShift   = .10   // smallest relative change that matters
 
 	DriftLeast = driftBinsMin * driftBin // ns, shortest window that can be tested
