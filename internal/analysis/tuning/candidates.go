@@ -15,7 +15,7 @@ import (
 type Situation struct {
 	Cells     []factor.Cell
 	Diagnoses []*diagnosis.Diagnosis // diagnoses of the cells as found
-	CPUs      int                    // CPUs of the router with the fewest; 0 = unknown
+	CPUs      int                    // CPUs of the router with the fewest; 0 means unknown
 	Catalogue *factor.Catalogue
 	// Found is the document of the run that measured the router as found, with its queues and packet filter.
 	// It is empty if there is no such run.
@@ -25,7 +25,7 @@ type Situation struct {
 // standard is a change that is worth trying on any router, if its factor applies to one of the cells.
 type standard struct {
 	factor    string
-	level     func(s Situation, now string) string // "" = no change; now is the cell's level, "" = as found
+	level     func(s Situation, now string) string // "" means no change; now is "" if as found
 	classes   []string                             // classes of limits that the change may remove
 	why, risk string
 }
@@ -49,7 +49,7 @@ func allCores(s Situation, now string) string {
 	return level
 }
 
-// given applies a change only to levels that the plan sets.
+// given returns a level function that applies change only to levels that the plan sets.
 func given(change func(now string) string) func(Situation, string) string {
 	return func(_ Situation, now string) string {
 		if now == "" || now == "off" {
@@ -106,7 +106,7 @@ var standards = [...]standard{
 		"accounting takes CPU from forwarding", "no accounting"},
 }
 
-// Candidates returns the changes that are worth trying. Those for the most probable cause come first.
+// Candidates returns the changes that are worth trying. Changes for the most probable cause come first.
 func Candidates(s Situation) []Change {
 	var out []Change
 	add := func(c Change) {

@@ -14,11 +14,11 @@ import (
 
 // Change replaces levels of factors in a cell. All of its levels are tried together.
 type Change struct {
-	Levels factor.Cell `json:"levels"` // "" removes the factor, so that its setting stays as found
+	Levels factor.Cell `json:"levels"` // "" removes the factor, so that the router's setting stays as found
 	Why    string      `json:"why"`
 	Risk   string      `json:"risk,omitempty"`
 	Class  string      `json:"class,omitempty"` // class of limit that the change may remove
-	// GainAtMost is the cause's upper bound of goodput afterwards ÷ goodput now; 0 = unknown.
+	// GainAtMost is the cause's upper bound of goodput afterwards ÷ goodput now; 0 means unknown.
 	GainAtMost float64 `json:"gain_at_most,omitempty"`
 }
 

@@ -146,7 +146,7 @@ func recipeOf(name string) map[string][]string {
 }
 
 // Commands returns the commands that make a change permanent, for each system with a recipe. cell is the
-// plan's cell with the change. It supplies the levels that replace removed ones.
+// plan's cell with the change. It supplies the levels that replace removed levels.
 func (c Change) Commands(cell factor.Cell) []Permanent {
 	var out []Permanent
 	for _, name := range c.Levels.Names() {

@@ -19,7 +19,7 @@ const (
 	shapeFactor = "shape"
 )
 
-// Queues that replace one without a rate limit.
+// Queues that replace a queue without a rate limit.
 const (
 	flowQueue = "fq_codel"
 	deepFIFO  = "pfifo limit 1000"
@@ -124,13 +124,13 @@ func holds(level string) bool {
 
 func placedName(name, place string) string { return strings.TrimSuffix(name+"@"+place, "@") }
 
-// roomy returns the level of a token bucket with the same rate and place, and with room for bursts.
+// roomy returns the level of a token bucket with the same rate and place, but with room for bursts.
 func roomy(q qdisc.Queue) string {
 	bytes := uint64(q.RateBps() / 8 * room.Seconds())
 	return q.With("burst", max(bytes/4, minBurst)).With("limit", max(bytes, 2*minBurst)).String()
 }
 
-// foundPort is a port of a router and its device as found. device is nil if it was not read.
+// foundPort is a port of a router, with its device before any change. device is nil if it was not read.
 type foundPort struct {
 	place  string // such as "router.wan"
 	device *record.NetDevice
@@ -154,7 +154,7 @@ func (s Situation) ports(place string) (out []foundPort) {
 	return out
 }
 
-// found returns the device of a port as found, or nil if it was not read completely.
+// found returns the device of a port before any change, or nil if it was not read completely.
 func (s Situation) found(node, port string) *record.NetDevice {
 	for _, e := range s.Found.Environment {
 		if e.Node != node {
@@ -243,7 +243,7 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 			continue
 		}
 
-		now.Parent, _ = qdisc.ParseHandle(q.Parent) // none for the root
+		now.Parent, _ = qdisc.ParseHandle(q.Parent) // empty for the root qdisc
 		switch {
 		case q.Kind == "tbf" && !ownFIFO(d, q) && q.LimitBytes < q.RateBps/8*room.Seconds():
 			out = append(out, byRoom(factor.Cell{queue: roomy(now)}))
@@ -273,8 +273,8 @@ func within(queue string, d *record.NetDevice) (out []proposal) {
 	return append(out, byFlows(each(flowQueue)), byLength(each(deepFIFO)))
 }
 
-// ownFIFO reports whether the owner configured a FIFO below a token bucket. A change of the bucket would not
-// restore the FIFO's length.
+// ownFIFO reports whether the owner configured a FIFO below a token bucket. Undoing a change of the bucket
+// would not restore the FIFO's length.
 func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
 	major, _, _ := strings.Cut(q.Handle, ":")
 	return slices.ContainsFunc(d.Queues, func(o record.QueueFacts) bool {
@@ -282,8 +282,8 @@ func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
 	})
 }
 
-// leafOf returns the class if its queue may be replaced: the kernel's default, or a FIFO that can be
-// restored.
+// leafOf returns the handle of a class, and whether its queue may be replaced: it must be the kernel's
+// default, or a FIFO that can be restored.
 func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 	if c.Kind != "htb" && c.Kind != "hfsc" {
 		return "", false
@@ -355,7 +355,7 @@ func (s Situation) flowtableLoss(place string) string {
 	return ""
 }
 
-// keeps reports whether a level leaves all rates of a device unchanged.
+// keeps reports whether a queue level leaves all rates of a device unchanged.
 func keeps(d *record.NetDevice, level string) bool {
 	all, err := qdisc.Parse(level)
 	if err != nil {

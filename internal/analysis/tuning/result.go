@@ -30,7 +30,8 @@ type Result struct {
 	Final     *Scored     `json:"final,omitempty"`
 	Permanent []Permanent `json:"permanent,omitempty"`
 	Ended     string      `json:"ended"` // "done", "interrupted" or "not finished"
-	// Holds lists the conditions of the result. If one of them changes, the result has expired.
+	// Holds lists the conditions under which the result was measured. If one of them changes, the result has
+	// expired.
 	Holds map[string]string `json:"holds_for"`
 }
 

@@ -27,7 +27,7 @@ const (
 	relevantDelay   = .1
 	relevantDelayNs = 1e6
 	significance    = .05
-	// An interval of a rate that lies below this is a harm, whatever else improves.
+	// If the interval of a rate lies below this value, the change is harmful, whatever else improves.
 	harmedRate = 1 - relevantRate
 )
 
@@ -41,8 +41,8 @@ const (
 	Impossible = "cannot be made here"
 )
 
-// Arm holds one set of changes in a round, with the plan's cells changed by it. Cells is nil if the lab or
-// the plan cannot make the changes, and Why then gives the reason.
+// Arm holds one set of changes in a round, and the plan's cells with these changes. If the lab or the plan
+// cannot make the changes, Cells is nil and Why gives the reason.
 type Arm struct {
 	Set   Set
 	Cells []factor.Cell
@@ -65,14 +65,14 @@ type Scored struct {
 	Verdict string   `json:"verdict"`
 	Why     string   `json:"why,omitempty"`
 	Effects []Effect `json:"effects,omitempty"`
-	// Gain is the ratio of the rates, as the geometric mean over the cells; 0 = no rate could be compared.
+	// Gain is the geometric mean of the ratios of the cells' rates. It is 0 if no rate could be compared.
 	Gain float64 `json:"gain,omitempty"`
 }
 
 // delays lists the metrics of probes during a load, highest percentile first.
 var delays = [...]string{metrics.RTTLoadedP99, "rtt_loaded_p90_ns", metrics.RTTLoaded}
 
-// measured maps the keys of factors to a document's cells.
+// measured maps the keys of factors to the cells of a document.
 type measured map[string]*analysis.Cell
 
 func read(d *analysis.Document) measured {
@@ -140,8 +140,9 @@ func (m measured) goals(a, b factor.Cell) []string {
 	return out
 }
 
-// unsafe explains why a cell exceeds the budget, or returns "". It ignores an excess that is no larger than
-// that of the reference cell. A cell with a failed trial or without any number exceeds the budget.
+// unsafe explains why a cell exceeds the budget, or returns "" if it does not. A value above the budget is
+// ignored if it is no larger than that of the reference cell. A cell with a failed trial or without any
+// number exceeds the budget.
 func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
 	why := m.failure(cell)
 	if why != "" && m.failure(against) == "" {
@@ -184,12 +185,12 @@ func flatOutUDP(cell factor.Cell, metric string) bool {
 type Pair struct{ Arm, Against int }
 
 // Score evaluates the changes of each pair. All comparisons of a round form one family of tests. idle is the
-// round-trip time of each cell's idle path, as found.
+// round-trip time of each cell's idle path before any change, in ns.
 func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Scored {
 	m := read(d)
 	out := make([]Scored, len(pairs))
 	var family []map[int]float64
-	var tested [][2]int // pair, and effect of the pair
+	var tested [][2]int // indexes of a pair and of one of its effects
 	for i, p := range pairs {
 		arm := arms[p.Arm]
 		base := arms[p.Against]
@@ -276,7 +277,8 @@ func (j *Scored) conclude() {
 	}
 }
 
-// score returns the verdict about one effect. A delay that has grown within the budget is no harm.
+// score returns the verdict about one effect. A delay that has grown but stays within the budget does not
+// count as harm.
 func (e *Effect) score() string {
 	sure := e.N >= statistics.MinInterval && e.PValue <= significance
 	if slices.Contains(delays[:], e.Metric) {

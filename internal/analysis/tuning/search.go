@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Round lists the sets of changes that one interleaved run measures. The first set is empty: the router as
-// found.
+// Round lists the sets of changes that one interleaved run measures. The first set is empty, and measures the
+// router as found.
 type Round struct {
 	Title string
 	Sets  []Set
@@ -25,14 +25,14 @@ const maxRounds = 3
 type Search struct {
 	Candidates []Change
 	Kept       Set
-	Tried      []Scored // of all rounds, in order
-	Final      *Scored  // kept changes against the router as found, in new blocks
+	Tried      []Scored // scores of all rounds, in order
+	Final      *Scored  // scores of the kept changes against the router as found, in new blocks
 
 	out    []string // changes that are not tried again
 	rounds int
 	stage  int
-	spare  Set  // kept set before changes were left out
-	brief  bool // there is no time to leave out each kept change
+	spare  Set  // kept set before redundant changes were left out
+	brief  bool // there is no time to measure the kept changes without each of them
 }
 
 // Stages of a search.
@@ -103,7 +103,7 @@ func (s *Search) tries() *Round {
 		}
 	}
 
-	if len(all) > len(s.Kept)+1 { // two limits may each hide the gain from removing the other
+	if len(all) > len(s.Kept)+1 { // because each of two limits may hide the gain from removing the other
 		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
 		r.Sets = append(r.Sets, all)
 	}
@@ -131,9 +131,9 @@ func (s *Search) checks() *Round {
 // noTime is the reason why a possible change is not tried.
 const noTime = "the time of --for does not suffice"
 
-// Shorten removes the last part of the next round for lack of time: the last change of a round that tries
-// changes, or the parts of a check that are not needed for proposing the kept changes. Changes that were not
-// checked are not proposed.
+// Shorten removes the last part of the next round if there is not enough time: the last change of a round
+// that tries changes, or the parts of a check that are not needed for proposing the kept changes. Changes
+// that were not checked are not proposed.
 func (s *Search) Shorten() {
 	switch left := s.left(); {
 	case s.stage == trying:
@@ -235,7 +235,7 @@ func (s *Search) checked(found []Scored) {
 	switch len(s.Kept) {
 	case len(s.spare):
 		s.stage = ended
-	case 0: // each is redundant if the others are made: keep all
+	case 0: // each one is redundant if the others are made, so keep all
 		s.Kept = s.spare
 		s.stage = ended
 	default:

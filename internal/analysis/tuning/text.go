@@ -108,7 +108,8 @@ func (j *Scored) added() Set {
 	})
 }
 
-// worst returns the effect on a rate with the lowest interval, or nil if no rate was compared.
+// worst returns, of the effects on rates, the one whose confidence interval lies lowest. It returns nil if no
+// rate was compared.
 func (j *Scored) worst() *Effect {
 	var out *Effect
 	for i := range j.Effects {
