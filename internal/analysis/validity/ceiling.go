@@ -20,20 +20,20 @@ import (
 // ceiling is an upper bound of a cell's goodput.
 type ceiling struct {
 	Kind       string
-	Bps        float64 // goodput; 0 = none
-	Burst      float64 // bytes that may pass in addition
-	Bucket     float64 // bytes that may arrive at once while the bucket is full; 0 = no limit
+	Bps        float64 // goodput; 0 means none
+	Burst      float64 // bytes that may pass in addition to the rate
+	Bucket     float64 // bytes that may arrive at once while the bucket is full; 0 means no limit
 	Efficiency float64 // payload ÷ wire bytes, on the link with the most headers
 }
 
-// limit is a known or stated rate limit, with the traffic that it applies to, see passes.
+// limit is a known or stated rate limit. up and down describe the traffic that it applies to, see passes.
 type limit struct {
 	kind, place string
 	rate        float64 // in bit/s
 	burst       float64 // in bytes
 	count       func(on overhead.Path, size int) int
 	up, down    []bool
-	mtu         int // MTU of the path, if discovered; 0 = as the factors set it
+	mtu         int // MTU of the path, if discovered; 0 means the MTU that the factors set
 }
 
 // aboveCeiling fires if more arrived than the path can carry, so that something was not measured as intended.
@@ -112,7 +112,7 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	for place, level := range factor.Shaper.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
 		up, down := passes(top, node, port)
-		if !placed { // the default is the port that faces the far end
+		if !placed { // without a place, the queue is at the port that faces the far end
 			down = nil
 		}
 
@@ -121,10 +121,10 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 
 	for place, level := range factor.Policer.Each(f) {
 		node, port, placed := strings.Cut(place, ".")
-		// A policer acts on arriving packets: data of one direction arrives through the port from which the
-		// other direction leaves.
+		// A policer acts on arriving packets: data arrives through the port from which data of the other
+		// direction leaves.
 		down, up := passes(top, node, port)
-		if !placed { // the default is the port that faces the near end
+		if !placed { // without a place, the policer is at the port that faces the near end
 			down = nil
 		}
 
@@ -139,8 +139,8 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	return out
 }
 
-// rated returns the limit of a level that is only a rate, or none. The buckets of shape and policer hold 2 ms
-// at their rate, or 128 KiB.
+// rated returns the limit of a level that is only a rate, or no limits. The buckets of shape and policer hold
+// 2 ms at their rate, or 128 KiB.
 func rated(kind, place, level string, count func(overhead.Path, int) int, up, down []bool) []limit {
 	r := factor.Bitrate(level)
 	if r == 0 {
@@ -276,9 +276,9 @@ func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 	}
 }
 
-// goodput returns the goodput that a limit leaves to a cell, or 0 if some of its data does not pass the
-// limit. It is an upper bound if acknowledgements of the other direction share the limit, because it ignores
-// them.
+// goodput returns the goodput that a limit leaves to a cell, or 0 if some of the cell's data does not pass
+// the limit. It ignores acknowledgements, so if those of the other direction share the limit, the result is
+// only an upper bound.
 func (l limit) goodput(f record.Factors, headers int) float64 {
 	if l.mtu > 0 {
 		f = f.Clone()
@@ -311,9 +311,9 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 	return least(l.up)
 }
 
-// passes returns, for data that goes up (to far) and down, one entry for each time that it leaves through a
-// port. An entry is true if a tunnel crosses the port's link. A factor without a place applies to all ports
-// of the routers.
+// passes returns, for data that goes up (to far) and for data that goes down, one entry for each port through
+// which the data leaves the node. An entry is true if a tunnel crosses the port's link. Without a node,
+// passes returns the entries of all routers' ports.
 func passes(top *record.Topology, node, port string) (up, down []bool) {
 	if top == nil {
 		if node == "" {
@@ -440,7 +440,7 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	case udp:
 		want = float64(factor.PacketSize.Number(f))
 	case engine == "flows" && (factor.ConnectionRate.In(f) || run.Design.Method.Search != nil):
-		want = math.MaxInt32 // as many at once as necessary
+		want = math.MaxInt32 // the load opens as many streams as it needs
 	}
 
 	jumbo := factor.LinkMTU.Number(f)

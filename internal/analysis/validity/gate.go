@@ -23,11 +23,11 @@ const (
 	gateForeign    = .10         // share of one core, used by processes outside of the lab
 	gateSteal      = .05         // share of all cores, taken by the hypervisor
 	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
-	gateMoved      = .80         // share of the payload, in counters of the check or the whole load
-	gateWindow     = .90         // share of the payload, in counters from the window's start
+	gateMoved      = .80         // minimum share of the payload in counters of the check or of the whole load
+	gateWindow     = .90         // minimum share of the payload in counters that start with the window
 	gateCeiling    = 1.005       // goodput ÷ ceiling
-	gateLateKernel = int64(20e6) // ns; affects only the spacing: the kernel stamps the packets
-	gateLateUser   = int64(5e6)  // ns; lateness is part of the round-trip time
+	gateLateKernel = int64(20e6) // ns; affects only the spacing, because the kernel stamps the packets
+	gateLateUser   = int64(5e6)  // ns; lateness adds to the round-trip time
 	gateSkipped    = .20         // share of the probes that were skipped
 	gateEdge       = .01         // share of the window by which an end read its counters late
 )
@@ -126,7 +126,7 @@ func ownBurst(s trialCheck) (bytes float64) {
 }
 
 // lostToBursts reports whether a policer dropped packets only because of bursts: it allows the rate, or no
-// more was lost than the part of one burst that exceeds its bucket.
+// more was lost than the part of one burst that exceeds the policer's bucket.
 func (s trialCheck) lostToBursts(burst float64) bool {
 	var lost, lostBytes, offered float64
 	headers := metrics.HeadersOf(s.t.Row.Factors)
@@ -166,10 +166,10 @@ func ownDrops(s trialCheck) (dropped int64, share float64) {
 	return dropped, share
 }
 
-// wrongMTU fires if the path MTU differs from that of the factors, before the load, or at the window's end if
-// TCP has reduced its segments. It does not check the segments of a load with a set size, with small buffers
-// (the kernel limits segments to half of the peer's window), of an engine that reports the MSS only at the
-// start, or on a path between two machines with unknown routers.
+// wrongMTU fires if the path MTU before the load differs from the MTU that the factors set, or if TCP has
+// reduced its segments by the window's end. It does not check the segments of a load with a set size, with
+// small buffers (the kernel limits segments to half of the peer's window), of an engine that reports the MSS
+// only at the start, or on a path between two machines with unknown routers.
 func wrongMTU(s trialCheck) []evidence.Reason {
 	p := s.t.Path
 	if p == nil || p.WantMTU <= 0 {
@@ -264,13 +264,13 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 		n := s.t.Nodes[node]
 		late := int64(0)
 		what := "the sampler on %s came %s late"
-		for _, stall := range n.Stalls { // a stall ends at its time
+		for _, stall := range n.Stalls { // the time of a stall is that of its end
 			if stall.At > s.t.Window.Start && stall.At-stall.LateNs < s.t.Window.End {
 				late = max(late, stall.LateNs)
 			}
 		}
 
-		var times []int64 // of the probe with the most samples
+		var times []int64 // sampling times of the probe with the most samples
 		for _, p := range n.Samples {
 			if p.Table != nil && len(p.Table.T) > len(times) {
 				times = p.Table.T
@@ -301,7 +301,7 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 
 // engineStalled fires if an end of the load did not read its counters for part of the window.
 func engineStalled(s trialCheck) []evidence.Reason {
-	times := map[string][]int64{} // by end
+	times := map[string][]int64{} // times at which each end read its counters
 	for i := range s.traffic().Flows {
 		f := &s.t.Traffic.Flows[i]
 		sender, receiver := "near", "far"
@@ -331,8 +331,8 @@ func engineStalled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// holeIn returns the longest gap between times that lies in a window, or 0 if it is not much longer than
-// usual. Probes that are read once per second have no gap of one second.
+// holeIn returns the longest gap between times that lies in a window. It returns 0 if the gap is not much
+// longer than usual, because a probe may be read only once per second.
 func holeIn(w record.Window, times []int64) int64 {
 	times = slices.Compact(slices.Sorted(slices.Values(times)))
 	if len(times) < 2 {

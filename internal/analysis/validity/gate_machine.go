@@ -36,8 +36,8 @@ func throttled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// slowing lists parts of the types of cooling devices that slow a CPU down. The other common kind is a fan,
-// which does no harm.
+// slowing lists parts of the types of cooling devices that slow a CPU down. Most other cooling devices are
+// fans, which slow nothing down.
 var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
 
 // parted splits the name of a column into its label, in lower case, and its stem.
@@ -71,8 +71,8 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 	return ""
 }
 
-// backgroundLoad fires if processes outside of the lab, or a hypervisor, used the machine in the window. The
-// total load of the cores shows nothing, because the test itself keeps them busy.
+// backgroundLoad fires if processes outside of the lab, or a hypervisor, used the machine in the window. It
+// does not check the total load of the cores, because the test itself keeps them busy.
 func backgroundLoad(s trialCheck) []evidence.Reason {
 	nodes := append([]string{record.HostNode, "router"}, s.endMachines()...)
 	if s.t.Cipher != nil {
@@ -110,13 +110,13 @@ func (s trialCheck) endMachines() []string {
 	return []string{t.Near, t.Far}
 }
 
-// busyTester fires if a core of an end's machine was always busy. The kernel does most of the work of sending
-// and receiving outside of the generator's threads.
+// busyTester fires if a core of an end's machine was always busy. It checks cores, because the kernel does
+// most of the work of sending and receiving outside of the generator's threads.
 func busyTester(s trialCheck) []evidence.Reason {
 	for _, node := range s.endMachines() {
 		kernel := s.run.Node(node).Kernel
 		if kernel != "" && kernel == s.run.Tested().Kernel {
-			continue // it may be the router's work
+			continue // the core may be busy with the router's work
 		}
 
 		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nothingArrived fires if no payload arrived in the window, of the whole load or through one of several
-// tunnels. Otherwise a broken path looks like a rate of 0.
+// nothingArrived fires if no payload of the whole load, or of one of several tunnels, arrived in the window.
+// Otherwise, a broken path would look like a rate of 0.
 func nothingArrived(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -96,7 +96,7 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 }
 
 // part holds the payload of one direction in bytes: what arrived in the window and, for TCP, what had been
-// sent and had arrived when the window started. Datagrams count in the window in which they were sent.
+// sent and what had arrived when the window started. Datagrams count in the window in which they were sent.
 type part struct {
 	bytes, sent, arrived float64
 	flows                int
@@ -106,8 +106,8 @@ func (p part) plus(q part) part {
 	return part{p.bytes + q.bytes, p.sent + q.sent, p.arrived + q.arrived, p.flows + q.flows}
 }
 
-// queued returns the bytes that arrived in the window although they had entered the path earlier. They had
-// been sent, and had passed the counter, before the window started.
+// queued returns the bytes that arrived in the window, but had been sent and had passed the counter before
+// the window started. entered is the growth of the counter before the window.
 func (p part) queued(entered float64) float64 { return max(min(p.sent, entered)-p.arrived, 0) }
 
 // carried holds the payload of a trial by direction, and separately for each of several tunnels.
@@ -124,7 +124,7 @@ func (c *carried) add(direction string, p part) {
 	}
 }
 
-// of returns the payload of a direction, or of both for "".
+// of returns the payload of a direction, or of both directions if direction is "".
 func (c carried) of(direction string) part {
 	switch direction {
 	case record.Up:
@@ -170,7 +170,8 @@ func payloads(t *record.Traffic, w record.Window) carried {
 	return c
 }
 
-// way is the direction that a counter counts. "" stands for both directions, or for the one with more bytes.
+// way is the direction of the bytes that a counter counts. "" stands for both directions, or for the one with
+// more bytes.
 type way string
 
 func (w way) words() string {
@@ -185,9 +186,9 @@ type deviceMove struct {
 	node, device, when string
 	direction          way
 	most               float64 // largest delta of any counter
-	bytes              float64 // received or sent bytes, or their sum; -1 = no such counter
-	entered            float64 // part of bytes from the load's start to the window's
-	tunnel             int     // number of the tunnel, from 1; 0 = not a device of a tunnel
+	bytes              float64 // received or sent bytes, or their sum; -1 means no such counter
+	entered            float64 // bytes counted between the load's start and the window's start
+	tunnel             int     // number of the tunnel, from 1; 0 means not a device of a tunnel
 }
 
 // devicesMoved groups counter deltas by device. A tunnel's own counters, of bytes that its near end sent and
@@ -236,7 +237,8 @@ func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	return out
 }
 
-// tunnelsBefore returns the number of earlier tunnels with counters of the same interval and direction.
+// tunnelsBefore returns the number of tunnels in all whose counters cover the same interval and direction as
+// those of this.
 func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	for _, d := range all {
 		if d.tunnel > 0 && d.when == this.when && d.direction == this.direction {

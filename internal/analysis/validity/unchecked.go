@@ -108,7 +108,7 @@ func (s trialCheck) pathNodes() []string {
 }
 
 // machines returns the machines on the path: the host of nodes that share it, and separate machines. Guests
-// are included only if kernels is set, because the host covers everything but their kernels.
+// are included only if kernels is set, because everything but their kernels is observed on the host.
 func (s trialCheck) machines(kernels bool) (out []string) {
 	for _, node := range s.pathNodes() {
 		facts := s.run.Node(node)
@@ -125,7 +125,8 @@ func (s trialCheck) machines(kernels bool) (out []string) {
 	return slices.Compact(out)
 }
 
-// unseen explains why a probe returned nothing on nodes where it should run. It returns "" if it did on all.
+// unseen explains why a probe returned nothing on nodes where it should run. It returns "" if the probe
+// returned samples on all of them.
 func (s trialCheck) unseen(probe string, nodes []string) string {
 	return s.lacking(nodes, func(n record.NodeData) string {
 		_, missing := metrics.SamplesOf(n, probe)
