@@ -50,7 +50,7 @@ func (g *group) blocks() map[string]map[int]float64 {
 	return out
 }
 
-// valuesOf returns the values of a metric. Trials without one are left out.
+// valuesOf returns the values of a metric. Trials without a value are left out.
 func valuesOf(trials []*validity.Graded, metric string) []float64 {
 	var values []float64
 	for _, j := range trials {
@@ -76,7 +76,7 @@ func groups(run *record.Run, trials []*validity.Graded) []*group {
 		out = append(out, g)
 		return g
 	}
-	skipped := map[string]bool{} // listed with their reasons instead
+	skipped := map[string]bool{} // skipped cells are listed with their reasons instead
 	for _, s := range skippedCells(run, trials) {
 		skipped[s.Factors.Key()] = true
 	}
@@ -333,9 +333,9 @@ func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	return varying
 }
 
-// labelOf returns a label made of the factors that show selects (nil = all). Leading factors come first, by
-// level only. The others follow with their names, unless they are off or implied by another. If none remains,
-// it uses the leading factors, without the lab's topology.
+// labelOf returns a label made of the factors that show selects, or of all factors if show is nil. Leading
+// factors come first, by level only. The others follow with their names, unless they are off or implied by
+// another factor. If none remains, it uses the leading factors, without the lab's topology.
 func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string {
 	shown := func(name string) bool { return show == nil || show[name] }
 	names := f.Names()

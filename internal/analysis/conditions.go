@@ -27,8 +27,9 @@ var watched = [...]struct {
 	{"loop_rate_hz", .02, true, func(x float64) string { return metrics.Say("host_loop_rate_hz", x) }},
 }
 
-// watchedChanges returns the recorded conditions, such as other load, temperature and clock, in which two
-// runs differ by more than the variation within each. Each may be the cause of any difference in the results.
+// watchedChanges returns the recorded conditions, such as other load, temperature and clock, that differ
+// between two runs by more than they vary within each run. Each may be the cause of any difference in the
+// results.
 func watchedChanges(a, b *Document) []Change {
 	var out []Change
 	for _, node := range []string{record.HostNode, "router", "client", "server"} {

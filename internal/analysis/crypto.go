@@ -36,7 +36,7 @@ type measuredNode struct {
 // CipherShare estimates the share of a cell's CPU time that the tunnel's cipher takes: the tunnel's rate ÷
 // the rate at which one core encrypts ÷ the number of busy cores.
 type CipherShare struct {
-	Factors   record.Factors `json:"factors"` // of the cell
+	Factors   record.Factors `json:"factors"` // factors of the cell
 	Label     string         `json:"label"`
 	Node      string         `json:"node"` // node that owns the CPUs
 	Algorithm string         `json:"algorithm"`
@@ -86,7 +86,7 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 
 		of := cipher.CellOf(g.factors, c.CPUs)
 		r := ciphers.Result{Cell: of, Unit: of.Unit(), Rate: statistics.Summarise(rates)}
-		for _, k := range g.cell.Reasons { // the cell's reasons for doubt
+		for _, k := range g.cell.Reasons { // reasons for doubt about the cell
 			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: k.Kind, Text: k.Text})
 		}
 
@@ -158,8 +158,8 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 }
 
 // cipherOf returns the AEAD of a cell's tunnel, and the libraries whose speed comes closest to the tunnel's,
-// best first. The kernel's tunnels use its own ciphers, which a program can call only with a system call for
-// each block. It returns "" if the tunnel has no AEAD.
+// best first. Most tunnels use the kernel's own ciphers. OpenSSL comes before them, because a program can use
+// the kernel's ciphers only with a system call for each block. cipherOf returns "" if the tunnel has no AEAD.
 func cipherOf(g *group) (algorithm string, libraries []string) {
 	kind := factor.Tunnel.Of(g.factors)
 	libraries = []string{cipher.OpenSSL, cipher.Kernel}
@@ -177,7 +177,7 @@ func cipherOf(g *group) (algorithm string, libraries []string) {
 		return "aes-128-gcm", libraries
 	}
 
-	return "", nil // no cipher, or a cipher and a separate hash
+	return "", nil // the tunnel has no cipher, or a cipher and a separate hash
 }
 
 // sizeOf returns the size, in bytes, of the packets that a cell's tunnel encrypts.
@@ -203,7 +203,7 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 
 			far := math.Abs(float64(r.Block - size))
 			if r.Mode == cipher.ModeEVP {
-				far += .5 // at the same distance, prefer packets
+				far += .5 // of two at the same distance, prefer packet mode
 			}
 
 			if far < least {

@@ -323,7 +323,7 @@ func observing(trials []*validity.Graded) Observing {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
 				t := spent[k]
-				own := c.CPUNs // for a driver's process, this is all that is known
+				own := c.CPUNs // this is all that is known about the process of a driver
 				if c.MedianNs > 0 {
 					own = min(c.MedianNs*c.Reads, own)
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Observe combines a graded trial of a load with the reference values for its diagnosis.
+// Observe combines a graded trial of a load with the reference values that its diagnosis needs.
 func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	f := j.Trial.Row.Factors
 	line := validity.CeilingOf(run, f)
@@ -44,8 +44,8 @@ func (x *Derivation) keepIdle(j *validity.Graded) {
 	x.idle[path][j.Trial.Row.Block] = j.Metrics.Values
 }
 
-// idleOf returns the metrics of the idle path for a load: from the load's block or, failing that, the last
-// earlier block.
+// idleOf returns the metrics of the idle path for a load. They come from the load's block or, if that has
+// none, from the last earlier block.
 func (x *Derivation) idleOf(j *validity.Graded) map[string]float64 {
 	blocks := x.idle[x.pathOf(j)]
 	last := -1
@@ -90,7 +90,7 @@ func diagnosable(j *validity.Graded) bool {
 		j.Trial.Foreign == nil // imported trials have no telemetry
 }
 
-// failedOnPath reports whether a load failed because of what the path did to packets. Such a trial has a
+// failedOnPath reports whether a load failed because of what the path did to its packets. Such a trial has a
 // cause but no numbers.
 func failedOnPath(j *validity.Graded) bool {
 	f := j.Trial.Failure
@@ -156,7 +156,8 @@ type rated struct {
 	ledger *diagnosis.Ledger
 }
 
-// middleLedger returns the ledger of the trial with the median goodput (the lower of two).
+// middleLedger returns the ledger of the trial with the median goodput (for an even number of trials, the
+// lower of the two in the middle).
 func middleLedger(all []rated) *diagnosis.Ledger {
 	if len(all) == 0 {
 		return nil

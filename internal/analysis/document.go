@@ -1,6 +1,7 @@
 // Package analysis turns stored trials into the document of a run: numbers with intervals, grades,
 // comparisons and texts. It uses no files, network, clock or unseeded randomness, so the same input gives the
-// same document. It combines the results of metrics, search, validity and comparison, which do not call back.
+// same document. It combines the results of packages metrics, search, validity and comparison, none of which
+// depends on it.
 package analysis
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Document holds everything that is shown about a run: it is the output of show --json and the input of the
-// report. Printing recomputes nothing.
+// Document holds everything that is shown about a run. It is the output of show --json and the input of the
+// report. Code that prints a document computes no results.
 type Document struct {
 	Format      string               `json:"format"` // record.Format
 	Run         RunHead              `json:"run"`
@@ -29,7 +30,7 @@ type Document struct {
 	// Ways describes the network between two machines, by IP version. It is absent for labs that chokepoint
 	// builds.
 	Ways []Way `json:"ways,omitempty"`
-	// Paths holds the diagnosis of each path that was measured as in plan blackbox, from both ends only.
+	// Paths holds the diagnosis of each path that was measured from both ends only, as in plan blackbox.
 	Paths   []diagnosis.Path   `json:"paths,omitempty"`
 	Nodes   []record.NodeFacts `json:"nodes"`   // nodes of the topologies, with their properties
 	Metrics []record.Metric    `json:"metrics"` // declarations of all metrics that occur
@@ -47,7 +48,7 @@ type Document struct {
 	Proofs []diagnosis.Proof `json:"proofs,omitempty"`
 	// Ciphers holds the results of the cipher cells, by node.
 	Ciphers []CipherNode `json:"ciphers,omitempty"`
-	Scaling []Scaling    `json:"scaling,omitempty"` // with the number of streams, tunnels or CPUs
+	Scaling []Scaling    `json:"scaling,omitempty"` // growth with the number of streams, tunnels or CPUs
 	Soaks   []Soak       `json:"soaks,omitempty"`
 	// UnderLoad holds the effect of TCP on the latency of each path.
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
@@ -59,7 +60,7 @@ type Document struct {
 	Skipped    []record.Skipped       `json:"skipped"`
 	Tester     []record.Ceiling       `json:"tester,omitempty"` // ceilings of the tester alone
 	Observing  Observing              `json:"observing"`
-	Caveats    []record.Caveat        `json:"caveats,omitempty"` // about the whole run
+	Caveats    []record.Caveat        `json:"caveats,omitempty"` // caveats about the whole run
 
 	Catalogue *factor.Catalogue `json:"-"` // meanings of the factors' names
 	Series    *record.Series    `json:"-"` // series of alternating runs that contains this run
@@ -84,9 +85,10 @@ type Cell struct {
 	metrics.Cell
 
 	Ceiling CellCeiling `json:"ceiling"`
-	// OfBaseline is the rate as a share of the baseline's rate.
+	// OfBaseline is the cell's rate as a share of its baseline's rate.
 	OfBaseline *Share `json:"of_baseline,omitempty"`
-	// OfDefaultMTU is the rate as a share of the rate with the default MTU, if several MTUs were measured.
+	// OfDefaultMTU is the cell's rate as a share of the rate with the default MTU, if several MTUs were
+	// measured.
 	OfDefaultMTU *Share `json:"of_default_mtu,omitempty"`
 
 	Consistency *Consistency       `json:"consistency,omitempty"`
@@ -119,21 +121,20 @@ type Distribution struct {
 	Spacing  string   `json:"spacing"`
 	Sent     int64    `json:"sent"`
 	Lost     int64    `json:"lost"`
-	Beyond   int64    `json:"beyond"` // answered, but outside of the histogram's range
+	Beyond   int64    `json:"beyond"` // answered probes whose time is outside the histogram's range
 	// HDR is an HdrHistogram in ns (encoding V2, compressed, base64), from 1 to 10¹¹ with three significant
 	// digits.
 	HDR string `json:"hdr"`
 }
 
-// UnderLoad describes the latency of one path under TCP, for each direction of the data. Grade rates the mean
-// of the delays added by up and down, if both were measured.
+// UnderLoad describes the latency of one path while TCP loads it, by direction of the data. Grade rates the
+// mean of the delays that up and down add, if both were measured.
 type UnderLoad struct {
 	Factors    record.Factors        `json:"factors"` // factors of the cells, without the direction
 	Label      string                `json:"label"`
 	Directions map[string]LoadedPath `json:"directions"` // keys are "up", "down" and "both"
 	AddedNs    float64               `json:"added_ns,omitempty"`
-	// AddedInNoise reports that the load added no more delay in either direction than the idle path's own
-	// variation.
+	// AddedInNoise reports that in no direction the load added more delay than the idle path's own variation.
 	AddedInNoise bool   `json:"added_in_noise,omitempty"`
 	Grade        string `json:"grade,omitempty"`
 }
@@ -148,13 +149,13 @@ type LoadedPath struct {
 	RPM          *float64 `json:"rpm,omitempty"`   // responsiveness_rpm
 	Band         string   `json:"band,omitempty"`  // "poor", "fair", "good", "excellent"
 	Confidence   string   `json:"confidence,omitempty"`
-	Why          string   `json:"why,omitempty"` // reason for a missing rpm
+	Why          string   `json:"why,omitempty"` // reason why RPM is missing
 }
 
 // CellCeiling holds the upper bounds that the result is compared with.
 type CellCeiling struct {
 	Kind  string  `json:"kind"`            // such as "none: virtual link" or "tbf 300M on router/wan"
-	Bps   float64 `json:"bps,omitempty"`   // ceiling of goodput; 0 = none
+	Bps   float64 `json:"bps,omitempty"`   // ceiling of goodput; 0 means none
 	Ratio float64 `json:"ratio,omitempty"` // median ÷ ceiling
 	// HeaderEfficiency is payload ÷ wire bytes for this MTU and encapsulation.
 	HeaderEfficiency float64 `json:"header_efficiency"`
@@ -173,7 +174,7 @@ type Searching struct {
 	Preset     string        `json:"preset"`
 	Goals      []record.Goal `json:"goals"`
 	Notes      []string      `json:"notes"`      // meaning of the numbers: units, effective duration, width
-	Deviations []string      `json:"deviations"` // from RFC 2544
+	Deviations []string      `json:"deviations"` // deviations from RFC 2544
 }
 
 // SearchView is the result of one search, which consists of the trials of one row. Loads are per interface.
@@ -217,7 +218,7 @@ type SearchStep struct {
 	Load      float64 `json:"load"`
 	Seconds   float64 `json:"seconds"` // intended duration
 	LossRatio float64 `json:"loss_ratio"`
-	AddedNs   float64 `json:"added_p99_ns,omitempty"` // only if a goal limits it
+	AddedNs   float64 `json:"added_p99_ns,omitempty"` // set only if a goal limits it
 	Warmup    bool    `json:"warmup,omitempty"`
 }
 
@@ -289,9 +290,9 @@ type RTTPoint struct {
 // for them.
 var QuantileLevels = []float64{0, .01, .05, .1, .25, .5, .75, .9, .95, .99, .999, .9999}
 
-// Observing holds the cost of observing. For each probe, the program multiplies the median CPU time of a read
-// by the number of reads. The kernel charges more to the sampler's threads, because it includes interrupts
-// and stolen time that hit them. ChargedRatio is that larger figure.
+// Observing holds the cost of observing the nodes. For each probe, the program multiplies the median CPU time
+// of a read by the number of reads. The kernel charges more to the sampler's threads, because it includes
+// interrupts and stolen time that occur while they run. ChargedRatio is that larger figure.
 type Observing struct {
 	CoreRatio    float64 `json:"core_ratio"`    // all probes of all nodes, as a share of one core
 	ChargedRatio float64 `json:"charged_ratio"` // the same, as charged by the kernel

@@ -41,15 +41,15 @@ func cipherWork(library string, a cipher.Algorithm, metric string) work {
 }
 
 // observe returns the rates of the cells of one kind of work by block, and the names of their factors in
-// display order. Cells without a value are left out. If several runs measured a cell with the same levels, it
-// has the blocks of all of them.
+// display order. Cells without a value are left out. If several runs measured cells with the same levels,
+// their blocks are combined.
 func observe(runs []runOfEffects, w work) (out []model.Observation, names []string) {
 	metric := cmp.Or(w.metric, metrics.Goodput)
 	all := record.Factors{}
 	places := map[string]int{}
 	var nths []int
 	for i, r := range runs {
-		nth := 0 // earlier runs that share cells; cells pair only within their own run
+		nth := 0 // number of earlier runs with the same cells, whose blocks have other numbers
 		for k, before := range runs[:i] {
 			if before.shares(r) {
 				nth = max(nth, nths[k]+1)
@@ -57,7 +57,7 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 		}
 
 		nths = append(nths, nth)
-		for _, c := range r.Cells { // in the order of the design
+		for _, c := range r.Cells { // cells are in the order of the design
 			byBlock := r.values[c.Factors.Key()][metric]
 			if byBlock == nil || workOf(c.Factors) != w {
 				continue
@@ -107,8 +107,8 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 	return out, names
 }
 
-// blocksOfRun is larger than the number of blocks in a run. Blocks of a second run of the same cells are
-// numbered after those of the first.
+// blocksOfRun is larger than the number of blocks in a run. The blocks of a second run of the same cells are
+// numbered after those of the first run.
 const blocksOfRun = 1 << 20
 
 // runOfEffects is a run with the values of its cells and with the levels of factors that were set by hand for
@@ -128,7 +128,7 @@ func (r runOfEffects) shares(other runOfEffects) bool {
 
 // EffectsOf returns the effects for a run's document, and nil if fewer than two factors have an effect.
 func EffectsOf(d *Document) *model.Effects {
-	const maxContrasts = 200_000 // limits the time: pairs of levels, or of pairs of levels, in each cell
+	const maxContrasts = 200_000 // limits the time; pairs of levels, or pairs of pairs, in each cell
 	e := effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, maxContrasts)
 	if e.Several() {
 		return &e
@@ -143,7 +143,7 @@ func Effects(d *Document) model.Effects {
 	return effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, math.MaxInt)
 }
 
-// effectsOf returns the effects for each kind of work with at most bound contrasts.
+// effectsOf returns the effects for each kind of work, except kinds with more than bound contrasts.
 func effectsOf(runs []runOfEffects, bound int) model.Effects {
 	all := model.FindEffects(nil, nil)
 	var seen []work

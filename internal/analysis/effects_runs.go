@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// handFacts lists the facts of a router that people change between runs, and the name of the factor that each
-// becomes. A fact is used only if no earlier one with the same factor name differs.
+// handFacts lists the facts about a router that people change between runs, with the name of the factor that
+// each fact becomes. A fact is used only if no earlier fact with the same factor name differs.
 var handFacts = [...]struct{ fact, factor string }{
-	{"cpu_frequency_set", "clock"}, // RouterOS
+	{"cpu_frequency_set", "clock"}, // as reported by RouterOS
 	{"governor", "governor"},
 	{"product", "device"},
 	{"firmware", "firmware"},
@@ -22,9 +22,9 @@ var handFacts = [...]struct{ fact, factor string }{
 }
 
 // EffectsOfRuns returns the effects of factors over several runs. A change by hand between the runs is a
-// factor like those that vary within them. Its levels come from labels, which maps a factor to one level per
-// run. Without labels, the factors are the conditions and the facts of the router in which the runs differ.
-// Runs with the same levels add blocks.
+// factor like the factors that vary within runs. Its levels come from labels, which maps a factor to one
+// level per run. Without labels, the factors are the conditions and the facts of the router in which the runs
+// differ. Runs with the same levels add blocks.
 //
 // Runs are made at different times. This does not affect a ratio within runs, such as that of two queues, nor
 // the interaction of a queue with a clock. It does affect a ratio between runs, for which each run counts
@@ -110,7 +110,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 
 	for _, node := range docs[0].routers() {
 		for _, f := range handFacts {
-			if f.fact == "kernel" && labels["firmware"] != nil { // the firmware implies the kernel
+			if f.fact == "kernel" && labels["firmware"] != nil { // new firmware has another kernel
 				continue
 			}
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Carriage relates an import to a run by the traffic of the run's trials. Trials are added one by one,
-// because a run of a day has many long ones.
+// because the trials of a day-long run are too large to load at once.
 type Carriage struct{ trials []carried }
 
 // carried holds the received bytes of one trial's flows, and the trial's times on the controller's clock.
@@ -46,7 +46,8 @@ func (c *Carriage) Wall() int64 {
 // Align returns the offset of a machine's clock at which the bytes received by its network devices (netdev,
 // on that clock) match the bytes of the trials' flows best. wall is the offset according to the wall clocks,
 // or 0 if unknown. The result must lie within ClocksAgree of wall, because other runs of the same plan look
-// alike and differ only in time. wrong turns this off for a machine with a wrong wall clock.
+// alike and differ only in time. If wrong is set, because the machine's wall clock is wrong, any offset is
+// possible.
 func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statistics.Aligned, error) {
 	carried := c.curve()
 	if len(carried.T) == 0 {
@@ -81,9 +82,10 @@ func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statisti
 	return a, err
 }
 
-// Thinner returns a function that reports whether to keep a sample of a long import, given its source and its
-// time on the controller's clock. It must be called in order of time for each source. It keeps samples during
-// trials, at intervals that depend on the trial's length, and one sample before and after.
+// Thinner returns a function that reports whether to keep a sample of a long import, given the sample's
+// source and its time on the controller's clock. Samples of a source must be passed in order of time. The
+// function keeps samples during each trial, at intervals that depend on the trial's length, and one sample
+// before and after the trial.
 func (c *Carriage) Thinner() func(source string, at int64) bool {
 	trials := slices.Clone(c.trials)
 	slices.SortFunc(trials, func(a, b carried) int { return cmp.Compare(a.ended, b.ended) })
@@ -106,7 +108,8 @@ func (c *Carriage) Thinner() func(source string, at int64) bool {
 	}
 }
 
-// thinRows is the minimum number of samples that Thinner keeps for a trial and source, if there are as many.
+// thinRows is the minimum number of samples that Thinner keeps for a trial and source, unless there are
+// fewer.
 const thinRows = 32
 
 func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
@@ -151,9 +154,9 @@ func (c *Carriage) curve() statistics.Curve {
 	return out
 }
 
-// carriedIn returns the traffic of a trial's flows as one counter. It is sampled when the flow with most
-// samples was, and at the start and end of the other flows. The sampling times of all flows would be too
-// many.
+// carriedIn returns the traffic of a trial's flows as one counter. The counter has a sample whenever the flow
+// with the most samples has one, and at the start and end of the other flows, because the sampling times of
+// all flows would be too many.
 func carriedIn(t record.Trial) (out statistics.Curve) {
 	if t.Traffic == nil {
 		return out
@@ -185,7 +188,7 @@ func carriedIn(t record.Trial) (out statistics.Curve) {
 }
 
 // receivedOf returns the sum of the bytes received by all devices except loopback. It ignores decreases of a
-// counter, and the first value of one that appears later.
+// counter, and the first value of a counter that appears later.
 func receivedOf(netdev *record.Table) statistics.Curve {
 	if netdev == nil {
 		return statistics.Curve{}

@@ -38,11 +38,11 @@ func Brief(run *record.Run, t record.Trial) (e record.Event) {
 	return e
 }
 
-// Interim holds the data for decisions of a running campaign: the rates of its trials so far, and its
-// searches.
+// Interim holds the finished trials of a running campaign, from which the campaign decides what to measure
+// next.
 type Interim struct {
 	run    *record.Run
-	trials []record.Trial       // only of a plan with searches, and without series
+	trials []record.Trial       // set only for a plan with searches; without the trials' series
 	rates  map[string][]float64 // cell → rates of its successful trials
 }
 
@@ -63,7 +63,7 @@ func (x *Interim) Add(t *record.Trial) {
 	case t.Cipher != nil:
 		x.rates[cell] = append(x.rates[cell], t.Cipher.Rate)
 	case t.Row.Kind == record.RowLoad && t.Traffic != nil:
-		up, down, _ := t.Traffic.Goodput() // zero if nothing was counted
+		up, down, _ := t.Traffic.Goodput() // both are zero if nothing was counted
 		x.rates[cell] = append(x.rates[cell], up+down)
 	}
 }
@@ -98,7 +98,7 @@ func (x *Interim) searchOf(row record.Row) []*record.Trial {
 	return trials
 }
 
-// idleOf returns the latency of the row's idle path in the row's block.
+// idleOf returns the latency of the row's idle path, as measured in the row's block, or nil if there is none.
 func (x *Interim) idleOf(row record.Row) *record.Latency {
 	path := x.run.Design.Path(row.Factors).Key()
 	var found *record.Latency
@@ -113,14 +113,14 @@ func (x *Interim) idleOf(row record.Row) *record.Latency {
 	return found
 }
 
-// ShareOf returns the load, in payload bits per second, of a cell whose rate is a share of another cell's
-// rate: that share of the median of the other cell's search results or, without a search, of its goodput. A
-// share of the goodput is below the path's capacity only if the generator at full rate was no slower than the
-// path.
+// ShareOf returns the load of a cell whose rate is set to a share of another cell's rate, in payload bits per
+// second. The other cell's rate is the median result of its searches or, if it has no search, its median
+// goodput. A share of the goodput is below the path's capacity only if the generator at full rate was no
+// slower than the path.
 func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 	of := found.Of.Key()
 	var rates []float64
-	rows := map[string]bool{} // rows of searches that have been counted
+	rows := map[string]bool{} // rows whose search has been counted
 	for i := range x.trials {
 		t := &x.trials[i]
 		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != of || rows[t.Row.ID] {

@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// inventoryFacts describes each part of a node's inventory in words, by part and name. It leaves out
-// counters, handles and chokepoint's own settings, which differ from run to run, and the devices for which
-// listed returns true.
+// inventoryFacts describes each part of a node's inventory in words, by the kind and name of the part. It
+// leaves out counters, handles and chokepoint's own settings, because they differ from run to run, and
+// devices for which listed returns true.
 func inventoryFacts(v *record.Inventory, listed func(device string) bool) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	add := func(part, name, text string) {
@@ -111,8 +111,8 @@ func joined[T any](all []T, words func(T) string) string {
 	return strings.Join(out, "; ")
 }
 
-// addInventories adds the inventories of a node in two runs to its facts. What is only in the other inventory
-// is "none", and what is in a part that only the other run could read is unknown.
+// addInventories adds the inventories of a node in two runs to the node's facts. A part that only the other
+// run's inventory contains is "none", or unknown if this run could not read that kind of part.
 func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	if a == nil || b == nil {
 		return

@@ -18,9 +18,9 @@ import (
 
 // summariseLatency computes the latency percentiles of a cell. If every trial has enough probes for a
 // percentile, it is the median of the trials with its interval, as for other metrics. If only all probes
-// together are enough, it is the percentile of the pooled probes, marked "pooled". Its range is that of the
-// trials with enough probes or, if there are none, the order-statistic interval of the pool. Level is then
-// set, and assumes independent probes.
+// together are enough, it is the percentile of the pooled probes, marked "pooled". Its range is then the
+// range of the trials with enough probes. If no trial has enough, it is the order-statistic interval of the
+// pool; Level is set, and assumes independent probes.
 func (g *group) summariseLatency(good []*validity.Graded) {
 	idle := probed(good, "idle")
 	if len(idle) == 0 {
@@ -139,7 +139,8 @@ func (c *Cell) AddedInNoise() bool {
 	return added.Median <= noise
 }
 
-// Range of the histograms, in nanoseconds. Values outside of it are counted as Beyond, and are in no bucket.
+// Range of the histograms, in nanoseconds. Values outside of the range are counted in Beyond, and are in no
+// bucket.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9

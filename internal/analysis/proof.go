@@ -26,7 +26,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 		byBlock := g.cell.Blocks[metric]
 		if e.Untouched(g.factors) {
 			untouched = g.factors
-			for _, j := range g.trials { // counts as a rate of 0 if the path passed no packets
+			for _, j := range g.trials { // if the path passed no packets, the rate counts as 0
 				f := j.Trial.Failure
 				if f != nil && slices.Contains(ofTraffic, f.Phase) {
 					rates.Untouched[j.Trial.Row.Block] = append(rates.Untouched[j.Trial.Row.Block], 0)
@@ -46,7 +46,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	return p
 }
 
-// answers returns the metric that shows the response: goodput or, for a class of delay, an RTT.
+// answers returns the metric that shows the response to the steps: goodput or, for a class of delay, an RTT.
 func answers(cells []*group, class string) string {
 	rule, _ := diagnosis.RuleOf(class)
 	if !rule.Delay {
@@ -112,8 +112,8 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	return nil
 }
 
-// minUtilisation is the lowest utilisation from which a gain is predicted. Farther from the limit, the cost
-// of a packet differs, because GSO and GRO form larger ones.
+// minUtilisation is the lowest utilisation from which a gain is predicted. Farther from the limit, a packet
+// has a different cost, because GSO and GRO form packets of other sizes.
 const minUtilisation = .3
 
 // rates lists the classes that determine the rate of a link.
@@ -121,14 +121,14 @@ var rates = []string{diagnosis.LinkRate, diagnosis.Shaper, diagnosis.Policer}
 
 // predict adds to each measured gain the lowest upper bound that was known before: the diagnosis's own bound,
 // the slack of other resources in experiments, the tester's rate, and the utilisation of the other parts of
-// the path, if removing the limit does not change the cost of the rate.
+// the path, provided that removing the limit does not change the CPU time that a packet costs.
 func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return
 	}
 
 	causes := c.Diagnosis.Causes
-	// Other load may saturate a core, whose utilisation then does not depend on the traffic alone.
+	// Other load may saturate a core, so the core's utilisation does not depend on the traffic alone.
 	busy := slices.ContainsFunc(causes, func(x diagnosis.Cause) bool {
 		return x.Class == diagnosis.OtherLoad
 	})
@@ -149,7 +149,7 @@ func (c *Cell) predict() {
 				continue
 			}
 
-			if diagnosis.OfCPU(causes[i].Class) { // for other classes, only the tester's rate is known
+			if diagnosis.OfCPU(causes[i].Class) { // for other classes, the only bound is the tester's rate
 				p.Predict(causes[i].GainAtMost, "the finding")
 			}
 

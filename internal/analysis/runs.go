@@ -25,14 +25,14 @@ type RunComparison struct {
 	A           RunHead                 `json:"a"`
 	B           RunHead                 `json:"b"`
 	Summary     []string                `json:"summary"`
-	Comparisons []comparison.Comparison `json:"comparisons"`      // ratio b ÷ a
-	Regressions []Regression            `json:"regressions"`      // results that are worse in b, or missing
-	Changes     []Change                `json:"changes"`          // differences, except results
-	OnlyA       []record.Factors        `json:"only_a,omitempty"` // cells that only a measured
+	Comparisons []comparison.Comparison `json:"comparisons"`      // ratio B ÷ A
+	Regressions []Regression            `json:"regressions"`      // results that are worse in B, or missing
+	Changes     []Change                `json:"changes"`          // other differences between the runs
+	OnlyA       []record.Factors        `json:"only_a,omitempty"` // cells that only A measured
 	OnlyB       []record.Factors        `json:"only_b,omitempty"`
 	Metrics     []record.Metric         `json:"metrics"`
 
-	SkippedB []record.Skipped `json:"-"` // cells that b skipped, with the reasons
+	SkippedB []record.Skipped `json:"-"` // cells that B skipped, with the reasons
 }
 
 // LossWords describes why the second run lacks a cell of OnlyA.
@@ -127,7 +127,7 @@ func (d *Document) byKey() map[string]*Cell {
 }
 
 // lost returns the numbers of a cell that the first run has and the second lacks. A loss is suspect only if
-// the second run's cell is suspect: doubt about the first run's number does not matter.
+// the second run's cell is suspect: a doubt about the first run's number does not matter.
 func lost(a, b *Cell) []Regression {
 	switch {
 	case a.Runs == 0:
@@ -243,7 +243,7 @@ type verdictCount struct {
 	counts  string
 }
 
-// verdictCounts groups metrics with the same counts of verdicts. Groups with a difference come first.
+// verdictCounts groups metrics with the same counts of verdicts. Groups that contain a difference come first.
 func verdictCounts(all []comparison.Comparison) []verdictCount {
 	var out []verdictCount
 	for _, m := range comparison.ComparedMetrics {
@@ -329,14 +329,14 @@ func changes(a, b *Document) []Change {
 	add("lab", "lab", a.Run.Lab, b.Run.Lab, true)
 	add("lab", "note", a.Run.LabNote, b.Run.LabNote, true)
 	add("version", "chokepoint", a.Run.Version, b.Run.Version, true)
-	if a.Run.Version == b.Run.Version { // other versions always differ
+	if a.Run.Version == b.Run.Version { // two versions always have different hashes
 		add("version", "hash of the program", a.Run.BinaryHash, b.Run.BinaryHash, true)
 	}
 
 	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
 	window, other := a.Run.Method.Duration, b.Run.Method.Duration
 	searches := a.Run.Method.Search != nil || b.Run.Method.Search != nil // searches have their own durations
-	if window > 0 && other > 0 && !searches {                            // 0: not recorded
+	if window > 0 && other > 0 && !searches {                            // 0 means not recorded
 		add("plan", duration, window.String(), other.String(), max(window, other) >= 2*min(window, other))
 	}
 
@@ -417,8 +417,8 @@ func nodeFacts(d *Document) map[string]string {
 	return out
 }
 
-// environmentChanges compares the facts of two runs node by node. A fact that only one run knows is listed as
-// unknown in the other.
+// environmentChanges compares the facts of two runs node by node. If only one run knows a fact, it is listed
+// as unknown in the other run.
 func environmentChanges(a, b []record.Environment) []Change {
 	facts := func(list []record.Environment) map[string]map[string]string {
 		m := map[string]map[string]string{}
@@ -481,7 +481,7 @@ func known(facts map[string]string, name string) string {
 // volatileFacts lists the facts that change from boot to boot or from run to run.
 var volatileFacts = map[string]bool{"boot_id": true, "uptime": true, "hostname": true, "time": true}
 
-// resolved returns all values to which each factor was resolved in a run.
+// resolved returns, for each factor, all values to which the run resolved it.
 func resolved(d *Document) map[string]string {
 	values := map[string][]string{}
 	for i := range d.Cells {

@@ -22,7 +22,7 @@ const scalingPoints = 6
 // Law (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	Factor  string                    `json:"factor"`
-	Label   string                    `json:"label"` // other factors that vary
+	Label   string                    `json:"label"` // label made of the other factors that vary
 	Factors record.Factors            `json:"factors"`
 	Points  []statistics.ScalingPoint `json:"points"`
 	statistics.Scaling

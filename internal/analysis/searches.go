@@ -162,7 +162,7 @@ func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	return float64(unsent) / float64(max(unsent+lost, 1)), bursts
 }
 
-// ending sets whether the search has ended and, if not, why.
+// ending sets whether the search has ended and, if it has not, the reason.
 func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
 	_, more, err := search.NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {

@@ -16,7 +16,7 @@ import (
 // Segment is a part of the path between two machines that ends at a router or at the far end, with the
 // latency that a load adds there. It includes both directions, and the router's time to answer.
 type Segment struct {
-	Hop  int    `json:"hop"`            // number of the router at its end; 0 = far end
+	Hop  int    `json:"hop"`            // number of the router at the segment's end; 0 means the far end
 	Addr string `json:"addr,omitempty"` // address of that router
 	// Round-trip times from the near end to the segment's end, in ns: medians over the trials.
 	IdleNs   float64 `json:"idle_ns"`

@@ -31,8 +31,8 @@ const (
 	manyTrials    = 100
 	minPoints     = 60
 	chartStep     = int64(100e6) // ns
-	chartRTTBins  = 150          // each with its smallest and largest value
-	coreSmoothing = int64(500e6) // ns; a core's busy share over 100 ms is mostly tick noise
+	chartRTTBins  = 150          // maximum number of bins; each shows its smallest and largest value
+	coreSmoothing = int64(500e6) // ns; over 100 ms, a core's busy share is mostly tick noise
 )
 
 // chart returns the data for the charts of one trial, from the start of the load to its end.

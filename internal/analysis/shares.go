@@ -17,15 +17,15 @@ type Share struct {
 }
 
 // addShares sets each cell's share of its baseline, and of the same cell with the default MTU. The baseline
-// is the cell with the plan's baseline levels, otherwise the cell without a tunnel, otherwise a cell that
-// differs in one factor.
+// is the cell with the plan's baseline levels or, if there is none, the cell without a tunnel or, failing
+// that, a cell that differs in one factor.
 func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []comparison.Comparison) {
 	of := map[string][]comparison.Comparison{}
 	for _, k := range all {
 		of[k.Factors.Key()] = append(of[k.Factors.Key()], k)
 	}
 
-	alike := map[string][]*Cell{} // cells that differ only in the MTU
+	alike := map[string][]*Cell{} // cells that differ only in the MTU, by the key of their other factors
 	for i := range cells {
 		key := factor.MTU.With(cells[i].Factors, "").Key()
 		alike[key] = append(alike[key], &cells[i])
@@ -57,8 +57,8 @@ func shareOf(k comparison.Comparison) *Share {
 }
 
 // baselineRank rates a comparison by how well the other cell serves as a baseline: higher is better, and 0
-// means not at all. A cell with another load is no baseline, because the difference between one stream and
-// four is no cost.
+// means not at all. A cell with another load is no baseline: for example, the difference between one stream
+// and four is not a cost of the path.
 func baselineRank(c *factor.Catalogue, design *record.Design, k comparison.Comparison) int {
 	for _, name := range keys(k.Factors, k.Against) {
 		if k.Factors[name] != k.Against[name] && c.Of(name).Kind == factor.Load &&
@@ -120,8 +120,8 @@ func defaultMTU(c *factor.Catalogue, f record.Factors) string {
 	return mtu.Derive(factor.MTU.With(f, ""))
 }
 
-// shareOfMTU compares a cell, block by block, with the cell among others that has the default MTU. It returns
-// nil if there is none.
+// shareOfMTU returns the cell's rate as a share, by block, of the rate of the cell among others that has the
+// default MTU. It returns nil if there is no such cell.
 func shareOfMTU(c *factor.Catalogue, cell *Cell, others []*Cell) *Share {
 	level := defaultMTU(c, cell.Factors)
 	metric := metrics.RateOf(cell.Factors)

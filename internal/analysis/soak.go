@@ -19,9 +19,9 @@ import (
 const (
 	soakWindows = 6
 	soakLevel   = 0.01
-	soakDrift   = 0.02             // share of the rate, over the whole soak
-	leakMemory  = 16 * 1024 * 1024 // bytes, over the whole soak
-	leakEntries = 100              // tracked connections, over the whole soak
+	soakDrift   = 0.02             // minimum change of the rate over the whole soak, as a share
+	leakMemory  = 16 * 1024 * 1024 // minimum growth over the whole soak, in bytes
+	leakEntries = 100              // minimum growth over the whole soak, in tracked connections
 )
 
 // Soak describes a cell under a load of hours. It consists of windows, in order of time, with one trial each.
@@ -148,8 +148,8 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	return s
 }
 
-// noSuchProbe is the reason for a node whose memory is not read because the node shares the memory of the
-// host, where it is read.
+// noSuchProbe is the reason for a missing value if a node shares the host's memory, so that only the host's
+// is read.
 const noSuchProbe = "probe memory did not run"
 
 // memoryUse holds the memory in use during a window, or the reason why that is unknown.

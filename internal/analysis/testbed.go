@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SeriesName identifies a series of samples. Counters are summed over labels, such as cores, and have no
-// Label.
+// SeriesName identifies a series of samples. Counters are summed over labels, such as cores, so their Label
+// is empty.
 type SeriesName struct{ Node, Probe, Label, Stem string }
 
 func (n SeriesName) compare(o SeriesName) int {
@@ -93,19 +93,19 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is the factor by which a series that varies by itself must differ to be shown. A smaller
-// difference is not significant compared with the difference of the results.
+// otherwise is the minimum factor by which a series that varies by itself must differ between two runs to be
+// shown. A smaller difference hardly explains a difference of the results.
 const otherwise = 1.5
 
 // sampledChanges compares the series of the cells that both runs have. A difference between settings may
-// explain a difference of the results. A counter whose rate, and rate per bit, differ follows from a setting
-// or from something unrecorded, and does not count as a cause.
+// explain a difference of the results. If both the rate of a counter and its rate per bit of load differ,
+// this is the effect of a setting or of something that was not recorded, so it does not count as a cause.
 func sampledChanges(a, b *Document) []Change {
 	left := byCell(a.Sampled)
 	right := byCell(b.Sampled)
 	settings := map[SeriesName]*rangePair{}
 	moved := map[SeriesName]*rangePair{}
-	stayed := map[SeriesName]bool{} // series that do not differ in some cell
+	stayed := map[SeriesName]bool{} // series that are the same in at least one cell
 	for _, cell := range keys(left, right) {
 		x := left[cell]
 		y := right[cell]
@@ -155,17 +155,17 @@ func seriesOf(sides ...[]TrialSamples) map[SeriesName]bool {
 	return names
 }
 
-// rangePair is a series in the trials of a cell in two runs.
+// rangePair holds the ranges of a series in the trials of a cell, for each of two runs.
 type rangePair struct {
 	name SeriesName
 	a, b seriesRange
 }
 
-// seriesRange summarises a series over all trials of one run. n = 0 means that the run lacks the series.
+// seriesRange summarises a series over all trials of one run. If the run lacks the series, n is 0.
 type seriesRange struct {
 	Sampled
 	n      int
-	absent bool // missing from some trial that sampled the probe
+	absent bool // missing from at least one trial that sampled the probe
 	still  bool // constant within each trial
 }
 
@@ -221,8 +221,8 @@ func (p *rangePair) differs() bool {
 	return p.a.absent && !p.b.absent
 }
 
-// apart reports whether the series differs by more than it varies between similar trials, and by another
-// ratio than the rate of the load.
+// apart reports whether the series differs by more than it varies between similar trials, and by a ratio
+// other than that of the rates of the loads.
 func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
 		return false
@@ -248,7 +248,7 @@ func meanRate(trials []TrialSamples) float64 {
 	return sum / float64(len(trials))
 }
 
-// joined returns the pair merged with that of another cell.
+// joined returns the pair merged with the pair of another cell.
 func (p *rangePair) joined(other *rangePair) *rangePair {
 	if other == nil {
 		return p

@@ -19,7 +19,7 @@ type UseCase struct {
 	Use     string         `json:"use"`
 	Verdict string         `json:"verdict"`            // in words, or "not measured"
 	Because string         `json:"because,omitempty"`  // numbers that the verdict is based on
-	Rule    string         `json:"rule"`               // rule that gives the verdict
+	Rule    string         `json:"rule"`               // rule that determines the verdict
 	LineBps float64        `json:"line_bps,omitempty"` // fastest line that the router fills
 	Cell    record.Factors `json:"cell,omitempty"`     // cell that the verdict is based on
 	Grade   string         `json:"grade,omitempty"`    // grade of that cell
@@ -64,7 +64,8 @@ func UsesOf(d *Document) []UseCase {
 	return out
 }
 
-// tunnelUses returns one use for each kind of tunnel, or one "not measured" if there is no tunnel.
+// tunnelUses returns one use for each kind of tunnel, or a single use that was not measured if there is no
+// tunnel.
 func (d *Document) tunnelUses() (out []UseCase) {
 	const use = "Working from home by VPN"
 	var seen []string
@@ -88,8 +89,8 @@ func (d *Document) tunnelUses() (out []UseCase) {
 	return out
 }
 
-// usable returns the cells with a router that verdicts may be based on. of returns the kind of a cell. Of
-// each kind, it returns the valid cells or, if there are none, the suspect ones.
+// usable returns the cells with a router that verdicts may be based on. of returns the kind of a cell. For
+// each kind, usable returns the valid cells or, if there are none, the suspect ones.
 func (d *Document) usable(metric string, want func(record.Factors) bool,
 	of func(record.Factors) string) (usable []*Cell) {
 	var suspect []*Cell
@@ -167,10 +168,10 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	return u
 }
 
-// usualMTU reports whether a cell has the default MTU, or no cell with the metric differs from it only by
-// having the default MTU.
+// usualMTU reports whether a cell has the default MTU, or whether no other cell with the metric has the
+// default MTU and otherwise the same levels.
 func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric string) bool {
-	for _, link := range []string{"", "1500"} { // a plan may set 1500 in every cell
+	for _, link := range []string{"", "1500"} { // a plan may set the default, 1500, in every cell
 		usual := factor.LinkMTU.With(f, link)
 		level := defaultMTU(d.Catalogue, usual)
 		if level != "" {
@@ -374,7 +375,7 @@ func (d *Document) hoursUse() UseCase {
 		u.Because = strings.TrimPrefix(s.Label+", ", ", ") + unit.Significant(s.Hours, 3) + " h"
 		u.Cell = s.Factors
 		u.Verdict = "steady"
-		if len(bad)+len(s.Trends) == 0 { // too few windows for a trend
+		if len(bad)+len(s.Trends) == 0 { // there are too few windows for a trend
 			u.Verdict = "cannot tell"
 			u.Because += ": " + strings.Join(s.Missing, "; ")
 			return u

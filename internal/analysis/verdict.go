@@ -8,10 +8,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Verdict is the diagnosis of a cell, or of several cells with the same one.
+// Verdict is the diagnosis of a cell, or the common diagnosis of several cells.
 type Verdict struct {
 	Class      string           `json:"class"`
-	Text       string           `json:"text"` // one sentence; the label of the class if the texts differ
+	Text       string           `json:"text"` // one sentence; the label of the class if texts differ
 	Cells      []record.Factors `json:"cells"`
 	Labels     []string         `json:"labels"`     // labels of the cells
 	Shown      int              `json:"shown"`      // index of the cell with the highest confidence

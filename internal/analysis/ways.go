@@ -20,7 +20,7 @@ type Way struct {
 	// NAT lists the ends whose addresses are translated on the path: "near", "far", "near far" or "none". It
 	// is absent if unknown.
 	NAT string `json:"nat,omitempty"`
-	MTU int    `json:"mtu,omitempty"` // largest packet that returns unfragmented; absent if unknown
+	MTU int    `json:"mtu,omitempty"` // largest packet that is not fragmented; absent if unknown
 }
 
 // ways returns the paths between two machines from the facts that trial/pathdiscovery stored.
