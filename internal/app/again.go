@@ -22,7 +22,7 @@ type again struct {
 	on    record.Run // the earlier run
 	other Peer
 	guard *guard    // ends changes that do harm; nil if no changes are being tried
-	until time.Time // runs that would end later are not started; zero = no limit
+	until time.Time // runs that would end later are not started; zero means no limit
 }
 
 // labTime is the time to bring a lab up and down.

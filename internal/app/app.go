@@ -41,8 +41,8 @@ type App struct {
 	Attended bool
 	// AskCode asks the user for the code that the peer at address shows.
 	AskCode func(ctx context.Context, address string) (string, error)
-	// Hurry is closed when the user no longer waits for the lab to be restored. What has not been restored is
-	// reported.
+	// Hurry is closed when the user no longer waits for the lab to be restored. Changes that have not been
+	// undone by then are reported.
 	Hurry <-chan struct{}
 }
 

@@ -85,7 +85,7 @@ func compared(h store.Head) bool {
 	return h.Damaged == "" && h.Trials > 0 && h.Status != record.RunRunning
 }
 
-// latestLike returns the latest stored run of the same plan as a document file, except the file's own run.
+// latestLike returns the latest stored run with the same plan as a document file, except the run in the file.
 func (d Dirs) latestLike(ctx context.Context, file string) (string, error) {
 	doc, err := readDocument(file)
 	if err != nil {

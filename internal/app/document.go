@@ -13,7 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxDocumentBytes is the largest size of a document file. That of a soak of a day has a tenth of it.
+// maxDocumentBytes is the largest size of a document file. The document of a day-long soak has a tenth of
+// this size.
 const maxDocumentBytes = 256 << 20
 
 // IsDocumentFile reports whether name is a document file rather than a stored run.
@@ -32,7 +33,7 @@ func readDocument(file string) (*analysis.Document, error) {
 		return nil, Usage(hint, "read the document %s: %v", file, err)
 	}
 
-	// The id is used in paths.
+	// The id is used in paths, so it must be valid.
 	if d.Format != record.Format || !store.ValidID(d.Run.ID) {
 		return nil, Usage(hint, "read the document %s: it has format %q and run %q, want %q and a run's id",
 			file, d.Format, d.Run.ID, record.Format)

@@ -42,7 +42,7 @@ func Leaves(err error) []error {
 		return nil
 	}
 
-	// If the texts differ, err is a single sentence with several causes.
+	// If the texts differ, err is a single sentence with several causes, so it is not divided.
 	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
 		var all []error
 		for _, e := range j.Unwrap() {

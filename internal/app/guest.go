@@ -13,7 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// GuestArch returns the architecture of the guests in a kind of lab, or "" if its routers are namespaces.
+// GuestArch returns the architecture of the guests in a kind of lab, or "" if the lab's routers are
+// namespaces.
 func GuestArch(kind string) (string, error) {
 	arch, guests := record.GuestArch(kind)
 	arch = cmp.Or(arch, vm.NativeArch())
@@ -94,7 +95,7 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	}
 
 	e := vm.CheckEmulator(ctx, arch)
-	if e.State == check.No { // check this before downloading packages
+	if e.State == check.No { // check this before packages are downloaded
 		return nil, Hinted(e.Hint, "boot a router of lab %s: %s", run.Lab, e.Reason)
 	}
 

@@ -38,7 +38,7 @@ func ReadLabFile(name string) (record.Machines, error) {
 					*path = os.Getenv("HOME") + (*path)[1:]
 				}
 
-				if !filepath.IsAbs(*path) { // relative to the lab file
+				if !filepath.IsAbs(*path) { // the path is relative to the lab file
 					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
 						return "", err
 					}
@@ -212,7 +212,7 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 	return "", nil
 }
 
-// maxDevice is the longest name of a device. RouterOS has long ones.
+// maxDevice is the maximum length of a device's name. RouterOS allows long names.
 const maxDevice = 64
 
 // deviceLike reports whether name may be a network device on a supported system. RouterOS allows spaces in

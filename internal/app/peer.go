@@ -21,7 +21,7 @@ import (
 // Peer is the other machine of a run. The zero value means that there is none.
 type Peer struct {
 	At       string // HOST[:PORT], or iperf3://HOST[:PORT] for a third-party server
-	CodeFile string // file with the code that the peer shows; "" = see App.AskCode
+	CodeFile string // file with the peer's pairing code; if "", App.AskCode asks for it
 }
 
 const (
@@ -69,7 +69,8 @@ func (p Peer) Vocabulary() plan.Vocabulary {
 }
 
 // limit removes from a design what is not possible with two machines and an unknown path. Address translation
-// on the path is detected instead of set. An iperf3 server supports even less, which the note describes.
+// on the path is detected instead of set. An iperf3 server supports even less; note describes what is
+// missing.
 func (p Peer) limit(d *record.Design) (note string) {
 	d.DropDefaultNAT(func(record.Factors) bool { return true })
 	if !p.ThirdParty() {
@@ -107,7 +108,7 @@ func (p Peer) address() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// of returns the peer for continuing a stored run: p, with the address of the run's peer unless p has one.
+// of returns the peer for continuing a stored run. If p has no address, it gets that of the run's peer.
 func (p Peer) of(run record.Run) (Peer, error) {
 	with := record.WithPeer(run.Lab)
 	switch {
@@ -145,7 +146,7 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 // code returns the peer's code from the file, the environment or the user. Errors never contain the code.
 func (a *App) code(ctx context.Context, file, address string) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(CodeVariable)
-	if err := os.Unsetenv(CodeVariable); err != nil { // child processes do not need it
+	if err := os.Unsetenv(CodeVariable); err != nil { // child processes do not need the code
 		return host.Secret{}, err
 	}
 

@@ -21,7 +21,7 @@ type PlanRequest struct {
 	Name   string        // name of a built-in plan, or a file
 	Sets   []string      // "path=value" pairs that replace values of the plan
 	Strict bool          // use the durations of the standard that the plan implements
-	Budget time.Duration // time for the whole plan; 0 = no limit
+	Budget time.Duration // time for the whole plan; 0 means no limit
 }
 
 // Read returns the plan for the path between this machine and other, or for a lab if there is no peer. Every

@@ -25,7 +25,8 @@ const (
 	proveBlocks = 3
 	proveCopies = 3
 	proveWindow = time.Second
-	// maxTests is the maximum number of experiments about one cause. Fewer are run if one refutes it.
+	// maxTests is the maximum number of experiments about one cause. If an experiment refutes the cause, the
+	// remaining ones are not run.
 	maxTests = 3
 )
 
@@ -37,8 +38,9 @@ type test struct {
 }
 
 // testsOf returns the experiments about the causes of a run. For each verdict, these are the experiments
-// about its first cause, in the cell with the highest confidence. With a class, they are those about that
-// class in each cell, whether or not it was diagnosed. If there are none, testsOf notes the reason.
+// about its first cause, in the cell with the highest confidence. If class is set, they are the experiments
+// about that class in each cell, whether or not it was diagnosed. If there are none, testsOf notes the
+// reason.
 func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
@@ -101,8 +103,8 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 	return out, err
 }
 
-// noFault reports whether a class is no limit that can be removed. CPUs that all roles share are a limit,
-// which sweep steps can show.
+// noFault reports whether a class is not a limit that can be removed. If all roles share CPUs, these are a
+// limit, as sweep steps can show.
 func noFault(class string) bool {
 	r, _ := diagnosis.RuleOf(class)
 	return r.Quiet && class != diagnosis.SharedCPU
@@ -121,7 +123,7 @@ func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, r
 	return nil, cell
 }
 
-// asFound describes the routers of a run as they were before the run set anything.
+// asFound describes the routers of a run as they were before the run changed anything.
 func asFound(doc *analysis.Document) tuning.Situation {
 	s := tuning.Situation{Found: *doc}
 	for _, c := range doc.Cells {
@@ -329,9 +331,9 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 
 // ProveOptions select the causes to test.
 type ProveOptions struct {
-	Class    string    // test this class in each cell, diagnosed or not; "" = diagnosed causes
-	CodeFile string    // file with the code that the peer shows now
-	Until    time.Time // experiments that would end later are not started; zero = no limit
+	Class    string    // test this class in each cell, diagnosed or not; if "", the diagnosed causes
+	CodeFile string    // file that holds the pairing code that the peer displays
+	Until    time.Time // experiments that would end later are not started; zero means no limit
 }
 
 // Prove tests the causes that a stored run diagnosed, under the run's conditions. Each experiment is a

@@ -51,7 +51,7 @@ func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string,
 		}
 	}
 
-	if len(to.run.Imports) == 0 && facts < 2 { // the run recorded this itself
+	if len(to.run.Imports) == 0 && facts < 2 { // the run itself recorded the data
 		return "", Usage("chokepoint list shows the runs, --into names one",
 			"import --undo: nothing was imported into run %s", to.run.ID)
 	}
@@ -67,7 +67,7 @@ func (d Dirs) addNote(ctx context.Context, run string, note store.Note) error {
 	}
 	err = st.AddNote(ctx, run, note)
 	if err == nil {
-		err = st.SetResults(ctx, run, nil) // stored results do not include the import
+		err = st.SetResults(ctx, run, nil) // because the stored results do not include the import
 	}
 
 	return errors.Join(err, st.Close())

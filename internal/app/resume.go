@@ -24,10 +24,10 @@ import (
 
 // ResumeOptions configure Resume.
 type ResumeOptions struct {
-	Attach, Report string // see RunOptions; "" = as in the run
+	Attach, Report string // see RunOptions; "" means those of the run
 	Force          bool   // continue with another program, kernel or lab, and mark the run
 	AcceptNew      bool   // accept the host key of an unknown machine
-	Peer           Peer   // zero value = as in the run
+	Peer           Peer   // the zero value means the run's peer
 }
 
 // refusedError explains why a run was not resumed. The run is unchanged.
@@ -118,7 +118,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 	x.run.Status = record.RunRunning
 	x.run.Reason = ""
 	x.run.Peer = o.Peer.At
-	// These are read again and compared with the old ones.
+	// These facts are read again and compared with the old ones.
 	x.run.Topologies = nil
 	x.run.Nodes = nil
 	x.run.Environments = nil
@@ -231,7 +231,7 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 	return nil
 }
 
-// changed lists the differences, known before the lab is up, that affect further trials.
+// changed lists the differences that affect further trials and are known before the lab is up.
 func changed(run record.Run) []string {
 	var out []string
 	h := binaryHash()
@@ -311,7 +311,8 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 	return note, mark
 }
 
-// otherPeerVersion describes a change of the peer's version of chokepoint; "" is this version.
+// otherPeerVersion describes a change of the peer's version of chokepoint. If is is "", the peer has this
+// version.
 func otherPeerVersion(run *record.Run, is string) []string {
 	was := ""
 	for _, c := range run.Caveats {

@@ -39,10 +39,10 @@ const undoTime = 20 * time.Second
 
 // RunOptions configure Run.
 type RunOptions struct {
-	Attach string    // name of a lab made by lab up; "" = the run makes its own
-	Peer   Peer      // other machine of a lab of two machines and the path between them
-	Report string    // path of the HTML report; "" = in the run's directory
-	Until  time.Time // when the whole command must end; zero = no limit
+	Attach string    // name of a lab made by lab up; if "", the run makes its own
+	Peer   Peer      // other machine, if the lab consists of two machines and the path between them
+	Report string    // path of the HTML report; "" means the run's directory
+	Until  time.Time // when the whole command must end; zero means no limit
 }
 
 // Result is the result of a run.
@@ -69,8 +69,8 @@ func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOpti
 	return x.whole(ctx)
 }
 
-// Skips returns the plan with the cells marked as skipped that cannot run in its labs. It brings the labs up,
-// but runs no trial.
+// Skips returns the plan, with the cells that cannot run in its labs marked as skipped. It brings the labs
+// up, but runs no trial.
 func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*plan.Plan, error) {
 	x, err := a.execution(ctx, pl, head, o)
 	if err != nil {
@@ -101,14 +101,14 @@ type execution struct {
 	plan   *plan.Plan
 	run    record.Run
 	attach string
-	// connects to the other machine; nil = the lab is on this machine
+	// connects to the other machine; nil means the lab is on this machine
 	peer       func(ctx context.Context) (*lab.Lab, error)
 	reportPath string
 	before     *record.Run // stored head, if the run is resumed
 	force      bool        // resume even if conditions have changed
-	until      time.Time   // when the whole command must end, including endTime; zero = no limit
+	until      time.Time   // when the whole command must end, including endTime; zero means no limit
 
-	guard *guard // stops changes that do harm; nil = none are tried
+	guard *guard // stops changes that do harm; nil means that none are tried
 
 	store    *store.Store
 	keeper   *store.Keeper // stores the trials
@@ -279,7 +279,8 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 
-	// Create the journal first: of two runs that start at the same time, at least one then sees the other's.
+	// Create the journal first: if two runs start at the same time, at least one of them then sees the
+	// other's journal.
 	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
 		return err
 	}
@@ -362,8 +363,8 @@ func anotherRun(name string) record.Caveat {
 	}
 }
 
-// noteOthers adds a caveat if another run started on this machine during the run. The other run has the same
-// caveat from its start. A failure is only noted, because the run itself is good.
+// noteOthers adds a caveat if another run started on this machine during the run. The other run has had the
+// same caveat since its start. A failure is only noted, because the run itself is good.
 func (x *execution) noteOthers(ctx context.Context) {
 	var heads []store.Head
 	err := store.Patiently(ctx, settleTime, func() (err error) {
@@ -449,7 +450,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
-// ahead returns an event that announces the trials. It is called when it is known which cells cannot run. The
+// ahead returns an event that announces the trials. It is called once it is known which cells cannot run. The
 // event contains the design if that differs from the one already sent.
 func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	data, err := json.Marshal(c.Run.Design)
@@ -531,7 +532,7 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 	return x.Ask(ctx, s)
 }
 
-// undo restores the labs, even if ctx has been cancelled. A second Ctrl-C stops waiting for it.
+// undo restores the labs, even if ctx has been cancelled. A second Ctrl-C ends the wait for it.
 func (x *execution) undo(ctx context.Context) error {
 	if x.campaign == nil {
 		return nil
@@ -553,11 +554,11 @@ func (x *execution) undo(ctx context.Context) error {
 // present derives the document and writes the report.
 func (x *execution) present(ctx context.Context) error {
 	run, lost := x.store.Find(ctx, x.run.ID)
-	if lost != nil { // use what is in memory
+	if lost != nil { // use the trials in memory
 		run = x.campaign.Run
 	}
 
-	run.Status, run.Reason = x.run.Status, x.run.Reason // even if they could not be stored
+	run.Status, run.Reason = x.run.Status, x.run.Reason // set them even if they could not be stored
 	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc, err := Derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
@@ -565,7 +566,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 
 	if lost == nil {
-		lost = proofsOf(ctx, x.store, run, doc) // a resumed run may have experiments
+		lost = proofsOf(ctx, x.store, run, doc) // because a resumed run may have experiments
 	}
 
 	if lost == nil {
@@ -610,7 +611,7 @@ func (x *execution) shut() error {
 	}
 
 	if !x.began {
-		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // fails if the directory is not empty
+		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // fails if the directory is in use
 	}
 
 	if x.store != nil {
@@ -627,7 +628,8 @@ func (x *execution) shut() error {
 }
 
 // ShowCommands notes what a lab file makes this machine do, before it happens: the programs that the machines
-// and the power meter run here, and the settings that a plan may change. In effect, a lab file is a program.
+// and the power meter run here, and the settings that a plan may change. The user must see this, because a
+// lab file is, in effect, a program.
 func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 	var uses []string
 	if m.SSHConfig != "" {

@@ -47,7 +47,7 @@ type TuneOptions struct {
 // Tuned is the result of Tune.
 type Tuned struct {
 	tuning.Result
-	Stays factor.Cell // settings that were left in the lab; nil = none
+	Stays factor.Cell // settings that were left in the lab; nil means none
 }
 
 // CanTune returns an error for a plan that tuning cannot repeat. It sets the number of runs to at least what
@@ -65,8 +65,8 @@ func CanTune(base *plan.Plan) error {
 // usualChanges is the number of changes for which FitTune leaves time, if the plan can be cut enough.
 const usualChanges = 6
 
-// FitTune cuts a plan until the budget covers the router as found, some changes (each alone and all
-// together), and the check of the kept changes.
+// FitTune cuts a plan until the budget covers measuring the router as found, trying some changes (each alone,
+// and all together), and checking the changes that were kept.
 func FitTune(base *plan.Plan, budget time.Duration) error {
 	const fixed = 3 * (labTime + endTime)
 	runs := time.Duration(base.Design.Method.Runs)
@@ -232,8 +232,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 	return nil
 }
 
-// idleOf returns when a plan measures idle latency, or "" if the plan only turned it off although it measures
-// latency under load.
+// idleOf returns when a plan measures idle latency. If the plan measures latency under load but turned the
+// idle measurement off, it returns "", so that the default applies.
 func idleOf(m record.Measure) string {
 	if m.LatencyIdle == plan.IdleOff && m.LatencyLoaded {
 		return ""
@@ -341,7 +341,7 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 	return c, nil
 }
 
-// patched returns the plan with the given cells and each of the patches to them.
+// patched returns the plan with the given cells and, for each patch, with the patched cells.
 func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
 	return t.readPatched(plan.Patched{
 		Name:        "tune-" + t.base.Design.Name,
@@ -608,7 +608,7 @@ func (t *tuner) settings() factor.Cell {
 // keepIt applies settings permanently in a lab made by lab up.
 func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 	patch = maps.Clone(patch)
-	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // "" = as the lab was found
+	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // "" means as the lab was found
 	return t.WithJournal("tune-"+t.result.ID, func(j *journal.Journal) error {
 		l, err := lab.Attach(t.Dirs.Labs(), t.o.Attach, registry.LabParts(), j)
 		if err != nil {

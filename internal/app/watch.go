@@ -18,7 +18,7 @@ import (
 // WatchOptions configure Watch.
 type WatchOptions struct {
 	Every time.Duration // interval between two reports
-	For   time.Duration // duration; 0 = until ctx ends
+	For   time.Duration // duration; 0 means until ctx ends
 	// Found is called once with the devices, queues and rules on the path of packets, if they can be read.
 	Found func(*record.Inventory) error
 	// Show is called with each report.
@@ -75,7 +75,7 @@ func PathsOf(m *record.Machines) []*string {
 	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
 }
 
-// Absolute makes paths absolute. Empty ones stay empty.
+// Absolute makes paths absolute. Empty paths stay empty.
 func Absolute(paths ...*string) (err error) {
 	for _, path := range paths {
 		if *path != "" && err == nil {
