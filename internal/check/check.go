@@ -14,7 +14,7 @@ import (
 type State int
 
 const (
-	Unknown State = iota // could not tell; neither cached nor shown as "no"
+	Unknown State = iota // unknown; neither cached nor shown as "no"
 	Yes                  // possible here
 	No                   // certainly impossible here; may be cached
 )
@@ -59,8 +59,8 @@ func OKBecause(format string, args ...any) Answer {
 	return Answer{State: Yes, Reason: fmt.Sprintf(format, args...)}
 }
 
-// oneLine joins the lines of a text, such as joined errors, with "; ". It omits a line that an earlier one
-// ends with.
+// oneLine joins the lines of a text, such as joined errors, with "; ". It omits a line if an earlier line
+// ends with it.
 func oneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// Nearest returns the candidate with the smallest edit distance to text, ignoring case. It returns "" if none
-// is near enough.
+// Nearest returns the candidate with the smallest edit distance to text, ignoring case. It returns "" if no
+// candidate is near enough.
 func Nearest(text string, candidates []string) string {
 	best := ""
 	limit := min(3, len(text)/2+1)
@@ -20,8 +20,9 @@ func Nearest(text string, candidates []string) string {
 	return best
 }
 
-// Choice returns a hint for a word that is not in words: the word that was probably meant (similar, or one
-// contains the other), otherwise all words after the noun.
+// Choice returns a hint for a word that is not in words. The hint contains the word that was probably meant,
+// because it is similar or one contains the other. If there is no such word, it lists all words after the
+// noun.
 func Choice(text, noun string, words []string) string {
 	near := Nearest(text, words)
 	if near == "" {

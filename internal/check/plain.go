@@ -78,7 +78,7 @@ func JSONWords(err error) error {
 	got, known := map[string]string{"object": "an object", "array": "a list", "string": "a text",
 		"bool": "true or false", "number": "a number"}[e.Value]
 	if !known {
-		got = strings.TrimPrefix(e.Value, "number ") // the number is out of range
+		got = strings.TrimPrefix(e.Value, "number ") // the number is valid JSON but out of range
 	}
 
 	return fmt.Errorf("%swant %s, got %.40s", field, wantedWords(e.Type), got)
