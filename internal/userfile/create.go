@@ -117,8 +117,8 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 	return o, nil
 }
 
-// there opens the existing file without following a link, except in /proc, where the kernel's links lead to a
-// process's open files.
+// there opens the existing file without following a link. In /proc, it follows links, because the kernel's
+// links there lead to a process's open files.
 func (o *File) there() (*os.File, error) {
 	dir := int(o.dir.Fd())
 	flags := unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW
@@ -165,7 +165,8 @@ func Resolve(path string) (real string, err error) {
 	return real, err
 }
 
-// openDir opens a directory by an absolute path. It returns an error if a component is now a link.
+// openDir opens a directory by an absolute path. It returns an error if a component of the path has become a
+// link.
 func openDir(dir string) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	fd, err := unix.Open("/", flags, 0)
@@ -227,7 +228,7 @@ func (o *File) Commit(content []byte) error {
 }
 
 // place gives the complete file its name (see O_TMPFILE in open(2)). linkat cannot replace an existing file,
-// so that takes a rename.
+// so place replaces a file by renaming.
 func (o *File) place() error {
 	dir := int(o.dir.Fd())
 	link := func(name string) error {
