@@ -103,8 +103,8 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 	return out, err
 }
 
-// noFault reports whether a class is not a limit that can be removed. If all roles share CPUs, these are a
-// limit, as sweep steps can show.
+// noFault reports whether a class is not a limit that can be removed. The class shared-cpu is a limit,
+// because steps of a sweep can confirm it.
 func noFault(class string) bool {
 	r, _ := diagnosis.RuleOf(class)
 	return r.Quiet && class != diagnosis.SharedCPU

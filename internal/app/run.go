@@ -383,8 +383,8 @@ func (x *execution) noteOthers(ctx context.Context) {
 	}
 }
 
-// owner describes the owner of a journal: a run, or another command that makes labs, whose id starts with its
-// name.
+// owner describes the owner of a journal: a run, or another command that makes labs, which uses an id that
+// starts with the command's name.
 func owner(id string) string {
 	word, _, _ := strings.Cut(id, "-")
 	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
