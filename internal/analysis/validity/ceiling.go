@@ -174,7 +174,7 @@ func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 
 // cardLimits returns the rates of the network cards through which the ends reach each other, if each end is a
 // separate machine. It uses only cards with a hardware driver, because bonds, bridges and virtual cards have
-// a nominal speed or none. It returns none if the path MTU was not discovered.
+// a nominal speed or none. If the path MTU was not discovered, it returns no limits.
 func cardLimits(run *record.Run, f record.Factors) []limit {
 	top := metrics.TopologyOf(run, f)
 	if top == nil {
