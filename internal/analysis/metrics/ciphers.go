@@ -24,10 +24,11 @@ func cipherMetrics() []record.Metric {
 		m(CipherOps, "operations", "op/s", higher,
 			"keys derived, signatures made or verified per second, all threads together"),
 		m(CyclesPerByte, "cycles per byte", "cycles", lower,
-			"clock cycles for each byte, of one thread: cipher_clock_hz ÷ bytes per second"),
-		m(CyclesPerOp, "cycles per operation", "cycles", lower, "the same for each operation"),
-		m(CipherClock, "clock of the cipher's CPU", "Hz", "", "highest clock of a CPU in the window, as "+
-			"cpufreq reports it, or estimated from a loop of known cycles on x86"),
+			"clock cycles per byte, with one thread: cipher_clock_hz ÷ bytes per second"),
+		m(CyclesPerOp, "cycles per operation", "cycles", lower, "clock cycles per operation, with one "+
+			"thread"),
+		m(CipherClock, "clock of the cipher's CPU", "Hz", "", "highest clock of any CPU in the window, "+
+			"as cpufreq reports it, or on x86 estimated from a loop that takes a known number of cycles"),
 	}
 }
 

@@ -34,58 +34,62 @@ func ofPath(name, label, unit, better, doc string) record.Metric {
 func trafficMetrics() []record.Metric {
 	return []record.Metric{
 		ofPath(Goodput, "goodput", "bit/s", higher,
-			"payload that arrived in the window ÷ the receiver's window; all flows, both directions"),
+			"payload that arrived in the window, per second; all flows, both directions"),
 		ofPath(GoodputUp, "goodput up", "bit/s", higher,
-			"the part of goodput_bps that went from near to far, when both directions were loaded"),
+			"the part of goodput_bps that went from near to far, if both directions were loaded"),
 		ofPath(GoodputDown, "goodput down", "bit/s", higher,
-			"the part of goodput_bps that went from far to near, when both directions were loaded"),
+			"the part of goodput_bps that went from far to near, if both directions were loaded"),
 		ofPath(PacketRate, "packet rate", "pps", higher,
 			"UDP packets that arrived in the window, without duplicates, per second"),
 		ofPath(offeredRate, "offered packet rate", "pps", "",
-			"UDP packets that the sender really sent, per second"),
-		ofPath(LossRatio, "packet loss", "ratio", lower, "UDP packets that never arrived or that the "+
-			"sender could not send ÷ those that the rate asked for in the window"),
+			"UDP packets that the sender sent, per second"),
+		ofPath(LossRatio, "packet loss", "ratio", lower, "UDP packets that never arrived or could not be "+
+			"sent ÷ packets that the set rate required in the window"),
 		ofPath(UnsentRatio, "unsent packets", "ratio", lower,
-			"UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
+			"UDP packets that the sender could not send ÷ packets that the set rate required"),
 		ofPath(duplicates, "duplicates", "count", lower, "UDP packets that arrived again"),
 		ofPath(Reordered, "reordered packets", "count", lower,
-			"UDP packets that arrived after one with a higher number (RFC 4737)"),
-		ofPath(delayVariation, "delay variation (p99)", "ns", lower, "one-way delay of UDP packets "+
-			"above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
+			"UDP packets that arrived after one with a higher sequence number (RFC 4737)"),
+		ofPath(delayVariation, "delay variation (p99)", "ns", lower, "one-way delay of UDP packets minus "+
+			"the lowest one-way delay of their flow in the window (PDV, RFC 5481), 99th percentile over "+
+			"all flows"),
 		ofPath(longestGap, "longest loss gap", "count", lower,
 			"largest number of consecutive UDP packets of a flow that were lost"),
 		ofPath(oneWayP50, "one-way delay (p50)", "ns", lower, "one-way delay of sampled packets of the "+
-			"load itself, p50, rounded down by at most 3 %; engine xdp, if one clock gives both times"),
+			"load itself, p50, rounded down by at most 3 %; engine xdp, if sender and receiver share a "+
+			"clock"),
 		ofPath(oneWayP99, "one-way delay (p99)", "ns", lower, "one-way delay of sampled packets of the "+
-			"load itself, p99, rounded down by at most 3 %; under the same condition as p50"),
+			"load itself, p99, rounded down by at most 3 %; engine xdp, if sender and receiver share a "+
+			"clock"),
 		ofPath(GoodputPerCPU, "goodput per CPU second", "bit/s", higher, "payload bits that arrived per "+
-			"second of CPU time, all cores of the machine that carries the nodes"),
+			"second of CPU time, all cores of the machine that carries all nodes"),
 		ofPath(GoodputPerRouter, "goodput per CPU second of the router", "bit/s", higher,
 			"payload bits that arrived per second of CPU time of the routers' own cores, all routers "+
 				"together"),
 		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", higher,
 			"goodput_bps ÷ power_loaded_w: bits per joule; its inverse is the energy per bit"),
-		ofPath(Consistency, "unevenness", "ratio", lower, "unevenness of the throughput inside the window: "+
-			"1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
+		ofPath(Consistency, "unevenness", "ratio", lower, "unevenness of the throughput within the "+
+			"window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 "+
+			"ms or more"),
 	}
 }
 
 func searchMetrics() []record.Metric {
-	const of = "conditional throughput (RFC 9971) of one interface, of the first goal "
+	const of = "conditional throughput (RFC 9971) of one interface, for the first goal "
 	return []record.Metric{
 		ofPath(ThroughputNDR, "throughput without loss", "pps", higher,
-			of+"that allows no loss (no drop rate)"),
+			of+"that allows no loss (non-drop rate)"),
 		ofPath(ThroughputPDR, "throughput with some loss", "pps", higher,
 			of+"that allows some loss (partial drop rate)"),
 		ofPath(ThroughputDelay, "throughput within a delay", "pps", higher, of+"that bounds the added delay"),
 		ofPath(ThroughputPaced, "paced goodput within a delay", "bit/s", higher,
-			of+"that bounds the added delay, with paced TCP: payload"),
+			of+"that bounds the added delay: payload of paced TCP"),
 		ofPath(ConnectionsNDR, "connection rate without loss", "flows/s", higher,
-			of+"that allows no loss, of new TCP connections: none failed or was late"),
+			of+"that allows no loss: rate of new TCP connections of which none failed or was late"),
 		ofPath(ConnectionsPDR, "connection rate with some loss", "flows/s", higher,
-			of+"that allows some loss, of new TCP connections that failed or were late"),
+			of+"that allows some loss: rate of new TCP connections of which some failed or were late"),
 		ofPath(SearchSeconds, "time of the search", "s", lower,
-			"duration of the search, from its first trial's start to its last trial's end"),
+			"duration of the search, from the start of its first trial to the end of its last"),
 	}
 }
 
@@ -97,25 +101,26 @@ func tcpMetrics() []record.Metric {
 		flow(Retransmits, "retransmits", "count", lower, "TCP segments retransmitted in the window, all "+
 			"flows"),
 		flow(RTTTCP, "TCP's round trip", "ns", lower,
-			"smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
+			"smoothed round-trip time of TCP (TCP_INFO), median over the window and all flows"),
 		flow(MinRTTTCP, "TCP's smallest round trip", "ns", lower,
-			"smallest round-trip time that TCP saw, of all flows"),
+			"smallest round-trip time that TCP measured in any flow"),
 		flow(BusyRatio, "time with data to send", "ratio", "", "share of the window in which TCP had data "+
 			"to send (chronographs, Linux commit 05b055e8), mean over flows"),
 		flow(RwndLimited, "time limited by the receive window", "ratio", lower,
 			"share of the window in which the receive window limited TCP"),
 		flow(SndbufLimited, "time limited by the send buffer", "ratio", lower,
 			"share of the window in which the send buffer limited TCP"),
-		flow(NetworkLimited, "time limited by the network", "ratio", "", "busy - rwnd limited - sndbuf "+
-			"limited: share in which the network or congestion control limited TCP"),
+		flow(NetworkLimited, "time limited by the network", "ratio", "", "share of the window in which "+
+			"the network or congestion control limited TCP: tcp_busy_ratio - tcp_rwnd_limited_ratio - "+
+			"tcp_sndbuf_limited_ratio"),
 	}
 }
 
 func latencyMetrics() []record.Metric {
 	var all []record.Metric
 	for _, kind := range []struct{ name, label, doc string }{
-		{"idle", "idle round trip", "round-trip time of a probe on the idle path"},
-		{"loaded", "round trip under load", "round-trip time of a probe beside the load"},
+		{"idle", "idle round trip", "round-trip time on the idle path"},
+		{"loaded", "round trip under load", "round-trip time under load"},
 	} {
 		for _, q := range Percentiles {
 			all = append(all, ofPath(RTT(kind.name, q), kind.label+" ("+q.Name+")", "ns", lower,
@@ -126,34 +131,35 @@ func latencyMetrics() []record.Metric {
 		ofPath(RTTAdded, "round trip added by load", "ns", lower,
 			"rtt_loaded_p50_ns - rtt_idle_p50_ns of the same path: what the load adds"),
 		ofPath(ProbeLoss, "lost probes", "ratio", lower,
-			"latency probes without an answer ÷ those sent, beside the load"),
+			"latency probes without an answer ÷ probes sent, under load"),
 		ofPath(ProbeLossIdle, "lost probes, idle", "ratio", lower, "the same on the idle path"),
 		ofPath(ProbeLate, "lateness of probes (p99)", "ns", lower,
-			"how late probes were sent, 99th percentile: the timer error of the tester"),
+			"delay with which probes were sent, 99th percentile: the tester's timer error"),
 		ofPath(probeSpacing, "spacing error of probes (p99)", "ns", lower,
-			"error of the gap between two probes, 99th percentile"),
-		ofPath(Responsiveness, "responsiveness", "rpm", higher, "round trips per minute under load: "+
-			"the mean of the next two (draft-ietf-ippm-responsiveness, without TLS)"),
+			"error of the interval between two probes, 99th percentile"),
+		ofPath(Responsiveness, "responsiveness", "rpm", higher, "round trips per minute under load: the "+
+			"mean of the next two metrics (draft-ietf-ippm-responsiveness, without TLS)"),
 		ofPath(foreignRPM, "responsiveness of new connections", "rpm", higher,
-			"60 s ÷ the mean of two trimmed means on connections of their own beside the load: TCP's "+
-				"handshake, and a request with its response"),
+			"60 s ÷ the mean of two trimmed means, measured on separate connections under load: the time "+
+				"of a TCP handshake, and of a request with its response"),
 		ofPath(loadedRPM, "responsiveness of loaded connections", "rpm", higher,
-			"60 s ÷ the trimmed mean of a request with its response on a connection that carries the load"),
+			"60 s ÷ the trimmed mean time of a request with its response on a connection that carries "+
+				"the load"),
 	)
 }
 
 func loadMetrics() []record.Metric {
 	var all []record.Metric
-	const end = "of this end's machine, if each end has its own"
+	const end = "this end's machine, if each end has its own"
 	for _, who := range []struct{ prefix, scope, doc string }{
-		{record.HostNode, record.ScopeHost, "of the machine that carries all nodes, shared by all roles"},
-		{"router", record.ScopeNode, "of the router's own cores"},
+		{record.HostNode, record.ScopeHost, "the machine that carries all nodes"},
+		{"router", record.ScopeNode, "the router (of two, the near one), if it has its own cores"},
 		{"client", record.ScopeNode, end}, {"server", record.ScopeNode, end},
 	} {
 		m := func(stem, label, unit, better, doc string) {
 			if who.doc != end || slices.Contains(endStems, stem) {
 				all = append(all, declared(who.scope, who.prefix+"_"+stem, label+" of the "+who.prefix, unit,
-					better, doc+", "+who.doc))
+					better, who.doc+": "+doc))
 			}
 		}
 		m(CPURatio, "CPU load", "ratio", lower,
@@ -161,20 +167,20 @@ func loadMetrics() []record.Metric {
 		m(busiestCore, "busiest core", "ratio", lower, "share of the window in which the busiest core "+
 			"was busy")
 		m(softirqCore, "softirq load of a core", "ratio", lower,
-			"share of the window in softirqs, of the core with most")
+			"share of the window that the core with the most softirq work spent in softirqs")
 		m(StealRatio, "stolen CPU time", "ratio", lower,
 			"share of the window that a hypervisor took away, mean of all cores")
 		m(ForeignRatio, "CPU time of other processes", "ratio", lower,
 			"CPU time of processes outside the lab ÷ the window, in cores")
 		m(powerWatts, "power", "W", lower, "mean power in the window")
 		m(Temperature, "temperature", "°C", lower, "highest temperature in the window")
-		m(loopRate, "loop rate", "Hz", higher, "rounds of a fixed loop per second, median of short "+
-			"samples on each core in turn: it falls when a core is clocked down or loses time that no "+
-			"counter shows")
+		m(loopRate, "loop rate", "Hz", higher, "iterations per second of a fixed loop, median of short "+
+			"samples on each core in turn; falls if a core is clocked down or loses time that no counter "+
+			"shows")
 	}
 
-	const source = "by the run's meter, else by the router's own sensors, else by those of the machine " +
-		"that carries all nodes"
+	const source = "from the run's meter, else from the router's own sensors, else from those of the " +
+		"machine that carries all nodes"
 	node := func(name, label, unit, better, doc string) record.Metric {
 		return declared(record.ScopeNode, name, label, unit, better, doc)
 	}
@@ -182,13 +188,13 @@ func loadMetrics() []record.Metric {
 		node(PowerIdle, "power idle", "W", lower,
 			"mean power while the path's idle latency is measured, "+source),
 		node(PowerLoaded, "power under load", "W", lower,
-			"mean power in the window, "+source+", else the condition watts as typed in"),
+			"mean power in the window, "+source+", else the condition watts of the plan"),
 		node(PowerReadings, "power readings", "count", higher, "readings of the run's meter in the window"))
 	return append(all, declared(record.ScopeHost, GuestsCPU, "CPU time of the guests", "ratio", lower,
 		"CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host"),
 		ofPath(EngineCPU, "CPU time of the load generator", "s", lower,
-			"CPU time of the load generator's own processes in the window, both ends; on kernels without "+
-				"IRQ time accounting it holds the interrupts and softirqs that interrupted them"))
+			"CPU time of the load generator's own processes in the window, both ends; without IRQ time "+
+				"accounting in the kernel, interrupts and softirqs that ran meanwhile are included"))
 }
 
 func dropMetrics() []record.Metric {
@@ -196,28 +202,28 @@ func dropMetrics() []record.Metric {
 		return declared(scope, name, label, "count", lower, doc+", in the window")
 	}
 	offloaded := count(FlowsOffloaded, "offloaded connections", record.ScopeNode,
-		"connections in a flow table of the routers, which bypass the rules, largest value")
+		"largest number of the routers' connections in a flow table, which bypass the rules")
 	offloaded.Better = ""
 	return []record.Metric{
 		count(softnetDrops, "backlog drops", record.ScopeHost,
-			"packets dropped because a core's backlog was full (softnet_stat column 2)"),
+			"packets dropped because a core's backlog was full (column 2 of softnet_stat)"),
 		count(SoftnetSqueeze, "time squeezes", record.ScopeHost,
-			"times a core's packet work ran out of budget (softnet_stat column 3)"),
+			"times that a core's packet processing ran out of budget (column 3 of softnet_stat)"),
 		count(interfaceDrops, "interface drops", record.ScopeNode,
-			"packets that interfaces of the routers dropped"),
+			"packets that the routers' interfaces dropped"),
 		count(qdiscDrops, "qdisc drops", record.ScopeNode,
-			"packets that queueing disciplines of the routers dropped"),
-		count(Fragments, "IP fragments", record.ScopeNode, "IP fragments that the routers made"),
+			"packets that the routers' queueing disciplines dropped"),
+		count(Fragments, "IP fragments", record.ScopeNode, "IP fragments that the routers created"),
 		count(ConntrackUsed, "tracked connections", record.ScopeNode,
-			"connections tracked by the routers, largest value"),
-		count(conntrackDrops, "conntrack drops", record.ScopeNode, "packets that connection tracking of "+
-			"the routers dropped, usually because its table was full"),
+			"largest number of connections that the routers tracked"),
+		count(conntrackDrops, "conntrack drops", record.ScopeNode, "packets that the routers' connection "+
+			"tracking dropped, usually because its table was full"),
 		offloaded,
 		count(IPsecDrops, "IPsec drops", record.ScopeNode,
-			"packets that IPsec of the routers dropped (/proc/net/xfrm_stat)"),
+			"packets that the routers' IPsec dropped (/proc/net/xfrm_stat)"),
 		declared(record.ScopeNode, KernelDrops, "kernel drops", "count", lower,
 			"packets that the routers' kernels dropped for any reason (tracepoint skb:kfree_skb; the "+
-				"samples show the reasons), in the window; where the routers are machines of the lab"),
+				"samples show the reasons), in the window; only if the routers are machines of the lab"),
 	}
 }
 
@@ -225,9 +231,9 @@ func dropMetrics() []record.Metric {
 func importedMetrics() []record.Metric {
 	return []record.Metric{
 		ofPath(RequestIdle, "idle request", "ns", lower, "time of a handshake or request without load, "+
-			"as a tool of the responsiveness draft reports it"),
+			"as reported by a tool for the responsiveness draft"),
 		ofPath(RequestLoaded, "request under load", "ns", lower,
-			"time of a request under load, as such a tool reports it"),
+			"time of a request under load, as reported by such a tool"),
 		ofPath(Number, "number", "count", "", "a number from a column whose meaning the file does not "+
 			"state"),
 	}
@@ -400,7 +406,7 @@ var flowSizes = [...]struct{ name, words string }{
 
 func flowMetrics() []record.Metric {
 	all := []record.Metric{ofPath(FlowRate, "flow rate", "flows/s", higher, "short flows, each on its "+
-		"own TCP connection, that were completed in the window, per second; engine flows")}
+		"own TCP connection, that completed in the window, per second; engine flows")}
 	times := func(label, doc string, name func(percentile) string, levels []percentile) {
 		for _, q := range levels {
 			all = append(all, ofPath(name(q), label+" ("+q.Name+")", "ns", lower,
@@ -410,13 +416,13 @@ func flowMetrics() []record.Metric {
 	flow := func(what string) func(percentile) string {
 		return func(q percentile) string { return FlowTime(what, q) }
 	}
-	times("TCP handshake", "TCP handshake of the flows started in the window, from the call to its "+
-		"answer, PERCENTILE", flow("connect"), flowPercentiles)
+	times("TCP handshake", "duration of the TCP handshake, as the client sees it, PERCENTILE of the "+
+		"flows started in the window", flow("connect"), flowPercentiles)
 	times("flow completion", "flow completion time, from a flow's intended start to the last byte of "+
 		"the answer, PERCENTILE of the flows due to start in the window; failed and unfinished flows "+
 		"count as slower than all others", flow("completion"), flowPercentiles)
 	for _, s := range flowSizes {
-		times("completion of "+s.name+" flows", "the same of flows "+s.words+", PERCENTILE",
+		times("completion of "+s.name+" flows", "the same for flows "+s.words+", PERCENTILE",
 			flow("completion_"+s.name), flowPercentiles)
 	}
 
@@ -426,12 +432,12 @@ func flowMetrics() []record.Metric {
 		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
 			"flows that were not complete by the window's end ÷ flows due to start in it"),
 		ofPath(flowLate, "lateness of flows (p99)", "ns", lower,
-			"how late flows started, 99th percentile, if they start at a rate: the tester had no time, "+
-				"or no free connection"),
-		ofPath(RequestRate, "request rate", "requests/s", higher, "requests whose response was "+
-			"complete in the window, per second, of all connections; engine requests"))
-	times("request time", "from sending a request to the last byte of its response, PERCENTILE of those "+
-		"sent in the window", requestTime, Percentiles[:4])
+			"delay with which flows started, 99th percentile, if they start at a set rate: the tester "+
+				"had no CPU time or no free connection"),
+		ofPath(RequestRate, "request rate", "requests/s", higher, "requests whose response completed in "+
+			"the window, per second, all connections together; engine requests"))
+	times("request time", "time from sending a request to the last byte of its response, PERCENTILE of "+
+		"the requests sent in the window", requestTime, Percentiles[:4])
 	return all
 }
 
