@@ -81,15 +81,16 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Levels:  Names(),
 			Rank:    16,
 			Short:   itself,
-			Doc:     "cipher, hash or key",
+			Doc:     "cipher, hash, key exchange or signature",
 			Parse:   factor.Choice(Names()...),
 		},
 		{
-			Name:     "operation",
-			Levels:   operations,
-			Rank:     17,
-			Short:    itself,
-			Doc:      "operation of the algorithm: by default encrypt, hash, derive (a shared key) or sign",
+			Name:   "operation",
+			Levels: operations,
+			Rank:   17,
+			Short:  itself,
+			Doc: "operation of the algorithm; by default encrypt, hash, derive (a shared key) or " +
+				"sign, whichever the algorithm has",
 			Parse:    factor.Choice(operations...),
 			Conflict: operationConflict,
 			Derive: func(c factor.Cell) string {
@@ -102,8 +103,9 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Levels: []string{ModeEVP, ModeAEAD},
 			Rank:   18,
 			Short:  itself,
-			Doc: "AEADs as a stream of data, as in published tables (openssl speed -evp), or as packets " +
-				"with a nonce and a tag each (-aead); by default packets, if the block size permits",
+			Doc: "how an AEAD is measured: as a stream of data, as in published tables (openssl speed " +
+				"-evp), or as packets, each with a nonce and a tag (-aead); by default aead, but evp " +
+				"with openssl and blocks of 16384 bytes or more",
 			Parse:    factor.Choice(ModeEVP, ModeAEAD),
 			Applies:  where("is no AEAD", func(a Algorithm) bool { return a.AEAD }),
 			Conflict: modeConflict,
@@ -129,7 +131,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Unit:    "count, all",
 			Default: "1",
 			Rank:    23,
-			Doc:     "number of threads; all is one for each CPU of the node",
+			Doc:     "number of threads; all: one for each CPU of the node",
 			Parse:   factor.OrWord(AllThreads, factor.Whole(1, MaxThreads)),
 			Short: func(level string) string {
 				if level == "1" {

@@ -166,7 +166,7 @@ func Base(o Options) []Declaration {
 		}),
 		choice(o.Tunnels, Declaration{
 			Name:    "tunnel",
-			Doc:     "what carries the traffic",
+			Doc:     "tunnel that carries the traffic, or none",
 			Kind:    Path,
 			Applies: sending,
 			Without: &Without{NoTunnel, "of the same without tunnel"},
@@ -180,7 +180,7 @@ func Base(o Options) []Declaration {
 			Name:    "mtu",
 			Tunable: true,
 			Unit:    "bytes",
-			Doc:     "the tunnel's inner MTU",
+			Doc:     "MTU inside the tunnel",
 			Kind:    Path,
 			Base:    true,
 			Parse:   Whole(minIPv4MTU, 65535),
@@ -196,7 +196,7 @@ func Base(o Options) []Declaration {
 		},
 		{
 			Name:      "outer_ip",
-			Doc:       "version of IP outside the tunnel; 4 if not given",
+			Doc:       "IP version of the tunnel's outer packets; 4 if not given",
 			Kind:      Path,
 			Levels:    []string{"4", "6"},
 			Parse:     Choice("4", "6"),
@@ -223,7 +223,7 @@ func Base(o Options) []Declaration {
 		},
 		choice(o.IPs, Declaration{
 			Name:     "ip",
-			Doc:      "version of the Internet Protocol",
+			Doc:      "IP version of the packets that carry the payload",
 			Kind:     Path,
 			Conflict: o.ipConflict,
 			Without:  &Without{"4", "of the same with IPv4"},
@@ -238,16 +238,17 @@ func Base(o Options) []Declaration {
 			Conflict: natConflict,
 			Target:   FirstOfWAN,
 			Applies:  sending,
-			Doc:      "address translation of IPv4 on the router; IPv6 is never translated (no NAT66)",
-			Value:    insteadOf(Off, "", itself),
-			Without:  &Without{Off, "of the same without address translation"},
-			Rank:     7,
-			Short:    itself,
-			Long:     insteadOf(Off, "no NAT", phrase("NAT %")),
+			Doc: "IPv4 address translation on the router: none, of outbound sources (masquerade), " +
+				"or a port forward inbound; IPv6 is never translated",
+			Value:   insteadOf(Off, "", itself),
+			Without: &Without{Off, "of the same without address translation"},
+			Rank:    7,
+			Short:   itself,
+			Long:    insteadOf(Off, "no NAT", phrase("NAT %")),
 		}),
 		choice([]string{"wire", "super"}, Declaration{
 			Name:    "offload",
-			Doc:     "packets on virtual links: as on a wire, or of up to 64 KiB (super)",
+			Doc:     "size of packets on virtual links: as on a wire, or up to 64 KiB (super)",
 			Kind:    Path,
 			Target:  EveryNode,
 			Applies: sending,
@@ -286,11 +287,12 @@ func Base(o Options) []Declaration {
 			Short:   itself,
 		}),
 		{
-			Name:      "frame_size",
-			Unit:      "bytes, imix, rfc2544",
-			Kind:      Load,
-			Applies:   udp,
-			Doc:       "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
+			Name:    "frame_size",
+			Unit:    "bytes, imix, rfc2544",
+			Kind:    Load,
+			Applies: udp,
+			Doc: "size of the untagged Ethernet frame, including the check sequence; rfc2544 " +
+				"stands for the seven sizes of that standard",
 			Parse:     OrWord(IMIX, Whole(64, 65535)),
 			Sets:      map[string][]string{"rfc2544": frameSizes[:]},
 			Dependent: true,
@@ -301,7 +303,7 @@ func Base(o Options) []Declaration {
 		{
 			Name:    "packet_size",
 			Unit:    "bytes, imix",
-			Doc:     "length of the IP packet",
+			Doc:     "size of the IP packet, including its header",
 			Kind:    Load,
 			Base:    true,
 			Parse:   OrWord(IMIX, Whole(1, 65535)),
@@ -327,7 +329,7 @@ func Base(o Options) []Declaration {
 		{
 			Name:      "rate",
 			Unit:      "bit/s",
-			Doc:       "rate of UDP payload, all streams together; flat is as fast as possible",
+			Doc:       "rate of UDP payload, all streams together; flat: as fast as possible",
 			Kind:      Load,
 			Base:      true,
 			Default:   Flat,
@@ -340,8 +342,8 @@ func Base(o Options) []Declaration {
 			Name:    "udp_mode",
 			Kind:    Load,
 			Applies: udp,
-			Doc: "datagrams received one by one with order and delay, or counted by length at the " +
-				"highest rate; exact if not given",
+			Doc: "how the receiver counts: each datagram with its order and delay (exact), or by the " +
+				"total length at the highest rate (count); exact if not given",
 			Levels: []string{UDPExact, UDPCount},
 			Parse:  Choice(UDPExact, UDPCount),
 		},
@@ -356,8 +358,8 @@ func Base(o Options) []Declaration {
 		},
 		choice(o.Congestions, Declaration{
 			Name: "congestion",
-			Doc: "TCP congestion control: these, or another that the kernel offers; several, joined by " +
-				"+, are assigned to the streams in turn",
+			Doc: "TCP congestion control: one of these or another that the kernel offers; several joined " +
+				"by + are assigned to the streams in turn",
 			Kind:      Load,
 			Applies:   tcp,
 			Parse:     severalOf(Formed(congestionForm, "the name of a congestion control, such as cubic")),
@@ -369,14 +371,14 @@ func Base(o Options) []Declaration {
 			Unit:    "bit/s",
 			Kind:    Load,
 			Applies: tcp,
-			Doc:     "rate of TCP payload, all streams together, to which the kernel paces them",
+			Doc:     "rate to which the kernel paces TCP payload, all streams together",
 			Parse:   rateOr("a bit rate such as 300M, or a share such as 90% of found"),
 		},
 		{
 			Name:    "mss",
 			Tunable: true,
 			Unit:    "bytes",
-			Doc:     "requested TCP segment size; from the path's MTU if not given",
+			Doc:     "requested TCP maximum segment size; derived from the path's MTU if not given",
 			Kind:    Load,
 			Parse:   Whole(minSegment, maxSegment),
 			Applies: tcp,
@@ -407,8 +409,7 @@ func Base(o Options) []Declaration {
 			Name: "engine",
 			Kind: Activity,
 			Rank: 22,
-			Doc: "load generator; with cipher, no load is sent and the speed of one node's ciphers is " +
-				"measured",
+			Doc:  "load generator; cipher sends no load and measures the speed of one node's ciphers",
 		})}
 }
 
@@ -419,7 +420,7 @@ func Further() []Declaration {
 		{
 			Name:   "vcpus",
 			Unit:   "CPUs",
-			Doc:    "vCPUs of each virtual router at boot; the lab's number if not given",
+			Doc:    "number of vCPUs that each virtual router boots with; the lab's number if not given",
 			Kind:   Path,
 			Hard:   true,
 			Scales: true,
@@ -430,7 +431,7 @@ func Further() []Declaration {
 		{
 			Name:  "memory",
 			Unit:  "MB",
-			Doc:   "memory of each virtual router at boot; the lab's size if not given",
+			Doc:   "memory that each virtual router boots with; the lab's size if not given",
 			Kind:  Path,
 			Hard:  true,
 			Parse: Whole(MinMemory, MaxMemory),
@@ -439,8 +440,8 @@ func Further() []Declaration {
 		},
 		{
 			Name: "mitigations",
-			Doc: "mitigations of CPU vulnerabilities (Spectre and others) in the kernel of each virtual " +
-				"router: those that it selects, or none; if not given, auto with KVM and off in " +
+			Doc: "mitigations of CPU vulnerabilities (Spectre and others) in each virtual router's " +
+				"kernel: the kernel's own choice (auto) or none; if not given, auto with KVM and off in " +
 				"emulation",
 			Kind:    Path,
 			Hard:    true,
@@ -451,10 +452,10 @@ func Further() []Declaration {
 		},
 		{
 			Name: "firmware",
-			Unit: "words of its version string",
-			Doc: "system of a real router, by its version string: if the router reports another " +
-				"version, the user's step installs the firmware before the first trial of that level; " +
-				"as found if not given",
+			Unit: "part of the version string",
+			Doc: "firmware of a real router, by its version string: if the router reports another " +
+				"version, the lab file's command or you install the firmware before the first trial of " +
+				"that level; as found if not given",
 			Kind:  Path,
 			Hard:  true,
 			Parse: firmwareLevel,
@@ -462,7 +463,7 @@ func Further() []Declaration {
 		},
 		{
 			Name:    "dscp",
-			Doc:     "differentiated services code point of the packets sent",
+			Doc:     "DSCP (differentiated services code point) of the packets sent",
 			Kind:    Load,
 			Parse:   Whole(0, 63),
 			Applies: sending,
@@ -472,8 +473,8 @@ func Further() []Declaration {
 			Kind:   Load,
 			Levels: copies,
 			Parse:  Choice(copies...),
-			Doc: "changes nothing: cells that differ only in it show the noise of the method itself " +
-				"(A/A)",
+			Doc: "changes nothing: cells that differ only in copy show the noise of the method itself " +
+				"(A/A test)",
 			Without: &Without{"a", "of the same, measured beside it"},
 		},
 	}

@@ -16,7 +16,7 @@ func CPUCount() Knob {
 			Unit:   "CPUs",
 			Placed: factor.OnHost,
 			Scales: true,
-			Doc:    "number of the virtual router's CPUs that are online",
+			Doc:    "number of the virtual router's vCPUs that are online",
 		}),
 		spelling: numbers(1, 64),
 		read: func(Place) (int, error) {

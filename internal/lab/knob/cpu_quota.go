@@ -17,13 +17,12 @@ import (
 func CPUQuota() Knob {
 	return &kernelKnob[kernel.Quota]{
 		declared: declared{factor.Declaration{
-			Policy: true,
-			Name:   "cpu_quota",
-			Unit:   "off, or % of a core, 1% to 100%",
-			Placed: factor.OnHost,
-			Target: factor.Carrier,
-			Doc: "share of one core of this machine that each CPU of the virtual routers may use, " +
-				"or off",
+			Policy:  true,
+			Name:    "cpu_quota",
+			Unit:    "off, or % of a core, 1% to 100%",
+			Placed:  factor.OnHost,
+			Target:  factor.Carrier,
+			Doc:     "share of one core of this machine that each vCPU of the virtual routers may use",
 			Needs:   factor.NeedsRouter,
 			Without: without("off", "without quota"),
 		}},

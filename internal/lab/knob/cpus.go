@@ -21,8 +21,8 @@ func CPUs() Knob {
 	return cpuSets(factor.Declaration{
 		Name: "cpus",
 		Unit: "off, or cores such as 0-1,3",
-		Doc: "cores that do the router's receive work (packet steering), or run an endpoint's " +
-			"engine",
+		Doc: "cores that process the packets that the router receives (receive packet steering), or at " +
+			"an endpoint, cores that run the engine",
 		Without:  without("off", "without pinning"),
 		PinsEnds: true,
 	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)

@@ -27,7 +27,7 @@ func FaultPlant() Knob {
 		Name:      "fault",
 		Unit:      `none, or NAME=LEVEL, several joined by "+"`,
 		Rank:      21,
-		Doc:       "a fault planted on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
+		Doc:       "fault introduced on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
 		Without:   without(noFault, "without fault"),
 		Long:      func(level string) string { return "fault " + level },
 		Placed:    factor.Placed | factor.OnHost,

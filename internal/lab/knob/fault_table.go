@@ -39,10 +39,10 @@ const (
 
 // Where describes the places where f can be injected.
 func (f Fault) Where() string {
-	return map[faultPlace]string{onPort: "port, or node: each of its ports", onNode: "node",
-		onAnyNode: "node, or host", onHost: "host", atEnds: "end of the traffic, or both: without a place",
+	return map[faultPlace]string{onPort: "port; at a node, each of its ports", onNode: "node",
+		onAnyNode: "node, or host", onHost: "host", atEnds: "client or server; without a place, both",
 		onPath: "without a place", onPassing: "node that forwards",
-		onFarPort: "port, or node: towards the far side"}[f.at]
+		onFarPort: "port; at a node, its port towards the far side"}[f.at]
 }
 
 // misplaced returns why f cannot be at a place, or "" if it can.
@@ -85,7 +85,7 @@ func Faults() []Fault {
 			at:    onPort,
 			parse: rate,
 			parts: queued("rate"),
-			Doc:   "limits the rate at which the port sends, with a short queue before it",
+			Doc:   "limits the rate at which the port sends; the queue before the limit is short",
 		},
 		{
 			Name:  "loss",
@@ -113,7 +113,7 @@ func Faults() []Fault {
 			parts: queued("reorder"),
 			wire:  true,
 			Doc: "lets this share of the packets that the port sends overtake the others, which are " +
-				"delayed by 5ms or the level of delay",
+				"delayed by the level of delay, or by 5ms without it",
 		},
 		{
 			Name:  "tiny_queue",
@@ -130,7 +130,7 @@ func Faults() []Fault {
 			at:    onPort,
 			parse: rate,
 			parts: setsTo("policer"),
-			Doc:   "drops packets that arrive at the port above the rate",
+			Doc:   "drops packets that arrive at the port above this rate",
 		},
 		{
 			Name:  "irq_pinned",
@@ -138,7 +138,7 @@ func Faults() []Fault {
 			at:    onPort,
 			parse: numbers(0, maxCPU).canonical,
 			parts: setsTo("irq_affinity"),
-			Doc:   "one core serves all interrupts of the ports",
+			Doc:   "lets this core serve all interrupts of the port",
 		},
 		{
 			Name:  "pmtu_hole",
@@ -149,7 +149,8 @@ func Faults() []Fault {
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
-			Doc: "sets the port's MTU without notice to senders: the node's ICMP errors are dropped",
+			Doc: "sets the port's MTU, and drops the node's ICMP errors, so that senders do not learn of " +
+				"it",
 		},
 		{
 			Name:  "rules",
@@ -157,7 +158,7 @@ func Faults() []Fault {
 			at:    onPassing,
 			parse: numbers(1, 20_000).canonical,
 			parts: setsTo("firewall"),
-			Doc:   "firewall rules that each forwarded packet is matched against",
+			Doc:   "adds this number of firewall rules, which each forwarded packet is matched against",
 		},
 		{
 			Name:  "log_flood",
@@ -175,7 +176,7 @@ func Faults() []Fault {
 			parts: func(level State) []setting {
 				return append(setsTo("conntrack_max")(level), setting{Knob: "firewall", State: "0 stateful"})
 			},
-			Doc: "adds a stateful firewall that tracks at most this number of connections",
+			Doc: "adds a stateful firewall that can track at most this number of connections",
 		},
 		{
 			Name:  "backlog",
@@ -191,7 +192,8 @@ func Faults() []Fault {
 			at:    onNode,
 			parse: numbers(1, math.MaxInt32).canonical,
 			parts: ofKernel("net.core.netdev_budget"),
-			Doc:   "limits the packets that a core takes from devices in one round (netdev_budget)",
+			Doc: "limits the packets that a core takes from its devices in one polling cycle " +
+				"(netdev_budget)",
 		},
 		{
 			Name:  "cpu_hog",
@@ -202,7 +204,7 @@ func Faults() []Fault {
 				n, _ := strconv.Atoi(string(level))
 				return slices.Repeat([]Companion{{Verb: verbHog}}, n)
 			},
-			Doc: "runs this number of processes that each use a core",
+			Doc: "runs this number of processes, each of which keeps a core busy",
 		},
 		{
 			Name:       "cross_traffic",
@@ -210,8 +212,8 @@ func Faults() []Fault {
 			at:         onNode,
 			parse:      rate,
 			companions: crossTraffic,
-			Doc: "sends datagrams from the node to the other end of the path, without congestion " +
-				"control",
+			Doc: "sends datagrams at this rate from the node to the other end of the path, without " +
+				"congestion control",
 		},
 		{
 			Name:  "cpu_quota",
@@ -219,11 +221,11 @@ func Faults() []Fault {
 			at:    onHost,
 			parse: percentOfCore,
 			parts: setsTo("cpu_quota"),
-			Doc:   "gives each CPU of the virtual routers this share of a core",
+			Doc:   "limits each vCPU of the virtual routers to this share of a core",
 		},
 		{
 			Name:  "cpu_tightening",
-			Unit:  "% of a core, several",
+			Unit:  "several shares, % of a core",
 			at:    onHost,
 			parse: parseTightening,
 			parts: func(level State) []setting {
@@ -233,8 +235,8 @@ func Faults() []Fault {
 			companions: func(p Place, level State) []Companion {
 				return []Companion{{Verb: verbTighten, Task: tightening{Lab: p.Lab, Steps: level}}}
 			},
-			Doc: "as cpu_quota, with one share after the other for two seconds each, from when the " +
-				"routers are busy: as a machine that gets hot slows down",
+			Doc: "as cpu_quota, but once the routers are busy, each of the shares in turn applies for " +
+				"two seconds, as a machine slows down while it heats up",
 		},
 		{
 			Name:  "slow_reader",
@@ -255,16 +257,16 @@ func Faults() []Fault {
 			Unit:  "bytes",
 			at:    atEnds,
 			parse: bytes,
-			Doc:   "size of each socket's receive buffer",
+			Doc:   "sets the size of each socket's receive buffer",
 		},
-		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "size of each socket's send " +
-			"buffer"},
+		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "sets the size of each " +
+			"socket's send buffer"},
 		{
 			Name:  "tunnel_mtu",
 			Unit:  "bytes",
 			at:    onPath,
 			parse: numbers(minMTU, maxMTU).canonical,
-			Doc:   "sets the tunnel's MTU, whatever the underlying link carries",
+			Doc:   "sets the tunnel's MTU, even if the link's MTU is too small for it",
 		},
 		{
 			Name:  "tunnel_queue",
@@ -278,7 +280,7 @@ func Faults() []Fault {
 			Unit:  "on",
 			at:    onPath,
 			parse: on,
-			Doc:   "routes the traffic past the tunnel, which is up and idle",
+			Doc:   "routes the traffic around the tunnel, which is up but idle",
 		},
 	}
 }

@@ -23,10 +23,11 @@ func Firewall() Knob {
 	return ofTable(ofRouter(factor.Declaration{
 		Policy: true,
 		Name:   "firewall",
-		Unit:   "off, or rules, 0 to 20000, and words",
+		Unit:   "off, or 0 to 20000 rules, then any of: in a set, in a map; stateful; log",
 		Rank:   18,
-		Doc: "rules that each forwarded packet is matched against: in a list, set or map, stateful, " +
-			"logging",
+		Doc: "number of firewall rules that each forwarded packet is checked against, and that do not " +
+			"match it; in a set, in a map: one rule with as many elements instead; stateful: packets of " +
+			"known connections skip the rules; log: the others are logged",
 		Without: without("", "without firewall rules"),
 		Long:    firewallPhrase,
 		Needs:   factor.NeedsForwarding,

@@ -26,8 +26,8 @@ func FlowExport() Knob {
 			Policy: true,
 			Name:   "flow_export",
 			Unit:   "off, softflowd",
-			Doc: "program that accounts for the traffic of the router's port towards the far side and " +
-				"exports it (NetFlow 9), or off",
+			Doc: "program that records the flows on the router's port towards the far side and exports " +
+				"them (NetFlow 9)",
 			Without: without("off", "without flow export"),
 		}),
 		spelling: words("off", softflowd),

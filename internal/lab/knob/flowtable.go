@@ -19,8 +19,8 @@ func Flowtable() Knob {
 			Name: "flowtable",
 			Unit: "on, hardware, off",
 			Rank: 19,
-			Doc: "whether established connections bypass the router's forwarding path (nftables' flow " +
-				"table, in software or in the devices' hardware)",
+			Doc: "whether established connections bypass the router's forwarding path through an " +
+				"nftables flow table: in software (on), in the devices' hardware, or not at all",
 			Without: without("off", "without flow table"),
 			Needs:   factor.NeedsForwarding,
 		}),

@@ -17,8 +17,8 @@ func Governor() Knob {
 	return &kernelKnob[[]string]{
 		declared: ofRouter(factor.Declaration{
 			Name:    "governor",
-			Unit:    "performance, schedutil, ...",
-			Doc:     "governor of the clock of the router's CPUs (cpufreq), by the kernel's names",
+			Unit:    "name, such as performance or schedutil",
+			Doc:     "cpufreq governor of the router's CPUs, by the kernel's name",
 			Without: without("", "with the default governor"),
 		}),
 		spelling: spelling[[]string]{

@@ -17,9 +17,10 @@ var errGROFlush = want("off, or a time up to 1s, such as 20us")
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
 	k := ofPorts(ofRouter(factor.Declaration{
-		Name:    name,
-		Unit:    "off, or a time such as 20us, up to 1s",
-		Doc:     "how long the router holds received packets for GRO to merge, if GRO is on; or off",
+		Name: name,
+		Unit: "off, or a time such as 20us, up to 1s",
+		Doc: "time for which the router holds received packets so that GRO can merge more of them; " +
+			"without effect if GRO is off",
 		Without: without("off", "without waiting for GRO"),
 	}), spelling[time.Duration]{
 		parse: func(text string) (time.Duration, error) {

@@ -15,7 +15,7 @@ func IdlePolicies() Knob {
 			Policy:  true,
 			Name:    "idle_policies",
 			Unit:    "policies, 0 to 10000",
-			Doc:     "IPsec policies per direction that the traffic does not match",
+			Doc:     "number of IPsec policies, in each direction, that the traffic does not match",
 			Without: without("0", "without idle policies"),
 			Long:    func(level string) string { return level + " idle policies" },
 		}),

@@ -13,7 +13,7 @@ func IdleTunnels() Knob {
 			Policy:  true,
 			Name:    "idle_tunnels",
 			Unit:    "tunnels, 0 to 64",
-			Doc:     "WireGuard tunnels of the router that are up and that the traffic does not use",
+			Doc:     "number of WireGuard tunnels on the router that are up but carry no traffic",
 			Without: without("0", "without idle tunnels"),
 			Long:    func(level string) string { return level + " idle tunnels" },
 		}),

@@ -20,7 +20,7 @@ func IPForward() Knob {
 			Policy: true,
 			Name:   "ip_forward",
 			Unit:   "on, off, ipv4, ipv6",
-			Doc:    "whether the router forwards at all",
+			Doc:    "whether the router forwards packets: of both IP versions, of none, or of one",
 		}),
 		spelling: words("on", "off", "ipv4", "ipv6"),
 		read:     readForwarding,

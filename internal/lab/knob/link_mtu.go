@@ -27,7 +27,7 @@ func LinkMTU() Knob {
 	return ofPorts(declared{factor.Declaration{
 		Name:    "link_mtu",
 		Unit:    "bytes, 1280 to 65535",
-		Doc:     "MTU of the underlying links, in bytes",
+		Doc:     "MTU of the links, outside any tunnel",
 		Target:  factor.EveryNode,
 		Follow:  []factor.Name{factor.MTU},
 		Rank:    6,

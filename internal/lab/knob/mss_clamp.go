@@ -15,8 +15,8 @@ func MSSClamp() Knob {
 	return ofTable(ofRouter(factor.Declaration{
 		Name: "mss_clamp",
 		Unit: "off, pmtu, or bytes, 536 to 9000",
-		Doc: "value to which the router lowers the MSS option of TCP: what the route's MTU permits, or " +
-			"a number of bytes",
+		Doc: "value to which the router lowers TCP's MSS option: what the MTU of the route permits " +
+			"(pmtu), or a number of bytes",
 		Without: without("off", "without MSS clamping"),
 		Needs:   factor.NeedsForwarding,
 	}),

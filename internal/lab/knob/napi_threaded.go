@@ -12,8 +12,8 @@ func NAPIThreaded() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Name: "napi_threaded",
 		Unit: "on, off",
-		Doc: "whether the router receives in kernel threads instead of softirqs, on its ports and its " +
-			"tunnel",
+		Doc: "threaded NAPI: whether the router's ports and tunnel receive in kernel threads instead of " +
+			"softirqs",
 		Without: without("off", "received in softirqs"),
 	}), words("on", "off"), func(dev string) (State, error) {
 		value, err := kernel.Attribute(dev, "threaded")

@@ -14,7 +14,7 @@ func Policer() Knob {
 		Name:    "policer",
 		Unit:    "off, or bit/s",
 		Rank:    17,
-		Doc:     "rate above which the router drops packets from the near side, or off",
+		Doc:     "rate above which the router drops packets from the near side",
 		Without: without("off", "without policer"),
 		Needs:   factor.NeedsDirection,
 	}), spelling[uint64]{parse: parseLimit, spell: spellLimit}, kernel.Policer,

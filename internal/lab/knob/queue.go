@@ -26,9 +26,9 @@ func Queue() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
 		Name:    "queue",
-		Unit:    "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k",
+		Unit:    "kind and parameters as in tc(8), such as tbf rate 50M limit 256k",
 		Rank:    15,
-		Doc:     "queueing discipline of the router's ports, with its parameters",
+		Doc:     "queueing discipline of the router's ports",
 		Without: without("", "with the default queue"),
 		Plain:   qdisc.Plain,
 	}), spelling[[]qdisc.Queue]{

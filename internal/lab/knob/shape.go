@@ -23,7 +23,7 @@ func Shape() Knob {
 		Unit:    "off, or bit/s",
 		Rank:    16,
 		Refuses: shapeRefuses,
-		Doc:     "rate of the router's shaper towards the far side (htb with fq_codel), or off",
+		Doc:     "rate of the router's shaper towards the far side (htb with fq_codel)",
 		Without: without("off", "without shaper"),
 		Needs:   factor.NeedsDirection,
 	}), spelling[shape]{parse: parseShape, spell: spellShape, same: sameShape}, readShape, applyShape)

@@ -15,8 +15,8 @@ import (
 func Sysctl() Knob {
 	return &sysctl{declared{factor.Declaration{
 		Name:    "sysctl:",
-		Unit:    "as sysctl(8) has it",
-		Doc:     "a kernel setting, by its name",
+		Unit:    "value as in sysctl(8)",
+		Doc:     "kernel setting of this name",
 		Target:  factor.EveryNode,
 		Without: without("default", "with the default"),
 		Placed:  factor.Placed,

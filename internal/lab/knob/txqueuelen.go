@@ -10,7 +10,7 @@ func TxQueueLen() Knob {
 	return ofPorts(ofRouter(factor.Declaration{
 		Name:    "txqueuelen",
 		Unit:    "packets",
-		Doc:     "length of the devices' transmit queue, in packets",
+		Doc:     "length of each device's transmit queue",
 		Without: without("", "with the default txqueuelen"),
 	}), numbers(0, 1_000_000), kernel.TxQueueLen, kernel.SetTxQueueLen)
 }

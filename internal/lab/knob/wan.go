@@ -120,8 +120,8 @@ func WAN() Knob {
 	return &wanKnob{declared{factor.Declaration{
 		Policy: true,
 		Name:   string(factor.WAN),
-		Doc: "how the router gets its WAN from the provider: addresses set by hand, DHCP, or a PPPoE " +
-			"session, which then carries its traffic",
+		Doc: "how the router gets its WAN address from the provider: set by hand (static), by DHCP, or " +
+			"through a PPPoE session, which then carries the traffic",
 		Levels:  Accesses(),
 		Target:  factor.WANLink,
 		Refuses: factor.NoWAN,

@@ -206,16 +206,16 @@ func (Flows) Factors() []factor.Declaration {
 			Kind:    factor.Load,
 			Applies: flows,
 			Parse:   factor.ConnectionRateLevel,
-			Doc: "short flows started per second, however slow the answers; if not given, each stream " +
-				"starts the next when one has ended",
+			Doc: "short flows started per second, even if the answers are slow; if not given, each " +
+				"stream starts a flow when its previous one has ended",
 		},
 		{
 			Name:   "arrivals",
 			Kind:   factor.Load,
 			Levels: []string{record.Exponential, record.Isochronous},
 			Parse:  factor.Choice(record.Exponential, record.Isochronous),
-			Doc: "distribution of the times between flows that start at a rate; exponential if not " +
-				"given",
+			Doc: "distribution of the intervals between the starts of flows, with connection_rate; " +
+				"exponential if not given",
 			Applies: factor.Beside(factor.ConnectionRate, "connection_rate is not given",
 				func(rate string) bool { return rate != "" }),
 		},
