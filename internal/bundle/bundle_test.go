@@ -548,7 +548,7 @@ func TestCaveatsKeepTheirContent(t *testing.T) {
 			"an emulated router's absolute speed means nothing; only its ratios and counters count"},
 		{"lab-note", "a guest of annas-laptop, user anna, /srv/annas/disk.img, 10.1.2.3, enx00e04c680001",
 			"a guest of … user …"},
-		{"cut", "annas kitchen", "--for left this out of the plan"},
+		{"cut", "annas kitchen", "the plan was shortened to fit into the time of --for"},
 		{"unheard-of", "2 runs", ""},
 	} {
 		d := document()

@@ -18,10 +18,10 @@ func clock(root Root) Probe {
 		Slow:  true,
 		Stems: []record.Metric{
 			level("loop_rate_hz", "Hz",
-				"rounds per second of a fixed loop of dependent integer operations on this core, "+
-					"interruptions included; each core in turn"),
+				"iterations per second of a fixed loop of dependent integer operations on this core, "+
+					"including interruptions; the cores are measured in turn"),
 			level("loop_rate_best_hz", "Hz",
-				"the same in the best of the short runs, which shows the core's clock"),
+				"the same for the fastest of the loop's short runs, which shows the core's clock"),
 		},
 		Source: func(Options) (Sampler, error) { return openClock(root) },
 	}

@@ -81,7 +81,7 @@ func conntrack(root Root) Probe {
 	const why = "connection tracking is not in use on this kernel (nf_conntrack is not loaded)"
 	metrics := append([]record.Metric{level(conntrackStems[0], "count", "connections tracked now"),
 		level(conntrackStems[1], "count", "maximum number of tracked connections")},
-		counters("count", "connection tracking statistic of this network namespace, all cores together",
+		counters("count", "connection tracking counter of this network namespace, all cores together",
 			conntrackStems[2:]...)...)
 	var parts []namedFile
 	for _, name := range conntrackNames[:2] {

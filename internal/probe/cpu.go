@@ -110,11 +110,11 @@ func cpu(root Root) Probe {
 	metrics[8].Doc += "; also counted in user_ns"
 	metrics[9].Doc += "; also counted in nice_ns"
 	for _, t := range statTotals[:3] {
-		metrics = append(metrics, counter(t.stem, "count", "since boot, from /proc/stat"))
+		metrics = append(metrics, counter(t.stem, "count", "number since boot, from /proc/stat"))
 	}
 
 	for _, t := range statTotals[3:] {
-		metrics = append(metrics, level(t.stem, "count", "now, from /proc/stat"))
+		metrics = append(metrics, level(t.stem, "count", "number of tasks now, from /proc/stat"))
 	}
 
 	return Probe{

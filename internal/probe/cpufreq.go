@@ -43,14 +43,15 @@ func cpufreq(root Root) Probe {
 		Scope: record.ScopeHost,
 		Slow:  true,
 		Stems: []record.Metric{
-			level("frequency_hz", "Hz", "the policy's clock now, as the driver knows it (scaling_cur_freq)"),
+			level("frequency_hz", "Hz", "present clock of the policy's CPUs, as the driver reports it "+
+				"(scaling_cur_freq)"),
 			level("limit_hz", "Hz",
-				"highest clock allowed now; falls when the firmware or the user limits it "+
+				"highest clock allowed now; falls if the firmware or the user limits it "+
 					"(scaling_max_freq)"),
 			level("hardware_limit_hz", "Hz", "highest clock of the hardware (cpuinfo_max_freq)"),
-			counter("transitions", "count", "changes of the clock (stats/total_trans)"),
+			counter("transitions", "count", "number of clock changes (stats/total_trans)"),
 			counter("time_ns", "ns",
-				"time spent at the clock named in the label, \"policy0@1800000000\" in Hz "+
+				"time spent at the clock in the label, in Hz, such as \"policy0@1800000000\" "+
 					"(stats/time_in_state)"),
 		},
 		Source: func(Options) (Sampler, error) { return openCPUFreq(root) },

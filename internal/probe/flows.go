@@ -71,12 +71,11 @@ func flows(root Root) Probe {
 		Rare:  true,
 		Stems: []record.Metric{
 			level("flows_tracked", "count",
-				"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
+				"connections in the conntrack list now; no value if there are more than 20,000, to limit "+
 					"the cost"),
 			level("flows_offloaded", "count",
-				"of these, connections in a flow table, which bypass the rules (OFFLOAD)"),
-			level("flows_offloaded_hw", "count", "of these, connections forwarded in hardware "+
-				"(HW_OFFLOAD)"),
+				"tracked connections in a flow table, which bypass the rules (OFFLOAD)"),
+			level("flows_offloaded_hw", "count", "tracked connections forwarded in hardware (HW_OFFLOAD)"),
 		},
 		Source: func(Options) (Sampler, error) {
 			// A dump request would load connection tracking, so send it only if it is loaded.

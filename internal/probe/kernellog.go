@@ -86,10 +86,10 @@ func kernellog(root Root) Probe {
 		Slow:  true,
 		Stems: []record.Metric{
 			counter("lines", "count", "lines that the kernel logged since observation began"),
-			counter("warnings", "count", "of these, lines with severity 4 (warning) or worse"),
-			counter("errors", "count", "of these, lines with severity 3 (error) or worse"),
-			counter("unkept", "count", "lines not kept: too many at once, or overwritten before they were "+
-				"read"),
+			counter("warnings", "count", "lines with severity 4 (warning) or worse"),
+			counter("errors", "count", "lines with severity 3 (error) or worse"),
+			counter("unkept", "count", "lines that were not kept: too many at once, or overwritten "+
+				"before they were read"),
 		},
 		Source: func(o Options) (Sampler, error) {
 			if o.NoLog {

@@ -22,7 +22,7 @@ func link(root Root) Probe {
 		Scope: record.ScopeNode,
 		Slow:  true,
 		Stems: []record.Metric{
-			counter(carrierChanges, "count", "times the link went up or down, from /sys/class/net"),
+			counter(carrierChanges, "count", "times that the link went up or down, from /sys/class/net"),
 			level(operUp, "ratio",
 				"1 = operationally up, 0 = not, from /sys/class/net; absent if the driver does not "+
 					"report it"),

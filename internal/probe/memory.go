@@ -10,17 +10,17 @@ var memoryNames = [...]struct {
 	doc        string
 }{
 	{"MemTotal", "total_bytes", false, "total memory"},
-	{"MemFree", "free_bytes", false, "unused"},
+	{"MemFree", "free_bytes", false, "unused memory"},
 	{"MemAvailable", "available_bytes", false, "memory available to programs without swapping"},
-	{"Buffers", "buffers_bytes", false, "cache of block devices"},
-	{"Cached", "cached_bytes", false, "cache of files"},
-	{"Slab", "slab_bytes", false, "kernel objects, among them queued packets"},
-	{"SUnreclaim", "slab_unreclaimable_bytes", false, "part of the slab that cannot be reclaimed"},
+	{"Buffers", "buffers_bytes", false, "memory that caches block devices"},
+	{"Cached", "cached_bytes", false, "memory that caches files"},
+	{"Slab", "slab_bytes", false, "memory of kernel objects, including queued packets"},
+	{"SUnreclaim", "slab_unreclaimable_bytes", false, "part of slab_bytes that cannot be reclaimed"},
 	{"SwapTotal", "swap_total_bytes", false, "swap space"},
 	{"SwapFree", "swap_free_bytes", false, "unused swap space"},
 	{"oom_kill", "oom_kills", true, "processes killed because memory ran out"},
-	{"pgmajfault", "major_faults", true, "page faults that had to read a disk"},
-	{"allocstall_normal", "direct_reclaims", true, "allocations that had to free memory themselves"},
+	{"pgmajfault", "major_faults", true, "page faults that had to read from disk"},
+	{"allocstall_normal", "direct_reclaims", true, "allocations that had to free memory first"},
 }
 
 func memory(root Root) Probe {

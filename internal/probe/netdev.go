@@ -12,8 +12,8 @@ import (
 // dev_seq_printf_stats), with their names in rtnl_link_stats64. rx_dropped includes rx_missed_errors.
 // rx_frame_errors includes length, overrun and CRC errors. tx_carrier_errors includes aborted, window and
 // heartbeat errors.
-var netdevMetrics = counters("count", "counter of the device, from /proc/net/dev, which sums some of "+
-	"the driver's counters",
+var netdevMetrics = counters("count", "the device's counter of this name, from /proc/net/dev; some are "+
+	"sums of several driver counters",
 	"rx_bytes", "rx_packets", "rx_errors", "rx_dropped", "rx_fifo_errors", "rx_frame_errors", "rx_compressed",
 	"rx_multicast", "tx_bytes", "tx_packets", "tx_errors", "tx_dropped", "tx_fifo_errors", "tx_collisions",
 	"tx_carrier_errors", "tx_compressed")

@@ -13,9 +13,9 @@ func power(root Root) Probe {
 		Scope: record.ScopeHost,
 		Slow:  true,
 		Stems: []record.Metric{
-			counter("energy_j", "J", "drawn by a RAPL domain (\"intel-rapl:0.package-0\"; "+
-				"subdomains are part of their package) or a sensor's meter"),
-			level("power_w", "W", "drawn now, by a sensor (\"hwmon0.name.power1\")"),
+			counter("energy_j", "J", "energy drawn by a RAPL domain (\"intel-rapl:0.package-0\"; a "+
+				"package includes its subdomains) or counted by a sensor"),
+			level("power_w", "W", "power drawn now, from a sensor (\"hwmon0.name.power1\")"),
 		},
 		Source: func(Options) (Sampler, error) {
 			// Powercap counts microjoules and wraps after max_energy_range_uj

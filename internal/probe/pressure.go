@@ -75,8 +75,8 @@ func pressure(root Root) Probe {
 		Scope: record.ScopeHost,
 		Slow:  true,
 		Stems: []record.Metric{
-			counter("some_ns", "ns", "time in which at least one task waited for the resource"),
-			counter("full_ns", "ns", "time in which all tasks that were not idle waited for it"),
+			counter("some_ns", "ns", "time during which at least one task waited for the resource"),
+			counter("full_ns", "ns", "time during which all non-idle tasks waited for the resource"),
 		},
 		Source: func(Options) (Sampler, error) {
 			s, err := openNamed(parts, names, names)

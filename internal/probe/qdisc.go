@@ -12,13 +12,13 @@ import (
 )
 
 var qdiscStems = [...]record.Metric{
-	counter("bytes", "bytes", "sent by the queue"),
-	counter("packets", "count", "sent by the queue; a GSO packet counts its segments"),
-	counter("drops", "count", "dropped by the queue"),
-	counter("overlimits", "count", "times the queue was throttled by its rate"),
-	counter("requeues", "count", "times the driver returned a packet"),
-	level("backlog_bytes", "bytes", "waiting now"),
-	level("qlen_packets", "count", "waiting now"),
+	counter("bytes", "bytes", "bytes sent by the queue"),
+	counter("packets", "count", "packets sent by the queue; each segment of a GSO packet counts"),
+	counter("drops", "count", "packets dropped by the queue"),
+	counter("overlimits", "count", "times that the queue's rate limit held packets back"),
+	counter("requeues", "count", "times that the driver did not accept a packet and it was queued again"),
+	level("backlog_bytes", "bytes", "bytes waiting now"),
+	level("qlen_packets", "count", "packets waiting now"),
 }
 
 // qdiscLine is one qdisc in a dump.

@@ -16,21 +16,24 @@ import (
 // queuesMetrics lists the columns of probe queues. Columns of probe qdisc have the same meaning here, for
 // a class or a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
-	counter("lends", "count", "times an htb class sent at its own rate"),
-	counter("borrows", "count", "times an htb class sent at its parent's rate"),
-	counter("giants", "count", "packets larger than an htb class expects"),
-	counter("overlimit_drops", "count", "times fq_codel dropped because its limit of packets was reached"),
-	counter("overmemory_drops", "count", "times fq_codel dropped because its memory was full"),
-	counter("ecn_marks", "count", "packets marked (ECN) instead of dropped"),
-	counter("ce_marks", "count", "packets marked by fq_codel above its ce_threshold"),
-	counter("new_flows", "count", "times a packet made a new flow of fq_codel"),
+	counter("lends", "count", "times that an htb class sent at its own rate"),
+	counter("borrows", "count", "times that an htb class borrowed from its parent to send"),
+	counter("giants", "count", "packets larger than the htb class is configured for"),
+	counter("overlimit_drops", "count", "packets that fq_codel dropped because its packet limit was "+
+		"reached"),
+	counter("overmemory_drops", "count", "packets that fq_codel dropped because its memory limit was "+
+		"reached"),
+	counter("ecn_marks", "count", "packets that were ECN-marked instead of dropped"),
+	counter("ce_marks", "count", "packets that fq_codel marked because their delay exceeded its "+
+		"ce_threshold"),
+	counter("new_flows", "count", "times that a packet started a new flow in fq_codel"),
 	counter("ack_drops", "count", "acknowledgements that CAKE filtered out"),
-	level("flows_new", "count", "new flows of fq_codel, or sparse ones of CAKE, now"),
-	level("flows_old", "count", "old flows of fq_codel, or bulk ones of CAKE, now"),
-	level("flows_unresponsive", "count", "flows that CAKE classifies as unresponsive, now"),
-	level("memory_bytes", "bytes", "memory used by the waiting packets"),
-	level("peak_delay_ns", "ns", "peak time that packets waited in CAKE"),
-	level("average_delay_ns", "ns", "mean time that packets waited in CAKE"),
+	level("flows_new", "count", "present number of new flows in fq_codel, or of sparse flows in CAKE"),
+	level("flows_old", "count", "present number of old flows in fq_codel, or of bulk flows in CAKE"),
+	level("flows_unresponsive", "count", "present number of flows that CAKE classifies as unresponsive"),
+	level("memory_bytes", "bytes", "memory used by waiting packets"),
+	level("peak_delay_ns", "ns", "peak queueing delay in CAKE"),
+	level("average_delay_ns", "ns", "mean queueing delay in CAKE"),
 )
 
 // queues reads what only some qdiscs have: the classes of htb, the flows and marks of fq_codel, and the

@@ -11,7 +11,7 @@ var routecacheNames = []string{"in_slow_tot", "in_slow_mc", "in_no_route", "in_b
 func routecache(root Root) Probe {
 	var metrics []record.Metric
 	for i, doc := range []string{
-		"packets received whose route was looked up, including refused ones",
+		"packets received whose route was looked up, including packets that were refused",
 		"multicast packets received whose route was looked up",
 		"packets received without a route",
 		"broadcast packets received",
@@ -21,7 +21,7 @@ func routecache(root Root) Probe {
 		"the machine's own multicast packets whose route was looked up",
 	} {
 		metrics = append(metrics, counter(routecacheNames[i], "count",
-			doc+", of IPv4, all CPUs and network namespaces together (/proc/net/stat/rt_cache)"))
+			doc+"; IPv4, all CPUs and network namespaces together (/proc/net/stat/rt_cache)"))
 	}
 	return namedProbe("routecache", record.ScopeHost, metrics, routecacheNames, []namedFile{
 		{root.proc("net/stat/rt_cache"), parsePerCPU, "the kernel has no statistics of IPv4 routing", 1}})

@@ -109,7 +109,8 @@ func parsePairs(b []byte, want map[string]int, dst []float64) error {
 }
 
 func snmp(root Root) Probe {
-	metrics := counters("count", "protocol counter by nstat's name, see the kernel's snmp_counter document",
+	metrics := counters("count", "protocol counter, named as in nstat; see snmp_counter in the kernel's "+
+		"documentation",
 		snmpNames...)
 	return namedProbe("snmp", record.ScopeNode, metrics, snmpNames, []namedFile{
 		{root.proc("net/snmp"), parseSnmp, "the kernel has no protocol counters in /proc", 1},

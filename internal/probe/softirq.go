@@ -12,7 +12,7 @@ import (
 // softirq_to_name; fs/proc/softirqs.c). BLOCK and IRQ_POLL do not concern the network.
 var (
 	softirqRows    = [...]string{"TIMER:", "NET_TX:", "NET_RX:", "TASKLET:", "SCHED:", "HRTIMER:", "RCU:"}
-	softirqMetrics = counters("count", "softirqs of this kind run on the core, from /proc/softirqs",
+	softirqMetrics = counters("count", "softirqs of this kind that ran on the core, from /proc/softirqs",
 		"timer", "net_tx", "net_rx", "tasklet", "sched", "hrtimer", "rcu")
 )
 

@@ -20,12 +20,12 @@ var softnetStems = [...]struct {
 }{
 	{"processed", 0, true, "packets processed by the core's NAPI and backlog"},
 	{"dropped", 1, true, "packets dropped because the backlog was longer than netdev_max_backlog"},
-	{"time_squeeze", 2, true, "times that net_rx_action ran out of budget or time with packets left"},
-	{"received_rps", 9, true, "wake-ups by another core's receive packet steering"},
+	{"time_squeeze", 2, true, "times that net_rx_action ran out of budget or time while packets were left"},
+	{"received_rps", 9, true, "times that receive packet steering on another core woke this core"},
 	{"flow_limit", 10, true, "packets dropped by the backlog's flow limit"},
 	{"backlog", 11, false, "packets waiting in the backlog"},
-	{"input_queue", 13, false, "part of the backlog not yet taken up"},
-	{"process_queue", 14, false, "part of the backlog being processed"},
+	{"input_queue", 13, false, "packets in the backlog that the core has not begun to process"},
+	{"process_queue", 14, false, "packets in the backlog that the core is processing"},
 }
 
 const (

@@ -14,19 +14,21 @@ func thermal(root Root) Probe {
 		Slow:  true,
 		Stems: []record.Metric{
 			level("temperature_c", "°C",
-				"of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
+				"temperature of a thermal zone (\"zone0.type\") or sensor chip (\"hwmon0.name.temp1\")"),
 			level("cooling_state", "count",
-				"present state of a cooling device, up to cooling_limit (\"cooling0.type\"); a CPU as "+
-					"cooling device is throttled"),
+				"present state of a cooling device (\"cooling0.type\"), from 0 to cooling_limit; if the "+
+					"device is a CPU, a state above 0 means that it is throttled"),
 			level("cooling_limit", "count", "highest state of the cooling device"),
 			counter("core_throttles", "count",
-				"times the x86 core was slowed for heat (thermal_throttle/core_throttle_count)"),
+				"times that heat slowed the core down, on x86 (thermal_throttle/core_throttle_count)"),
 			counter("package_throttles", "count",
-				"times its package was slowed for heat (thermal_throttle/package_throttle_count)"),
-			counter("core_throttled_ns", "ns", "time for which the core was slowed for heat "+
+				"times that heat slowed the core's package down, on x86 "+
+					"(thermal_throttle/package_throttle_count)"),
+			counter("core_throttled_ns", "ns", "time for which heat slowed the core down, on x86 "+
 				"(core_throttle_total_time_ms)"),
 			counter("package_throttled_ns", "ns",
-				"time for which its package was slowed for heat (package_throttle_total_time_ms)"),
+				"time for which heat slowed the core's package down, on x86 "+
+					"(package_throttle_total_time_ms)"),
 		},
 		Source: func(Options) (Sampler, error) {
 			// Sources: Documentation/driver-api/thermal/sysfs-api.rst,

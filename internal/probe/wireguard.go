@@ -28,8 +28,9 @@ func wireguard(root Root) Probe {
 
 var wireguardMetrics = []record.Metric{
 	counter("rx_bytes", "bytes",
-		"received from the peer, tunnel headers included (\"wg0.peer0\", in the kernel's order)"),
-	counter("tx_bytes", "bytes", "sent to the peer, tunnel headers included"),
+		"bytes received from the peer, including tunnel headers; the label, such as \"wg0.peer0\", "+
+			"counts peers in the kernel's order"),
+	counter("tx_bytes", "bytes", "bytes sent to the peer, including tunnel headers"),
 	level("handshake_age_ns", "ns", "time since the last handshake with the peer; no value before the first"),
 }
 

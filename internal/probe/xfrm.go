@@ -18,8 +18,8 @@ var xfrmNames = strings.Fields(`
 `)
 
 func xfrm(root Root) Probe {
-	metrics := counters("count", "packets that IPsec dropped for this reason, see the kernel's "+
-		"xfrm_proc document", xfrmNames...)
+	metrics := counters("count", "packets that IPsec dropped for this reason; see xfrm_proc in the "+
+		"kernel's documentation", xfrmNames...)
 	return namedProbe("xfrm", record.ScopeNode, metrics, xfrmNames, []namedFile{{root.proc("net/xfrm_stat"),
 		parsePairs, "the kernel has no IPsec, or counts nothing about it (CONFIG_XFRM_STATISTICS)", 1}})
 }

@@ -83,12 +83,12 @@ func reasons() []Kind {
 			Name:  ReasonTesterLimited,
 			Short: "the tester was the limit",
 			Of:    OfTrial,
-			Means: "the tester was the limit. One of these: more than 1 % of the requested packets " +
-				"could not be sent; more than 1 % of the packets sent were lost in the receiver's socket " +
-				"buffers; a late sender sent more at once than a policer's bucket holds, and packets " +
-				"were lost at a rate that the policer passes; on a generator with its own machine, a " +
-				"thread or a core was busy for 98 % of the window; on machines with separate CPUs, the " +
-				"tester alone is less than 1.2 times as fast",
+			Means: "the tester was the limit. One of these: more than 1 % of the requested packets could " +
+				"not be sent; more than 1 % of the packets sent were lost in the receiver's socket " +
+				"buffers; after a delay, the sender sent more at once than a policer's bucket holds, and " +
+				"packets were lost although the policer allows the rate; on a load generator's own " +
+				"machine, a thread or a core was busy for 98 % of the window; if tester and router have " +
+				"separate CPUs, the tester without the router is less than 1.2 times as fast",
 			Do: "use a lower rate, more streams or a faster tester: the path may carry more",
 		},
 		{
@@ -98,8 +98,8 @@ func reasons() []Kind {
 			Content: true,
 			Means: "the counters of the tunnel's devices or of the router, in the direction of the data, " +
 				"did not increase, show less than 90 % of the window's payload between the window's " +
-				"start and the load's end, or show less than 80 % of the window's payload over the " +
-				"whole load; or no counter proves the path",
+				"start and the load's end, or show less than 80 % of the window's payload over the whole " +
+				"load; or no counter shows that the traffic took the path",
 			Do: "look for a second route between the endpoints that bypasses the tunnel or the router",
 		},
 		{
@@ -107,9 +107,9 @@ func reasons() []Kind {
 			Short:   "the path MTU is another than the one that was set",
 			Of:      OfTrial,
 			Content: true,
-			Means: "the largest packet that the path carries differs from the one that the factors " +
-				"imply, or TCP's segments had become smaller by the window's end",
-			Do: "set the MTU of the link or tunnel, or the factor, to the same value",
+			Means: "the path MTU differs from the one that the factors imply, or TCP's segments had " +
+				"become smaller by the window's end",
+			Do: "set the MTU of the link or tunnel and the factor to the same value",
 		},
 		{
 			Name:  ReasonAboveCeiling,
@@ -124,24 +124,25 @@ func reasons() []Kind {
 			Of:      OfTrial,
 			Content: true,
 			Means:   "sent ≠ received + lost for a stream, or a stream or flow is missing",
-			Do:      "repeat it; if it recurs, report it as a bug of the load generator",
+			Do:      "repeat the run; if it happens again, report it as a bug in the load generator",
 		},
 		{
 			Name:  ReasonNothingArrived,
 			Short: "nothing arrived",
 			Of:    OfTrial,
 			Means: "no payload arrived in the window, or none through one of several tunnels",
-			Do: "find out what drops it; a path that carries nothing at this load looks the same as a " +
-				"broken one",
+			Do: "find out what drops the payload; a path that carries nothing under this load looks the " +
+				"same as a broken path",
 		},
 		{
 			Name:    ReasonCorrupt,
 			Short:   "data arrived changed",
 			Of:      OfTrial,
 			Content: true,
-			Means: "checked bytes differ from those that were sent, or content that should have been " +
+			Means: "received bytes differ from those that were sent, or content that should have been " +
 				"checked was not",
-			Do: "test memory, network cards and their offloads: something on the path changes data",
+			Do: "test the memory, and the network cards and their offloads: something on the path " +
+				"changes data",
 		},
 		{
 			Name:  ReasonThrottled,
@@ -149,7 +150,7 @@ func reasons() []Kind {
 			Of:    OfTrial,
 			Means: "a core's clock or a cooling device shows that heat or a power limit slowed the " +
 				"machine down in the window",
-			Do: "cool the machine, or measure so long that the slower state is the one you get",
+			Do: "cool the machine, or measure long enough that the slower state is what you measure",
 		},
 		{
 			Name:   ReasonBackgroundLoad,
@@ -165,16 +166,16 @@ func reasons() []Kind {
 			Short:  "the sampling of counters was interrupted",
 			Of:     OfTrial,
 			Chance: true,
-			Means: "the 10 Hz sampler was late by a second or more in the window, samples of a second or " +
-				"more are missing, or the node's clock lagged by as much afterwards",
-			Do: "the node had no CPU time for the sampler: read its CPU figures with care",
+			Means: "the 10 Hz sampler was late by a second or more in the window, a second or more of " +
+				"samples is missing, or afterwards the node's clock was behind by as much",
+			Do: "the node had no CPU time for the sampler: do not rely on its CPU figures",
 		},
 		{
 			Name:   ReasonEngineStalled,
 			Short:  "the load generator was interrupted",
 			Of:     OfTrial,
 			Chance: true,
-			Means:  "an end of the load recorded no counts for a second or more of the window",
+			Means:  "the load generator at one end recorded no counts for a second or more of the window",
 			Do:     "stop other work on that machine, and repeat",
 		},
 		{
@@ -182,7 +183,7 @@ func reasons() []Kind {
 			Short: "the kernel logged an error",
 			Of:    OfTrial,
 			Means: "the kernel logged an error during the trial",
-			Do:    "read the line; repeat once its cause is removed",
+			Do:    "read the logged line; repeat the run once the cause is removed",
 		},
 		{
 			Name:  ReasonLinkFlap,
@@ -196,8 +197,8 @@ func reasons() []Kind {
 			Short:  "the rate changed during the window",
 			Of:     OfTrial,
 			Chance: true,
-			Means: "the last third of the window differs from the first by 10 % or more, and by more " +
-				"than chance (Mann–Whitney, p ≤ 0.0025)",
+			Means: "the rate in the last third of the window differs from the first third by 10 % or " +
+				"more, and by more than chance (Mann–Whitney, p ≤ 0.0025)",
 			Do: "warm up longer, or measure longer",
 		},
 		{
@@ -205,9 +206,11 @@ func reasons() []Kind {
 			Short:  "latency probes were sent late",
 			Of:     OfTrial,
 			Chance: true,
-			Means: "the latency probe sent 1 % of its packets too late (5 ms with user timestamps; 20 ms " +
-				"or its interval with kernel timestamps), or skipped a fifth of its slots",
-			Do: "the tester had no CPU time for the probe: the latency is only as exact as that",
+			Means: "the latency probe sent at least 1 % of its packets too late (by 5 ms with user " +
+				"timestamps; by 20 ms or its interval, whichever is longer, with kernel timestamps), or " +
+				"skipped a fifth of them",
+			Do: "the tester had no CPU time for the probe, so the latency is less exact: stop other work " +
+				"on that machine",
 		},
 		{
 			Name:   ReasonLateEdge,
@@ -215,10 +218,10 @@ func reasons() []Kind {
 			Of:     OfTrial,
 			Chance: true,
 			Means: "TCP: at the start or end of the window, an end read its byte count late, by more " +
-				"than 20 ms and more than 1 % of the window. If it is half a window late or more, the " +
-				"trial fails and is retried at once, twice at most. The same holds for UDP if a stream " +
-				"started so late",
-			Do: "use longer windows, or a tester with more time",
+				"than 20 ms and more than 1 % of the window. If it is late by half a window or more, the " +
+				"trial fails and is retried at once, at most twice. The same applies to UDP if a stream " +
+				"starts that late",
+			Do: "use longer windows, or a tester with more CPU time",
 		},
 		{
 			Name:  ReasonFailedTrials,
@@ -247,8 +250,8 @@ func caveats() []Kind {
 			Name:  "after-change",
 			Short: "made after a change",
 			Of:    OfTrial,
-			Means: "the run was resumed with something changed, and the trial was made after that",
-			Do:    "do not compare it with the trials before",
+			Means: "something had changed when the run was resumed, and the trial was made after that",
+			Do:    "do not compare it with earlier trials",
 		},
 		{
 			Name:  "another-boot",
@@ -261,58 +264,56 @@ func caveats() []Kind {
 		{
 			Name: "another-run",
 			Of:   OfRun,
-			Means: "another run was in progress on this machine when this one began: each measured the " +
-				"other's load",
-			Do: "repeat it alone",
+			Means: "another run was in progress on this machine when this one began: each run measured " +
+				"the load of the other, too",
+			Do: "repeat it while no other run is in progress",
 		},
 		{
 			Name:  "at-the-bound",
 			Short: "figures of one trial at the bound",
 			Of:    OfCell,
-			Means: "rate, latency and CPU figures are from one trial of each search, at the bound that " +
-				"it found",
+			Means: "rate, latency and CPU figures are from one trial of each search, at the lower bound " +
+				"that the search found",
 		},
 		{
 			Name:  "clock-moved",
 			Short: "the CPU's clock changed",
 			Of:    OfCell,
-			Means: "the clock of the CPU whose cipher was measured differed between trials by more than " +
-				"5 %",
-			Do: "cool the machine, or fix its clock (governor), and repeat",
+			Means: "the clock of the CPU that was measured differed between trials by more than 5 %",
+			Do:    "cool the machine, or fix its clock (governor), and repeat",
 		},
 		{
 			Name:  "count-mode",
 			Short: "datagrams counted by their length",
 			Of:    OfTrial,
-			Means: "datagrams were counted by length: order, duplicates and " +
-				"delays are unknown",
-			Do: "set udp_mode=exact to see them",
+			Means: "datagrams were counted by their total length: order, duplicates and delays are unknown",
+			Do:    "set udp_mode=exact to see them",
 		},
 		{
 			Name:  "several-pings",
 			Short: "several hosts were pinged",
 			Of:    OfTrial,
-			Means: "another program measured round trips to several hosts, or of several kinds: the " +
-				"worst are shown, and the medians of all are listed",
+			Means: "the program that measured this run measured round trips to several hosts, or of " +
+				"several kinds: the worst are shown, and the medians of all are listed",
 			Do: "check which host is affected",
 		},
 		{
 			Name:  "unreadable",
 			Of:    OfRun,
 			Means: "some trials that the store lists could not be read",
-			Do:    "find out what damaged the file: the disk, or another program",
+			Do:    "find out what damaged the store: the disk, or another program",
 		},
 		{
 			Name:  "cut",
 			Of:    OfRun,
-			Means: "--for left this out of the plan",
+			Means: "the plan was shortened to fit into the time of --for",
 		},
 		{
 			Name: "time-spent",
 			Of:   OfRun,
-			Means: "the time of --for ended before the last trials, so cells may have different " +
+			Means: "the time given by --for ended before the last trials, so cells may have different " +
 				"numbers of trials",
-			Do: "give a longer --for, or chokepoint resume RUN",
+			Do: "give a longer --for, or finish the run with chokepoint resume RUN",
 		},
 		{
 			Name: "emulated",
@@ -325,7 +326,8 @@ func caveats() []Kind {
 			Name:  "engine-accounts",
 			Short: "the engine's counts are differences",
 			Of:    OfTrial,
-			Means: "the engine's counts are differences of other counts",
+			Means: "the engine reports the packets sent and lost; the packets received are the " +
+				"difference, not a count",
 		},
 		{
 			Name:  "engine-fell-back",
@@ -345,7 +347,7 @@ func caveats() []Kind {
 			Name:  "engine-window",
 			Short: "the engine chose the window",
 			Of:    OfTrial,
-			Means: "the engine defines its own window: whole seconds from the start of its connections",
+			Means: "the engine chooses the window itself: whole seconds from the start of its connections",
 		},
 		{
 			Name:  "evidence-incomplete",
@@ -364,24 +366,24 @@ func caveats() []Kind {
 		{
 			Name: "firmware-in-turn",
 			Of:   OfRun,
-			Means: "firmware was installed on the router between trials, so cells of different firmwares " +
-				"are not interleaved; the last one is still installed",
-			Do: "take a difference seriously only if it exceeds that of two measurements of the same " +
-				"firmware",
+			Means: "firmware was installed on the router between trials, so cells with different " +
+				"firmware are not interleaved; the last firmware is still installed",
+			Do: "trust a difference only if it exceeds the difference between two measurements of the " +
+				"same firmware",
 		},
 		{
 			Name: "foreign",
 			Of:   OfRun,
-			Means: "another program measured this; what the results lack compared with trials of " +
-				"chokepoint is listed",
+			Means: "another program measured this run; the run lists what the results lack, compared " +
+				"with trials of chokepoint",
 			Do: "compare it with results of the same program, or measure with chokepoint if the missing " +
 				"parts matter",
 		},
 		{
 			Name: "imported",
 			Of:   OfRun,
-			Means: "a node's telemetry comes from a file that its own probe wrote; its clock was aligned " +
-				"with the run's by the traffic",
+			Means: "a node's telemetry comes from a file that chokepoint-agent wrote there; the traffic " +
+				"served to align the node's clock with the run's",
 		},
 		{
 			Name:  "incomplete",
@@ -399,26 +401,26 @@ func caveats() []Kind {
 		{
 			Name: "left-out",
 			Of:   OfRun,
-			Means: "part of an imported file gave no number and became no trial: a failed test, or an " +
-				"unknown value",
+			Means: "part of an imported file contained no usable number, such as a failed test or an " +
+				"unknown value, and became no trial",
 			Do: "measure that test again, if it is needed",
 		},
 		{
 			Name:  "management-interface",
 			Of:    OfRun,
-			Means: "settings change the device through which chokepoint reaches a machine",
-			Do:    "reach it through a port that is not measured",
+			Means: "settings of the plan change the device through which chokepoint reaches a machine",
+			Do:    "reach the machine through a port that is not measured",
 		},
 		{
 			Name:  "lab-note",
 			Of:    OfRun,
-			Means: "a note of the lab, such as what is unavailable to an ordinary user",
+			Means: "a note about the lab, such as what is unavailable to an ordinary user",
 		},
 		{
 			Name:  "late-edge",
 			Short: "CPU time was read late",
 			Of:    OfTrial,
-			Means: "an end read its CPU time late at the start or end of the window",
+			Means: "one end read its CPU time late at the start or end of the window",
 		},
 		{
 			Name:  "interval-not-reached",
@@ -438,20 +440,22 @@ func caveats() []Kind {
 		{
 			Name:  "no-datagrams",
 			Of:    OfRun,
-			Means: "no UDP gets through between the machines: latency is not measured",
-			Do:    "open the port in the firewall between them",
+			Means: "no UDP packet gets through between the machines, so latency is not measured",
+			Do:    "open the UDP ports in the firewall between the machines",
 		},
 		{
-			Name:  "no-tester-ceiling",
-			Of:    OfRun,
-			Means: "the maximum rate of the tester alone was not measured, for the reason given",
+			Name: "no-tester-ceiling",
+			Of:   OfRun,
+			Means: "the maximum rate of the tester without the router was not measured, for the reason " +
+				"given",
 		},
 		{
 			Name: "other-boots",
 			Of:   OfRun,
 			Means: "the lab existed before the run, and its virtual router was rebooted during the run; " +
-				"trials of the less frequent boot count as failed",
-			Do: "run it again; in a lab that the run starts, all trials count",
+				"only the trials of the boot with the most successful trials are used; the others count " +
+				"as failed",
+			Do: "run it again, in a lab that the run itself starts: there, all trials count",
 		},
 		{
 			Name:  "partly-missing",
@@ -468,23 +472,22 @@ func caveats() []Kind {
 		{
 			Name: "power-metered",
 			Of:   OfRun,
-			Means: "power was read from an external meter: its type, how often it was read, and in which " +
-				"steps",
-			Do: "measure for ten readings or more, with a warm-up of two readings or more: a plug's " +
+			Means: "power was read from an external meter; the text gives the meter, how often it was " +
+				"read, and in which steps",
+			Do: "make the window at least ten readings long, and the warm-up at least two: a plug's " +
 				"reading is up to a second old",
 		},
 		{
 			Name:  "power-typed-in",
 			Of:    OfRun,
 			Means: "power was read by hand and typed in, so it is the same for every cell",
-			Do:    "name a meter that can be read",
+			Do:    "use a meter that chokepoint can read (--meter)",
 		},
 		{
 			Name:  "receiver-drops",
 			Short: "the receiver's socket buffer dropped packets",
 			Of:    OfTrial,
-			Means: "packets were lost in the receiver's own socket buffer: the tester lost them, not the " +
-				"path",
+			Means: "packets were lost in the receiver's socket buffer: the tester lost them, not the path",
 		},
 		{
 			Name:  "repeated",
@@ -501,27 +504,26 @@ func caveats() []Kind {
 			Name:  "router-not-watched",
 			Short: "a router has no agent",
 			Of:    OfTrial,
-			Means: "a router has no agent, so its counters are missing and do not prove that traffic " +
-				"passed it",
+			Means: "a router has no agent, so no counter of it proves that the traffic passed through it",
 		},
 		{
 			Name:  "router-unwatched",
 			Of:    OfRun,
 			Means: "there is no telemetry of the router between the machines",
-			Do:    "run chokepoint-agent probe there and import its file",
+			Do:    "run chokepoint-agent probe on the router during the run, and import its output",
 		},
 		{
 			Name: "shared-cores",
 			Of:   OfRun,
 			Means: "tester and router share this machine's CPUs: the numbers describe a machine that " +
-				"does both",
+				"does both jobs",
 			Do: "use two machines, or compare ratios only",
 		},
 		{
 			Name: "super-packets",
 			Of:   OfRun,
 			Means: "packets of up to 64 KiB cross the virtual links: packet counts and header efficiency " +
-				"do not apply to a wire",
+				"differ from those on a wire",
 			Do: "set offload=wire",
 		},
 		{
@@ -533,14 +535,14 @@ func caveats() []Kind {
 			Name:  "tunnel-not-set",
 			Short: "a tunnel's setting was not applied",
 			Of:    OfTrial,
-			Means: "a setting could not be applied to a tunnel's device",
+			Means: "a setting could not be applied to the tunnel's device",
 		},
 		{
 			Name: "unchecked",
 			Of:   OfRun,
-			Means: "some checks could not be made, for the reasons given: valid does not mean that they " +
-				"would have passed",
-			Do: "if it matters, measure where the named sources exist",
+			Means: "some checks could not be made, for the reasons given: \"valid\" does not imply that " +
+				"they would have passed",
+			Do: "if it matters, measure on a machine that has the missing data sources",
 		},
 		{
 			Name:  "unknown-drops",
@@ -554,20 +556,21 @@ func caveats() []Kind {
 			Name:  "unverified",
 			Short: "the content was not verified",
 			Of:    OfCell,
-			Means: "the content of this path was not verified",
+			Means: "the content of the data on this path was not verified",
 		},
 		{
 			Name:  "user-stamps",
 			Short: "latency includes the wake-ups of the tester",
 			Of:    OfTrial,
-			Means: "the kernel did not timestamp every probe: latency includes the tester's own wake-ups",
+			Means: "the kernel did not timestamp every probe: the latency includes the tester's own " +
+				"wake-up delays",
 		},
 		{
 			Name:  "userspace-tunnel",
 			Short: "the tunnel runs in userspace",
 			Of:    OfTrial,
-			Means: "the kernel lacks this tunnel, so the userspace implementation was measured",
-			Do:    "load the kernel's module to measure the kernel's",
+			Means: "the kernel lacks this kind of tunnel, so the userspace implementation was measured",
+			Do:    "load the kernel module to measure the kernel's implementation",
 		},
 		{
 			Name:  "virtual-cards",
@@ -587,8 +590,9 @@ func findings() []Kind {
 			Name:  FindingBufferbloat,
 			Class: ClassFinding,
 			Of:    OfCell,
-			Means: "the load adds to the median round trip: below 5 ms A+, 30 ms A (no finding), 60 ms " +
-				"B, 200 ms C, 400 ms D, else F (DSLReports' grades, as LibreQoS uses them)",
+			Means: "grade of the delay that the load adds to the median round-trip time: below 5 ms A+, " +
+				"below 30 ms A (no finding for either), below 60 ms B, below 200 ms C, below 400 ms D, " +
+				"else F (DSLReports' grades, as LibreQoS uses them)",
 			Do: "put a queue such as cake or fq_codel before the bottleneck, with a rate just below it",
 		},
 	}
