@@ -27,11 +27,12 @@ func newAdviseCommand(p *program) *cobra.Command {
 		Use:   "advise --line RATE",
 		Short: "List which published routers are fast enough for a line",
 		Long: `List which routers of the catalogue are fast enough for a line. The verdict comes from
-published results or, if a router has none, from a model, which is marked. Enough: the
-worst comparable result reaches 95 % of the TCP goodput of the line; enough if: it does
-with a setting of the router that is named, such as its clock or queue; not enough: the
-best does not reach 80 %. Unknown is what nobody measured. The energy per year is
-that of the published power, with --busy hours a day at full load.`,
+published results or, if a router has none, from a model; such a verdict is marked.
+"Enough": even the worst comparable result reaches 95 % of the line's TCP goodput.
+"Enough if": it does so with the named setting of the router, such as its clock or
+queue. "Not enough": even the best result does not reach 80 %. "Unknown": nobody
+measured it. The energy per year is computed from the published power, with --busy hours
+a day at full load.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rate, err := unit.ParseBitrate(wan)
 			switch {
@@ -69,10 +70,11 @@ that of the published power, with --busy hours a day at full load.`,
 	f := cmd.Flags()
 	f.StringVar(&wan, "line", "", "`RATE` of the line, such as 1G")
 	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords())
-	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: the usual one, and\nothers as settings)")
+	f.IntVar(&n.MTU, "mtu", 0, "inner MTU in `BYTES` (default: the usual one; other MTUs\n"+
+		"count as settings)")
 	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")
-	f.Float64Var(&n.BusyHours, "busy", 2, "`HOURS` a day at full load, for the power per year")
-	f.Float64Var(&n.Price, "price", 0, "`PRICE` of a kWh, for the cost of a year's power")
+	f.Float64Var(&n.BusyHours, "busy", 2, "`HOURS` a day at full load, for the energy per year")
+	f.Float64Var(&n.Price, "price", 0, "`PRICE` of a kWh, for the cost of a year's energy")
 	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON document")
 }

@@ -30,8 +30,9 @@ import (
 func bundleDir(d app.Dirs) string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "bundles", "", "use the bundles of this folder `DIR` (default: those\n"+
-		"that catalog add keeps beside the runs)")
+	cmd.Flags().StringVar(dir, "bundles", "", "use the bundles in this folder `DIR` (default: the folder "+
+		"in\n"+
+		"which catalog add stores them)")
 }
 
 func newCatalogAddCommand(p *program) *cobra.Command {
@@ -39,11 +40,12 @@ func newCatalogAddCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add [RUN]",
 		Short: "Make a file of a run to share with others",
-		Long: `Make a bundle of a run: one file that others can add to their own. Its results then
-appear beside the published ones. It contains the run's numbers, but no name of a host,
-user or file, no address and no key: docs/reference/bundle.md lists the contents. It
-also contains --device, --firmware and --note as you type them, and without --device the
-device of the run. Its notes are not shared. Read it before you share it.`,
+		Long: `Make a bundle of a run: one file that others can add to their own bundles. Its results
+then appear beside the published ones. It contains the run's numbers, but no name of a
+host, user or file, no address and no key: docs/reference/bundle.md lists the contents.
+It also contains --device, --firmware and --note exactly as you type them. Without
+--device, it contains the device name stored in the run. The run's notes are not
+included. Read the file before you share it.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,10 +77,11 @@ device of the run. Its notes are not shared. Read it before you share it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&device, "device", "", "`NAME` of the device, as in the catalogue if it is there\n"+
-		"(default: that of the run)")
-	f.StringVar(&firmware, "firmware", "", "its system and version, a `TEXT` such as 'OpenWrt 24.10.0'")
-	f.StringVar(&note, "note", "", "one line of `TEXT` for others")
+	f.StringVar(&device, "device", "", "`NAME` of the device; use the catalogue's name if it has one\n"+
+		"(default: the run's device)")
+	f.StringVar(&firmware, "firmware", "", "system and version of the device, a `TEXT` such as 'OpenWrt "+
+		"24.10.0'")
+	f.StringVar(&note, "note", "", "one line of `TEXT` for those who read the bundle")
 	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep\nit beside "+
 		"the runs)")
 	return cmd

@@ -47,8 +47,9 @@ func newCatalogSourcesCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use:   "sources",
 		Short: "List the studies, their addresses, and the licence of their data",
-		Long: `List the studies whose results are built in, to read how they measured, and your
-bundles' licence. SOURCE is the ID that --source of the other commands takes.`,
+		Long: `List the studies whose results are built in, with the address where each explains how it
+measured and the licence of its data. SOURCE is the ID that --source of the other
+commands takes.`,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := catalogue.Published()
 			if err != nil {
@@ -89,7 +90,8 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 		Use:   "devices",
 		Short: "List the devices of the catalogue",
 		Long: `List the devices that a study or a bundle has measured, with processor, ports and
-system, as the study states them. Notes below say what a study leaves open or has wrong.`,
+system, as the study states them. Notes below the table name what a study leaves open or
+states wrongly.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := p.joined(cmd.Context(), bundles, "")
 			if err == nil {
@@ -205,14 +207,15 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 printed, of one real device under the conditions that the study states, or one cell of
 a bundle's run. ROW numbers the rows of each source.
 
---beside lists the rates that are comparable with a cell of your run: they agree in
-tunnel, protocol, streams, MTU, packet size, IP version and direction wherever both
-state these. Conditions that only one of them states are listed. A bundle of the same
-run is left out. --against shows the rates of two devices side by side where no other
-condition that both studies state differs.
+--beside lists the rates that are comparable with a cell of your run: both agree in
+tunnel, protocol, streams, MTU, packet size, IP version and direction, as far as both
+state them. Conditions that only one of the two states are listed. A bundle of the same
+run is left out. --against shows rates of two devices side by side if they agree in all
+other conditions that both studies state.
 
-Below the rows are listed results that no device can have produced: a rate above that
-of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
+Below the rows, it lists results that no device can have produced: a rate above the
+port's, or rates at several packet sizes that no fixed cost per packet and per byte can
+explain.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Tunnel = tunnelCalled(f.Tunnel)
 			c, d, err := p.joined(cmd.Context(), bundles, beside)
@@ -266,7 +269,7 @@ of its port, or a sweep of sizes that no fixed cost per packet and byte gives.`,
 	fl.StringVar(&f.IP, "ip", "", "only those of the IP `VERSION` 4 or 6")
 	fl.IntVar(&f.Streams, "streams", 0, "only those with `N` streams")
 	fl.IntVar(&f.MTU, "mtu", 0, "only those with an inner MTU of `BYTES`")
-	fl.StringVar(&against, "against", "", "beside those of the device `NAME`")
+	fl.StringVar(&against, "against", "", "compare --device with the device `NAME`, side by side")
 	addBeside(cmd, p, &beside)
 	cmd.MarkFlagsMutuallyExclusive("against", "beside")
 	addBundles(cmd, &bundles)

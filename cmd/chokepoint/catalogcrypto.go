@@ -22,10 +22,11 @@ func newCatalogCryptoCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
 		Use:   "crypto",
 		Short: "List published speeds of ciphers, hashes and keys, and what suits a CPU",
-		Long: `List published speeds of ciphers, hashes and key operations on one core, and what suits
-a CPU. Bundles are included. With --beside, it lists only results that a cell of your
-run also measures: the same algorithm, operation and block size, in openssl, with one
-thread, an AEAD as a stream of data (evp).`,
+		Long: `List published speeds of ciphers, hashes and key operations on one core, and recommend a
+cipher and a VPN for each CPU. Bundles are included. With --beside, it lists only
+results that a cell of your run also measures: the same algorithm, operation and block
+size, with openssl and one thread; an AEAD counts only as a stream of data (cipher_mode
+evp).`,
 	},
 		"the speed of ciphers", func(c *catalogue.Catalogue) int { return len(c.Speeds) },
 		func(c *catalogue.Catalogue) error {
@@ -187,7 +188,7 @@ func newCatalogPowerCommand(p *program) *cobra.Command {
 		Short: "List the published power of devices",
 		Long: `List the published power of devices. Bundles are included. With --beside, the power of
 your run under load, from its meter or the condition watts, is shown beside published
-power under load, and its idle power beside power that a study calls normal.`,
+power under load, and the run's idle power beside power that a study calls normal.`,
 	},
 		"the power", func(c *catalogue.Catalogue) int { return len(c.Powers) },
 		func(c *catalogue.Catalogue) error {

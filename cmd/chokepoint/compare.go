@@ -22,14 +22,15 @@ func newCompareCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [RUN [RUN]]",
 		Short: "Compare two stored runs, made at different times",
-		Long: `Compare two stored runs, the second with the first: rates, loss, retransmits and
-latency of each cell that both measured, and everything else that differs between
-them. A difference with more than one candidate cause is called confounded. Cells with
-fewer than six runs on either side get no verdict.
+		Long: `Compare the second stored run with the first: rates, loss, retransmits and latency of
+each cell that both measured, and everything else that differs between the runs. A
+difference with more than one candidate cause is called confounded. Cells with fewer
+than six runs on either side get no verdict.
 
-Without RUN it compares the latest run with the one before it of the same plan; one RUN
-is compared with the latest other run of its plan. In both cases the newer of the two is
-the second. RUN may be a file of show --json, from any machine; alone it is the first.`,
+Without RUN, it compares the latest run with the previous run of the same plan. A single
+RUN is compared with the latest other run of its plan. In both cases the newer run is
+the second. RUN may also be a file that show --json wrote on any machine; if it is the
+only RUN, it is the first run.`,
 		Args:              func(cmd *cobra.Command, args []string) error { return atMost(2, cmd, args) },
 		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,11 +71,12 @@ the second. RUN may be a file of show --json, from any machine; alone it is the 
 		},
 	}
 	addJSON(cmd, "print one JSON document")
-	cmd.Flags().StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML):\n"+
-		"worse fails; suspect, or without a verdict, is skipped")
+	cmd.Flags().StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML): a "+
+		"worse\n"+
+		"cell fails; a suspect one, or one without a verdict, is skipped")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
 		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
-			"what is worse in a cell that is suspect in either run does not count, which is noted;\n"+
+			"a cell that is suspect in either run does not count, but a note names it;\n"+
 			"exit with 1 if nothing was compared")
 	cmd.Flags().BoolVar(&strict, "strict", false,
 		"with --fail-on-regression or --junit: suspect cells count, too")

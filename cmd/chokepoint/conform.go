@@ -25,12 +25,12 @@ func newLabConformCommand(p *program) *cobra.Command {
 		Short: "Try on a router everything that a run may need",
 		Long: `Try on a router everything that a run may need. Each setting is applied, read back and
 undone; counters are read; samples are taken. The router is that of --lab, a disk image
-(--image), or a real one, alone or between two machines as for run. If it is alone, its
-ports are the devices of its default route and of the route to this machine. All
-settings are restored. Do not use this on a router that others use.
+(--image), or a real router, alone or between two machines as for run. The ports of a
+router that is alone are the devices of its default route and of its route to this
+machine. All settings are restored. Do not use this on a router that others use.
 
 --output writes the results as JSON, so that others can see what the router can do. With
-a driver, the file also has the output of its commands that read something. It contains
+a driver, the file also contains the output of the driver's read commands. It contains
 no addresses, no host names and no keys.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.image.File != "" && !cmd.Flags().Changed("lab") {

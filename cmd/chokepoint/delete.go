@@ -21,8 +21,8 @@ func newDeleteCommand(p *program) *cobra.Command {
 		Short:      "Delete stored runs, and return their space to the file system",
 		SuggestFor: []string{"gc", "remove"},
 		Long: `Delete runs from the store, with their directories and reports, and return their space
-to the file system. A run in progress is never deleted. --keep also keeps the runs that
-have a name; delete one of those by its name or id.
+to the file system. A run in progress is never deleted. --keep also keeps all runs that
+have a name; delete such a run by its name or id.
 
 Returning the space rewrites the store, which needs free space of up to twice the size
 of its content: beside the store, and in the directory for temporary files, which is
@@ -56,8 +56,9 @@ In a PostgreSQL database only --compact returns the space, and the owner must ca
 			return deleteRuns(cmd.Context(), args, keep, p)
 		},
 	}
-	cmd.Flags().IntVar(&keep, "keep", 0, "delete all but the newest `N` and those that have a name")
-	cmd.Flags().BoolVar(&compact, "compact", false, "only return the space of runs that were deleted before")
+	cmd.Flags().IntVar(&keep, "keep", 0, "delete all runs except the newest `N` and those that have a name")
+	cmd.Flags().BoolVar(&compact, "compact", false, "only return the space of runs that were deleted "+
+		"earlier")
 	return addJSON(cmd, "print the ids of the deleted runs, and the store's size before and after, as "+
 		"a JSON object")
 }

@@ -23,16 +23,16 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 		Use:   "diagnose [RUN]",
 		Short: "Show what limited the traffic of a run",
 		Long: `Show what limited the traffic of a stored run, cell by cell: the cause, the evidence,
-the causes that were ruled out and by which number, the confidence, what to change, and
-the largest possible gain. Without RUN it is the latest run. Cells with the same result
-are shown together.
+the causes that were ruled out and the numbers that rule them out, the confidence, what
+to change, and the largest possible gain. Without RUN, it reads the latest run. Cells
+with the same result are shown together.
 
 Everything is read from the stored run; no lab is needed. An unknown cause is reported
 as unknown, and causes that could not be examined are listed with the reason.
 
---prove tests each finding by experiment, where the run was made. An experiment changes
-the suspected resource in steps and is stored as a separate run. --dry-run prints the
-plans of these runs instead; you can run each by hand.`,
+--prove tests each finding by experiment, in the lab that the run used. An experiment
+changes the suspected resource in steps and is stored as a separate run. --dry-run
+prints the plans of these runs instead; you can run each by hand.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,12 +78,12 @@ plans of these runs instead; you can run each by hand.`,
 	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order,\n"+
 		"or the cell with this id")
 	f.BoolVar(&prove, "prove", false, proveUsage)
-	f.StringVar(&class, "cause", "", "with --prove: test this `CLASS` in each cell, "+
-		"found or not,\nsuch as receive-window")
+	f.StringVar(&class, "cause", "", "with --prove: test this `CLASS` of cause in each cell, even\n"+
+		"if it was not found, such as receive-window")
 	f.BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
 		"run none")
-	f.StringVar(&codeFile, "peer-code-file", "", "with --prove: read the code that the peer shows "+
-		"now from this `FILE`")
+	f.StringVar(&codeFile, "peer-code-file", "", "with --prove: read the peer's current code from this "+
+		"`FILE`")
 	return addJSON(cmd, "print one JSON object per cell")
 }
 

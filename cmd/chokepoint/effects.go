@@ -32,15 +32,15 @@ func newEffectsCommand(p *program) *cobra.Command {
 over the settings of the other factors that have all its levels. Also show which two
 factors interact: the effect of one depends on the level of the other. The data is a
 stored run, the latest unless RUN is given, several runs, or a published study. With
-fewer than six blocks there is no verdict, so there is none for the single values of a
-study. Each kind of load is separate. So are the speeds of ciphers, for each library and
-each purpose: encryption, hashes, or single key operations.
+fewer than six blocks there is no verdict; a study, which has single values, therefore
+gets none. Each kind of load is shown separately, as are the speeds of ciphers, by
+library and purpose: encryption, hashes, or single key operations.
 
-Several runs are joined, so that what was changed by hand between them is a factor too:
-the conditions and the facts of the router in which they differ, such as its clock, or
-with --label what you name, with a level for each run. Runs with equal levels add
-blocks. A ratio between runs also contains whatever else changed between them, so each
-run counts once there, and in the interaction of such a factor with any other.`,
+Several runs are joined, so that what changed between them becomes a factor, too: the
+conditions and properties of the router in which they differ, such as its clock, or what
+--label names, with a level for each run. Runs with equal levels add blocks. A ratio
+between runs also contains whatever else changed between them. In such a ratio, and in
+the interactions of such a factor, each run therefore counts only once.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,8 +87,9 @@ run counts once there, and in the interaction of such a factor with any other.`,
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "use the study `ID` of the catalogue")
-	cmd.Flags().StringArrayVar(&labels, "label", nil, "what was set by hand: `FACTOR=LEVEL,LEVEL…` with a\n"+
-		"level for each RUN; repeatable")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "a factor that was set by hand, "+
+		"`FACTOR=LEVEL,LEVEL…`, with\n"+
+		"a level for each RUN; may be repeated")
 	cmd.MarkFlagsMutuallyExclusive("source", "label")
 	return addJSON(cmd, "print one JSON document")
 }

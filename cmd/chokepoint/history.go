@@ -33,11 +33,12 @@ func newHistoryCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show how the results of a plan changed from run to run",
-		Long: `Show the cells of a plan on a device over all stored runs, by default those of the newest
-run: a line for each cell, or with --cell a table of its runs. A change point, where the
-level changed, is proposed by the runs after it and confirmed by later ones with the
-same firmware and kernel. Listed with it is what else differs between the runs on its
-sides. It takes about eight runs to find one. A run without a number stays in the table.
+		Long: `Show the cells of a plan on a device over all stored runs, by default those of the
+newest run: a line for each cell, or with --cell a table of its runs. A change point,
+where the level of the results changed, is proposed by the runs after it and confirmed
+by later runs with the same firmware and kernel. The output also lists what else differs
+between the runs before and after it. Finding a change point takes about eight runs. A
+run without a number stays in the table.
 
 --canary names a firmware that is measured again and again and never replaced. If it
 changes at the same time, the testbed changed, not the firmware.`,
@@ -90,21 +91,23 @@ changes at the same time, the testbed changed, not the firmware.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Cell, "cell", "", "only cells whose label has these `WORDS`, in any order,\n"+
 		"or the cell with this id")
-	f.StringVar(&o.Plan, "plan", "", "runs of this `PLAN`")
-	f.StringVar(&o.Device, "device", "", "runs of this `NAME`, without its firmware, or of this lab")
-	f.StringVar(&o.Firmware, "firmware", "", "only runs with this firmware, a `TEXT`")
+	f.StringVar(&o.Plan, "plan", "", "only runs of this `PLAN`")
+	f.StringVar(&o.Device, "device", "", "only runs of the device `NAME`, given without its firmware,\n"+
+		"or of the lab NAME")
+	f.StringVar(&o.Firmware, "firmware", "", "only runs with the firmware `TEXT`")
 	f.StringVar(&o.Metric, "metric", "", "this `METRIC` instead of the rate, such as rtt_loaded_p50_ns")
 	f.StringVar(&o.Canary, "canary", "", "the firmware `TEXT` that never changes")
-	f.StringVar(&since, "since", "", "runs since this `DATE`, such as 2026-11-30, or of the last\n"+
+	f.StringVar(&since, "since", "", "only runs since this `DATE`, such as 2026-11-30, or of the last\n"+
 		"days, such as 30d")
 	f.StringVar(&format, "format", historyFormats[0], "`FORMAT`: "+list(historyFormats)+";\n"+
 		"default: from the name of the file")
 	f.StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML):\n"+
 		"a confirmed change for the worse fails")
-	f.BoolVar(&failOnRegression, "fail-on-regression", false, "exit with 4 if the last change of a cell is "+
-		"for the worse\nand confirmed, and the testbed did not change likewise")
-	f.BoolVar(&strict, "strict", false, "with --fail-on-regression or --junit: a change to "+
-		"suspect\nruns counts, too")
+	f.BoolVar(&failOnRegression, "fail-on-regression", false, "exit with 4 if the last change of a cell "+
+		"is for the worse\n"+
+		"and confirmed, and no canary changed with it")
+	f.BoolVar(&strict, "strict", false, "with --fail-on-regression or --junit: a change that suspect\n"+
+		"runs show counts, too")
 	addOutput(cmd, &file, "write to this `FILE`; - is standard output")
 	completeOne(cmd, "format", historyFormats)
 	completeOne(cmd, "metric", metricNames())

@@ -31,9 +31,9 @@ format of a FILE is detected from its content. Results with the same conditions 
 repetitions of one cell. The run lists what they lack. If a file is damaged, the error
 names the place, and nothing is stored.
 
-Or add to a stored run what chokepoint-agent recorded on the router between two
-machines, which the run itself could not reach. FILE is the output of one of these
-commands, or - for standard input, to paste it:
+Or add a recording to a stored run: what chokepoint-agent recorded on the router between
+two machines, because the run itself could not reach the router. FILE is the output of
+one of these commands, or - to read it from standard input:
 
   chokepoint-agent probe --json    during the run
   chokepoint-agent environment     at any time
@@ -84,7 +84,7 @@ to within two minutes. A new import replaces an earlier one.`,
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
 	completeOne(cmd, "from", foreign.Formats())
-	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results: `FACTOR=LEVEL`; an empty\n"+
+	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results, as `FACTOR=LEVEL`; an empty\n"+
 		"level removes the factor")
 	f.BoolVar(&undo, "undo", false, "remove what was imported")
 	f.BoolVar(&clockWrong, "clock-wrong", false,

@@ -28,8 +28,8 @@ func newLabCommand(p *program) *cobra.Command {
 		Use:        "lab",
 		SuggestFor: []string{"vm"},
 		Short:      "Bring testbeds up and down, inspect and restore them",
-		Long: `A lab is client, router and server as namespaces of this machine. run makes its own.
-lab up makes one that stays, for run --attach and for inspection.
+		Long: `A lab is client, router and server as network namespaces on this machine. run makes its
+own lab. lab up makes one that stays, for run --attach and for inspection.
 
 Use up, exec and down for a lab to look around in. Use check to see whether this machine
 can carry labs, and image before the first run with --lab vm. Use init for machines of
@@ -205,8 +205,8 @@ func newLabExecCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NODE [--attach LAB] -- COMMAND…",
 		Short: "Run a command on a node of a lab",
-		Long: `Run a command on a node of a lab that is up, with this command's standard input
-and output. The exit code is the command's own.`,
+		Long: `Run COMMAND on a node of a lab that is up, with the standard input and output of lab
+exec. The exit code is that of COMMAND.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
@@ -352,13 +352,13 @@ func newLabCheckCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Bring every topology up and down, and report whether it works here",
-		Long: `Bring every topology up and down, and report whether it works here. A lab of real
-machines, named by --lab FILE or the flags, is checked as follows: whether each machine
+		Long: `Bring every topology up and down, and report whether it works here. For a lab of real
+machines, named by --lab FILE or by flags, it checks and reports whether each machine
 can be reached, with which privileges, how precisely its clock offset is known, which
-devices face the others, which programs are missing, whether data crosses the path and
-the router's ports, with which MTU, what the endpoints can do alone (this loads their
-loopback devices), and which queues, filters, rules and taps are on the packets' path.
-If nothing can be measured, the check fails.`,
+devices face the other machines, which programs are missing, whether data crosses the
+path and the router's ports, with which MTU, how fast each endpoint is alone (this loads
+its loopback device), and which queues, filters, rules and taps are on the packets'
+path. If nothing can be measured, the check fails.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.settle(); err != nil {
 				return err

@@ -19,9 +19,9 @@ type runLabels struct {
 
 func (l *runLabels) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&l.name, "name", "", "call the run `NAME`, as rename does")
-	f.StringVar(&l.device, "device", "", "the router under test, a `NAME` such as\n"+
+	f.StringVar(&l.device, "device", "", "`NAME` of the router under test, such as\n"+
 		"'GL.iNet MT6000, OpenWrt 24.10'")
-	f.StringArrayVar(&l.notes, "note", nil, "keep this `TEXT` with the run; may be repeated")
+	f.StringArrayVar(&l.notes, "note", nil, "store this `TEXT` with the run; may be repeated")
 }
 
 // given reports whether any of them is.

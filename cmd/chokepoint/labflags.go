@@ -45,19 +45,21 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.size.MemoryMB, "memory", 0,
 		"with --lab vm: `MB` of memory for each virtual router (default 320)")
 	f.StringVar(&o.size.Model, "cpu-model", "",
-		"with --lab vm: `MODEL` of the vCPUs, as QEMU names it (default the fastest to emulate)")
+		"with --lab vm: `MODEL` of the vCPUs, by QEMU's name (default the fastest to emulate)")
 	f.StringVar(&o.image.File, "image", "",
 		"with --lab vm: boot this disk image `FILE` (qcow2 or raw) as the router; it is not changed")
 	f.StringVar(&o.image.Login, "image-login", "",
 		"log in to the image by `METHOD`: ssh, ssh:USER, serial or serial:USER (default ssh:root)")
-	f.StringVar(&o.image.Key, "image-key", "", "private key `FILE` for ssh")
-	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the user's password")
+	f.StringVar(&o.image.Key, "image-key", "", "private key `FILE` for ssh to the image")
+	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the password for "+
+		"--image-login")
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 	addKernelFlags(f, &o.kernel)
 	f.StringVar(&o.driver, "driver", "",
-		"configure and sample the routers through their shell, with `DRIVER`, such as linux")
-	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
-		"link, like a NIC with one for each core")
+		"configure and sample the routers through their shell, without an agent, with this `DRIVER`, "+
+			"such as linux")
+	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues for each virtual "+
+		"link, like a NIC with a queue for each core")
 }
 
 // addTarget gives a command the flags of where a plan runs: a lab, one that is up, or a peer.
@@ -85,9 +87,9 @@ func oneLab(cmd *cobra.Command) {
 
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE`")
-	f.StringVar(&k.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
-	f.StringVar(&k.Package, "kernel-package", "", "boot the kernel of this `PACKAGE` of the distribution, "+
-		"such as linux-image-6.1.0-50-cloud-amd64")
+	f.StringVar(&k.Modules, "modules", "", "`DIR` of the modules of --kernel, such as /lib/modules/RELEASE")
+	f.StringVar(&k.Package, "kernel-package", "", "boot the virtual router with the kernel in this "+
+		"distribution `PACKAGE`, such as linux-image-6.1.0-50-cloud-amd64")
 }
 
 // readFile takes the machines from a lab file, if one is named.

@@ -33,9 +33,9 @@ func newLabInitCommand(p *program) *cobra.Command {
 		Use:   "init",
 		Short: "Write a lab file of real machines, with their addresses and devices",
 		Long: `Write a lab file of real machines: a client, a server and the router between. It asks
-for the machines that the flags do not name. It connects to them, finds the addresses
-and devices that face each other, writes them down, and checks the lab as lab check
-does.`,
+for the machines that the flags do not name, connects to all of them, finds the
+addresses and devices that face each other, writes the file, and checks the lab as lab
+check does.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			file = cmp.Or(file, labFile)
 			if !isLabFile(file) {

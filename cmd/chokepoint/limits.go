@@ -73,8 +73,8 @@ func newLimitsCommand(p *program) *cobra.Command {
 		Short: "Compute the share of a line rate that is left after headers",
 		Long: `Compute, without measuring, the share of a line rate that is left after headers: the
 maximum TCP goodput, the packet rates and goodput of UDP, the effect of other MTUs, and
-the parts of a packet. + nests tunnels: wireguard+gre is WireGuard in GRE.
-No router can be faster; run measures how close yours gets.`,
+the parts of a packet. No router can be faster; chokepoint run measures how close yours
+gets. A + nests tunnels: wireguard+gre is WireGuard in GRE.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.pppoe && !cmd.Flags().Changed("line-mtu") {
 				o.linkMTU = pppoeMTU
@@ -95,11 +95,12 @@ No router can be faster; run measures how close yours gets.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.tunnel, "tunnel", factor.NoTunnel,
-		"`NAME` of the tunnel, as plans have it, or of an encapsulation:\n"+
+		"`NAME` of the tunnel, as in plans, or of an encapsulation:\n"+
 			list(tunnelNames()))
 	completeOne(cmd, "tunnel", tunnelNames())
-	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that\nfits "+
-		"without fragments; of WireGuard 80 less than the line's,\nwhich fits IPv6 outside)")
+	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that\n"+
+		"fits without fragments; for WireGuard, 80 less than the line's,\n"+
+		"which leaves room for outer IPv6 headers)")
 	f.StringVar(&o.link, "line", "1G", "`RATE` of the line, an Ethernet link, such as 2.5G")
 	f.IntVar(&o.linkMTU, "line-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the\n"+
 		"default is 1492")

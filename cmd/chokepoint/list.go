@@ -19,14 +19,15 @@ func newListCommand(p *program) *cobra.Command {
 		Use:   "list",
 		Short: "List the stored runs, newest first",
 		Long: `List the stored runs, the most recently stored first. If there are none, it prints
-nothing. RUN is the run's name, or else the shortest beginning of its id that no other
-run has. DEVICE is the lab where no device is known. VARIED lists the factors with
-several levels, and the levels that are numbers. BEST is the highest goodput of a cell,
-or what the run measured instead, and IN is that cell; ! marks a suspect one. A terminal
-shows the columns that fit in its width; other output and --json contain all of them.
+nothing. RUN is the run's name, or else the shortest prefix of its id that no other run
+has. DEVICE is the device, or the lab if the device is unknown. VARIED lists the factors
+with several levels, and the levels that are numbers. BEST is the highest goodput of all
+cells, or what the run measured instead. IN is the cell with that result; ! marks a
+suspect cell. A terminal shows only the columns that fit into its width; other output
+and --json contain all columns.
 
-For an imported run, PLAN is the program that measured it and its file, and WHEN is the
-time of the measurement, if the file contains it.
+For an imported run, PLAN is the program that measured it and the imported file, and
+WHEN is the time of the measurement, if the file contains it.
 
 The store is that of --store, else of $CHOKEPOINT_STORE, else the file
 $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,

@@ -14,18 +14,19 @@ import (
 // addMachineFlags names the machines of a lab of real ones.
 func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
-	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`; without it the router "+
-		"is not observed")
+	f.StringVar(&m.Router.At, "router", "", "the router between client and server is `MACHINE`; if not "+
+		"given, the router is not observed")
 	f.StringVar(&m.Server.At, "server", "", "the server is `MACHINE`")
-	f.StringVar(&m.Client.Address, "client-address", "", "send the data from `ADDRESS` of the client "+
-		"(default: found)")
-	f.StringVar(&m.Server.Address, "server-address", "", "send the data to `ADDRESS` of the server "+
-		"(default: found)")
-	f.StringVar(&m.Router.LAN, "router-lan", "", "`DEVICE` of the router that faces the client "+
-		"(default: found)")
-	f.StringVar(&m.Router.WAN, "router-wan", "", "`DEVICE` of the router that faces the server "+
-		"(default: found)")
-	f.IntVar(&m.Port, "data-port", 0, "first `PORT` of three for the data (default 20100)")
+	f.StringVar(&m.Client.Address, "client-address", "", "send the data from this `ADDRESS` of the "+
+		"client (default: found automatically)")
+	f.StringVar(&m.Server.Address, "server-address", "", "send the data to this `ADDRESS` of the server "+
+		"(default: found automatically)")
+	f.StringVar(&m.Router.LAN, "router-lan", "", "network `DEVICE` of the router that faces the client "+
+		"(default: found automatically)")
+	f.StringVar(&m.Router.WAN, "router-wan", "", "network `DEVICE` of the router that faces the server "+
+		"(default: found automatically)")
+	f.IntVar(&m.Port, "data-port", 0, "first of three consecutive ports for the data, a `PORT` (default "+
+		"20100)")
 	addSSHFlags(f, m)
 }
 

@@ -47,16 +47,17 @@ func newPeerCommand(p *program) *cobra.Command {
 		Use:   "peer",
 		Short: "Serve as the far end of a run on another machine",
 		Long: `Serve as the far end of a run on another machine: chokepoint run --peer measures what
-lies between the two. peer prints this machine's addresses and a code, which is new
-each time and which run asks for. Runs are served one at a time. They may request
-traffic, a description of this machine, and its load. Nothing is executed, written or
-changed here. Ctrl-C ends it.
+lies between the two. peer prints this machine's addresses and a code. The code is new
+each time, and run asks for it. Runs are served one at a time. They may request traffic,
+a description of this machine, and its load. They cannot execute, write or change
+anything here. Ctrl-C ends peer.
 
 A firewall must permit TCP to the port, and TCP and UDP to the data ports.
 
-With --isp, peer also plays the provider of the router's WAN on a port of this machine.
-A router in its factory state gets its address by DHCP or PPPoE, and a network over
-IPv6; or you configure its address by hand. Connect nothing else to that port.`,
+With --isp, peer also plays the router's internet provider on a port of this machine. A
+router with factory settings gets its address by DHCP or PPPoE, and also an IPv6 prefix.
+With --isp static, you configure the router's address by hand. Connect nothing else to
+that port.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
 	f := cmd.Flags()

@@ -27,13 +27,14 @@ type ispOptions struct {
 }
 
 func (o *ispOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.kind, "isp", "", "be the router's provider as well, by `KIND`: "+
+	f.StringVar(&o.kind, "isp", "", "also play the router's provider; the `KIND` of WAN access: "+
 		list(knob.Accesses()))
 	f.StringVar(&o.device, "isp-port", "", "the `DEVICE` that the router's WAN port is connected to")
 	f.StringVar(&o.address, "isp-address", knob.ProviderAddress,
-		"the provider's `ADDRESS/BITS`; the router gets an address of that network")
+		"the provider's `ADDRESS/BITS`; the router gets an address in that network")
 	f.StringVar(&o.user, "isp-user", "", "PPPoE: require the router to log in as `NAME`, by PAP or CHAP")
-	f.StringVar(&o.passwordFile, "isp-password-file", "", "the `FILE` whose first line is the password")
+	f.StringVar(&o.passwordFile, "isp-password-file", "", "`FILE` whose first line is the password for "+
+		"--isp-user")
 	f.BoolVar(&o.force, "isp-force", false, "accept a port that others share, or that this machine's "+
 		"default route uses")
 }

@@ -126,10 +126,10 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		Short: "Read a plan and print a summary, or all its errors",
 		Long: `Read a plan and print a summary, or all its errors. With --lab or any other lab flag of
 run, it brings the labs up and down again, and lists the cells that would be skipped
-there and what would make them possible. If all would be, it exits with code 3, as run
-does. It runs no trial. Without a name it reads the default plan of run: quick, or path
-with --peer. A peer that was started with --once treats the check as its run, and ends.
-chokepoint run --dry-run lists the trials.`,
+there and what would make them possible. If all cells would be skipped, it exits with
+code 3, as run does. It runs no trial. Without a name it reads the default plan of run:
+quick, or path with --peer. A peer that was started with --once counts the check as its
+run, and ends. To list the trials, use chokepoint run --dry-run.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -31,16 +31,16 @@ func newPredictCommand(p *program) *cobra.Command {
 cells of your own run. Measured results come first, then models that use the device's
 own results, then models that use other devices. Each model shows its data and
 assumptions, or why it refuses. The range comes from the model's errors on published
-results that it was not given (--errors), or is wider if the model's own interval
-or those of the cells are. The published power of the device is shown below; no model
-predicts power.
+results that it was not given (--errors). It is wider if the interval of the model
+itself or of the cells is wider. The published power of the device is shown below; no
+model predicts power.
 
 With --cipher, predict the speed of a cipher, hash or key operation on one core of a
-device: as published, and with --clock at another clock.
+device: as published or, with --clock, at another clock rate.
 
-With --errors, show how far off the models are: each estimates every published rate
-from all the others, or with --run every cell of your own run from its other cells.
-Refused counts the questions for which a model does not apply.`,
+With --errors, show how far off the models are: each estimates every published rate from
+all the others, or with --run every cell of your own run from its other cells. "Refused"
+counts the rates to which a model does not apply.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case ofModels:

@@ -37,22 +37,22 @@ func newReportCommand(p *program) *cobra.Command {
 
 html is one file that works offline. It is written to the run's data directory, and its
 path is printed. md is a block to paste into a forum. md, csv, json and text go to
-standard output. svg and png are a single chart to post alone, with title, legend,
-validity, run, machine and date. svg goes to standard output, png to a file beside the
-report.
+standard output. svg and png are a single chart that can be posted alone, with title,
+legend, validity, run, machine and date. svg goes to standard output, png to a file next
+to the report.
 
 Other formats are for other programs and go to standard output. csv has a row for each
 cell, csv-long for each trial and metric. benchstat and ministat compare runs,
-openmetrics is for Prometheus, and wg-bench is a row for the tables of that name. junit
+openmetrics is for Prometheus, and wg-bench is a row for the tables of wg-bench. junit
 reports validity and requirements to CI: a suspect cell is skipped with its reason, or
 fails with --strict. flent writes a data file for each trial, which flent opens and
-plots. These files are beside the report, or at FILE with the trial's name before
-.flent.gz if there are several.
+plots. These files are next to the report, or at FILE. If there are several, the trial's
+name is inserted before .flent.gz.
 
 article is a folder that can be published: a Markdown text with topology, method,
 hardware, results, the bottleneck, a verdict for each use and the limits of the study,
-its charts as SVG and PNG, the plan, and the cells as CSV. It is beside the report, or at FILE. An older article
-there is replaced.`,
+its charts as SVG and PNG, the plan, and the cells as CSV. It is next to the report, or
+at FILE, and replaces an older article there.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

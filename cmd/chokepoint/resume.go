@@ -12,14 +12,14 @@ func newResumeCommand(p *program) *cobra.Command {
 		Use:   "resume [RUN]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: `Run the trials that a killed or interrupted run has not finished, in the same order.
-Failed trials are retried. Without RUN it continues the latest unfinished run. First it
-undoes what a killed run has left behind.
+Failed trials are retried. Without RUN, it continues the latest unfinished run. First,
+it undoes what a killed run has left behind.
 
 If the program, the kernel or the machine that carries the lab has changed, resume
 refuses, because the numbers would not be comparable. --force continues and marks the
-run. A run that used a lab of lab up continues in that lab, or in the one that --attach
-names. A run with --peer needs the peer's current code, and the same path: addresses,
-routers, NAT and MTU.`,
+run. A run in a lab that lab up started continues in that lab, or in the one that
+--attach names. A run with --peer needs the peer's current code, and the same path:
+addresses, routers, NAT and MTU.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,8 +39,8 @@ routers, NAT and MTU.`,
 	f.BoolVar(&o.Force, "force", false,
 		"continue with another program, kernel, machine or lab, and mark the run")
 	f.StringVar(&o.Attach, "attach", "", "use this `LAB`, started by lab up")
-	f.BoolVar(&o.AcceptNew, acceptNew, false, "trust and remember the host key of a machine that "+
-		"is unknown, whatever the run was started with")
+	f.BoolVar(&o.AcceptNew, acceptNew, false, "trust and remember the host key of an unknown machine, "+
+		"whether or not the run was started with this flag")
 	addPeerFlags(f, &o.Peer, "the peer of the run is at `HOST` now")
 	addRunOutput(cmd, &o.Report)
 	return cmd

@@ -38,17 +38,17 @@ func newRunCommand(p *program) *cobra.Command {
 		Use:   "run [PLAN]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: `Run a plan: a YAML file or a built-in plan. The default is quick, or path with --peer.
-The lab consists of namespaces of this machine and is removed afterwards. Every finished
-trial is stored before the next begins. The first Ctrl-C stops the load, restores all
-settings and keeps the finished trials; the second stops waiting. With the same seed,
-the trials are the same and in the same order.
+By default, the lab consists of network namespaces on this machine and is removed
+afterwards. Every finished trial is stored before the next begins. The first Ctrl-C
+stops the load, restores all settings and keeps the finished trials; the second stops
+waiting. With the same seed, the trials are the same and in the same order.
 
-With --peer the lab is this machine, another one that runs chokepoint peer, and
+With --peer, the lab is this machine, another machine that runs chokepoint peer, and
 whatever lies between. It is measured as found, and nothing is changed.
 
-A plan of the router's ciphers alone needs no client and no server: --router names the
-router. The plans crypto and crypto-full need no lab either: unless one is named they
-measure this machine as it is, and recommend a cipher and a VPN.`,
+A plan that measures only the router's ciphers needs no client and no server: --router
+names the router. The plans crypto and crypto-full do not even need a lab: unless you
+name one, they measure this machine as it is, and recommend a cipher and a VPN.`,
 		Args:              optionalArg,
 		ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,12 +67,12 @@ measure this machine as it is, and recommend a cipher and a VPN.`,
 	f := cmd.Flags()
 	o.labels.addFlags(f)
 	f.BoolVar(&o.prove, "prove", false, proveUsage)
-	f.BoolVar(&o.dry, "dry-run", false, "print the trials in their order and the time they take, and run "+
+	f.BoolVar(&o.dry, "dry-run", false, "print the trials in order and the time that they take, and run "+
 		"none")
 	cmd.MarkFlagsMutuallyExclusive("prove", "dry-run")
-	f.StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
-		"carries it, from `METER`: shelly://HOST, tasmota://HOST, "+
-		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
+	f.StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that it runs on, "+
+		"from this `METER`: shelly://HOST, tasmota://HOST, command:PROGRAM ARGS or "+
+		"typed:idle=WATTS,loaded=WATTS")
 	addRunOutput(cmd, &o.Report)
 	addMachines(cmd, &o.lab.machines)
 	return cmd

@@ -32,9 +32,9 @@ func newTuneCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune [PLAN]",
 		Short: "Find router settings that help, and prove that they do",
-		Long: `Measure a plan as it is, name what limits the traffic, and try changes: each change
-alone and all at once, in blocks that alternate with the router as found; then the
-changes that helped, in fresh blocks. A change that helps by more than 2 % and harms no
+		Long: `Measure a plan with the router as found, name what limits the traffic, and try changes:
+each change alone and all at once, with the router as found in every block; then the
+changes that helped, in new blocks. A change that helps by more than 2 % and harms no
 other cell is proposed, with the commands that make it permanent. The router is left as
 found. A change that adds more delay or loss than allowed, or stops the traffic, is not
 tried again. Ring buffers are never enlarged.`,
@@ -51,11 +51,12 @@ tried again. Ring buffers are never enlarged.`,
 	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "tune what this machine sends to `HOST`, which runs "+
 		"chokepoint peer")
 	f := cmd.Flags()
-	f.StringArrayVar(&o.try, "try", nil, "also try this `CHANGE`: FACTOR=LEVEL, or several that belong "+
-		"together,\nseparated by semicolons; may be repeated")
+	f.StringArrayVar(&o.try, "try", nil, "also try this `CHANGE`: FACTOR=LEVEL, or several to apply "+
+		"together,\n"+
+		"separated by semicolons; may be repeated")
 	f.BoolVar(&o.Only, "only", false, "try only the changes that --try names")
 	f.DurationVar(&o.MaxDelay, "max-added-delay", usualAddedDelay,
-		"maximum delay `D` that a load may add, p99")
+		"maximum delay `D` that a load may add (p99)")
 	f.Float64Var(&o.MaxLoss, "max-loss", usualLoss, "maximum loss, in `PERCENT`")
 	f.BoolVar(&o.Keep, "keep", false, "with --attach: keep the changes that helped in the lab")
 	f.BoolVar(&o.listing, "dry-run", false, "list the changes to try, and measure nothing")

@@ -50,8 +50,8 @@ ssh://[USER@]HOST[:PORT].`,
 	f := cmd.Flags()
 	f.DurationVar(&o.every, "interval", usualGlance, "print every `D`")
 	f.DurationVar(&o.stopAfter, "for", 0, "end after `D` (default: at Ctrl-C)")
-	f.StringVar(&o.machines.Router.Driver, "driver", "", "sample through its shell, with "+
-		"`DRIVER`, such as linux")
+	f.StringVar(&o.machines.Router.Driver, "driver", "", "sample through the machine's shell, without an "+
+		"agent, with this `DRIVER`, such as linux")
 	addSSHFlags(f, &o.machines)
 	return addJSON(cmd, "print a JSON object of the configuration, then one per sample")
 }
