@@ -162,9 +162,9 @@ func TestReferenceListsEveryFactor(t *testing.T) {
 	v := registry.Vocabulary()
 	var b strings.Builder
 	b.WriteString("# Factors\n" + written + `
-The factors that matrix, include and exclude of a [plan](plan-keys.md) may name. *As found*: without a level
+The factors that matrix, include and exclude of a [plan](plan-keys.md) may name. *As found*: if a cell has no level,
 nothing is changed. ` + "`@PLACE`" + ` applies a factor at a node or a node's port, such as ` +
-		"`queue@router.wan`" + `; how
+		"`queue@router.wan`" + `. How
 places and factors work together: [write a plan](../howto/write-a-plan.md#factors-and-places).
 `)
 	tables := map[factor.Kind]*strings.Builder{}
@@ -188,7 +188,7 @@ places and factors work together: [write a plan](../howto/write-a-plan.md#factor
 		def := f.Default
 		switch {
 		case def == "" && f.Derive != nil:
-			def = "from the others"
+			def = "from other factors"
 		case def == "":
 			def = "as found"
 		}
@@ -233,7 +233,7 @@ func TestReferenceListsEveryMetric(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n" + written + `
 The metrics of the document and of ` + "`require`" +
-		`. A name ends in its unit. Scope: a flow, the path from near to far, one
+		`. Most names end in the unit. Scope: a flow, the path from near to far, one
 node, or the host that carries all nodes. How they are computed: [rates](../method/rates.md),
 [latency](../method/latency.md), [flows](../method/flows.md), [search](../method/search.md).
 
@@ -258,8 +258,8 @@ node, or the host that carries all nodes. How they are computed: [rates](../meth
 func TestReferenceListsEverySource(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Telemetry sources\n" + written + `
-What an agent can read on its node, by source. The names are the stems of columns in a run's samples and
-in the output of ` + "`chokepoint-agent probe --json`" + `, after the label of a core, a device or a queue: ` +
+What an agent can read on its node, by source. In a run's samples and in the output of
+` + "`chokepoint-agent probe --json`" + `, the label of a core, device or queue precedes the name of the column: ` +
 		"`cpu0/softirq_ns`" + `.
 The method: [telemetry](../method/telemetry.md), and [what it costs](../method/telemetry.md#what-observing-costs).
 `)
@@ -291,9 +291,9 @@ func alike(a, b record.Metric) bool {
 func TestReferenceListsEveryPlan(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Times of the built-in plans\n" + written + `
-What ` + "`chokepoint plan list`" + ` estimates. The time includes set-up, but not the boot of guests. Trials include
-the idle measurements and the checks of paths; a search counts as one trial, whose length depends on what it
-finds. A plan can be [fitted into a given time](../howto/write-a-plan.md#change-a-plan-from-the-command-line).
+The estimates of ` + "`chokepoint plan list`" + `. The time includes set-up, but not the boot of guests. The trials
+include the idle measurements and the checks of paths. A search counts as one trial, whose duration depends on the
+result. A plan can be [shortened to a given time](../howto/write-a-plan.md#change-a-plan-from-the-command-line).
 
 | plan | time | cells | runs of each | trials | measures |
 |---|---:|---:|---:|---:|---|
@@ -369,13 +369,13 @@ func TestReferenceListsEveryCommand(t *testing.T) {
 
 	var labs, routers, others strings.Builder
 	head := func(title, see string) string {
-		return "# " + title + "\n" + written + "\nWhat `--help` of each command prints. " + see +
+		return "# " + title + "\n" + written + "\nThe output of `--help` for each command. " + see +
 			" Exit codes: [scripts](../howto/scripts.md).\n\n"
 	}
-	others.WriteString(head("Commands", "Elsewhere: [those of labs](commands-labs.md), [those of the "+
-		"catalogue](commands-catalogue.md)."))
-	routers.WriteString(head("Commands of the catalogue", "All others: [commands](commands.md)."))
-	labs.WriteString(head("Commands of labs", "All others: [commands](commands.md)."))
+	others.WriteString(head("Commands", "On other pages: [commands of labs](commands-labs.md), [commands "+
+		"of the catalogue](commands-catalogue.md)."))
+	routers.WriteString(head("Commands of the catalogue", "All other commands: [commands](commands.md)."))
+	labs.WriteString(head("Commands of labs", "All other commands: [commands](commands.md)."))
 	describe(t, func(first string) *strings.Builder {
 		if slices.Contains([]string{"doctor", "lab", "peer", "watch"}, first) {
 			return &labs

@@ -25,8 +25,7 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 		"(default: found automatically)")
 	f.StringVar(&m.Router.WAN, "router-wan", "", "network `DEVICE` of the router that faces the server "+
 		"(default: found automatically)")
-	f.IntVar(&m.Port, "data-port", 0, "first of three consecutive ports for the data, a `PORT` (default "+
-		"20100)")
+	f.IntVar(&m.Port, "data-port", 0, "first `PORT` of three consecutive ones for the data (default 20100)")
 	addSSHFlags(f, m)
 }
 

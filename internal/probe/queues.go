@@ -21,8 +21,8 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("giants", "count", "packets larger than the htb class is configured for"),
 	counter("overlimit_drops", "count", "packets that fq_codel dropped because its packet limit was "+
 		"reached"),
-	counter("overmemory_drops", "count", "packets that fq_codel dropped because its memory limit was "+
-		"reached"),
+	counter("overmemory_drops", "count", "times that fq_codel dropped packets because its memory limit "+
+		"was reached"),
 	counter("ecn_marks", "count", "packets that were ECN-marked instead of dropped"),
 	counter("ce_marks", "count", "packets that fq_codel marked because their delay exceeded its "+
 		"ce_threshold"),

@@ -86,9 +86,9 @@ func reasons() []Kind {
 			Means: "the tester was the limit. One of these: more than 1 % of the requested packets could " +
 				"not be sent; more than 1 % of the packets sent were lost in the receiver's socket " +
 				"buffers; after a delay, the sender sent more at once than a policer's bucket holds, and " +
-				"packets were lost although the policer allows the rate; on a load generator's own " +
-				"machine, a thread or a core was busy for 98 % of the window; if tester and router have " +
-				"separate CPUs, the tester without the router is less than 1.2 times as fast",
+				"packets were lost although the policer allows the rate; on a machine that only " +
+				"generates load, a thread or a core was busy for 98 % of the window; if tester and " +
+				"router have separate CPUs, the tester without the router is less than 1.2 times as fast",
 			Do: "use a lower rate, more streams or a faster tester: the path may carry more",
 		},
 		{
@@ -150,7 +150,7 @@ func reasons() []Kind {
 			Of:    OfTrial,
 			Means: "a core's clock or a cooling device shows that heat or a power limit slowed the " +
 				"machine down in the window",
-			Do: "cool the machine, or measure long enough that the slower state is what you measure",
+			Do: "cool the machine, or warm up and measure for longer, to get its sustained rate",
 		},
 		{
 			Name:   ReasonBackgroundLoad,

@@ -42,7 +42,7 @@ func trafficMetrics() []record.Metric {
 		ofPath(PacketRate, "packet rate", "pps", higher,
 			"UDP packets that arrived in the window, without duplicates, per second"),
 		ofPath(offeredRate, "offered packet rate", "pps", "",
-			"UDP packets that the sender sent, per second"),
+			"UDP packets sent per second"),
 		ofPath(LossRatio, "packet loss", "ratio", lower, "UDP packets that never arrived or could not be "+
 			"sent ÷ packets that the set rate required in the window"),
 		ofPath(UnsentRatio, "unsent packets", "ratio", lower,
@@ -132,13 +132,15 @@ func latencyMetrics() []record.Metric {
 			"rtt_loaded_p50_ns - rtt_idle_p50_ns of the same path: what the load adds"),
 		ofPath(ProbeLoss, "lost probes", "ratio", lower,
 			"latency probes without an answer ÷ probes sent, under load"),
-		ofPath(ProbeLossIdle, "lost probes, idle", "ratio", lower, "the same on the idle path"),
+		ofPath(ProbeLossIdle, "lost probes, idle", "ratio", lower, "latency probes without an answer ÷ "+
+			"probes sent, on the idle path"),
 		ofPath(ProbeLate, "lateness of probes (p99)", "ns", lower,
 			"delay with which probes were sent, 99th percentile: the tester's timer error"),
 		ofPath(probeSpacing, "spacing error of probes (p99)", "ns", lower,
 			"error of the interval between two probes, 99th percentile"),
 		ofPath(Responsiveness, "responsiveness", "rpm", higher, "round trips per minute under load: the "+
-			"mean of the next two metrics (draft-ietf-ippm-responsiveness, without TLS)"),
+			"mean of responsiveness_foreign_rpm and responsiveness_loaded_rpm "+
+			"(draft-ietf-ippm-responsiveness, without TLS)"),
 		ofPath(foreignRPM, "responsiveness of new connections", "rpm", higher,
 			"60 s ÷ the mean of two trimmed means, measured on separate connections under load: the time "+
 				"of a TCP handshake, and of a request with its response"),
@@ -422,7 +424,7 @@ func flowMetrics() []record.Metric {
 		"the answer, PERCENTILE of the flows due to start in the window; failed and unfinished flows "+
 		"count as slower than all others", flow("completion"), flowPercentiles)
 	for _, s := range flowSizes {
-		times("completion of "+s.name+" flows", "the same for flows "+s.words+", PERCENTILE",
+		times("completion of "+s.name+" flows", "completion time of flows "+s.words+", PERCENTILE",
 			flow("completion_"+s.name), flowPercentiles)
 	}
 
