@@ -70,8 +70,7 @@ a day at full load.`,
 	f := cmd.Flags()
 	f.StringVar(&wan, "line", "", "`RATE` of the line, such as 1G")
 	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords())
-	f.IntVar(&n.MTU, "mtu", 0, "inner MTU in `BYTES` (default: the usual one; other MTUs\n"+
-		"count as settings)")
+	f.IntVar(&n.MTU, "mtu", 0, "inner MTU in `BYTES` (default: the usual one; other MTUs\ncount as settings)")
 	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")
 	f.Float64Var(&n.BusyHours, "busy", 2, "`HOURS` a day at full load, for the energy per year")
 	f.Float64Var(&n.Price, "price", 0, "`PRICE` of a kWh, for the cost of a year's energy")

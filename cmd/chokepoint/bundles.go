@@ -31,8 +31,7 @@ func bundleDir(d app.Dirs) string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "bundles", "", "use the bundles in this folder `DIR` (default: the folder "+
-		"in\n"+
-		"which catalog add stores them)")
+		"in\nwhich catalog add stores them)")
 }
 
 func newCatalogAddCommand(p *program) *cobra.Command {

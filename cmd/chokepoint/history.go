@@ -103,9 +103,8 @@ changes at the same time, the testbed changed, not the firmware.`,
 		"default: from the name of the file")
 	f.StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML):\n"+
 		"a confirmed change for the worse fails")
-	f.BoolVar(&failOnRegression, "fail-on-regression", false, "exit with 4 if the last change of a cell "+
-		"is for the worse\n"+
-		"and confirmed, and no canary changed with it")
+	f.BoolVar(&failOnRegression, "fail-on-regression", false, "exit with 4 if the last change of a cell is "+
+		"for the worse\nand confirmed, and no canary changed with it")
 	f.BoolVar(&strict, "strict", false, "with --fail-on-regression or --junit: a change that suspect\n"+
 		"runs show counts, too")
 	addOutput(cmd, &file, "write to this `FILE`; - is standard output")

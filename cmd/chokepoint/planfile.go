@@ -30,8 +30,7 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 		"reduce the repetitions, to no fewer than six, then the\nwindows, to no less than "+
 		plan.MinWindow.String()+", then drop the\ncells listed last")
 	flags.BoolVar(&o.Strict, "strict", false,
-		"with the plan rfc2544: use the standard's own durations: hours\n"+
-			"for each frame size")
+		"with the plan rfc2544: use the standard's own durations: hours\nfor each frame size")
 	// pflag shows a zero duration as a default that means something.
 	flags.Lookup("for").DefValue = "0"
 }

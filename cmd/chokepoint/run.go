@@ -67,8 +67,7 @@ name one, they measure this machine as it is, and recommend a cipher and a VPN.`
 	f := cmd.Flags()
 	o.labels.addFlags(f)
 	f.BoolVar(&o.prove, "prove", false, proveUsage)
-	f.BoolVar(&o.dry, "dry-run", false, "print the trials in order and the time that they take, and run "+
-		"none")
+	f.BoolVar(&o.dry, "dry-run", false, "print the trials in order and the time that they take, and run none")
 	cmd.MarkFlagsMutuallyExclusive("prove", "dry-run")
 	f.StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that it runs on, "+
 		"from this `METER`: shelly://HOST, tasmota://HOST, command:PROGRAM ARGS or "+

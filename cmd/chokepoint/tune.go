@@ -52,8 +52,7 @@ tried again. Ring buffers are never enlarged.`,
 		"chokepoint peer")
 	f := cmd.Flags()
 	f.StringArrayVar(&o.try, "try", nil, "also try this `CHANGE`: FACTOR=LEVEL, or several to apply "+
-		"together,\n"+
-		"separated by semicolons; may be repeated")
+		"together,\nseparated by semicolons; may be repeated")
 	f.BoolVar(&o.Only, "only", false, "try only the changes that --try names")
 	f.DurationVar(&o.MaxDelay, "max-added-delay", usualAddedDelay,
 		"maximum delay `D` that a load may add (p99)")

@@ -440,9 +440,8 @@ func Further() []Declaration {
 		},
 		{
 			Name: "mitigations",
-			Doc: "mitigations of CPU vulnerabilities (Spectre and others) in each virtual router's " +
-				"kernel: the kernel's own choice (auto) or none; if not given, auto with KVM and off in " +
-				"emulation",
+			Doc: "mitigations of CPU vulnerabilities (Spectre and others) in each virtual router's kernel: " +
+				"the kernel's own choice (auto) or none; if not given, auto with KVM and off in emulation",
 			Kind:    Path,
 			Hard:    true,
 			Levels:  []string{"auto", Off},

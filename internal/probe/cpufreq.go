@@ -46,8 +46,7 @@ func cpufreq(root Root) Probe {
 			level("frequency_hz", "Hz", "present clock of the policy's CPUs, as the driver reports it "+
 				"(scaling_cur_freq)"),
 			level("limit_hz", "Hz",
-				"highest clock allowed now; falls if the firmware or the user limits it "+
-					"(scaling_max_freq)"),
+				"highest clock allowed now; falls if the firmware or the user limits it (scaling_max_freq)"),
 			level("hardware_limit_hz", "Hz", "highest clock of the hardware (cpuinfo_max_freq)"),
 			counter("transitions", "count", "number of clock changes (stats/total_trans)"),
 			counter("time_ns", "ns",

@@ -21,8 +21,7 @@ func guests(root Root) Probe {
 		Scope: record.ScopeHost,
 		Slow:  true,
 		Stems: []record.Metric{
-			counter("guest_cpu_ns", "ns", "CPU time of a QEMU thread: main, or vcpuN for the guest's "+
-				"vCPU N"),
+			counter("guest_cpu_ns", "ns", "CPU time of a QEMU thread: main, or vcpuN for the guest's vCPU N"),
 			counter("guest_throttled_ns", "ns", "time for which a CPU quota stopped a vCPU (cpu.stat of "+
 				"its cgroup)"),
 		},

@@ -19,8 +19,7 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times that an htb class sent at its own rate"),
 	counter("borrows", "count", "times that an htb class borrowed from its parent to send"),
 	counter("giants", "count", "packets larger than the htb class is configured for"),
-	counter("overlimit_drops", "count", "packets that fq_codel dropped because its packet limit was "+
-		"reached"),
+	counter("overlimit_drops", "count", "packets that fq_codel dropped because its packet limit was reached"),
 	counter("overmemory_drops", "count", "times that fq_codel dropped packets because its memory limit "+
 		"was reached"),
 	counter("ecn_marks", "count", "packets that were ECN-marked instead of dropped"),

@@ -444,10 +444,9 @@ func caveats() []Kind {
 			Do:    "open the UDP ports in the firewall between the machines",
 		},
 		{
-			Name: "no-tester-ceiling",
-			Of:   OfRun,
-			Means: "the maximum rate of the tester without the router was not measured, for the reason " +
-				"given",
+			Name:  "no-tester-ceiling",
+			Of:    OfRun,
+			Means: "the maximum rate of the tester without the router was not measured, for the reason given",
 		},
 		{
 			Name: "other-boots",

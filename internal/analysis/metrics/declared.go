@@ -68,9 +68,8 @@ func trafficMetrics() []record.Metric {
 				"together"),
 		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", higher,
 			"goodput_bps ÷ power_loaded_w: bits per joule; its inverse is the energy per bit"),
-		ofPath(Consistency, "unevenness", "ratio", lower, "unevenness of the throughput within the "+
-			"window: 1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 "+
-			"ms or more"),
+		ofPath(Consistency, "unevenness", "ratio", lower, "unevenness of the throughput within the window: "+
+			"1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
 	}
 }
 

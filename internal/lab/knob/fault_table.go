@@ -149,8 +149,7 @@ func Faults() []Fault {
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
-			Doc: "sets the port's MTU, and drops the node's ICMP errors, so that senders do not learn of " +
-				"it",
+			Doc: "sets the port's MTU, and drops the node's ICMP errors, so that senders do not learn of it",
 		},
 		{
 			Name:  "rules",
@@ -192,8 +191,7 @@ func Faults() []Fault {
 			at:    onNode,
 			parse: numbers(1, math.MaxInt32).canonical,
 			parts: ofKernel("net.core.netdev_budget"),
-			Doc: "limits the packets that a core takes from its devices in one polling cycle " +
-				"(netdev_budget)",
+			Doc:   "limits the packets that a core takes from its devices in one polling cycle (netdev_budget)",
 		},
 		{
 			Name:  "cpu_hog",
