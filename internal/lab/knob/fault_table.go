@@ -191,7 +191,7 @@ func Faults() []Fault {
 			at:    onNode,
 			parse: numbers(1, math.MaxInt32).canonical,
 			parts: ofKernel("net.core.netdev_budget"),
-			Doc:   "limits the packets that a core takes from its devices in one polling cycle (netdev_budget)",
+			Doc:   "limits the packets that a core takes from devices per polling cycle (netdev_budget)",
 		},
 		{
 			Name:  "cpu_hog",
