@@ -1,6 +1,6 @@
 // Package agent implements the node side: it maps verbs to handlers and keeps changes in effect while their
-// sessions live. Tunnels and traffic endpoints run in child processes, so that their CPU time is measured
-// separately and their garbage collectors do not delay others.
+// sessions last. Tunnels and traffic endpoints run in child processes, so that their CPU time is measured
+// separately and their garbage collectors do not delay other tasks.
 package agent
 
 import (
@@ -25,13 +25,14 @@ import (
 // Parts lists the knobs and handlers of the registry that run on nodes.
 type Parts struct {
 	Knobs    []knob.Knob
-	Handlers map[string]host.Handler // served by the agent itself
-	Isolated map[string]host.Handler // served by one child process per session
+	Handlers map[string]host.Handler // verbs served by the agent itself
+	Isolated map[string]host.Handler // verbs served by one child process per session
 	Sysctls  knob.Permission         // kernel settings that may be changed; a guest's agent may change all
 }
 
-// Roles are the program's first argument when it runs as an agent, as a child of an agent, as the agent of a
-// guest on a line (see host.ConnectLine), as the agent installed on a real machine, or as that agent's guard.
+// A role is the program's first argument if the program runs as an agent, as a child of an agent, as the
+// agent of a guest on a line (see host.ConnectLine), as the agent installed on a real machine, or as the
+// guard of such an agent.
 const (
 	Role        = "agent"
 	ChildRole   = "agent-child"
@@ -40,7 +41,7 @@ const (
 	GuardRole   = "agent-guard"
 )
 
-// Arguments returns the program's arguments for a role and a permission for kernel settings.
+// Arguments returns the program's arguments for a role and the kernel settings that the agent may change.
 func Arguments(role string, sysctls knob.Permission) []string {
 	if sysctls == "" {
 		return []string{role}
@@ -48,8 +49,9 @@ func Arguments(role string, sysctls knob.Permission) []string {
 	return []string{role, string(sysctls)}
 }
 
-// Started parses the result of Arguments. role is "" if args do not start with a role. knob.OfGuest is
-// rejected: it applies only to a guest's agent, which gets it through its role.
+// Started parses arguments returned by Arguments. role is "" if args do not start with a role. Started
+// rejects knob.OfGuest, because this permission is valid only for a guest's agent, which derives it from its
+// role.
 func Started(args []string) (role string, sysctls knob.Permission, err error) {
 	roles := []string{Role, ChildRole, LineRole, MachineRole, GuardRole}
 	if len(args) == 0 || !slices.Contains(roles, args[0]) {
@@ -73,15 +75,16 @@ func Started(args []string) (role string, sysctls knob.Permission, err error) {
 // changes and exits. It bounds how long a change outlives the connection.
 const Silence = 45 * time.Second
 
-// unread is the time after which a write to the controller fails if the controller does not read.
+// unread is the time limit for a write to the controller. A write takes that long only if the controller does
+// not read.
 const unread = 30 * time.Second
 
-// Main serves parts on conn until it ends. In ChildRole, it serves isolated verbs itself; in other roles, it
-// starts a child for each.
+// Main serves parts on conn until conn is closed. In ChildRole, it serves the isolated verbs itself; in other
+// roles, it starts a child process for each session of an isolated verb.
 //
-// Main catches SIGPIPE. Otherwise the runtime would end a program that writes to a closed standard output,
-// and the handlers could not undo their changes. SIGPIPE is not ignored instead, because child programs would
-// inherit that.
+// Main catches SIGPIPE, because otherwise the runtime would end a program that writes to a closed standard
+// output, and the handlers could not undo their changes. It does not ignore SIGPIPE, because child programs
+// would inherit that.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	var guarded *guard
@@ -108,11 +111,12 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 	return host.Serve(ctx, conn, handlers(role, p, guarded))
 }
 
-// ownFolder is the name prefix of the directory of an installed agent.
+// ownFolder is the name prefix of the directory that is created for an installed agent.
 const ownFolder = "chokepoint-"
 
-// removeOwnFile removes the running program's file and the directory made for it, so that nothing remains on
-// the machine however the program ends. It does nothing if the directory was not made for the program.
+// removeOwnFile removes the running program's file and the directory created for it, so that nothing remains
+// on the machine even if the program crashes. It does nothing if the directory was not created for the
+// program.
 func removeOwnFile() error {
 	file, err := os.Executable()
 	if err != nil || !strings.HasPrefix(filepath.Base(filepath.Dir(file)), ownFolder) {
@@ -131,7 +135,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	free := none
 	machine := new(alone)
 	switch {
-	case role == MachineRole && guarded != nil: // other agents may run on the machine
+	case role == MachineRole && guarded != nil: // because agents of other controllers may run on the machine
 		may = guarded.take
 		free = guarded.free
 	case role == MachineRole:
@@ -184,7 +188,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	return handlers
 }
 
-// after returns a handler that calls h only if may returns nil.
+// after returns a handler that calls may, and then h if may returned nil.
 func after(may func(context.Context) error, h host.Handler) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		if err := may(ctx); err != nil {
@@ -201,13 +205,13 @@ func asking(f func(context.Context) error) host.Handler {
 	})
 }
 
-// VerbFree returns an error if another controller has changed something on the machine or is about to.
+// VerbFree returns an error if another controller has changed a setting of the machine or is about to do so.
 const VerbFree = "node/free"
 
-// VerbPowerOff powers off a guest. Only a guest's agent has it.
+// VerbPowerOff powers off a guest. Only the agent of a guest serves it.
 const VerbPowerOff = "vm/poweroff"
 
-// powerOff answers before it acts, because afterwards it cannot.
+// powerOff replies before it powers off the guest, because it could not reply afterwards.
 func powerOff(_ context.Context, s host.Session) error {
 	if err := s.Recv(nil); err != nil {
 		return err
@@ -234,7 +238,7 @@ func inChild(verb string) host.Handler {
 		}
 
 		child := host.Connect(process)
-		defer child.Close() // closes its input: the child undoes its changes and exits
+		defer child.Close() // closes the child's input, so that the child undoes its changes and exits
 		// Kill a child that does not exit by itself.
 		defer context.AfterFunc(ctx, func() { child.Close() })()
 		far, err := child.Open(ctx, verb, first)

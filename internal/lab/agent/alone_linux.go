@@ -20,20 +20,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// At most one controller may change settings of a machine at a time. Each announces itself first and then
-// looks for others, so of two that start together at most one continues. An agent or its guard announces
-// itself by an abstract Unix socket in its network namespace, which vanishes with the process (unix(7)). The
-// socket's name is this prefix, the process ID and a random part. A driver can leave only the machine's own
-// programs behind; its guard is a script with a directory (see package driver), and looks for these sockets.
-// Sockets and directories count only if they belong to root or this user, so that other users cannot block a
-// controller.
+// At most one controller may change settings of a machine at a time. Each controller announces itself first
+// and then looks for others, so if two start at the same time, at most one continues. An agent or its guard
+// announces itself by an abstract Unix socket in its network namespace, which vanishes with the process
+// (unix(7)). The socket's name consists of this prefix, the process ID and a random part. A driver cannot
+// leave a process with such a socket on the machine. Its guard is a script with a directory (see package
+// driver), and also looks for these sockets. Sockets and directories count only if they belong to root or
+// this user, so that other users cannot block a controller.
 const aloneName = "@chokepoint-agent-machine-"
 
-// guardFolders lists the directories in which a driver's guard may create its own.
+// guardFolders lists the parent directories in which a driver's guard may create its directory.
 const guardFolders = "/run /tmp /dev/shm /var/tmp"
 
-// aloneWait is how long to wait for another controller's agent. If its controller was killed, the agent
-// undoes its changes and exits within this time.
+// aloneWait is the maximum time to wait until another controller's agent has exited. If that controller was
+// killed, the agent undoes its changes and exits within this time.
 const aloneWait = 3 * time.Second
 
 // alone reserves the machine for one controller until this process ends.
@@ -79,8 +79,8 @@ func (a *alone) free(ctx context.Context) error {
 
 var errTaken = errors.New("another controller has set something on this machine")
 
-// waitAlone calls try until it does not return errTaken, for at most aloneWait. Pauses are random, so that
-// two controllers do not collide repeatedly.
+// waitAlone calls try repeatedly until it returns nil or an error other than errTaken, but not for longer
+// than aloneWait. The pauses are random, so that two controllers do not collide repeatedly.
 func waitAlone(ctx context.Context, try func() error) error {
 	for end := time.Now().Add(aloneWait); ; {
 		err := try()
@@ -99,7 +99,7 @@ func waitAlone(ctx context.Context, try func() error) error {
 	}
 }
 
-// others returns errTaken if another controller's agent or guard is on the machine.
+// others returns errTaken if an agent or guard of another controller runs on the machine.
 func others(own string) error {
 	const sockets = "/proc/thread-self/net/unix"
 	b, err := os.ReadFile(sockets)
@@ -108,7 +108,7 @@ func others(own string) error {
 	}
 
 	for line := range strings.Lines(string(b)) {
-		// fields: Num RefCount Protocol Flags Type St Inode Path
+		// The fields are Num RefCount Protocol Flags Type St Inode Path.
 		f := strings.Fields(line)
 		if len(f) != 8 || f[7] == own || !strings.HasPrefix(f[7], aloneName) {
 			continue
@@ -121,12 +121,13 @@ func others(own string) error {
 	}
 
 	net, err := os.Readlink("/proc/thread-self/ns/net")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without network namespaces
+	// A kernel without network namespaces has no such file.
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for other controllers: %w", err)
 	}
 
 	for _, top := range strings.Fields(guardFolders) {
-		found, _ := filepath.Glob(top + "/chokepoint-guard-*") // the pattern is valid
+		found, _ := filepath.Glob(top + "/chokepoint-guard-*") // cannot fail, because the pattern is valid
 		for _, dir := range found {
 			if guards(dir, net) {
 				return taken("its guard is " + dir)
@@ -153,8 +154,9 @@ func trusted(path string) bool {
 	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
 }
 
-// holds reports whether process pid, owned by root or this user, has the socket with the given inode open.
-// Without permission to list the process's descriptors, it checks only that the process is an agent's guard.
+// holds reports whether process pid, owned by root or this user, has the socket with the given inode open. If
+// it has no permission to list the descriptors of the process, it only checks whether the process is the
+// guard of an agent.
 func holds(pid, inode string) bool {
 	dir := "/proc/" + pid
 	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {

@@ -17,25 +17,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbArrange sets up a node according to a Layout. The result outlives the session: it ends with the node.
+// VerbArrange sets up a node according to a Layout. The configuration remains after the session, until the
+// node is removed.
 const VerbArrange = "lab/arrange"
 
 // Layout describes the configuration of a lab's node.
 type Layout struct {
 	Node   string `json:"node"`
 	Router bool   `json:"router"`
-	// Names maps hardware addresses to port names, for devices that the kernel named. Devices are renamed
-	// first.
+	// Names maps hardware addresses to port names, for devices that the kernel has named. These devices are
+	// renamed before anything else is done.
 	Names     map[string]string `json:"names,omitempty"`
 	Ports     []string          `json:"ports"`
 	Addresses []PortAddress     `json:"addresses"`
 	Routes    []Route           `json:"routes"`
-	Sysctls   [][2]string       `json:"sysctls"` // paths and values, in order; written before links come up
-	// Interrupts lists the CPUs for the ports' interrupts, such as "0"; "" = the kernel's choice.
+	Sysctls   [][2]string       `json:"sysctls"` // paths and values in order, written before links are up
+	// Interrupts lists the CPUs that serve the ports' interrupts, such as "0". If empty, the kernel chooses
+	// them.
 	Interrupts string `json:"interrupts,omitempty"`
 }
 
-// Arranged reports, by port, the CPUs that serve its interrupts. Ports without interrupts are missing.
+// Arranged reports, for each port, the CPUs that serve its interrupts. Ports without interrupts are omitted.
 type Arranged struct {
 	Interrupts map[string]string `json:"interrupts,omitempty"`
 }
@@ -46,7 +48,7 @@ type PortAddress struct {
 	Address netip.Prefix `json:"address"`
 }
 
-// Route is a route to a network by a gateway on a device.
+// Route is a route to a network through a gateway on a device.
 type Route struct {
 	To  netip.Prefix `json:"to"`
 	Via netip.Addr   `json:"via"`
@@ -62,9 +64,9 @@ func arrange(ctx context.Context, l Layout) (Arranged, error) {
 	return Arranged{pinned}, err
 }
 
-// pin assigns the ports' interrupts to the CPUs in l.Interrupts and returns the assignment read back.
-// Otherwise the kernel's choice, and with it the machine's forwarding rate, would vary from boot to boot. pin
-// skips ports whose interrupts cannot be assigned.
+// pin assigns the ports' interrupts to the CPUs in l.Interrupts, and returns the assignment that it reads
+// back. If the kernel assigned them, the assignment, and with it the machine's forwarding rate, would vary
+// from boot to boot. pin skips ports whose interrupts cannot be assigned.
 func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil
@@ -92,7 +94,7 @@ func pin(l Layout) (map[string]string, error) {
 	return out, nil
 }
 
-// Arrange sets up the namespaces of this process according to l. It is idempotent.
+// Arrange sets up the network namespaces of this process according to l. It is idempotent.
 func Arrange(ctx context.Context, l Layout) error {
 	if err := setHostname(l.Node); err != nil {
 		return fmt.Errorf("name the node %s: %w", l.Node, err)
@@ -117,7 +119,7 @@ func Arrange(ctx context.Context, l Layout) error {
 			return err
 		}
 
-		// requires root; optional
+		// Queues are spread only if permitted, because that requires root and is optional.
 		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -138,10 +140,10 @@ func Arrange(ctx context.Context, l Layout) error {
 	return nil
 }
 
-// rename sets the names of devices, given their hardware addresses. Names may have to be swapped, so devices
-// with a wrong name get a temporary one first.
+// rename sets the names of the devices with the given hardware addresses. A device with a wrong name is given
+// a temporary name first, because two devices may have to swap names.
 func rename(ctx context.Context, names map[string]string) error {
-	aside := map[string]string{} // temporary name → final name
+	aside := map[string]string{} // maps temporary to final names
 	for i, text := range slices.Sorted(maps.Keys(names)) {
 		mac, err := net.ParseMAC(text)
 		if err != nil {
@@ -174,7 +176,7 @@ func rename(ctx context.Context, names map[string]string) error {
 	return nil
 }
 
-// deviceTime is how long to wait for a device to appear after its driver's module was loaded.
+// deviceTime is the maximum time to wait until a device appears after its driver's module was loaded.
 const deviceTime = 2 * time.Second
 
 func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {

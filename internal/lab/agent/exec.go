@@ -36,7 +36,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 		return err
 	}
 	defer p.Kill()
-	go func() { // ends with the session
+	go func() { // because the session's context ends with it
 		for {
 			var b []byte
 			if err := s.Recv(&b); err != nil {
@@ -53,7 +53,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 	both.Go(func() { pump(p.Stdout(), s, func(b []byte) any { return ExecOutput{Out: b} }) })
 	both.Go(func() { pump(p.Stderr(), s, func(b []byte) any { return ExecOutput{Err: b} }) })
 	both.Wait()
-	feed.Close() // the command has closed its outputs; Wait would wait for the input
+	feed.Close() // because the command has closed its outputs, and Wait would wait for its input
 	_, err = p.Wait()
 	code, known := host.ExitCode(err)
 	if !known {
@@ -73,8 +73,8 @@ func pump(r io.Reader, s host.Session, wrap func([]byte) any) {
 	}
 }
 
-// NewHost returns the machine of agent a as a host for a driver's commands. It runs commands by VerbExec, and
-// reads and writes files with cat.
+// NewHost returns the machine on which agent a runs as a host for the commands of a driver. It runs commands
+// with VerbExec, and reads and writes files with cat.
 func NewHost(name string, a host.Agent) host.Host { return remote{name, a} }
 
 type remote struct {
@@ -165,7 +165,7 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 	}
 }
 
-type exitError int // exit code of a failed command, see host.ExitCode
+type exitError int // exit code of a failed command; see host.ExitCode
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 func (e exitError) ExitCode() int { return int(e) }

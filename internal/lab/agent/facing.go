@@ -12,18 +12,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Facing asks a node for its routes to addresses.
+// Facing asks a node for its routes to the addresses in To.
 type Facing struct {
 	To []netip.Addr `json:"to"`
 }
 
-// Faced is the node's answer: its routes, in the order of Facing.To, and its own addresses, except loopback
-// and link-local ones. If there is no route, the Way is empty.
+// Faced is the node's reply to Facing: its routes in the order of Facing.To, and its own addresses except
+// loopback and link-local ones. If there is no route to an address, its Way is empty.
 type Faced struct {
 	Ways []kernel.Way `json:"ways"`
 	Own  []netip.Addr `json:"own"`
-	// Machine identifies the node's network stack by the kernel's boot_id and the network namespace; "" if
-	// unavailable.
+	// Machine identifies the node's network stack by the kernel's boot_id and the network namespace. It is ""
+	// if these are unavailable.
 	Machine string `json:"machine,omitempty"`
 }
 

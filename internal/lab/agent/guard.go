@@ -11,10 +11,10 @@ import (
 )
 
 // guard is a child process that makes all settings for the agent of a real machine. When the agent has ended,
-// for whatever reason, the guard undoes the settings and exits. It reserves the machine for one controller
-// (see alone), so no other controller gets the machine before that is done.
+// for whatever reason, the guard undoes the settings and exits. The guard also reserves the machine for its
+// controller (see alone), so no other controller can reserve the machine before the settings are undone.
 type guard struct {
-	sysctls knob.Permission // the agent's permission
+	sysctls knob.Permission // permission that was given to the agent
 
 	mu      sync.Mutex
 	child   host.Agent // nil before the first setting
@@ -56,7 +56,8 @@ func (x *guard) take(ctx context.Context) error {
 	return child.Invoke(ctx, verbTake, struct{}{}, nil)
 }
 
-// free returns an error if another controller has reserved the machine. It does not start a guard.
+// free returns an error if another controller has reserved the machine. It does not start the guard's
+// process.
 func (x *guard) free(ctx context.Context) error {
 	x.mu.Lock()
 	child := x.child
@@ -89,12 +90,12 @@ func (x *guard) hold(ctx context.Context, s host.Session, name string, t KnobReq
 	return err
 }
 
-// close waits until the guard has undone all settings, without a time limit.
+// close waits, without a time limit, until the guard has undone all settings.
 func (x *guard) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.child != nil {
-		_ = x.process.HangUp() // fails only if the guard has exited
+		_ = x.process.HangUp() // ignored, because it fails only if the guard has exited
 		_ = x.process.Wait()
 	}
 }

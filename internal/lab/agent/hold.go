@@ -9,8 +9,8 @@ import (
 )
 
 // VerbHold adds addresses and routes to a machine until the session ends. They separate the path through a
-// tunnel from the path without it. The handler runs in a child process, which removes them even if the agent
-// was killed.
+// tunnel from the path outside it. The handler runs in a child process, which removes them even if the agent
+// is killed.
 const VerbHold = "path/hold"
 
 // Hold lists addresses and routes to add. Those that the machine already has are neither added nor removed.

@@ -10,17 +10,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// KnobRequest is the first message of a knob session. The node replies with the state it found, and waits
-// while the controller journals it. On the controller's next message, the node applies Want and replies with
-// the state read back. It restores the state found when the session ends, for whatever reason.
+// KnobRequest is the first message of a knob session. The node replies with the previous state, and waits
+// while the controller writes that state to its journal. On the controller's next message, the node applies
+// Want and replies with the state that it reads back. When the session ends, for whatever reason, the node
+// restores the previous state.
 //
-// With Restore, the node applies Want permanently and the session ends: this undoes a setting that another
-// session could not undo.
+// If Restore is set, the node applies Want permanently and ends the session. The controller uses this to undo
+// a setting that another session could not undo.
 type KnobRequest struct {
 	Place   knob.Place `json:"place"`
 	Want    knob.State `json:"want"`
 	Restore bool       `json:"restore,omitempty"`
-	Check   bool       `json:"check,omitempty"` // only report whether Want is possible
+	Check   bool       `json:"check,omitempty"` // only report whether Want can be applied
 }
 
 // KnobReply is the node's reply in each step of a knob session.
@@ -29,9 +30,9 @@ type KnobReply struct {
 	Answer *check.Answer `json:"answer,omitempty"`
 }
 
-// holdKnob returns the handler of a knob. machine reports whether the agent controls a whole machine, a guest
-// or a real one, including its kernel. sysctls was fixed when the agent was started. Both override what a
-// request claims. The handler calls may before it changes anything. If guarded is not nil, the guard makes
+// holdKnob returns the handler for a knob. machine reports whether the agent controls a whole machine, real
+// or virtual, including its kernel. sysctls was fixed when the agent was started. A request cannot override
+// either of them. The handler calls may before it changes anything. If guarded is not nil, the guard makes
 // the setting.
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
@@ -63,7 +64,7 @@ func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(conte
 	})
 }
 
-// applied applies t.Want and returns the state read back.
+// applied applies t.Want and returns the state that it reads back.
 func applied(ctx context.Context, k knob.Knob, t KnobRequest) (knob.State, error) {
 	if err := k.Apply(ctx, t.Place, t.Want); err != nil {
 		return "", err
@@ -83,7 +84,7 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 
 	var proceed struct{}
 	if err := s.Recv(&proceed); err != nil {
-		return host.Quiet(err) // nothing to undo
+		return host.Quiet(err) // the end of the session is no error, because nothing was changed
 	}
 
 	// ctx is usually cancelled when the undoing starts.
@@ -117,13 +118,14 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 	return s.Recv(&proceed)
 }
 
-// accompany starts a child process for each companion of a state and waits until all of them have started.
-// They end when leave is called, which must precede undoing the setting, or when this process ends.
+// accompany starts a child process for each companion of a state, and waits until all of them have started.
+// The processes end when this process ends or leave is called. leave must be called before the setting is
+// undone.
 func accompany(ctx context.Context, k knob.Knob, t KnobRequest) (leave func(), err error) {
 	var children []host.Agent
 	leave = func() {
 		for _, c := range children {
-			c.Close() // the child exits when its input closes
+			c.Close() // makes the child exit, because its input is closed
 		}
 	}
 	a, ok := k.(knob.Accompanied)

@@ -11,8 +11,8 @@ import (
 
 func setHostname(name string) error { return unix.Sethostname([]byte(name)) }
 
-// guestInit returns a function that asks the guest's init process to power off. It returns an error unless
-// init is our parent.
+// guestInit returns a function that asks the guest's init process to power off the guest. guestInit fails if
+// init is not our parent.
 func guestInit() (tell func() error, err error) {
 	if os.Getppid() != 1 {
 		return nil, fmt.Errorf("power off: %w: not started by a guest's first process", host.ErrUnsupported)
@@ -25,11 +25,11 @@ func guestInit() (tell func() error, err error) {
 	}, nil
 }
 
-// separate selects child processes for isolated verbs.
+// separate reports whether isolated verbs run in child processes.
 const separate = true
 
-// unfragmented returns the socket option that forbids fragmentation, both by the sender and on the path.
-// IP_PMTUDISC_PROBE (ip(7)) sets DF and ignores the cached path MTU, so that every size is really tried.
+// unfragmented returns a socket option that forbids fragmentation by the sender and by routers.
+// IP_PMTUDISC_PROBE (ip(7)) sets DF and ignores the cached path MTU, so that a packet of every size is sent.
 func unfragmented(ip6 bool) (level, name, value int) {
 	if ip6 {
 		return unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE

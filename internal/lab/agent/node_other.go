@@ -18,12 +18,12 @@ func guestInit() (tell func() error, err error) {
 	return nil, fmt.Errorf("power off: %w on %s", host.ErrUnsupported, runtime.GOOS)
 }
 
-// separate is false: a child process cannot be started, because the agent's file is removed and the kernel
-// has no other path to the running program.
+// separate is false, because no child process can be started: the agent's file has been removed, and the
+// kernel offers no other path to the running program.
 const separate = false
 
-// unfragmented returns the socket option that forbids fragmentation, both by the sender and on the path
-// (ip(4) and ip6(4) on FreeBSD; macOS 11 and later).
+// unfragmented returns a socket option that forbids fragmentation by the sender and by routers (ip(4) and
+// ip6(4) on FreeBSD; macOS 11 and later).
 func unfragmented(ip6 bool) (level, name, value int) {
 	if ip6 {
 		return unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1

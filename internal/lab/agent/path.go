@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Verbs that verify a path before a measurement.
+// These verbs verify a path before a measurement.
 const (
 	VerbCounters   = "path/counters"
 	VerbEcho       = "path/echo"
@@ -42,23 +42,24 @@ func readCounters(_ context.Context, devices []string) (out map[string]kernel.Li
 	return out, nil
 }
 
-// readReassembly returns the used share of the memory for IP fragments.
+// readReassembly returns the share of the memory for IP fragment reassembly that is in use.
 func readReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
 
-// EchoAt makes a node echo datagrams received at an address until the session ends. The node answers once it
-// listens.
+// EchoAt makes a node echo the datagrams that it receives at an address, until the session ends. The node
+// replies once it listens.
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
-	// Tag restricts the echo to datagrams of a Reach with the same Tag that contain the sender's cookie.
-	// Datagrams with a wrong cookie are answered with the right one. It is "" within a lab's own network.
+	// Tag restricts the echo to datagrams of a Reach with the same Tag that contain the sender's cookie. A
+	// datagram with a wrong cookie is answered with the right cookie. Tag is "" in a lab's own network.
 	Tag string `json:"tag,omitempty"`
-	// From is the only address whose datagrams are echoed; the zero value allows all.
+	// From is the only address whose datagrams are echoed. If From is the zero Addr, datagrams from all
+	// addresses are.
 	From netip.Addr `json:"from,omitzero"`
 }
 
-// A tagged datagram starts with the attempt's number (1 byte), a hash of the tag (8 bytes) and the sender's
-// cookie (8 bytes), see host.Cookies.
+// A tagged datagram starts with the number of the attempt (1 byte), a hash of the tag (8 bytes) and the
+// sender's cookie (8 bytes; see host.Cookies).
 const (
 	markSize   = 8
 	cookieAt   = 1 + markSize
@@ -70,7 +71,7 @@ func markOf(tag string) []byte {
 	return h[:markSize]
 }
 
-// marked reports whether datagram b has the given tag.
+// marked reports whether datagram b has the tag.
 func marked(b []byte, tag string) bool {
 	return tag == "" || len(b) >= taggedSize && bytes.Equal(b[1:1+markSize], markOf(tag))
 }
@@ -82,7 +83,8 @@ func tagged(try int, tag string, cookie uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{byte(try)}, markOf(tag)...), cookie)
 }
 
-// listenExact opens a UDP socket that sets DF: neither the sender nor a router fragments its packets.
+// listenExact opens a UDP socket whose packets have DF set, so neither the sender nor a router fragments
+// them.
 func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	network := "udp4"
 	if at.Addr().Is6() {
@@ -126,7 +128,7 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(buf)
 		if err != nil {
-			return nil // the session has ended and closed the socket
+			return nil // because the session has ended and closed the socket
 		}
 
 		if !marked(buf[:n], at.Tag) || at.From.IsValid() && from.Addr().Unmap() != at.From.Unmap() {
@@ -138,21 +140,22 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 			n = len(binary.BigEndian.AppendUint64(buf[:cookieAt], cookie))
 		}
 
-		c.WriteToUDPAddrPort(buf[:n], from) // an error means too large for the return path
+		c.WriteToUDPAddrPort(buf[:n], from) // error ignored: the datagram is too large for the return path
 	}
 }
 
-// Reach asks a node to send a datagram of each size to an echo, unfragmented, and wait for its return. Sizes
-// and Beyond are sizes of IP packets in bytes. Beyond should not pass, and is tried only once. Without sizes,
-// the node only reports the device.
+// Reach asks a node to send a datagram of each size to an echo, unfragmented, and to wait until it returns.
+// Sizes and Beyond are sizes of IP packets in bytes. Beyond is expected not to pass, so it is tried only
+// once. If Sizes is empty, the node only reports the device.
 type Reach struct {
 	From   netip.Addr `json:"from"`
 	To     netip.Addr `json:"to"`
 	Port   int        `json:"port"`
 	Sizes  []int      `json:"sizes"`
 	Beyond int        `json:"beyond,omitempty"`
-	Tag    string     `json:"tag,omitempty"` // see EchoAt; every size must have room for it
-	// Tries is the number of attempts for each of Sizes; 0 = enough for a tunnel's handshake.
+	Tag    string     `json:"tag,omitempty"` // see EchoAt; the smallest size must leave room for the tag
+	// Tries is the number of attempts for each of Sizes. If 0, the number suffices for the handshake of a
+	// tunnel.
 	Tries int `json:"tries,omitempty"`
 }
 
@@ -161,14 +164,14 @@ type Reached struct {
 	Back  []int  `json:"back"`
 	Bytes int64  `json:"bytes"`
 	Note  string `json:"note,omitempty"` // last error, such as "message too long"
-	// Device is the device of the route to the echo, set if no size was given; "" = unknown.
+	// Device is the device of the route to the echo. It is set if no size was given, and "" if unknown.
 	Device string `json:"device,omitempty"`
 }
 
-// Limits on a request, which may come from another user's controller.
+// These limits apply to a request, which may come from another user's controller.
 const (
 	maxSizes   = 64
-	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet, which exceeds IPv4's
+	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet in bytes, which is larger than that of IPv4
 )
 
 func (r Reach) check() error {
@@ -229,15 +232,16 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	return out, nil
 }
 
-// Attempts per datagram, and the wait for an answer to each. The first one may be lost while a neighbour is
-// resolved or a tunnel makes its handshake. In a tunnel over TCP, a lost datagram is delayed until TCP
-// retransmits it, which takes a second or more if it is lost twice.
+// These are the number of attempts for each datagram and the time to wait for each answer. The first datagram
+// may be lost while a neighbour's address is resolved or a tunnel performs its handshake. In a tunnel over
+// TCP, a lost datagram is delayed until TCP retransmits it, which takes a second or more if the
+// retransmission is lost, too.
 const (
 	patience = 30
 	wait     = 100 * time.Millisecond
 )
 
-// headers returns the size of the IP and UDP headers, in bytes.
+// headers returns the total size of the IP and UDP headers in bytes.
 func (r Reach) headers() int {
 	if r.To.Is6() {
 		return 40 + 8
@@ -245,7 +249,8 @@ func (r Reach) headers() int {
 	return 20 + 8
 }
 
-// roundTrip sends a datagram of the given IP packet size until one returns, and returns its payload in bytes.
+// roundTrip sends datagrams in IP packets of the given size until one returns, and returns its payload size
+// in bytes.
 func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, error) {
 	if size < r.headers() {
 		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
@@ -290,7 +295,7 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 
 		if _, err := c.WriteToUDPAddrPort(payload, to); err != nil {
 			if errors.Is(err, syscall.EMSGSIZE) {
-				return nil, err // too large for the device: no retry
+				return nil, err // because a retry would fail again: the packet is too large for the device
 			}
 
 			last = err
@@ -317,8 +322,8 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 	return nil, last
 }
 
-// FindRoute asks a node for the routers on the path to an echo. Routers identify themselves when they drop a
-// packet whose TTL has expired (RFC 1812 §4.3.2.7).
+// FindRoute asks a node for the addresses of the routers on the path to an echo. A router reveals its address
+// when it drops a packet whose TTL has expired (RFC 1812 §4.3.2.7).
 type FindRoute struct {
 	From netip.Addr `json:"from"`
 	To   netip.Addr `json:"to"`
@@ -326,15 +331,15 @@ type FindRoute struct {
 	Tag  string     `json:"tag"` // see EchoAt
 }
 
-// FoundRoute lists the addresses of the routers on the path, the nearest first. A router that does not
-// identify itself has the zero address. If Reached is set, a datagram returned from the echo and the list is
+// FoundRoute lists the addresses of the routers on the path, the nearest first. A router that did not reveal
+// its address is listed with the zero Addr. If Reached is set, the echo returned a datagram and the list is
 // complete.
 type FoundRoute struct {
 	Reached bool         `json:"reached"`
 	Routers []netip.Addr `json:"routers"`
 }
 
-// Limits on the search: routers on the path, and attempts for each.
+// These limit the number of routers on the path, and the attempts for each router.
 const (
 	maxRouters = 24
 	routeTries = 3

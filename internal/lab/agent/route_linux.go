@@ -80,7 +80,7 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 		}
 
 		found.Routers = append(found.Routers, by)
-		if silent > 8 { // the rest of the path does not answer
+		if silent > 8 { // because the rest of the path does not answer
 			break
 		}
 	}
@@ -92,8 +92,8 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 	return found, ctx.Err()
 }
 
-// try sends datagrams with the given TTL. It returns the router at which one expired, or reports that the
-// echo returned one.
+// try sends datagrams with the given TTL. It returns the router that reported that the TTL had expired, or
+// reports that the echo returned a datagram.
 func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Addr, reached bool, err error) {
 	level := unix.IPPROTO_IP
 	name := unix.IP_TTL
@@ -106,11 +106,11 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
 	}
 
-	// The TTL as the attempt's number distinguishes the echoed datagram from a late one. The echo answers
-	// with the cookie.
+	// The TTL also serves as the attempt's number, which distinguishes the echoed datagram from a late one.
+	// The echo answers with the cookie.
 	datagram := tagged(ttl, r.Tag, 0)
 	for range routeTries {
-		unix.Write(p.fd, datagram) // may return the ICMP error of an earlier datagram
+		unix.Write(p.fd, datagram) // error ignored: it may be the ICMP error for an earlier datagram
 		until := time.Now().Add(2 * wait)
 		for time.Now().Before(until) && ctx.Err() == nil {
 			ready := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
@@ -133,8 +133,8 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 	return netip.Addr{}, false, nil
 }
 
-// ended reads an ICMP error from the socket, and returns the sender if it is "time exceeded". The error is a
-// sock_extended_err followed by the sender's address (linux/errqueue.h).
+// ended reads an ICMP error from the socket, and returns its sender if the error is "time exceeded". The
+// error is a sock_extended_err followed by the sender's address (linux/errqueue.h).
 func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	b := make([]byte, 256)
 	control := make([]byte, 512)
@@ -157,7 +157,7 @@ func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// timeExceeded parses a sock_extended_err and the address that follows it.
+// timeExceeded parses a sock_extended_err and the address after it.
 func timeExceeded(b []byte) (netip.Addr, bool) {
 	const head = 16
 	if len(b) < head+8 {
@@ -168,10 +168,10 @@ func timeExceeded(b []byte) (netip.Addr, bool) {
 	kind := b[5]
 	family := binary.NativeEndian.Uint16(b[head:])
 	switch {
-	case origin == unix.SO_EE_ORIGIN_ICMP && kind == 11 && family == unix.AF_INET: // RFC 792
+	case origin == unix.SO_EE_ORIGIN_ICMP && kind == 11 && family == unix.AF_INET: // defined in RFC 792
 		return netip.AddrFrom4([4]byte(b[head+4 : head+8])), true
 	case origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 3 && family == unix.AF_INET6 && len(b) >= head+24:
-		// RFC 4443
+		// This is defined in RFC 4443.
 		return netip.AddrFrom16([16]byte(b[head+8 : head+24])).Unmap(), true
 	}
 
