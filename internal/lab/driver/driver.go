@@ -1,5 +1,5 @@
-// Package driver controls routers without an agent by their own commands, in one file per operating system.
-// Nodes with an agent do not use it.
+// Package driver controls routers without an agent through their own commands. Nodes with an agent do not use
+// it.
 package driver
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Driver supports a router's operating system. Read and Apply use the canonical states of package knob, so
-// that plans do not depend on the system. Read returns the state that s.Value would replace, which may be
-// only a part of the setting; applying it restores the router. If the system lacks a setting, the error is
-// host.ErrUnsupported. Implementations have no state and are safe for concurrent use.
+// A Driver controls routers that run one operating system. Read and Apply use the canonical states of package
+// knob, so plans do not depend on the system. Read returns the state that s.Value would replace, which may be
+// only a part of the setting; applying this state restores the router. If the system lacks a setting, the
+// error is host.ErrUnsupported. Implementations have no state and are safe for concurrent use.
 type Driver interface {
 	Name() string
 	Check(ctx context.Context, h host.Host) check.Answer
@@ -25,62 +25,63 @@ type Driver interface {
 	Apply(ctx context.Context, h host.Host, s record.Setting) error
 }
 
-// Counting is implemented by drivers that can read the counters of a router's devices, which prove that
-// traffic passed through it.
+// Counting is implemented by drivers that can read the counters of a router's devices. The counters prove
+// that traffic passed through the router.
 type Counting interface {
 	Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters, error)
 }
 
-// Routing is implemented by drivers that can look up routes. Ways returns the routes to the given addresses,
-// in the same order and without a device if there is no route, and the router's own addresses.
+// Routing is implemented by drivers that can look up routes. Ways returns the router's own addresses and its
+// routes to the given addresses, in the same order. A route that does not exist has no device.
 type Routing interface {
 	Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr, err error)
 }
 
-// Describing is implemented by drivers that can read facts about a router. Their names are those that package
-// probe uses for nodes with an agent.
+// Describing is implemented by drivers that can read facts about a router. The facts have the names that
+// package probe uses for nodes with an agent.
 type Describing interface {
 	Facts(ctx context.Context, h host.Host) (map[string]string, error)
 }
 
-// Inventorying is implemented by drivers that can list what a router has on the path of packets: devices,
-// queues, packet filter and taps.
+// Inventorying is implemented by drivers that can list the devices, queues, packet filters and taps that a
+// packet may pass on a router.
 type Inventorying interface {
 	Inventory(ctx context.Context, h host.Host) (*record.Inventory, error)
 }
 
-// Advising is implemented by drivers that can explain how the owner turns off a router's address translation.
-// No driver does this itself, because it could cut the return path to the client.
+// Advising is implemented by drivers that know how the owner turns off a router's address translation. No
+// driver turns it off itself, because that could cut the return path to the client.
 type Advising interface {
 	WithoutNAT() string
 }
 
-// Restricted is implemented by drivers that can derive from a router's facts what the router forbids, and how
-// its owner can permit it.
+// Restricted is implemented by drivers that can derive from a router's facts what the router forbids and how
+// its owner can allow it.
 type Restricted interface {
 	Restrictions(facts map[string]string) string
 }
 
-// ByHand is implemented by drivers that know the commands by which an owner sets up the router's end of a
-// kind of tunnel. TunnelByHand returns "" for other kinds.
+// ByHand is implemented by drivers that know the commands with which an owner sets up the router's end of a
+// tunnel. TunnelByHand returns "" for kinds of tunnels that the driver does not know.
 type ByHand interface {
 	TunnelByHand(kind string, own, other netip.Prefix) string
 }
 
-// Tunneling is implemented by drivers that can set up an end of a WireGuard tunnel as knob.TunnelEnd of a
-// device. The router generates the private key, which is never read.
+// Tunneling is implemented by drivers that can set up an end of a WireGuard tunnel, as the state of
+// knob.TunnelEnd for a device. The router generates the private key, and the driver never reads it.
 type Tunneling interface {
 	// TunnelKey returns a device's public key.
 	TunnelKey(ctx context.Context, h host.Host, device string) (string, error)
-	// TunnelMoved returns a device's counters and the age of its peer's last handshake in ns, -1 if there was
-	// none.
+	// TunnelMoved returns the counters of a device and the age of its peer's last handshake in ns, or -1 if
+	// there was no handshake.
 	TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters, handshake int64,
 		err error)
 	// Ping sends a packet to an address and ignores whether an answer arrives.
 	Ping(ctx context.Context, h host.Host, to netip.Addr) error
 }
 
-// WithoutNAT returns the advice of a node's driver. If by is nil, the node has an agent and thus runs Linux.
+// WithoutNAT returns how the owner turns off address translation on a node with driver by. If by is nil, the
+// node has an agent and therefore runs Linux.
 func WithoutNAT(by Driver) string {
 	if by == nil {
 		by = Linux{}
@@ -92,15 +93,15 @@ func WithoutNAT(by Driver) string {
 	return "switch its address translation off"
 }
 
-// Guarded is implemented by drivers that can install a guard on a router: a process or script that undoes
-// settings when it has not been touched for some time.
+// Guarded is implemented by drivers that can install a guard on a router. A guard is a process or script that
+// undoes settings when Touch has not been called for some time.
 type Guarded interface {
-	// Free returns an error if another controller has changed settings or is about to. own are the names of
-	// our guards.
+	// Free returns an error if another controller has changed settings of the router or is about to do so.
+	// own lists the names of our guards.
 	Free(ctx context.Context, h host.Host, own ...string) error
-	// Guard installs a guard or, given the name of an existing one, replaces its settings to undo. It returns
-	// the guard's name once the guard runs and has the settings. silence is the time without Touch after
-	// which the guard undoes them.
+	// Guard installs a guard. If name is not empty, it replaces the settings that the existing guard of this
+	// name undoes. Guard returns the name of the guard after the guard has started and received the settings.
+	// The guard undoes them after silence has passed without a call of Touch.
 	Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 		silence time.Duration) (string, error)
 	// Touch resets a guard's timeout. It returns an error if the guard no longer exists.
@@ -110,33 +111,34 @@ type Guarded interface {
 }
 
 // Sampling is implemented by drivers that can sample a router while traffic flows. Watch starts one process
-// on the router, before load. It takes a sample at every interval until Close and stores it on the router;
-// samples are fetched only on request, after load. If the router cannot store samples, they are streamed to a
-// session.
+// on the router before the load. The process takes a sample at every interval until Close, and stores it on
+// the router; the samples are fetched only on request, after the load. If the router cannot store samples,
+// the process streams them to a session.
 type Sampling interface {
 	Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error)
 }
 
-// Silence is the time after which a sampling process ends if its controller does not keep it, as for an
-// agent.
+// Silence is the time after which a sampling process ends if its controller does not call Keep. It equals the
+// timeout of an agent.
 const Silence = 45 * time.Second
 
-// Watch is a sampling process. It yields the same series as the probes, at the interval of the watch.
+// A Watch is a sampling process on a router. It yields the same series as the probes, at the interval given
+// to Sampling.Watch.
 type Watch interface {
-	// Keep prevents the process from ending after Silence. It returns an error if the process has ended. The
+	// Keep prevents the process from ending after Silence, and returns an error if the process has ended. The
 	// process also ends when it notices that its controller is gone.
 	Keep(ctx context.Context) error
-	// Collect returns the samples between from and to (the controller's CLOCK_MONOTONIC, in ns) and the
-	// nearest sample outside on each side.
+	// Collect returns the samples between from and to, which are times of the controller's CLOCK_MONOTONIC in
+	// ns, and the nearest sample before and after them.
 	Collect(ctx context.Context, from, to int64) (record.NodeData, error)
 	// Close ends the process and removes its files.
 	Close(ctx context.Context) error
 }
 
-// All returns the drivers in the order in which they are tried: systems based on Linux precede Linux.
+// All returns the drivers in the order in which they are tried. Systems based on Linux come before Linux.
 func All() []Driver { return []Driver{RouterOS{}, FreeBSD{}, OpenWrt{}, Linux{}} }
 
-// Permit returns d with a permission for kernel settings.
+// Permit returns a copy of d that may change the given kernel settings.
 func Permit(d Driver, sysctls knob.Permission) Driver {
 	switch d.(type) {
 	case Linux:
@@ -149,7 +151,7 @@ func Permit(d Driver, sysctls knob.Permission) Driver {
 	return d
 }
 
-// Named returns the driver of that name.
+// Named returns the driver with the given name.
 func Named(name string) (Driver, bool) {
 	for _, d := range All() {
 		if d.Name() == name {

@@ -17,9 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FreeBSD supports FreeBSD 14 and later, including OPNsense, by ifconfig, sysctl, pfctl and netstat. It
-// changes only the running system, never a configuration file, so a reboot undoes its changes, as does
-// applying the configuration on OPNsense.
+// FreeBSD supports FreeBSD 14 and later, and OPNsense, with ifconfig, sysctl, pfctl and netstat. It changes
+// only the running system and no configuration file. Its changes are therefore undone by a reboot and, on
+// OPNsense, also when the configuration is applied.
 type FreeBSD struct {
 	Sysctls knob.Permission // kernel settings that may be changed
 }
@@ -51,7 +51,7 @@ func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// told returns the beginning of a router's output, on one line and without unprintable characters.
+// told returns the beginning of a router's output as one line without unprintable characters.
 func told(text string) string {
 	const most = 200
 	return strings.Join(strings.Fields(check.Plain(text[:min(len(text), most)])), " ")
@@ -116,8 +116,8 @@ sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ 
 	}
 }
 
-// bsdByHand lists the owner's commands for knobs that the driver does not support, because they take effect
-// at boot or belong to the configuration.
+// bsdByHand lists, for knobs that the driver does not support, the commands with which the owner makes the
+// setting. These settings take effect at boot or belong to the configuration.
 var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
 		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
@@ -166,7 +166,8 @@ func (x FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return settings{x.settingOf, bsdDevices}.apply(ctx, h, s)
 }
 
-// bsdDevices returns the port, or all Ethernet devices that are up and not stacked on others.
+// bsdDevices returns the port, or, if the port is "", all Ethernet devices that are up and not stacked on
+// others.
 func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error) {
 	if port != "" {
 		return []string{port}, nil
@@ -212,8 +213,8 @@ func parseBSDForwarding(text string) (string, error) {
 	return string(knob.Forwarding(words[0] != "0", words[1] != "0")), nil
 }
 
-// bsdFeatures lists offloads by Linux's names, with FreeBSD's capabilities and ifconfig(8) arguments.
-// Checksums come first, because segmentation requires them.
+// bsdFeatures lists offloads by their names in Linux, with the capabilities and ifconfig(8) arguments of
+// FreeBSD. Checksum offloads come first, because segmentation requires them.
 var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-checksum", "RXCSUM", "rxcsum"}, {"rx-checksum-ipv6", "RXCSUM_IPV6", "rxcsum6"},
 	{"tx-checksum-ipv4", "TXCSUM", "txcsum"}, {"tx-checksum-ipv6", "TXCSUM_IPV6", "txcsum6"},
@@ -221,8 +222,8 @@ var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-lro", "LRO", "lro"},
 }
 
-// parseCapabilities parses the output of ifconfig -m and returns the device's features, and whether each is
-// on.
+// parseCapabilities parses the output of ifconfig -m. It returns the features that the device supports, and
+// whether each is on.
 func parseCapabilities(text string) map[string]bool {
 	of := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -258,7 +259,8 @@ func readBSDFeatures(ctx context.Context, h host.Host, dev string) (map[string]b
 	return parseCapabilities(out), err
 }
 
-// readBSDOffload returns the state of all features, because drivers change some of them together.
+// readBSDOffload returns the state of all features, because some device drivers change several of them
+// together.
 func readBSDOffload(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	has, err := readBSDFeatures(ctx, h, dev)
 	if err != nil || len(has) == 0 {
@@ -314,18 +316,18 @@ func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map
 	return linkCounters(h, devices, parseNetstat(out))
 }
 
-// netstatDevices prints the devices' counters as text. In JSON, Idrop and Drop would have the same key
-// (usr.bin/netstat/if.c, intpr).
+// netstatDevices prints the devices' counters as text. It does not use JSON, where Idrop and Drop would have
+// the same key (usr.bin/netstat/if.c, intpr).
 const netstatDevices = "netstat -ibdnW"
 
-// bsdColumns maps the columns of netstat -i to columns of probe netdev.
+// bsdColumns maps columns of netstat -i to columns of probe netdev.
 var bsdColumns = map[string]string{"Ibytes": "rx_bytes", "Ipkts": "rx_packets", "Ierrs": "rx_errors",
 	"Idrop": "rx_dropped", "Obytes": "tx_bytes", "Opkts": "tx_packets", "Oerrs": "tx_errors",
 	"Drop": "tx_dropped", "Coll": "tx_collisions"}
 
-// parseNetstat returns the counters of each device in the output of netstat -i, from its row with network
-// "<Link#N>". It counts columns from the right, because the address may be missing. It skips "-", which means
-// no value.
+// parseNetstat returns the counters of each device in the output of netstat -i, taken from the row with
+// network "<Link#N>". It counts columns from the right, because the address may be missing. It skips "-",
+// which stands for a missing value.
 func parseNetstat(text string) map[string]map[string]uint64 {
 	out := map[string]map[string]uint64{}
 	var heading []string
@@ -359,7 +361,7 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 	return out
 }
 
-// deviceLike reports whether a name is plausible for a device. IFNAMSIZ is 16.
+// deviceLike reports whether a name is a plausible device name. IFNAMSIZ is 16.
 func deviceLike(name string) bool {
 	return name != "" && len(name) < 16 && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -367,16 +369,18 @@ func deviceLike(name string) bool {
 	})
 }
 
-// bsdWays prints the route to each of its arguments, preceded by a line with the address, then all addresses.
+// bsdWays prints, for each argument, a line with the address and then the route to it. At the end, it prints
+// all addresses.
 const bsdWays = `for a in "$@"; do echo "to $a"; f=-inet; case $a in *:*) f=-inet6;; esac
 route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
 
-// Ways implements Routing. Source is missing, because route(8) does not print it.
+// Ways implements Routing. It does not set Source, because route(8) does not print the source address.
 func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
 	return askWays(ctx, h, bsdWays, to)
 }
 
-// bsdAddress parses an address with an optional zone, "fe80::1%igc0", or prefix length, "192.0.2.2/24".
+// bsdAddress parses an address that may have a zone, as in "fe80::1%igc0", or a prefix length, as in
+// "192.0.2.2/24".
 func bsdAddress(text string) netip.Addr {
 	text, _, _ = strings.Cut(text, "/")
 	a, _ := netip.ParseAddr(text) // invalid if text is not an address

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdLookForOthers fails if this user runs a guard other than those in $own.
+// bsdLookForOthers fails if this user runs a guard that is not listed in $own.
 const bsdLookForOthers = `for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
 case " $own " in *" $g "*) continue;; esac
 [ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
@@ -18,11 +18,12 @@ case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
 rm -rf "$g"; done
 `
 
-// bsdGuardScript starts a guard and prints its directory. The guard measures time by counting its sleeps of 2
-// s (sleep(1) uses the uptime clock). It cannot compute the time since boot: kern.boottime changes when the
-// clock is set (time(9)), and there is no /proc. If it gets no CPU time, it fires later. The directory may
-// outlive a reboot, which has undone all settings, so it counts only while the guard's process runs. The
-// guard runs the script "undo" in its directory, which is replaced atomically.
+// bsdGuardScript starts a guard and prints the guard's directory. The guard measures time by counting its
+// sleeps of 2 s (sleep(1) uses the uptime clock). It cannot compute the time since boot, because
+// kern.boottime changes when the clock is set (time(9)) and there is no /proc. If the guard gets too little
+// CPU time, it acts later. The directory may outlive a reboot, which has undone all settings, so it counts
+// only while the guard's process runs. The guard runs the script "undo" in its directory, which is replaced
+// atomically.
 const bsdGuardScript = `umask 077; own=
 ` + bsdLookForOthers + `for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done
@@ -40,7 +41,7 @@ end
 sh "$d/guard" "$d" "$1" </dev/null >/dev/null 2>&1 &
 echo $! >"$d/pid"; echo "chokepoint-guard $d"`
 
-// bsdTouchScript touches a guard. It fails if the guard does not run.
+// bsdTouchScript touches a guard. It fails if the guard is not running.
 const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 1; : >"$1/touched"`
 
 // Free implements Guarded.

@@ -18,9 +18,9 @@ import (
 // bsdPowerd prints the command line of powerd(8), which adjusts the CPU frequency to the load.
 const bsdPowerd = `for p in $(pgrep -x powerd); do ps -o args= -p "$p"; done`
 
-// States of the governor: powerd's command line; "performance" or "powersave", for the highest or lowest
-// level without powerd; or another fixed level in MHz. Excluded are powerd's -v, which keeps it in the
-// foreground, and -P, which makes it write a file.
+// A state of the governor is the command line of powerd; "performance" or "powersave", which mean the highest
+// or lowest level without powerd; or another fixed level in MHz. powerd's options -v, which keeps it in the
+// foreground, and -P, which makes it write a file, are excluded.
 var (
 	powerdState = regexp.MustCompile(`^powerd( -([abn] ?(max|maximum|min|minimum|adp|adaptive|hadp|` +
 		`hiadaptive)|[imMpr] ?[0-9]{1,6}|s ?(sysctl|devd|apm)|N))*$`)
@@ -30,8 +30,8 @@ var (
 // sameLevel is the difference in MHz below which cpufreq(4) treats two frequencies as equal (CPUFREQ_CMP).
 const sameLevel = 25
 
-// parseBSDLevels parses frequency levels such as "2200/45000 1600/28000", in MHz and mW (cpufreq(4)). It
-// returns the MHz, highest first.
+// parseBSDLevels parses frequency levels in MHz and mW, such as "2200/45000 1600/28000" (cpufreq(4)). It
+// returns the frequencies in MHz, the highest first.
 func parseBSDLevels(text string) (levels []int) {
 	for _, level := range strings.Fields(text) {
 		mhz, _, _ := strings.Cut(level, "/")
@@ -44,8 +44,8 @@ func parseBSDLevels(text string) (levels []int) {
 	return levels
 }
 
-// readBSDLevels returns the frequency levels, followed by lines with the current level and powerd's command
-// lines.
+// readBSDLevels returns the frequency levels, and lines that contain the current level and the command lines
+// of powerd.
 func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []string, err error) {
 	out, err := shell(ctx, h, `sysctl -n dev.cpu.0.freq_levels && sysctl -n dev.cpu.0.freq && `+bsdPowerd)
 	if err != nil {
@@ -76,8 +76,8 @@ func readBSDGovernor(ctx context.Context, h host.Host, _, _ string) (string, err
 	return bsdGovernor(levels, told)
 }
 
-// bsdGovernor returns the state, given the levels and lines with the current level and powerd's command
-// lines.
+// bsdGovernor returns the state of the governor, given the frequency levels and lines that contain the
+// current level and the command lines of powerd.
 func bsdGovernor(levels []int, lines []string) (string, error) {
 	words := strings.Fields(strings.Join(lines[1:], " ; "))
 	if len(words) > 0 {
@@ -103,9 +103,10 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 	return fmt.Sprintf("fixed %d", mhz), nil
 }
 
-// bsdClockScript stops powerd and waits until it has exited, because it sets the frequency once more on exit.
-// It then sets the frequency to $1 MHz or, if that is empty, starts powerd with the other arguments at normal
-// priority, because a guard has a higher one.
+// bsdClockScript stops powerd and waits until it has exited, because powerd sets the frequency once more on
+// exit. Then the script sets the frequency to $1 MHz. If $1 is empty, it instead starts powerd with the other
+// arguments. It starts powerd at normal priority, because a guard has a higher priority, which powerd would
+// inherit.
 const bsdClockScript = `for p in $(pgrep -x powerd); do kill "$p"; n=0
 while kill -0 "$p" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; done
 mhz=$1; shift; [ -z "$mhz" ] || exec sysctl "dev.cpu.0.freq=$mhz"
@@ -118,7 +119,7 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	case powerdState.MatchString(value):
 		return change(ctx, h, bsdClockScript, append([]string{""}, words[1:]...)...)
 	case fixedState.MatchString(value):
-		mhz, _ = strconv.Atoi(words[1]) // matched by fixedState
+		mhz, _ = strconv.Atoi(words[1]) // cannot fail, because fixedState has matched
 	case value == "performance" || value == "powersave":
 		levels, _, err := readBSDLevels(ctx, h)
 		if err != nil {
@@ -142,16 +143,16 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	return err
 }
 
-// pfLimits is pf's limit of states and the number of states where adaptive timeouts start and end
-// (pf.conf(5)).
+// pfLimits holds pf's maximum number of states, and the numbers of states at which adaptive timeouts start
+// and end (pf.conf(5)).
 type pfLimits struct{ states, start, end int }
 
-// usual reports whether the adaptive timeouts are those that pfctl derives from the limit: 60 % and 120 % of
-// it (pfctl_load_options).
+// usual reports whether the adaptive timeouts have the values that pfctl derives from the limit: 60 % and 120
+// % of the limit (pfctl_load_options).
 func (l pfLimits) usual() bool { return l.start == l.states/10*6 && l.end == l.states/10*12 }
 
-// parsePFLimits parses "states hard limit N" in the output of pfctl -sm, and "adaptive.start N states" in
-// that of pfctl -st.
+// parsePFLimits parses "states hard limit N" in the output of pfctl -sm, and "adaptive.start N states" in the
+// output of pfctl -st.
 func parsePFLimits(text string) (l pfLimits, err error) {
 	l.states = -1
 	for line := range strings.Lines(text) {
@@ -193,8 +194,8 @@ func readPFStates(ctx context.Context, h host.Host, _, _ string) (string, error)
 	return strconv.Itoa(l.states), err
 }
 
-// applyPFStates sets the limit of states. Setting a limit also resets the adaptive timeouts, so it sets them
-// again if the owner has changed them.
+// applyPFStates sets the maximum number of states. This also resets the adaptive timeouts, so applyPFStates
+// sets them again if the owner has changed them.
 func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil {
@@ -214,7 +215,7 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	return lacking(changeBy(ctx, h, options, `pfctl -q -m -O -f -`))
 }
 
-// pfAnchor is the anchor for our rules. The main rule set must refer to it.
+// pfAnchor is the anchor that contains our rules. The main rule set must refer to it.
 const pfAnchor = "cp/rules"
 
 const readAnchor = `rules=$(pfctl -sr) || exit 1
@@ -222,8 +223,8 @@ case $rules in *'anchor "cp/*"'*) ;; *) echo 'the rule set of pf has no anchor "
 'in /etc/pf.conf, and pfctl -f /etc/pf.conf; the rule set that OPNsense makes takes none' >&2; exit 69;; esac
 pfctl -a ` + pfAnchor + ` -sr 2>/dev/null; true`
 
-// parsePFRules returns the state of knob.Firewall for pfctl's list of rules in our anchor. The state includes
-// "stateful", because pf passes packets of known states before it evaluates rules.
+// parsePFRules returns the state of knob.Firewall, given the rules in our anchor as listed by pfctl. The
+// state includes "stateful", because pf passes packets of known states before it evaluates rules.
 func parsePFRules(text string) (string, error) {
 	v4 := strings.Count("\n"+text, "\nblock drop quick inet from ")
 	v6 := strings.Count("\n"+text, "\nblock drop quick inet6 from ")
@@ -244,14 +245,15 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	}
 
 	script := `pfctl -q -a ` + pfAnchor + ` -F rules`
-	if input != "" { // without optimization, which would turn the list into a table
+	if input != "" { // without optimization, which would convert the list of addresses to a table
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
 
 	return lacking(changeBy(ctx, h, input, script))
 }
 
-// pfRules returns the rules for a state, "" for none. They match addresses that no packet has.
+// pfRules returns the rules for a state, or "" if it has none. The rules match addresses that occur in no
+// packet.
 func pfRules(value string) (string, error) {
 	f, err := knob.ParseFirewall(value)
 	switch {
@@ -275,10 +277,11 @@ func pfRules(value string) (string, error) {
 }
 
 // bsdIdle defines a shell function that finds our idle policies in the output of setkey -DP
-// (lib/libipsec/pfkey_dump.c). They connect the networks of kernel.SetIdlePolicies, their tunnel endpoints
-// are the networks' addresses, and their request ID is $mark. With an argument, the function prints commands
-// that delete them. Otherwise it prints seven numbers of policies: all (from the first one's sequence
-// number), printed, others' with our selectors, and ours: IPv4 out and in, IPv6 out and in.
+// (lib/libipsec/pfkey_dump.c). They connect the networks of kernel.SetIdlePolicies; the endpoints of their
+// tunnels are the addresses of these networks, and their request ID is $mark. With an argument, the function
+// prints commands that delete the policies. Otherwise, it prints seven counts: all policies (computed from
+// the sequence number of the first), policies printed, policies of others that have our selectors, and our
+// policies for IPv4 out, IPv4 in, IPv6 out and IPv6 in.
 const bsdIdle = `mark=16110
 idle() { setkey -DP 2>&1 | awk -v list="$1" -v mark=$mark '
 function far(a) { return sub(/^240\./, "248.", a) || sub(/^2001:db8:0:/, "2001:db8:8000:", a) ? a : "" }
@@ -298,8 +301,9 @@ END { if (bad) print bad
 else if (!list) print all+0, seen+0, clash+0, n["out", 0]+0, n["in", 0]+0, n["out", 1]+0, n["in", 1]+0 }'; }
 `
 
-// bsdSetIdle deletes our policies, repeatedly because setkey may not print all of them at once, and adds $2
-// new ones. setkey reports failures only in its output, so they are detected by counting.
+// bsdSetIdle deletes our policies and adds $2 new ones. It deletes repeatedly, because setkey may not print
+// all policies at once. It detects failures by counting policies, because setkey reports them only in its
+// output.
 const bsdSetIdle = bsdIdle + `i=0; while [ $i -lt 99 ]; do i=$((i+1)); old=$(idle list)
 case $old in spddelete*) printf '%s\n' "$old" | setkey -c >/dev/null;; *) break;; esac; done
 awk -v n="$2" -v mark=$mark 'function add(a, b, size) {

@@ -14,17 +14,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdClock prints the time of day and the boot time. Their difference is the time since boot, even if the
-// clock is set, because that changes both (time(9)). The time of day is a file's modification time, whose
-// resolution is vfs.timestamp_precision: date(1) in FreeBSD 14.0 only prints seconds.
+// bsdClock prints the time of day and the boot time. Their difference, the time since boot, is right even
+// after the clock has been set, because setting the clock changes both (time(9)). The time of day is the
+// modification time of a file, with the resolution of vfs.timestamp_precision, because date(1) in FreeBSD
+// 14.0 prints only seconds.
 const bsdClock = ownPath + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
 `
 
-// bsdSampler defines a shell function that takes a sample: the clock, the process's CPU time (times), and the
-// outputs of commands, each preceded by its name. Temperatures are read only in every fifth sample, because
-// their sensors are slow. So is the frequency if the processor controls it, recognised by a single level: the
-// kernel then measures it for 1 ms with interrupts disabled (cpu_est_clockrate). If a driver sets the
-// frequency, reading it is cheap.
+// bsdSampler defines a shell function that takes a sample: the clock, the CPU time of the process (times),
+// and the outputs of commands, each after its name. Temperatures are read only in every fifth sample, because
+// sensors are slow. The frequency is also read only in every fifth sample if the processor controls it, in
+// which case there is a single level: the kernel then measures the frequency for 1 ms with interrupts
+// disabled (cpu_est_clockrate). If a device driver sets the frequency, reading it is cheap.
 const bsdSampler = bsdClock + `case $(sysctl -n dev.cpu.0.freq_levels 2>/dev/null) in
 *' '*) freq="dev.cpu.0.freq dev.cpu.0.freq_levels";; *) freq=;; esac
 sample() { clock
@@ -38,7 +39,7 @@ echo "==> threads <=="; ps -H -o tdname= -o time= -p 0 | grep tqg_; } 2>/dev/nul
 `
 
 // bsdPlace creates a private directory. If possible, it mounts a tmpfs there, because FreeBSD may have no
-// directory in memory. Otherwise the directory is on disk.
+// directory in memory. Otherwise, the directory is on disk.
 const bsdPlace = `umask 077; leave() { umount -f "$d" 2>/dev/null; rm -rf "$d"; }
 for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-watch-XXXXXXXXXX" 2>/dev/null) && break; d=; done
@@ -73,7 +74,7 @@ func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64,
 		return 0, 0, err
 	}
 
-	// vfs_timestamp(9)
+	// resolutions in ns by vfs.timestamp_precision; see vfs_timestamp(9)
 	step = map[string]int64{"0": 1e9, "1": 10e6}[strings.TrimSpace(lines[2])]
 	up, err = parseBSDClock(strings.TrimPrefix(lines[0], "@ "), lines[1])
 	return up, max(step, 1e3), err
@@ -98,7 +99,7 @@ func parseBSDClock(now, boot string) (up int64, err error) {
 	return at - since, err
 }
 
-// bsdSeconds parses decimal seconds. It returns nanoseconds.
+// bsdSeconds parses a decimal number of seconds and returns nanoseconds.
 func bsdSeconds(text string) (int64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	s, err := strconv.ParseUint(whole, 10, 33)
@@ -110,8 +111,8 @@ func bsdSeconds(text string) (int64, error) {
 	return int64(s)*1e9 + int64(ns), nil
 }
 
-// parseBSDSamples parses the output of several samples. It skips incomplete samples, and samples taken after
-// the clock was set, whose boot time differs from the previous one.
+// parseBSDSamples parses the output of several samples. It skips samples that are incomplete or were taken
+// after the clock was set. The latter have a boot time that differs from that of the previous sample.
 func parseBSDSamples(text string) (out []snapshot) {
 	before := ""
 	for part := range strings.SplitSeq("\n"+text, "\n@") {
@@ -128,7 +129,7 @@ func parseBSDSamples(text string) (out []snapshot) {
 		}
 
 		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
-		if lines[2] == "-" { // taken by the process that fetches samples
+		if lines[2] == "-" { // "-" if the process that fetches samples took this one
 			s.cpu = -1
 		}
 
@@ -143,7 +144,8 @@ func parseBSDSamples(text string) (out []snapshot) {
 	return out
 }
 
-// parseTimes returns the sum of the times in a line of the shell's times command, "0m1.23s 0m0.45s", in ns.
+// parseTimes returns the sum, in ns, of the times in a line printed by the shell command times, such as
+// "0m1.23s 0m0.45s".
 func parseTimes(line string) (sum int64) {
 	for _, word := range strings.Fields(line) {
 		minutes, rest, _ := strings.Cut(word, "m")
@@ -160,11 +162,12 @@ func parseTimes(line string) (sum int64) {
 type bsdSample struct {
 	sysctl  map[string]string
 	text    func(name string) string
-	threads map[string]int64 // CPU time of kernel threads in ns, by name
+	threads map[string]int64 // CPU time of each kernel thread in ns, by thread name
 }
 
-// bsdSources are the probes that FreeBSD supports. FreeBSD has no softirqs; the time of the thread that
-// serves a core's network queues counts as softirq time, to distinguish it from other work of the kernel.
+// bsdSources lists the probes that FreeBSD supports. FreeBSD has no softirqs, so the CPU time of the thread
+// that serves a core's network queues is reported as softirq time. This distinguishes it from other work of
+// the kernel.
 var bsdSources = []source{
 	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
 		"if_io_tqg_N, and system_ns that of the rest", "sysctl has no kern.cp_times", readCPTimes},
@@ -183,7 +186,7 @@ var bsdSources = []source{
 		readWGThreads},
 }
 
-// bsdSeries converts samples to the series of the probes.
+// bsdSeries converts samples to series of the probes.
 func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	all := make([]taken, len(samples))
 	for i, s := range samples {
@@ -211,8 +214,8 @@ func parseSysctl(text string) map[string]string {
 	return out
 }
 
-// parseThreads parses lines of the form "if_io_tqg_0  12:34.56", a thread's name and its CPU time in minutes
-// and seconds as printed by ps(1). It returns the CPU time in ns.
+// parseThreads parses lines that contain a thread's name and its CPU time in minutes and seconds as printed
+// by ps(1), such as "if_io_tqg_0  12:34.56". It returns the CPU times in ns.
 func parseThreads(text string) map[string]int64 {
 	out := map[string]int64{}
 	for line := range strings.Lines(text) {
@@ -231,11 +234,12 @@ func parseThreads(text string) map[string]int64 {
 	return out
 }
 
-// maxCores is the maximum number of cores of a router.
+// maxCores is the maximum number of cores for which a router's data is read.
 const maxCores = 1024
 
-// readCPTimes parses kern.cp_times, five counters of statistics clock ticks per core: user, nice, sys, intr
-// and idle (sys/sys/resource.h). Cores with only zeros do not exist.
+// readCPTimes parses kern.cp_times, which contains five counters for each core: user, nice, sys, intr and
+// idle, in ticks of the statistics clock (sys/sys/resource.h). It skips cores whose counters are all zero,
+// because they do not exist.
 func readCPTimes(s bsdSample) values {
 	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
 	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)
@@ -245,7 +249,7 @@ func readCPTimes(s bsdSample) values {
 	}
 
 	out := values{}
-	all := true // whether all cores have an if_io_tqg thread
+	all := true // reports whether all cores have an if_io_tqg thread
 	for i := 0; i < len(words); i += 5 {
 		core := map[string]float64{}
 		there := false
@@ -283,9 +287,9 @@ func readCPTimes(s bsdSample) values {
 	return out
 }
 
-// readNetisr sums up the protocols of each core's workstream in the output of netstat -Q. Columns are "WSID
-// CPU Name Len WMark Disp'd HDisp'd QDrops Queued Handled"; the first two are missing if they repeat the line
-// above.
+// readNetisr sums up the protocols of each core's workstream in the output of netstat -Q. The columns are
+// "WSID CPU Name Len WMark Disp'd HDisp'd QDrops Queued Handled"; the first two are missing in lines where
+// they would repeat those of the previous line.
 func readNetisr(s bsdSample) values {
 	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
 	out := values{}
@@ -295,7 +299,7 @@ func readNetisr(s bsdSample) values {
 		if len(words) == 10 {
 			n, err := strconv.ParseUint(words[1], 10, 16)
 			if err != nil || n >= maxCores {
-				continue // the heading
+				continue // skip the heading
 			}
 
 			cpu = "cpu" + strconv.FormatUint(n, 10)
@@ -317,7 +321,7 @@ func readNetisr(s bsdSample) values {
 	return out
 }
 
-// maxDevices is the maximum number of devices recorded.
+// maxDevices is the maximum number of devices for which counters are recorded.
 const maxDevices = 256
 
 func readBSDDevices(s bsdSample) values {
@@ -336,8 +340,8 @@ func readBSDDevices(s bsdSample) values {
 	return out
 }
 
-// readPFInfo parses the output of pfctl -si and -sm. "memory" counts packets dropped because there was no
-// memory for a state (pf(4), PFRES_MEMORY).
+// readPFInfo parses the output of pfctl -si and -sm. The counter "memory" is the number of packets dropped
+// because there was no memory for a state (pf(4), PFRES_MEMORY).
 func readPFInfo(s bsdSample) values {
 	out := values{}
 	for line := range strings.Lines(s.text("pf")) {
@@ -376,8 +380,8 @@ func readBSDFreq(s bsdSample) values {
 	return out
 }
 
-// bsdSensor returns a short name for a sensor such as "dev.cpu.0", "hw.acpi.thermal.tz0" or
-// "dev.amdtemp.0.core0.sensor0".
+// bsdSensor returns a short name for a sensor whose sysctl is, for example, "dev.cpu.0",
+// "hw.acpi.thermal.tz0" or "dev.amdtemp.0.core0.sensor0".
 func bsdSensor(sysctl string) string {
 	return strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", "hw.acpi.", "", "amdtemp", "amd",
 		"sensor", "s", ".", "").Replace(sysctl)

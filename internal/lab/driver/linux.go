@@ -20,9 +20,9 @@ import (
 )
 
 // Linux supports Linux through its POSIX shell. It uses cat for files in /proc and /sys, tc for queues, nft
-// for the firewall and address translation, and ethtool for offloads. If a program is missing, so is the
-// feature. Devices under test are Ethernet devices that are not stacked on others. The device named "wan"
-// leads to the far side.
+// for the firewall and address translation, and ethtool for offloads. If one of these programs is missing,
+// its settings are unsupported. The devices under test are the Ethernet devices that are not stacked on
+// others. The device "wan" leads to the far side.
 type Linux struct {
 	Sysctls knob.Permission // kernel settings that may be changed
 }
@@ -43,7 +43,7 @@ func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// printSystem prints the system's release files and the kernel's release and machine.
+// printSystem prints the release files of the system, and the release and machine type of the kernel.
 const printSystem = `for f in /etc/os-release /etc/openwrt_release; do
 [ ! -r $f ] || head -n 100 $f; echo; done; echo "KERNEL=$(uname -r)"; echo "MACHINE=$(uname -m)"`
 
@@ -73,33 +73,34 @@ func parseSystem(text string) map[string]string {
 	return facts
 }
 
-// unavailable is the exit code of our scripts for a feature that the system lacks (EX_UNAVAILABLE). The shell
-// uses 127 for a missing command.
+// unavailable is the exit code of our scripts if the system lacks a feature (EX_UNAVAILABLE). The shell uses
+// 127 for a missing command.
 const unavailable = 69
 
-// lacks returns a host.ErrUnsupported with a reason.
+// lacks returns an error that wraps host.ErrUnsupported and states a reason.
 func lacks(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{host.ErrUnsupported}, args...)...)
 }
 
-// answerTime is the time limit for a command. A saturated router answers late.
+// answerTime is the time limit for a command. It is long because a saturated router answers late.
 const answerTime = 2 * time.Minute
 
-// inTime returns a context with the time limit for a command.
+// inTime returns a context that is cancelled after the time limit for a command.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("%w: no answer within %s",
 		host.ErrUnreachable, answerTime))
 }
 
-// ownPath extends PATH by the directories of administration commands, which may be missing for other users.
+// ownPath adds the directories of administration commands to PATH, because the PATH of an ordinary user may
+// lack them.
 const ownPath = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
 
-// shell runs a script with arguments $1… on the router and returns its standard output.
+// shell runs a script on the router with args as $1, $2 and so on, and returns its standard output.
 func shell(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
 	return feed(ctx, h, "", script, args...)
 }
 
-// feed is shell with standard input.
+// feed is like shell, but passes input to the script's standard input.
 func feed(ctx context.Context, h host.Host, input, script string, args ...string) (string, error) {
 	c := host.Command{Path: "sh", Args: append([]string{"-c", ownPath + script, "sh"}, args...)}
 	if input != "" {
@@ -117,16 +118,16 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 	return string(out), err
 }
 
-// setting reads and applies the states of a knob for a device, or for the node (dev "").
+// setting reads and applies the states of a knob for a device, or for the whole node if dev is "".
 type setting struct {
 	ofDevice bool
-	// read returns the state that want would replace, or the whole setting if want is "".
+	// read returns the state that want would replace. If want is "", it returns the whole setting.
 	read  func(ctx context.Context, h host.Host, dev, want string) (string, error)
 	apply func(ctx context.Context, h host.Host, dev, value string) error
 }
 
-// scripted returns a setting implemented by scripts. $1 is the device, "" for the node. The script read
-// prints text for parse. In the script apply, $2 is the value.
+// scripted returns a setting implemented by two scripts, whose $1 is the device, or "" for the node. The
+// script read prints text that is passed to parse. The script apply sets the value $2.
 func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
 	return setting{
 		ofDevice: ofDevice,
@@ -143,15 +144,15 @@ func scripted(ofDevice bool, read string, parse func(text string) (string, error
 	}
 }
 
-// verbatim parses the output of scripts that print a state.
+// verbatim returns the output of a script that prints a state, without surrounding spaces.
 func verbatim(text string) (string, error) { return strings.TrimSpace(text), nil }
 
 func linuxSettings() map[string]setting {
 	inSysfs := func(name string) setting {
 		return inFile(true, func(dev string) string { return "/sys/class/net/" + dev + "/" + name })
 	}
-	// Set the length with ip(8), because sysfs requires privileges on the machine, even in a network
-	// namespace.
+	// The length is set with ip(8), because writing to sysfs requires privileges on the machine even in a
+	// network namespace.
 	queueLength := inSysfs("tx_queue_len")
 	queueLength.apply = scripted(true, "", nil, `ip link set dev "$1" qlen "$2"`).apply
 	nat := scripted(false, listTable+"list ip "+natTable, parseNAT, "")
@@ -172,7 +173,7 @@ func linuxSettings() map[string]setting {
 	}
 }
 
-// threads returns the setting for threaded NAPI of the devices that the shell function devices prints.
+// threads returns the setting for threaded NAPI of the devices printed by the shell function devices.
 func threads(devices string) setting {
 	return scripted(true, devices+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) || exit 69
 case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
@@ -181,7 +182,7 @@ case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
 for d in $(devices); do echo $v | cat >"/sys/class/net/$d/threaded" || exit 1; done`)
 }
 
-// eachDomain is the start of a shell loop over all frequency domains, in numerical order.
+// eachDomain is the start of a shell loop over all CPU frequency domains in numerical order.
 const eachDomain = `n=0; i=0; while [ $i -lt 1024 ]; do
 f=/sys/devices/system/cpu/cpufreq/policy$i/scaling_governor; i=$((i+1)); [ -e $f ] || continue; n=$((n+1))
 `
@@ -196,7 +197,7 @@ func parseGovernors(text string) (string, error) {
 	return string(state), err
 }
 
-// inFile returns a setting stored in a file of the kernel.
+// inFile returns a setting whose state is the content of a kernel file.
 func inFile(ofDevice bool, path func(dev string) string) setting {
 	return setting{
 		ofDevice: ofDevice,
@@ -209,7 +210,7 @@ func inFile(ofDevice bool, path func(dev string) string) setting {
 	}
 }
 
-// sysctlOf returns the setting for a sysctl. Its states consist of the name, "=" and the value.
+// sysctlOf returns the setting for a sysctl. Its states have the form "name=value".
 func sysctlOf(name string, value setting) setting {
 	return setting{
 		read: func(ctx context.Context, h host.Host, _, _ string) (string, error) {
@@ -258,14 +259,14 @@ func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 }
 
 // settings reads and applies the settings of a system. of returns the setting for a knob. devices returns the
-// device of a port, or all devices if port is "".
+// device of a port, or all devices if the port is "".
 type settings struct {
 	of      func(knob string) (setting, error)
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
 }
 
-// find returns the setting for a knob, its devices (for a setting of the node, only the port, which may be
-// ""), and the value for each device.
+// find returns the setting for a knob, the devices to apply it to, and the value for each device. For a
+// setting of the whole node, the only device is the port, which may be "".
 func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l setting, devices []string,
 	each map[string]knob.State, err error) {
 	l, err = x.of(s.Knob)
@@ -316,7 +317,8 @@ func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) erro
 	return nil
 }
 
-// devicesOf returns the port, or all Ethernet devices that are up and not stacked on others.
+// devicesOf returns the port, or, if the port is "", all Ethernet devices that are up and not stacked on
+// others.
 func devicesOf(ctx context.Context, h host.Host, port string) ([]string, error) {
 	if port != "" {
 		return []string{port}, nil
@@ -344,7 +346,7 @@ const (
 	conntrackMax = "/proc/sys/net/netfilter/nf_conntrack_max"
 )
 
-// readWord reads a kernel file with one line.
+// readWord reads a kernel file that contains one line.
 func readWord(ctx context.Context, h host.Host, path string) (string, error) {
 	b, err := h.ReadFile(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -369,7 +371,7 @@ func readForwarding(ctx context.Context, h host.Host, _, _ string) (string, erro
 
 	v6, err := readWord(ctx, h, forwardIPv6)
 	if errors.Is(err, host.ErrUnsupported) {
-		v6, err = "0", nil // kernel without IPv6
+		v6, err = "0", nil // missing in a kernel without IPv6
 	}
 
 	return string(knob.Forwarding(v4 != "0", v6 != "0")), err
@@ -389,11 +391,11 @@ func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
 	return err
 }
 
-// summaries maps names in ethtool's output to the kernel's names where they differ.
+// summaries maps feature names in the output of ethtool to kernel names if they differ.
 var summaries = map[string]string{"generic-receive-offload": "rx-gro", "large-receive-offload": "rx-lro",
 	"generic-segmentation-offload": "tx-generic-segmentation"}
 
-// featuresOf returns a device's offloads, and those that cannot be changed.
+// featuresOf returns the offloads of a device, and those that cannot be changed.
 func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[string]bool, err error) {
 	out, err := shell(ctx, h, `ethtool -k "$1"`, dev)
 	has, fixed = parseFeatures(out)
@@ -454,9 +456,9 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, args...)
 }
 
-// featuresToChange returns the features that differ from the wanted ones. If commands are only recorded (see
-// written), it returns all features that can change, because their state may be different when the commands
-// run.
+// featuresToChange returns the features whose state differs from the wanted state. If commands are only
+// recorded (see written), it returns all features that can be changed, because their state may differ when
+// the commands run.
 func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []string, err error) {
 	_, later := h.(*written)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -488,7 +490,7 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	return linkCounters(h, devices, all)
 }
 
-// linkCounters selects the counters of devices, named as in probe netdev.
+// linkCounters returns the counters of the given devices, given all counters by the names of probe netdev.
 func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
 	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}

@@ -15,12 +15,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// lookForOthers fails if another controller has changed settings or is about to. It looks for the directory
-// of a running guard, and for the abstract socket of an agent (see package agent), in the router's network
-// namespace only. $d is our own guard's directory, created before the search, so that of two controllers that
-// start together at most one continues. $own lists our other guards. Directories and sockets of other users
-// are ignored, because any user can create them. Directories whose process is gone, killed or ended by a
-// reboot, are removed here, because nobody else does.
+// lookForOthers fails if another controller has changed settings or is about to do so. It looks for the
+// directory of a running guard and, only in the router's network namespace, for the abstract socket of an
+// agent (see package agent). $d is the directory of our own guard. It is created before the search, so if two
+// controllers start at the same time, at most one continues. $own lists our other guards. The script ignores
+// directories and sockets of other users, because any user can create them. It removes directories of guards
+// whose process was killed or ended by a reboot, because nothing else removes them.
 const lookForOthers = `
 refuse() { [ -z "$d" ] || rm -rf "$d"; echo "another controller has set something here: its $1" >&2; exit 75; }
 n=$(readlink /proc/self/ns/net)
@@ -37,9 +37,10 @@ p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socke
 refuse "agent is process $p"; done
 `
 
-// guardScript starts a guard and prints its directory. The guard measures time since boot, so setting the
-// clock does not affect it. A reboot stops the guard but also undoes the settings, which belong to the
-// running kernel. The guard runs the script "undo" in its directory, which is replaced atomically.
+// guardScript starts a guard and prints the guard's directory. The guard measures the time since boot, which
+// does not change when the clock is set. A reboot stops the guard but also undoes the settings, because they
+// belong to the running kernel. The guard runs the script "undo" in its directory, which is replaced
+// atomically.
 const guardScript = `umask 077; own=
 read up rest </proc/uptime
 for t in /run /tmp /dev/shm /var/tmp; do
@@ -53,11 +54,11 @@ read up rest </proc/uptime; read at <"$d/touched"
 rm -rf "$d"; done ) </dev/null >/dev/null 2>&1 &
 echo $! 1<>"$d/pid"; echo "chokepoint-guard $d"`
 
-// armScript atomically replaces a guard's undo script with its input.
+// armScript atomically replaces the undo script of a guard with its standard input.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
-// touchScript touches a guard. It fails if the guard does not run. If the disk is full, it overwrites the
-// previous time in place, which works because the text does not get shorter.
+// touchScript touches a guard. It fails if the guard is not running. If the disk is full, it overwrites the
+// previous time in place. This works because the new text is not shorter.
 const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
 read up rest </proc/uptime
 { echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"; } 2>/dev/null ||
@@ -70,7 +71,7 @@ func (Linux) Free(ctx context.Context, h host.Host, own ...string) error {
 	return free(ctx, h, "d="+lookForOthers, own)
 }
 
-// free runs a script that looks for other controllers.
+// free runs a script that looks for other controllers on the router.
 func free(ctx context.Context, h host.Host, script string, own []string) error {
 	if _, err := shell(ctx, h, "own=$*; "+script, own...); err != nil {
 		return hinted(fmt.Errorf("look for other controllers on %s: %w", h.Name(), err))
@@ -78,10 +79,10 @@ func free(ctx context.Context, h host.Host, script string, own []string) error {
 	return nil
 }
 
-// inUse is the exit code of scripts if another controller uses the router (EX_TEMPFAIL).
+// inUse is the exit code of scripts if another controller is using the router (EX_TEMPFAIL).
 const inUse = 75
 
-// hinted adds a hint to the error of a script that exited with inUse.
+// hinted adds a hint to err if it is the error of a script that exited with inUse.
 func hinted(err error) error {
 	code, _ := host.ExitCode(err)
 	if code != inUse {
@@ -99,7 +100,8 @@ func (x Linux) Guard(ctx context.Context, h host.Host, name string, undo []recor
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// guard starts a driver's guard with the script start, or rearms the guard of the given name.
+// guard starts a guard of driver d with the script start. If name is not empty, it rearms the guard of this
+// name.
 func guard(ctx context.Context, h host.Host, d interface {
 	Driver
 	Guarded
@@ -150,7 +152,7 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 	return nil
 }
 
-// undoing returns a script that applies settings in reverse order. It continues after errors.
+// undoing returns a script that applies settings in reverse order and continues after errors.
 func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
 	for _, s := range slices.Backward(undo) {
@@ -161,8 +163,8 @@ func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) 
 	return w.text.String(), nil
 }
 
-// written is a host that records commands that would change the router instead of running them, as a shell
-// script or, for RouterOS, as console statements.
+// written is a host that does not run commands that change the router, but records them as a shell script or,
+// for RouterOS, as console statements.
 type written struct {
 	host.Host
 	text       strings.Builder
@@ -191,7 +193,7 @@ func change(ctx context.Context, h host.Host, script string, args ...string) err
 	return changeBy(ctx, h, "", script, args...)
 }
 
-// changeBy is change with standard input.
+// changeBy is like change, but passes input to the script's standard input.
 func changeBy(ctx context.Context, h host.Host, input, script string, args ...string) error {
 	if w, ok := h.(*written); ok {
 		w.add(input, script, args...)

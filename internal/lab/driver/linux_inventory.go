@@ -15,8 +15,9 @@ import (
 // maxRuleset is the maximum size of the nft ruleset's text, in bytes.
 const maxRuleset = 1 << 20
 
-// printInventory prints parts, each preceded by its name. If a part cannot be read, it prints "missing" and
-// the reason. "ip xfrm state" prints keys, so only the replay windows are passed on.
+// printInventory prints parts, each preceded by its name. If a part cannot be read, the script prints
+// "missing" and the reason. It passes on only the replay windows in the output of "ip xfrm state", because
+// that also contains keys.
 var printInventory = `part() { echo "part $1"; }
 missing() { echo "missing $*"; }
 file() { part "$1"; shift; cat "$@" 2>&1 || missing "$1 cannot be read"; }
@@ -120,7 +121,7 @@ func parseInventory(text string) *record.Inventory {
 				v.Filter.LegacyEntries = map[string]int{}
 			}
 
-			n, _ := strconv.Atoi(f[3]) // 0 if invalid
+			n, _ := strconv.Atoi(f[3]) // 0 if it is not a number
 			v.Filter.LegacyEntries[strings.TrimPrefix(f[1]+" "+f[2], "ip ")] = max(0, n)
 		}
 	}
@@ -150,7 +151,7 @@ func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 		}
 
 		d := record.NetDevice{Name: f[0], Kind: f[1], Master: f[2], Lower: f[3]}
-		d.MTU, _ = strconv.Atoi(f[4]) // 0 if unknown
+		d.MTU, _ = strconv.Atoi(f[4]) // 0 if it is unknown
 		if speed, err := strconv.ParseFloat(f[5], 64); err == nil && speed > 0 {
 			d.SpeedMbps = speed
 		}
@@ -164,7 +165,8 @@ func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 	return out
 }
 
-// parseWindows parses one line "state N" per association, and "window N" for its larger window, if any.
+// parseWindows parses a line "state N" for each association, and a line "window N" for the larger window of
+// an association that has any.
 func parseWindows(text string) *record.XFRMStates {
 	x := &record.XFRMStates{}
 	for line := range strings.Lines(text) {

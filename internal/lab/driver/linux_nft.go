@@ -12,22 +12,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// These tables are those of kernel.FirewallRules, SetNAT and MSSClamp, so an agent and this driver recognise
-// each other's rules.
+// These tables are the tables of kernel.FirewallRules, SetNAT and MSSClamp, so an agent and this driver
+// recognise each other's rules.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
 	natTable      = kernel.TablePrefix + "nat"
 	mssTable      = kernel.TablePrefix + "mss"
 )
 
-// listTable defines a shell function that prints an nft table, or nothing if it does not exist. It fails for
-// other errors of nft.
+// listTable defines a shell function that prints an nft table, or nothing if the table does not exist. The
+// function fails if nft reports another error.
 const listTable = `command -v nft >/dev/null || { echo "it has no nft" >&2; exit 69; }
 list() { out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && return
 case $out in *"No such file"*) return 0;; esac; printf '%s\n' "$out" >&2; exit 1; }
 `
 
-// ofFamilies returns a setting for a table that exists for IPv4 and IPv6.
+// ofFamilies returns the setting for a table that exists for IPv4 and for IPv6.
 func ofFamilies(table string, parse func(text string) (string, error),
 	apply func(ctx context.Context, h host.Host, dev, value string) error) setting {
 	script := listTable + "list ip " + table + "; echo ip6; list ip6 " + table
@@ -49,7 +49,7 @@ func ofFamilies(table string, parse func(text string) (string, error),
 	return x
 }
 
-// parseFirewall returns the state of knob.Firewall for nft's output for our table.
+// parseFirewall returns the state of knob.Firewall, given our table as printed by nft.
 func parseFirewall(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		return "off", nil
@@ -95,7 +95,8 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 	f, err := knob.ParseFirewall(value)
-	// Package kernel marks a logging firewall with a chain named "log", which is a reserved word in nft.
+	// Package kernel marks a logging firewall with a chain named "log". This script cannot create it, because
+	// "log" is a reserved word in nft.
 	if err == nil && f.Log {
 		err = lacks("driver linux makes no firewall that logs")
 	}
@@ -111,8 +112,8 @@ func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 
 var families = [...]string{"ip", "ip6"}
 
-// firewallRules returns the contents of a firewall's table, "" for none. The rules match addresses that no
-// packet has.
+// firewallRules returns the contents of a firewall's table, or "" if it has none. The rules match addresses
+// that occur in no packet.
 func firewallRules(f kernel.Firewall, ipv6 bool, kind string) string {
 	if !f.On {
 		return ""
@@ -172,7 +173,7 @@ func parseNAT(text string) (string, error) {
 	return string(kernel.NATOff), nil
 }
 
-// applyNAT sets address translation for packets that leave by a port, "wan" by default.
+// applyNAT sets address translation for packets that leave through a port. The default port is "wan".
 func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	switch kernel.NATMode(value) {
 	case kernel.NATOff:
@@ -185,7 +186,7 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	return lacks("driver linux forwards no ports")
 }
 
-// parseMSSClamp returns the state of knob.MSSClamp, which kernel.MSSClamp encodes in a chain's name.
+// parseMSSClamp returns the state of knob.MSSClamp, which kernel.MSSClamp encodes in the name of a chain.
 func parseMSSClamp(text string) (string, error) {
 	_, name, ok := strings.Cut(text, "chain to_")
 	size, _, _ := strings.Cut(name, " ")

@@ -15,11 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// deviceQueues lists kinds of default queues, which have no parameters.
+// deviceQueues lists the default queues of devices. They have no parameters.
 var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 
-// spokenQueues lists kinds of queues that can be restored from tc's output. It does not include htb, which
-// has classes, and netem.
+// spokenQueues lists the kinds of queues that can be restored from the output of tc. It includes neither htb,
+// which has classes, nor netem.
 var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
 
 // queueOf parses a queue in tc's output.
@@ -42,7 +42,8 @@ func spoken(kind string) bool {
 	return slices.Contains(spokenQueues, kind) || slices.Contains(deviceQueues, kind)
 }
 
-// queueWords returns the parameters in tc's output that package qdisc supports, in its units.
+// queueWords returns those parameters in the output of tc that package qdisc supports, in the units of
+// package qdisc.
 func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 	for word, value := range pairs(words) {
 		for _, p := range parameters {
@@ -52,7 +53,7 @@ func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 				out = append(out, word)
 			case p.Quantity == qdisc.Flag, p.Quantity == qdisc.Word, word != p.Name, value == "":
 			default:
-				value, _, _ = strings.Cut(value, "/") // cells, printed with -d
+				value, _, _ = strings.Cut(value, "/") // "/cells", printed with -d
 				if p.Quantity == qdisc.Packets || p.Quantity == qdisc.Count {
 					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
 				}
@@ -64,7 +65,7 @@ func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 	return out
 }
 
-// pairs yields each word and its successor, "" for the last.
+// pairs yields each word with its successor, which is "" for the last word.
 func pairs(words []string) iter.Seq2[string, string] {
 	return func(yield func(word, next string) bool) {
 		for i, w := range words {
@@ -95,8 +96,8 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 	return nil
 }
 
-// applyOneQueue sets the root queue of a device or the queue of a class, or restores the default. A queue of
-// the same kind is changed in place if possible, and otherwise replaced.
+// applyOneQueue sets the root queue of a device or the queue of a class, or restores the default. It changes
+// a queue of the same kind in place if possible, and replaces the queue otherwise.
 func applyOneQueue(ctx context.Context, h host.Host, dev string, q qdisc.Queue) error {
 	where := "root"
 	parent := ""
@@ -134,8 +135,8 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	return lacking(change(ctx, h, script, args...))
 }
 
-// lacking marks errors as unsupported if the kernel lacks the queueing discipline, pf or the sysctl, or the
-// device cannot support the setting, such as mq with one queue.
+// lacking wraps err in host.ErrUnsupported if the kernel lacks the queueing discipline, pf or the sysctl, or
+// if the device cannot support the setting, such as mq on a device with one queue.
 func lacking(err error) error {
 	const tunable = "; by hand: /boot/loader.conf, and a reboot, if it is a tunable"
 	for words, advice := range map[string]string{"kind is unknown": "", "Operation not supported": "",
@@ -166,7 +167,8 @@ func parseQueues(text string) (devices []record.NetDevice) {
 	return devices
 }
 
-// readQueue returns the queues that want would replace, or the root queue without its handle if want is "".
+// readQueue returns the queues that want would replace. If want is "", it returns the root queue without its
+// handle.
 func readQueue(ctx context.Context, h host.Host, dev, want string) (string, error) {
 	out, err := shell(ctx, h, printQueues, dev)
 	if err != nil {
@@ -177,7 +179,7 @@ func readQueue(ctx context.Context, h host.Host, dev, want string) (string, erro
 	return standing(tree, want)
 }
 
-// standing is readQueue for tc's output.
+// standing returns the result of readQueue for the given output of tc.
 func standing(tree, want string) (string, error) {
 	wanted := []qdisc.Queue{{}}
 	if want != "" {
@@ -207,8 +209,8 @@ func standing(tree, want string) (string, error) {
 	return qdisc.Spell(wanted), nil
 }
 
-// parseTree parses the queues and classes in the output of tc -r -d for a device. Its filters follow the line
-// "filters".
+// parseTree parses the queues and classes of a device in the output of tc -r -d. The filters of the device
+// come after a line "filters".
 func parseTree(text string) (all []kernel.Discipline, filters []kernel.TrafficFilter) {
 	queues, rest, _ := strings.Cut("\n"+text, "\nfilters\n")
 	for line := range strings.Lines(queues) {
@@ -232,7 +234,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			d.Parent = qdisc.HandleIngress
 		default:
 			if strings.HasPrefix(parent, ":") {
-				d.Parent = 1 // the kernel's default queue of a class has handle 0
+				d.Parent = 1 // because a class's default queue has handle 0
 				break
 			}
 
@@ -268,7 +270,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			w == "linklayer" && next != "ethernet" && next != "unaware",
 			w == "drop_batch" && next != "64":
 			d.Why = "its owner has set " + w + ", which could not be restored"
-			if d.Kind == "tbf" { // even a change in place would remove it
+			if d.Kind == "tbf" { // because even a change in place would remove it
 				d.Queue = qdisc.Queue{}
 			}
 		}
@@ -277,7 +279,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 	return d
 }
 
-// rateOf returns the rate after a word, in bit/s.
+// rateOf returns the rate after the word name, in bit/s.
 func rateOf(words []string, name string) uint64 {
 	for word, next := range pairs(words) {
 		if word == name {
@@ -295,7 +297,8 @@ func rateText(text string) uint64 {
 	return uint64(rate)
 }
 
-// curveOf returns the larger rate in an hfsc service curve such as "ul m1 0bit d 0us m2 10Mbit", in bit/s.
+// curveOf returns the larger of the two rates in an hfsc service curve such as "ul m1 0bit d 0us m2 10Mbit",
+// in bit/s.
 func curveOf(words []string, name string) uint64 {
 	i := slices.Index(words, name)
 	if i < 0 || i+6 >= len(words) || words[i+1] != "m1" || words[i+5] != "m2" {
@@ -304,8 +307,8 @@ func curveOf(words []string, name string) uint64 {
 	return max(rateText(words[i+2]), rateText(words[i+6]))
 }
 
-// parseFilters parses the output of tc filter show for the root and, after lines "parent ingress" and "parent
-// egress", for clsact.
+// parseFilters parses the output of tc filter show for the root and, after the lines "parent ingress" and
+// "parent egress", for clsact.
 func parseFilters(text string) (filters []kernel.TrafficFilter) {
 	parent := uint32(0)
 	var f *kernel.TrafficFilter
@@ -325,7 +328,7 @@ func parseFilters(text string) (filters []kernel.TrafficFilter) {
 			continue
 		}
 
-		preference := "" // the word after it is the filter's kind
+		preference := "" // the word after the preference is the kind of the filter
 		for w, next := range pairs(words) {
 			switch {
 			case w == "parent" && next != "":

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// waysScript prints the route to each of its arguments, preceded by a line with the address, then all
-// addresses.
+// waysScript prints, for each argument, a line with the address and then the route to it. At the end, it
+// prints all addresses.
 const waysScript = `for a in "$@"; do echo "to $a"; ip route get "$a" 2>/dev/null; done
 echo addresses; ip addr show`
 
@@ -21,8 +21,8 @@ func (Linux) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.W
 	return askWays(ctx, h, waysScript, to)
 }
 
-// askWays runs a script that prints routes and, after a line "addresses", the router's addresses, and parses
-// its output.
+// askWays runs a script that prints routes and then, after a line "addresses", the addresses of the router.
+// It returns both.
 func askWays(ctx context.Context, h host.Host, script string, to []netip.Addr) ([]kernel.Way, []netip.Addr,
 	error) {
 	var args []string
@@ -39,8 +39,8 @@ func askWays(ctx context.Context, h host.Host, script string, to []netip.Addr) (
 	return parseWays(routes, len(to)), ownAddresses(addresses), nil
 }
 
-// ownAddresses parses the output of ip addr or ifconfig, lines such as "inet 198.51.100.2/24 …". It omits
-// addresses that other machines cannot reach.
+// ownAddresses parses the output of ip addr or ifconfig, which contains lines such as "inet 198.51.100.2/24
+// …". It omits addresses that other machines cannot reach.
 func ownAddresses(text string) (own []netip.Addr) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -56,9 +56,9 @@ func ownAddresses(text string) (own []netip.Addr) {
 	return own
 }
 
-// parseWays parses routes, each after a line "to ADDRESS": the output of ip route get, "192.0.2.1 via
-// 198.51.100.1 dev eth0 src 198.51.100.2", or of FreeBSD's route get, "gateway: 192.0.2.1" and "interface:
-// igc0".
+// parseWays parses routes, each after a line "to ADDRESS". A route is the output of ip route get, such as
+// "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2", or that of FreeBSD's route get, with lines such as
+// "gateway: 192.0.2.1" and "interface: igc0".
 func parseWays(routes string, to int) []kernel.Way {
 	ways := make([]kernel.Way, to)
 	at := -1

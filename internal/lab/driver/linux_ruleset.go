@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Names of chain priorities in the output of nft(8), for most families and for bridge.
+// These maps contain the names of chain priorities in the output of nft(8), for bridge and for the other
+// families.
 var (
 	priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50,
 		"srcnat": 100}
@@ -32,7 +33,7 @@ type rulesetReader struct {
 	probe.Ruleset
 	family, table string
 	chain         string
-	object        bool // in a named set, map or other object
+	object        bool // set while in a named set, map or other object
 	flowtable     bool
 }
 
@@ -47,7 +48,7 @@ func parseRuleset(text string) (probe.Ruleset, error) {
 			return probe.Ruleset{}, errors.New("nft: " + line)
 		}
 
-		// A set in a rule may span several lines.
+		// A set within a rule may span several lines.
 		if whole = strings.TrimSpace(whole + " " + line); r.chain != "" && len(whole) < maxRule &&
 			strings.Count(whole, "{") > strings.Count(whole, "}") {
 			continue
@@ -64,7 +65,7 @@ func (r *rulesetReader) line(line string) {
 	var handle int64
 	m := handleEnd.FindStringSubmatch(line)
 	if m != nil {
-		handle, _ = strconv.ParseInt(m[1], 10, 64) // 0 if it overflows
+		handle, _ = strconv.ParseInt(m[1], 10, 64) // 0 on overflow
 		line = strings.TrimSuffix(line, m[0])
 	}
 
@@ -93,7 +94,7 @@ func (r *rulesetReader) line(line string) {
 		})
 	case r.chain == "" && opens:
 		r.object = true
-	case r.chain == "": // "flags dormant", a comment
+	case r.chain == "": // such as "flags dormant" or a comment
 	case words[0] == "type" && len(words) > 4 && words[2] == "hook":
 		r.hook(words)
 	case words[0] != "comment" && words[0] != "policy":
@@ -143,7 +144,7 @@ func (r *rulesetReader) hook(words []string) {
 		case "priority":
 			known, ok := names[next]
 			if !ok {
-				known, _ = strconv.Atoi(next) // 0 for an unknown name
+				known, _ = strconv.Atoi(next) // 0 if the name is unknown
 			}
 
 			c.Priority = known
@@ -156,7 +157,7 @@ func (r *rulesetReader) hook(words []string) {
 	r.Chains = append(r.Chains, c)
 }
 
-// rule parses a rule, given without its handle. It ignores quoted text, such as comments.
+// rule parses a rule from which the handle was removed. It ignores quoted text, such as comments.
 func (r *rulesetReader) rule(line string, handle int64) {
 	f := probe.FoundRule{FilterRule: record.FilterRule{
 		Family: r.family,
@@ -183,14 +184,14 @@ func (r *rulesetReader) rule(line string, handle int64) {
 	r.Rules = append(r.Rules, f)
 }
 
-// statements are the words of a rule. Words before at have been parsed.
+// statements holds the words of a rule. The words before index at have been parsed.
 type statements struct {
 	*probe.FoundRule
 	words []string
 	at    int
 }
 
-// next returns the next word, "" at the end.
+// next returns the next word, or "" at the end.
 func (s *statements) next() string {
 	if s.at >= len(s.words) {
 		return ""
@@ -200,7 +201,7 @@ func (s *statements) next() string {
 	return s.words[s.at-1]
 }
 
-// takes skips the given words if they come next, and reports whether it did.
+// takes skips the given words if they come next, and reports whether they did.
 func (s *statements) takes(words ...string) bool {
 	if s.at+len(words) > len(s.words) {
 		return false
@@ -224,8 +225,8 @@ func (s *statements) number() uint64 {
 	return n
 }
 
-// amount parses an amount such as "2 mbytes" or a rate such as "2 mbytes/second", whose unit of time it
-// returns as per.
+// amount parses an amount such as "2 mbytes", or a rate such as "2 mbytes/second". per is the rate's unit of
+// time.
 func (s *statements) amount() (v uint64, per string, bytes bool) {
 	number, per, _ := strings.Cut(s.next(), "/")
 	v, err := strconv.ParseUint(number, 10, 32)
@@ -250,7 +251,7 @@ func (s *statements) amount() (v uint64, per string, bytes bool) {
 	return v, per, false
 }
 
-// block skips to the end of a block whose opening brace was read, and returns the words in it.
+// block returns the words of a block whose opening brace has been read, and skips the closing brace.
 func (s *statements) block() []string {
 	from := s.at
 	depth := 1
@@ -268,7 +269,7 @@ func (s *statements) block() []string {
 	return s.words[from : s.at-1]
 }
 
-// read parses all statements. It treats unknown words as a part of a condition.
+// read parses all statements. It treats unknown words as parts of a condition.
 func (s *statements) read() {
 	for s.at < len(s.words) {
 		switch {
@@ -315,7 +316,7 @@ func (s *statements) read() {
 	}
 }
 
-// states parses what follows "ct state".
+// states parses the words after "ct state".
 func (s *statements) states() {
 	switch {
 	case s.takes("vmap", "{"):
@@ -351,12 +352,12 @@ func (s *statements) states() {
 	s.InStates(bits)
 }
 
-// limit parses what follows "limit rate", such as "over 2 mbytes/second burst 10 kbytes".
+// limit parses the words after "limit rate", such as "over 2 mbytes/second burst 10 kbytes".
 func (s *statements) limit() {
 	over := s.takes("over")
 	rate, per, bytes := s.amount()
 	unit := "packets"
-	burst := uint64(5) // the default, which older versions of nft(8) do not print
+	burst := uint64(5) // default value, which older versions of nft(8) do not print
 	if bytes {
 		unit, burst = "bytes", 0
 	}
@@ -369,7 +370,7 @@ func (s *statements) limit() {
 		"week": 604_800}[per], unit, burst, over)
 }
 
-// option parses what follows "tcp option": an action such as "maxseg size set rt mtu", or a condition.
+// option parses the words after "tcp option": an action such as "maxseg size set rt mtu", or a condition.
 func (s *statements) option() {
 	name := s.next()
 	s.takes("size")
@@ -399,7 +400,7 @@ func (s *statements) statement(word string) {
 		}
 
 		s.Verdict, s.at = word, len(s.words)
-		number, _, _ = strings.Cut(number, "-") // the first of a range
+		number, _, _ = strings.Cut(number, "-") // start of a range
 		s.Do(record.RuleQueue, "queue num "+number)
 	case "log":
 		s.Do(record.RuleLog, word)
@@ -411,13 +412,13 @@ func (s *statements) statement(word string) {
 		s.Do(record.RuleNoTrack, word)
 	case "dup", "fwd":
 		s.Do(record.RuleCopy, word)
-		s.Conditions++ // the following words
+		s.Conditions++ // the following words are a condition
 	case "masquerade", "snat", "dnat", "redirect", "tproxy", "synproxy":
 		s.Verdict, s.at = word, len(s.words)
 	case "add", "update", "meter":
 		set := s.next()
 		for s.at < len(s.words) && !s.takes("{") {
-			s.next() // a meter's size
+			s.next() // skip the size of a meter
 		}
 
 		inner := statements{words: s.block(), FoundRule: &probe.FoundRule{}}

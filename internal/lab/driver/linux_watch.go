@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// sampledFiles lists the sampled files in /proc, and sampledProbes the probes that parse them on the
+// sampledFiles lists the files in /proc to sample. sampledProbes lists the probes that parse them on the
 // controller, so that the series equal those of a node with an agent.
 var (
 	sampledFiles = []string{"stat", "softirqs", "meminfo", "net/softnet_stat", "net/dev", "net/snmp",
@@ -31,10 +31,11 @@ var (
 	sampledProbes = []string{"cpu", "softirq", "softnet", "netdev", "snmp", "memory", "conntrack"}
 )
 
-// sampler is an awk program that runs all the time, because starting programs would take most of the CPU time
-// on a small router. For each line of input, a list of files in /proc, it appends a sample to the file "to":
-// "@", then each file after its name, and "." at the end of a complete sample. It reads whole files by
-// changing RS. mawk requires "-W interactive" to read input line by line; otherwise it would wait for 4 KiB.
+// sampler is an awk program that runs during the whole measurement, because starting a program for each
+// sample would take most of the CPU time of a small router. For each line of input, which lists files in
+// /proc, it appends a sample to the file "to": "@", then the name and content of each file, and "." if the
+// sample is complete. It changes RS in order to read whole files. mawk requires "-W interactive" to process
+// each input line at once; otherwise, it would wait for 4 KiB of input.
 var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
 for (i = 1; i <= NF; i++) { f = "/proc/" $i; head = "==> " $i " <==\n"
 while ((getline s <f) > 0) { print head s >>to; head = "" }
@@ -44,15 +45,15 @@ print "." >>to; close(to); RS = "\n" }
 files="` + strings.Join(sampledFiles, " ") + `"
 `
 
-// ownShell continues in the first shell that can pause without starting a program, by "read -t" from a pipe
-// whose ends it holds itself. BusyBox's shell and bash can, dash cannot. Without such a shell, each sample
-// starts sleep.
+// ownShell continues the script in the first shell that can pause without starting a program. Such a shell
+// supports "read -t" from a pipe whose two ends the shell itself holds open. The shells of BusyBox and bash
+// do, dash does not. Without such a shell, the script starts the program sleep for each sample.
 const ownShell = `nap="read -t $1 x"
 for s in sh "busybox sh" bash ""; do echo | $s -c "exec <>/proc/self/fd/0; $nap" 2>/dev/null && break; done
 [ -n "$s" ] || { s=sh; nap="sleep $1"; }
 export nap; exec $s -c `
 
-// placeScript creates a private directory, in memory if possible.
+// placeScript creates a private directory, if possible in memory.
 const placeScript = `command -v awk >/dev/null || { echo "there is no awk" >&2; exit 69; }
 leave() { rm -rf "$d"; }
 for t in /dev/shm /run /tmp /var/tmp; do
@@ -60,11 +61,11 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
 `
 
-// loopScript takes samples with pauses and stores them in two files of up to $2 samples each: the last 5 to
-// 10 minutes at one sample per second. It ends when the directory is removed. The session remains: it counts
-// the lines of its input, and removes the directory when its input ends, so that nothing remains if the
-// controller is killed. If the connection is lost unnoticed, the loop ends when the count has not changed for
-// $3 samples.
+// loopScript takes a sample after each pause, and stores the samples in two files of up to $2 samples each.
+// At one sample per second, they cover the last 5 to 10 minutes. The loop ends when the directory is removed.
+// The session remains: it counts the lines of its input, and removes the directory when its input ends, so
+// that nothing remains if the controller is killed. If the connection is lost unnoticed, the loop ends when
+// the count has not changed for $3 samples.
 const loopScript = `trap '' HUP PIPE; echo 0 >"$d/kept"
 loop() { n=0; still=0; was=
 while [ -d "$d" ] && [ $still -lt "$3" ]; do
@@ -76,30 +77,31 @@ if [ "$is" = "$was" ]; then still=$((still+1)); else still=0; was=$is; fi
 $nap; done; leave; }
 `
 
-// sessionScript runs until its input ends.
+// sessionScript runs until its standard input ends.
 const sessionScript = `echo "$d $!"; n=0
 while read -r line && [ -d "$d" ]; do n=$((n+1)); echo $n >"$d/kept"; done; leave`
 
-// watchScript starts the loop and the sampler, which it triggers through a pipe. Each ends with the other.
+// watchScript starts the loop and the sampler, which the loop triggers through a pipe. If one of them ends,
+// so does the other.
 const watchScript = `lines="-W interactive"; echo | awk $lines 1 >/dev/null 2>&1 || lines=
 take() { echo "uptime self/stat $me/stat $files"; }
 : | { exec <>/proc/self/fd/0; read me rest </proc/self/stat; loop "$@"; } 2>/dev/null |
 awk $lines "$program" to="$d/samples" >/dev/null 2>&1 &
 `
 
-// fetchScript prints all samples, and finally a current one without the process's CPU time. Because the loop
-// may start a new file at any time, the script first renames each file to a name that the loop does not use.
-// If the file has just become the older one, the script renames that.
+// fetchScript prints all stored samples and then a current one, which lacks the CPU time of the process.
+// Because the loop may start a new file at any time, the script first renames each file to a name that the
+// loop does not use. If the loop has just renamed the newer file, the script renames the older one.
 const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
 mv -f "$1/older" "$1/first" 2>/dev/null
 mv -f "$1/samples" "$1/last" 2>/dev/null || mv -f "$1/older" "$1/last" 2>/dev/null
 for f in "$1/first" "$1/last"; do [ ! -f "$f" ] || cat "$f"; rm -f "$f"; done; take; echo @`
 
 const (
-	beginTime    = 30 * time.Second // a saturated router starts programs slowly
+	beginTime    = 30 * time.Second // long because a saturated router starts programs slowly
 	keptSamples  = 300
-	maxColumns   = 8 << 10 // per probe
-	uptimeStepNs = 10e6    // resolution of /proc/uptime
+	maxColumns   = 8 << 10 // maximum number of columns per probe
+	uptimeStepNs = 10e6    // resolution of /proc/uptime in ns
 )
 
 // Watch implements Sampling.
@@ -120,9 +122,9 @@ func linuxSampling() sampled {
 	}
 }
 
-// sampled describes sampling by shell scripts. start starts the sampling process. fetch prints its samples,
-// stored in directory $1. finish removes the directory and kills process $2. clock returns the time since
-// boot and its resolution in ns. parse and replay convert the samples.
+// sampled describes how shell scripts sample a router. start starts the sampling process. fetch prints the
+// samples that are stored in directory $1. finish removes the directory and kills process $2. clock returns
+// the time since boot and its resolution in ns. parse and replay convert the samples.
 type sampled struct {
 	start, fetch, finish string
 	clock                func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
@@ -132,7 +134,7 @@ type sampled struct {
 
 func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
 	w := &shellWatch{sampled: x, host: h}
-	seconds := max(1, int64(every/time.Second)) // POSIX sleep has no fractions
+	seconds := max(1, int64(every/time.Second)) // because sleep(1) in POSIX accepts no fractions
 	err := w.begin(ctx, x.start, strconv.FormatInt(seconds, 10), strconv.Itoa(keptSamples),
 		strconv.FormatInt(max(2, int64((Silence-5*time.Second)/time.Second)/seconds), 10))
 	if err == nil {
@@ -155,18 +157,18 @@ type shellWatch struct {
 	dir, pid string
 
 	session     host.Process    // runs until its input ends
-	input       [2]*os.File     // an OS pipe: writes do not block even if nobody reads
-	ended, said <-chan struct{} // closed when its outputs have ended
-	once        sync.Once       // for end
-	why         error           // result of end
+	input       [2]*os.File     // an OS pipe, because a write to it does not block even if nothing reads
+	ended, said <-chan struct{} // closed when the outputs of session have ended
+	once        sync.Once       // used by end
+	why         error           // result of the first call of end
 
 	mu      sync.Mutex
-	related // relation of the router's time since boot to our clock
+	related // offset from our clock to the router's time since boot
 	samples []snapshot
-	peers   []taken // samples from peersScript
+	peers   []taken // samples of peersScript
 }
 
-// begin starts the session and waits for the line with its directory and process ID.
+// begin starts the session and waits for the line that contains the directory and process ID.
 func (w *shellWatch) begin(ctx context.Context, script string, args ...string) error {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -233,8 +235,8 @@ func (w *shellWatch) Keep(context.Context) error {
 	return err
 }
 
-// end closes the session's input, waits for it to end for at most patience, kills it otherwise, and returns
-// the error of its end.
+// end closes the session's input and waits until the session ends. It kills the session after patience. It
+// returns the error with which the session ended.
 func (w *shellWatch) end(patience time.Duration) error {
 	w.once.Do(func() {
 		w.input[1].Close()
@@ -256,18 +258,18 @@ func (w *shellWatch) end(patience time.Duration) error {
 	return w.why
 }
 
-// snapshot is a sample before parsing: texts by name; on Linux, the names are files in /proc.
+// snapshot is an unparsed sample. It holds texts by name; on Linux, the names are those of files in /proc.
 type snapshot struct {
-	at    int64 // the router's time since boot in ns
-	cpu   int64 // CPU time of the process and its children in ns; -1: taken by another process
+	at    int64 // time since the router's boot in ns
+	cpu   int64 // CPU time of the process and its children in ns, or -1 if another process took the sample
 	files map[string][]byte
 }
 
 func (s snapshot) when() int64 { return s.at }
 
-// peersScript prints, for each WireGuard peer, the device, the peer's index, the seconds since its last
-// handshake, and the bytes received and sent. It takes them from lines with nine fields in the output of "wg
-// show all dump". Lines of devices, which contain private keys, are not printed.
+// peersScript prints, for each WireGuard peer, the device, the index of the peer, the seconds since the last
+// handshake, and the bytes received and sent. It takes them from the lines with nine fields in the output of
+// "wg show all dump". It does not print the lines of devices, which contain private keys.
 const peersScript = `PATH=$PATH:/usr/bin:/usr/local/bin; now=$(date +%s)
 wg show all dump 2>/dev/null | awk -F '\t' -v now="$now" 'NF == 9 {
 print $1, n[$1]++, ($6 > 0 ? now - $6 : "-"), $7, $8 }'; true`
@@ -280,7 +282,7 @@ func (w *shellWatch) meet(ctx context.Context) error {
 		return err
 	}
 
-	peers, _ := shell(ctx, w.host, peersScript) // missing values are tolerated
+	peers, _ := shell(ctx, w.host, peersScript) // error ignored: values may be missing
 	w.peers = append(w.peers, taken{host.Monotonic() + w.offset,
 		map[string]values{wireguardProbe: readPeers(peers)}})
 	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
@@ -343,7 +345,7 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 
 	clock, offset := before.until(w.related)
 	w.samples = append(w.samples, w.parse(out)...)
-	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // drop older ones
+	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // drop samples that are too old
 	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
 	peers := between(w.peers, taken.when, from+offset, to+offset)
 	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, peers, offset, "")...)
@@ -362,7 +364,7 @@ func (w *shellWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// parseSamples parses the output of sampler. It skips incomplete samples.
+// parseSamples parses the output of sampler and skips incomplete samples.
 func parseSamples(text string) []snapshot {
 	var out []snapshot
 	for part := range strings.SplitSeq("\n"+text, "\n@\n") {
@@ -374,7 +376,7 @@ func parseSamples(text string) []snapshot {
 			switch {
 			case name == "uptime":
 				up = content
-			case slices.Contains(sampledFiles, name): // only known names: replay uses them as paths
+			case slices.Contains(sampledFiles, name): // only known names, because replay uses them as paths
 				s.files[name] = append(bytes.TrimRight([]byte(content), "\n"), '\n')
 			case strings.HasSuffix(name, "/stat"):
 				s.cpu = max(0, s.cpu) + parseCPUTime(content)
@@ -389,22 +391,22 @@ func parseSamples(text string) []snapshot {
 	return out
 }
 
-// parseCPUTime returns the sum of utime, stime, cutime and cstime in /proc/PID/stat (proc(5)) in ns. It
+// parseCPUTime returns the sum of utime, stime, cutime and cstime in /proc/PID/stat (proc(5)), in ns. It
 // assumes ticks of 10 ms.
 func parseCPUTime(stat string) int64 {
 	_, rest, _ := strings.Cut(stat, ") ")
 	words := strings.Fields(rest)
 	sum := int64(0)
 	for i := 11; i < 15 && i < len(words); i++ {
-		n, _ := strconv.ParseInt(words[i], 10, 64) // 0 if invalid
+		n, _ := strconv.ParseInt(words[i], 10, 64) // 0 if it is not a number
 		sum += n
 	}
 
 	return sum * 10e6
 }
 
-// replay writes the samples to a directory one by one and lets the probes read them there, as they would on
-// the router.
+// replay writes the samples to a directory one after another, and runs the probes on this directory as they
+// would run on the router.
 func replay(ctx context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-samples-")
 	if err != nil {
@@ -471,7 +473,7 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 	return d, nil
 }
 
-// take reads a sample from a probe. It gives up if the columns change at every reading.
+// take reads a sample from a probe. It gives up if the columns change in every attempt.
 func take(sampler probe.Sampler) (values, error) {
 	err := probe.ErrColumns
 	for tries := 0; tries < 3 && errors.Is(err, probe.ErrColumns); tries++ {

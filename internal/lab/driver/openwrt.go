@@ -16,16 +16,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OpenWrt supports OpenWrt and derived systems, such as Turris OS. Settings of the running kernel are those
-// of driver Linux. Settings that OpenWrt's services would overwrite are made through uci, without commit:
-// such changes are stored in memory (/tmp/.uci), fw4 and the init scripts see them, and a reboot drops them.
+// OpenWrt supports OpenWrt and derived systems, such as Turris OS. It makes settings of the running kernel as
+// driver Linux does. It makes settings that OpenWrt's services would overwrite through uci, without a commit:
+// such changes are stored in memory (/tmp/.uci), are used by fw4 and the init scripts, and are lost on
+// reboot.
 type OpenWrt struct{ Linux }
 
 // Name implements Driver.
 func (OpenWrt) Name() string { return "openwrt" }
 
-// isOpenWrt prints "openwrt", "without uci" or "other". Derived systems keep the release file whatever their
-// name is.
+// isOpenWrt prints "openwrt", "without uci" or "other". Derived systems have the release file of OpenWrt
+// under their own names, too.
 const isOpenWrt = `[ -f /etc/openwrt_release ] || grep -qE '^ID="?(openwrt|turrisos)"?$' /etc/os-release 2>/dev/null ||
 { echo other; exit 0; }
 command -v uci >/dev/null && echo openwrt || echo "without uci"`
@@ -45,7 +46,7 @@ func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// setting returns OpenWrt's setting for a knob, or else that of Linux.
+// setting returns OpenWrt's setting for a knob if there is one, and the setting of driver Linux otherwise.
 func (x OpenWrt) setting(name string) (setting, error) {
 	switch name {
 	case "queue":
@@ -68,8 +69,8 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	return l, err
 }
 
-// openWrtByHand lists the owner's commands for knobs that the driver does not support. Releases since 25.12
-// install packages with apk, earlier ones with opkg.
+// openWrtByHand lists, for knobs that the driver does not support, the commands with which the owner makes
+// the setting. OpenWrt 25.12 and later install packages with apk, earlier releases with opkg.
 var openWrtByHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
 	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",
@@ -84,8 +85,8 @@ var openWrtByHand = map[string]string{
 	"flow_export":  "apk add softflowd (opkg install); /etc/init.d/softflowd start",
 }
 
-// adviseByHand adds the owner's commands to an error for an unsupported setting, except for queues and port
-// forwards that the driver would not support with any package.
+// adviseByHand adds the owner's commands to the error for an unsupported setting. It does not do so for
+// queues and port forwards that the driver would not support with any package.
 func adviseByHand(s record.Setting, err error) error {
 	step := openWrtByHand[s.Knob]
 	kind, _, _ := strings.Cut(s.Value, " ")
@@ -139,8 +140,8 @@ func (x OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return adviseByHand(s, settings{x.setting, devicesOf}.apply(ctx, h, s))
 }
 
-// nothingStaged fails if changes in uci are waiting for a commit. Reloading a service for our changes would
-// put them into effect, too.
+// nothingStaged fails if uci contains uncommitted changes. Reloading a service for our changes would also put
+// those into effect.
 const nothingStaged = `[ -z "$(uci -q changes network; uci -q changes firewall)" ] || {
 echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1; }`
 
@@ -156,7 +157,7 @@ func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []rec
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// printFacts prints the answer of ubus about the board, settings of services, and the output of printSystem.
+// printFacts prints the reply of ubus about the board, settings of services, and the output of printSystem.
 const printFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
 for o in network.@globals[0].packet_steering network.@globals[0].steering_flows \
 firewall.@defaults[0].flow_offloading firewall.@defaults[0].flow_offloading_hw; do
@@ -173,18 +174,18 @@ func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	return parseFacts(out), nil
 }
 
-// Limits on a router's facts: bytes per fact, and number.
+// These limit the size of a fact in bytes and the number of facts of a router.
 const maxFact, maxFacts = 200, 100
 
-// addFact adds a fact unless it is empty.
+// addFact adds a fact unless its value is empty.
 func addFact(facts map[string]string, name, value string) {
 	if value = check.Plain(strings.TrimSpace(value)); len(facts) < maxFacts && value != "" {
 		facts[name] = strings.ToValidUTF8(value[:min(len(value), maxFact)], "")
 	}
 }
 
-// parseFacts parses the output of printFacts: a line with the JSON of ubus's system board, then lines of the
-// form "name=value". It omits the router's name.
+// parseFacts parses the output of printFacts: a line with the JSON reply of ubus to "system board", and lines
+// of the form "name=value". It omits the router's host name.
 func parseFacts(text string) map[string]string {
 	first, rest, _ := strings.Cut(text, "\n")
 	facts := parseSystem(rest)
@@ -202,7 +203,7 @@ func parseFacts(text string) map[string]string {
 		Release               struct{ Version, Revision, Target string }
 	}
 	if json.Unmarshal([]byte(first), &board) != nil {
-		return facts // ubus printed nothing valid
+		return facts // because ubus printed no valid JSON
 	}
 
 	for name, value := range map[string]string{"kernel": board.Kernel, "product": board.Model,

@@ -12,10 +12,10 @@ import (
 
 // stage defines a shell function that sets uci options without a commit (libuci's delta.c). It first reverts
 // earlier staged changes of these options, and stages new ones only if the function now() does not print the
-// wanted state; restoring the original state thus leaves nothing staged. An option without a value cannot be
-// staged; the function direct() then sets the state. stage fails if changes of others are staged, because
-// they would take effect, too. It reads options back, because uci does not report changes that it drops when
-// /tmp is full.
+// wanted state. Restoring the original state therefore leaves nothing staged. An option without a value
+// cannot be staged, so the state is then set by the function direct(). stage fails if uncommitted changes of
+// others exist, because they would take effect, too. It reads options back, because uci does not report
+// changes that it loses when /tmp is full.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done
@@ -35,16 +35,16 @@ for o; do uci -q revert "${o%%=*}"; done; reload
 echo "OpenWrt does not take $want" >&2; exit $failed; }
 `
 
-// byFirewall starts scripts for settings made by fw4. fw4 generates rules from uci, checks them with nft, and
-// replaces its table in one transaction. It does not touch other tables (firewall4's sbin/fw4).
+// byFirewall is the start of scripts for settings that fw4 makes. fw4 generates rules from uci, checks them
+// with nft, and replaces its table in one transaction. It does not touch other tables (firewall4's sbin/fw4).
 const byFirewall = `command -v fw4 >/dev/null && command -v nft >/dev/null || {
 echo "it has no fw4" >&2; exit 69; }
 reload() { fw4 reload >&2; }
 check() { fw4 check >&2; }
 `
 
-// offloading prints the state of fw4's flow table. It looks at the table instead of the options, because fw4
-// silently falls back to software if the devices do not support hardware offload (fw4.uc,
+// offloading prints the state of fw4's flow table. It reads the table instead of the options, because fw4
+// silently falls back to software offload if the devices do not support hardware offload (fw4.uc,
 // resolve_hw_offload_devices).
 const offloading = byFirewall + `now() { t=$(nft list flowtable inet fw4 ft 2>&1) || case $t in *"No such file"*) t=;;
 *) echo "$t" >&2; return 1;; esac
@@ -57,20 +57,20 @@ const offload = `case $2 in off) sw=0 hw=0;; on) sw=1 hw=0;; hardware) sw=1 hw=1
 *) echo "no flow offload is called $2" >&2; exit 1;; esac
 stage "$2" "firewall.@defaults[0].flow_offloading=$sw" "firewall.@defaults[0].flow_offloading_hw=$hw"`
 
-// masquerading prints the state of fw4's masquerading for packets that leave to $zone.
+// masquerading prints whether fw4 masquerades packets that leave to $zone.
 const masquerading = byFirewall + `now() { case "$(nft list chain inet fw4 "srcnat_$zone" 2>/dev/null)" in
 *masquerade*) echo masquerade;; *) echo off;; esac; }
 `
 
-// zoneOf returns the fw4 zone of a device, "" if none.
+// zoneOf returns the fw4 zone of a device, or "" if it has none.
 func zoneOf(ctx context.Context, h host.Host, port string) (string, error) {
 	out, err := shell(ctx, h, `command -v fw4 >/dev/null || exit 0; fw4 -q device "$1" 2>/dev/null; true`,
 		cmp.Or(port, "wan"))
 	return strings.TrimSpace(out), err
 }
 
-// readMasquerading returns the state for the device's zone, or the state from driver Linux if the device has
-// no zone.
+// readMasquerading returns the state for the device's zone, or the state according to driver Linux if the
+// device has no zone.
 func readMasquerading(ctx context.Context, h host.Host, port, _ string) (string, error) {
 	switch zone, err := zoneOf(ctx, h, port); {
 	case err != nil:
@@ -104,14 +104,14 @@ stage "$2" "firewall.@zone[$i].masq=$3"`, zone, value, bit)
 }
 
 // lowest defines a shell function that prints the devices at the bottom of the stack below $1, such as the
-// device behind the ports of a switch. A bridge and switch ports receive no packets themselves.
+// device behind the ports of a switch. A bridge or a switch port itself receives no packets.
 const lowest = `dev=$1
 below() { for l in /sys/class/net/"$1"/lower_*; do [ -e "$l" ] || { echo "$1"; return; }; below "${l##*/lower_}"; done; }
 devices() { below "$dev" | sort -u; }
 `
 
-// steering finds the receive queues of the lowest devices, where OpenWrt steers packets. now() prints their
-// masks without commas, only one if all are equal.
+// steering finds the receive queues of the lowest devices, because OpenWrt configures packet steering there.
+// now() prints the masks of the queues without commas, or only one mask if all are equal.
 const steering = lowest + `queues() { for d in $(devices); do for q in "/sys/class/net/$d/queues"/rx-[0-9] "/sys/class/net/$d/queues"/rx-[0-9][0-9]
 do [ ! -f "$q/rps_cpus" ] || echo "$q/rps_cpus"; done; done; }
 plain() { tr -d , | sed 's/^0*//;s/^$/0/'; }
@@ -129,10 +129,10 @@ func readSteering(ctx context.Context, h host.Host, dev, _ string) (string, erro
 	return string(state), err
 }
 
-// applySteering makes OpenWrt's service steer packets to no CPU or to all (packet-steering.uc with 0 or 2).
-// The service repeats this whenever an interface changes and would overwrite other masks, so other masks are
-// refused. Masks are set directly for devices that the service ignores, if the service is disabled or there
-// is only one CPU, and to restore an original state that the service cannot produce.
+// applySteering makes OpenWrt's service steer packets to no CPU or to all CPUs (packet-steering.uc with 0 or
+// 2). It rejects other masks, because the service runs again whenever an interface changes and would
+// overwrite them. It writes masks directly for devices that the service ignores, if the service is disabled,
+// if there is only one CPU, and to restore an original state that the service cannot produce.
 func applySteering(ctx context.Context, h host.Host, dev, value string) error {
 	masks, err := knob.MasksOfCPUs(knob.State(value))
 	if err != nil {
@@ -155,7 +155,7 @@ stage "$want" "network.@globals[0].packet_steering=$v"`, dev, strings.Join(masks
 }
 
 // sqmQueue is the state of a device that SQM shapes in both directions. sqm-scripts keeps a state file for
-// it.
+// such a device.
 const sqmQueue = "sqm"
 
 // readSQM returns sqmQueue if SQM shapes the device, and otherwise its queue.
@@ -169,7 +169,7 @@ func readSQM(ctx context.Context, h host.Host, dev, want string) (string, error)
 	return readQueue(ctx, h, dev, want)
 }
 
-// applySQM sets a queue after stopping SQM on the device, or restarts SQM.
+// applySQM stops SQM on the device and sets a queue or, if value is sqmQueue, restarts SQM.
 func applySQM(ctx context.Context, h host.Host, dev, value string) error {
 	if value == sqmQueue {
 		return change(ctx, h, `[ -f "/var/run/sqm/$1.state" ] || /usr/lib/sqm/run.sh start "$1"

@@ -18,10 +18,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterOS supports MikroTik RouterOS 7.17 and later through its console. A command is a line in its
-// scripting language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting); the host must pass
-// it on unchanged, as ssh.Connection.Commands does. Changes are persistent at once, so whatever the driver
-// adds carries a mark, and a guard on the router can undo it, even after a reboot.
+// RouterOS supports MikroTik RouterOS 7.17 and later through its console. A command is a line in the
+// console's scripting language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting). The host
+// must pass the line on unchanged, as ssh.Connection.Commands does. Changes are persistent at once, so the
+// driver marks whatever it adds, and a guard on the router can undo the changes even after a reboot.
 type RouterOS struct{}
 
 // Name implements Driver.
@@ -56,7 +56,8 @@ var rosFacts = map[string]map[string]string{
 	"/system/routerboard/settings": {"cpu-frequency": "cpu_frequency_set"},
 }
 
-// Facts implements Describing. It omits properties that the router lacks, as a virtual router does.
+// Facts implements Describing. It omits properties that the router does not have; a virtual router, for
+// example, lacks some.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
 	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
 	var wrong error
@@ -84,7 +85,7 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 
 	for _, i := range list("/queue/interface/print as-value") {
 		name := "device:" + check.Plain(i["interface"])
-		if facts[name+":type"] != "" { // otherwise not running
+		if facts[name+":type"] != "" { // otherwise the interface is not running
 			addFact(facts, name+":queue", i["queue"])
 		}
 	}
@@ -92,16 +93,16 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 	return facts, wrong
 }
 
-// sinceVersion reports whether a version such as "7.20.8 (long-term)" or "7.24rc1" is at least 7.17, which
-// introduced json.no-string-conversion for :serialize.
+// sinceVersion reports whether a version such as "7.20.8 (long-term)" or "7.24rc1" is at least 7.17. That
+// version introduced json.no-string-conversion for :serialize.
 func sinceVersion(text string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(strings.TrimSpace(text), "%d.%d", &major, &minor)
 	return n == 2 && (major > 7 || major == 7 && minor >= 17)
 }
 
-// consoleDone marks the end of a successful command's output. The console stops at the first error and has no
-// reliable exit code.
+// consoleDone marks the end of a successful command's output. It is needed because the console stops at the
+// first error and has no reliable exit code.
 const consoleDone = "chokepoint-done"
 
 // console runs statements and returns their output. If one fails, the error contains the console's message.
@@ -122,7 +123,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	case errors.Is(err, host.ErrUnreachable):
 		return "", fmt.Errorf("the console does not answer: %w", host.ErrUnreachable)
 	case errors.Is(err, host.ErrUnsupported), errors.Is(err, fs.ErrNotExist),
-		exited && (code == 126 || code == 127): // from a shell
+		exited && (code == 126 || code == 127): // exit codes of a shell, not of a RouterOS console
 		return "", lacks("it takes no command of RouterOS")
 	case !exited:
 		return "", err
@@ -131,7 +132,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 	return "", refused(text)
 }
 
-// refused returns the error for a message that the console printed instead of an answer.
+// refused returns an error with the message that the console printed instead of a result.
 func refused(text string) error {
 	said := strings.Join(strings.Fields(check.Plain(text[max(0, len(text)-300):])), " ")
 	err := fmt.Errorf("the console says %q", said)
@@ -154,7 +155,7 @@ func refused(text string) error {
 	return err
 }
 
-// quoteROS quotes a string for the console: in double quotes, where \, " and $ are special.
+// quoteROS quotes a string for the console with double quotes, within which \, " and $ are special.
 func quoteROS(word string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -176,8 +177,8 @@ func quoteROS(word string) string {
 	return b.String()
 }
 
-// find returns an expression for the items of a menu with the given properties, in pairs of name and value.
-// The values of flags are not quoted, because a flag never equals a string.
+// find returns an expression for the items of a menu that have the given properties. pairs alternates names
+// and values. The values of flags are not quoted, because a flag never equals a string.
 func find(menu string, pairs ...string) string {
 	out := "[" + menu + "/find where"
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -197,14 +198,14 @@ type item map[string]string
 
 func (i item) yes(name string) bool { return i[name] == "true" || i[name] == "yes" }
 
-// number returns an integer property; ok is false if it is missing or invalid.
+// number returns an integer property. ok is false if the property is missing or invalid.
 func (i item) number(name string) (uint64, bool) {
 	n, err := strconv.ParseUint(strings.TrimSuffix(i[name], "%"), 10, 64)
 	return n, err == nil
 }
 
-// toJSON returns a statement that prints the result of a print command, such as "/interface/print stats
-// as-value", as JSON.
+// toJSON returns a statement that prints, as JSON, the result of a print command such as "/interface/print
+// stats as-value".
 func toJSON(print string) string {
 	return ":put [:serialize to=json options=json.no-string-conversion value=[" + print + "]]"
 }
@@ -218,7 +219,7 @@ func items(ctx context.Context, h host.Host, print string) ([]item, error) {
 	return parseItems(out)
 }
 
-// first returns the first item in the result of a print command. Menus without a list have only one.
+// first returns the first item in the result of a print command. A menu without a list has only one item.
 func first(ctx context.Context, h host.Host, print string) (item, error) {
 	all, err := items(ctx, h, print)
 	if err == nil && len(all) == 0 {
@@ -232,7 +233,7 @@ func first(ctx context.Context, h host.Host, print string) (item, error) {
 	return all[0], nil
 }
 
-// unwrapped removes line breaks that a terminal inserts into long lines.
+// unwrapped removes the line breaks that a terminal inserts into long lines.
 var unwrapped = strings.NewReplacer("\r", "", "\n", "")
 
 // parseItems parses the JSON printed by toJSON: a list of objects, or one object for a menu without a list.
@@ -275,7 +276,7 @@ func parseItems(text string) ([]item, error) {
 	return out, nil
 }
 
-// jsonWord returns a JSON value as text. The console prints some integers as 2048.000000.
+// jsonWord returns a JSON value as text. It accounts for the console printing some integers as 2048.000000.
 func jsonWord(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -356,7 +357,7 @@ func rosSettings(s record.Setting) map[string]setting {
 	}
 }
 
-// rosByHand lists the owner's commands for knobs without an equivalent in RouterOS.
+// rosByHand lists the owner's commands for knobs that have no equivalent in RouterOS.
 var rosByHand = map[string]string{
 	"conntrack_max": "RouterOS sets its limit by the size of its memory",
 	"cpus":          "RouterOS steers packets for a port as a whole: /system/resource/irq/rps by hand",
@@ -372,7 +373,7 @@ func (RouterOS) WithoutNAT() string {
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := rosSetting(s).read(ctx, h, s)
-	if err == nil && s.Value != "" { // a value means that the caller will set it
+	if err == nil && s.Value != "" { // only if there is a value, which means that the caller will set it
 		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
 		}
@@ -406,7 +407,7 @@ func changeROS(ctx context.Context, h host.Host, statements ...string) error {
 	return err
 }
 
-// rosDevices returns the port, or all running Ethernet interfaces.
+// rosDevices returns the port, or, if the port is "", all running Ethernet interfaces.
 func rosDevices(ctx context.Context, h host.Host, port string) (out []string, err error) {
 	if port != "" {
 		return []string{port}, nil

@@ -16,30 +16,30 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// A guard on RouterOS consists of a script that undoes settings and two scheduler entries. One runs the
-// script if the guard has not been touched; the other runs it after a reboot, because entries with an
-// interval do not run then (manual, Scheduler). Touching a guard adds an address with a timeout to an address
-// list that no rule uses. Such addresses exist only in memory and vanish at a reboot (manual, Address lists),
-// so touching neither depends on the router's clock nor writes to its flash.
+// A guard on RouterOS consists of a script that undoes settings and two scheduler entries. The first entry
+// runs the script if the guard has not been touched. The second runs it after a reboot, when entries with an
+// interval do not run (manual, Scheduler). Touching a guard adds an address with a timeout to an address list
+// that no rule uses. Such addresses exist only in memory and vanish on reboot (manual, Address lists), so
+// touching neither depends on the router's clock nor writes to its flash.
 const (
 	guardPrefix = rosMark + "-guard-"
 	guardBoot   = "-boot" // suffix of the second entry's name
 	guardPolicy = "read,write,policy,test"
 	guardEvery  = 5 * time.Second
-	guardArmed  = "armed" // comment of an entry that has not fired
+	guardArmed  = "armed" // comment of an entry that has not run yet
 	guardAgain  = time.Minute
 )
 
 const scheduler, scripts, lists = "/system/scheduler", "/system/script", "/ip/firewall/address-list"
 
-// newGuard returns a name for a guard, which contains random characters and the timeout in seconds.
+// newGuard returns a name for a guard. The name contains random characters and the timeout in seconds.
 func newGuard(silence time.Duration) string {
 	var nonce [6]byte
 	rand.Read(nonce[:]) // never returns an error
 	return guardPrefix + hex.EncodeToString(nonce[:]) + "-" + seconds(silence)
 }
 
-// guardSilence returns the timeout in a guard's name; ok is false if newGuard did not create the name.
+// guardSilence returns the timeout in the name of a guard. ok is false if newGuard did not create the name.
 func guardSilence(name string) (time.Duration, bool) {
 	rest, ok := strings.CutPrefix(name, guardPrefix)
 	nonce, silence, cut := strings.Cut(rest, "-")
@@ -49,8 +49,8 @@ func guardSilence(name string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, ok
 }
 
-// keepAddress returns a statement that adds a random address with a timeout to a list. It does not extend an
-// existing entry, because entries with a timeout may not be changeable.
+// keepAddress returns a statement that adds a random address with a timeout to a list. It does not extend the
+// timeout of an existing address, because such an address may not be changeable.
 func keepAddress(list string, keep time.Duration) string {
 	var b [3]byte
 	rand.Read(b[:]) // never returns an error
@@ -62,7 +62,8 @@ func keepAddress(list string, keep time.Duration) string {
 func kept(list string) string { return "[:len " + find(lists, "list", list) + "]" }
 
 // rosUndo returns the text of a guard's script, which applies settings in reverse order and continues after
-// errors. It removes the guard if all were applied; otherwise it runs again later.
+// errors. The script removes the guard if all settings were applied; otherwise, the scheduler runs the script
+// again later.
 func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Setting) (string, error) {
 	entry := find(scheduler, "name", name)
 	lines := []string{":local cpDone true", scheduler + "/set " + entry + " comment=undoing"}
@@ -81,14 +82,14 @@ func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Settin
 	return strings.Join(lines, "\n"), nil
 }
 
-// guardRemoval returns statements that remove a guard, its scheduler entries first.
+// guardRemoval returns the statements that remove a guard, beginning with its scheduler entries.
 func guardRemoval(name string) []string {
 	return []string{scheduler + "/remove " + find(scheduler, "name", name),
 		scheduler + "/remove " + find(scheduler, "name", name+guardBoot),
 		lists + "/remove " + find(lists, "list", name), scripts + "/remove " + find(scripts, "name", name)}
 }
 
-// Guard implements Guarded. It returns once the scheduler has run the guard's entry and the router has the
+// Guard implements Guarded. It returns after the scheduler has run the guard's entry and the router has the
 // complete script.
 func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
@@ -127,7 +128,7 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 	}
 
 	err = fmt.Errorf("guard %s: %w", h.Name(), err)
-	if isNew { // nothing has been changed yet
+	if isNew { // because nothing has been changed yet
 		wrong := (RouterOS{}).Dismiss(context.WithoutCancel(ctx), h, name)
 		if wrong != nil {
 			err = fmt.Errorf("%w; %w", err, wrong)
@@ -147,7 +148,7 @@ func (RouterOS) Free(ctx context.Context, h host.Host, own ...string) error {
 	return nil
 }
 
-// otherGuards returns an error if the router has an armed guard that is not in own.
+// otherGuards returns an error if the router has an armed guard that is not listed in own.
 func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	armed, err := items(ctx, h, scheduler+"/print as-value")
 	if err != nil {
@@ -165,7 +166,7 @@ func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	return nil
 }
 
-// removeUnarmed removes scripts of guards that were never armed.
+// removeUnarmed removes the scripts of guards that were never armed.
 func removeUnarmed(ctx context.Context, h host.Host) error {
 	left, err := items(ctx, h, scripts+"/print as-value")
 	var remove []string
@@ -186,7 +187,8 @@ func removeUnarmed(ctx context.Context, h host.Host) error {
 func startGuard(ctx context.Context, h host.Host, name, script string, silence time.Duration) error {
 	run := scripts + "/run " + quoteROS(name)
 	look := ":if (" + kept(name) + " = 0) do={" + run + "}"
-	// Interfaces may appear late after boot. The script's own retries cover that, too.
+	// Try repeatedly, because interfaces may appear late after boot. The script's own retries handle that,
+	// too.
 	boot := ":for cpTry from=1 to=12 do={:delay 5s; :if ([:len " + find(scripts, "name", name) + "] > 0) " +
 		"do={" + run + "}}"
 	entry := scheduler + "/add policy=" + guardPolicy + " name="

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Restrictions implements Restricted with the device-mode, which can only be changed with a button press or
-// power cycle (manual, Device-mode).
+// Restrictions implements Restricted. It checks the device-mode, which can be changed only with a button
+// press or power cycle (manual, Device-mode).
 func (RouterOS) Restrictions(facts map[string]string) string {
 	text := fmt.Sprintf("device-mode %s, cpu-frequency %s", cmp.Or(facts["device_mode"], "not told"),
 		cmp.Or(facts["cpu_frequency_set"], "not told"))
@@ -41,8 +41,8 @@ func allowROS(features string) string {
 		"button, or cut its power; it then reboots"
 }
 
-// mayGuard returns an error if the router's device-mode forbids a guard. If the device-mode is unknown, it
-// returns nil.
+// mayGuard returns an error if the router's device-mode forbids a guard. It returns nil if the device-mode is
+// unknown.
 func mayGuard(ctx context.Context, h host.Host) error {
 	mode, _ := first(ctx, h, "/system/device-mode/print as-value")
 	if !mode.yes("flagged") && (mode["scheduler"] == "" || mode.yes("scheduler")) {
@@ -53,9 +53,9 @@ func mayGuard(ctx context.Context, h host.Host) error {
 	return lacks("%s", RouterOS{}.Restrictions(facts))
 }
 
-// clockByHand returns an error with the commands by which the owner can set the CPU frequency. The driver
-// does not set it: it is a setting of the boot loader (manual, RouterBOARD), so a guard could not undo it in
-// time.
+// clockByHand returns an error that contains the commands with which the owner can set the CPU frequency. The
+// driver does not set the frequency, because it is a setting of the boot loader (manual, RouterBOARD) that a
+// guard could not undo in time.
 func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	facts, err := RouterOS{}.Facts(ctx, h)
 	now := facts["cpu_frequency_set"]

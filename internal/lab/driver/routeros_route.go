@@ -14,10 +14,10 @@ import (
 )
 
 // maxRoutes is the maximum number of active routes to fetch. A router with a full Internet routing table has
-// more.
+// more routes.
 const maxRoutes = 10_000
 
-// Ways implements Routing with the active routes in table main.
+// Ways implements Routing. It uses the active routes in table main.
 func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr,
 	err error) {
 	var routes []item
@@ -58,8 +58,8 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 	return items(ctx, h, menu+"/print detail as-value where active")
 }
 
-// parseROSWays finds, for each address, the route with the longest prefix and then the smallest distance. A
-// route's immediate gateway is "198.51.100.1%ether1", or "ether1" for a connected network.
+// parseROSWays finds, for each address, the route with the longest prefix and, among these, the smallest
+// distance. The immediate gateway of a route is "198.51.100.1%ether1", or "ether1" for a connected network.
 func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 	ways := make([]kernel.Way, len(to))
 	for at, a := range to {
@@ -71,7 +71,7 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 				continue
 			}
 
-			text, _, _ := strings.Cut(r["dst-address"], "%") // zone of a link-local network
+			text, _, _ := strings.Cut(r["dst-address"], "%") // drop the zone of a link-local network
 			p, err := netip.ParsePrefix(text)
 			distance, _ := r.number("distance")
 			if err != nil || !p.Contains(a.Unmap()) || p.Bits() < best ||
@@ -84,7 +84,7 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 			ways[at] = parseGateway(r["immediate-gw"])
 			source, _, _ := strings.Cut(r["local-address"], "%")
 			if ways[at].Source, err = netip.ParseAddr(source); err != nil {
-				ways[at].Source, _ = netip.ParseAddr(r["pref-src"]) // usually missing
+				ways[at].Source, _ = netip.ParseAddr(r["pref-src"]) // invalid if missing, as is usual
 			}
 		}
 	}
@@ -92,8 +92,8 @@ func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 }
 
 func parseGateway(text string) (w kernel.Way) {
-	text, _, _ = strings.Cut(text, ",") // the first of several equal gateways
-	text, _, _ = strings.Cut(text, "@") // VRF
+	text, _, _ = strings.Cut(text, ",") // take the first of several equal gateways
+	text, _, _ = strings.Cut(text, "@") // drop the VRF
 	via, device, named := strings.Cut(text, "%")
 	if !named {
 		via, device = "", text
@@ -108,7 +108,7 @@ func parseGateway(text string) (w kernel.Way) {
 	return w
 }
 
-// parseOwn returns the router's addresses that other machines can reach.
+// parseOwn returns those addresses of the router that other machines can reach.
 func parseOwn(addresses []item) (own []netip.Addr) {
 	for _, i := range addresses {
 		p, err := netip.ParsePrefix(i["address"])

@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// rosMark is the prefix of comments and names of everything that we add to the router.
+// rosMark is the prefix of the comments and names of all items that we add to the router.
 const rosMark = "chokepoint"
 
 func readROSMTU(ctx context.Context, h host.Host, dev, _ string) (string, error) {
@@ -26,7 +26,7 @@ func readROSMTU(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	}
 
 	n, known := i.number("mtu")
-	if !known || n == 0 { // 0 if the console prints "auto"
+	if !known || n == 0 { // n is 0 if the console prints "auto"
 		return "", lacks("the MTU of %s follows its ports (auto); set a number by hand, which then "+
 			"can be put back", dev)
 	}
@@ -66,15 +66,15 @@ func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error
 	return changeROS(ctx, h, "/ip/settings/set ip-forward="+word[v4], "/ipv6/settings/set forward="+word[v6])
 }
 
-// rosQueue maps a queue and its parameters to RouterOS's names. Parameters without a name are not supported.
-// RouterOS prefixes the parameters of a queue type with its kind, as in fq-codel-limit.
+// rosQueue maps a queue and its parameters to the names in RouterOS. Parameters without a name there are not
+// supported. RouterOS prefixes the parameters of a queue type with its kind, as in fq-codel-limit.
 type rosQueue struct {
 	kind       string
 	parameters map[string]string
 }
 
-// rosQueues returns RouterOS's queues, by the names of tc(8). A port without a software queue uses the ring
-// of its device, and mq-pfifo is a queue for each ring.
+// rosQueues returns RouterOS's queues by their names in tc(8). A port with queue type no-queue uses the ring
+// of its device; one with mq-pfifo has a queue for each ring.
 func rosQueues() map[string]rosQueue {
 	same := func(names ...string) map[string]string {
 		out := map[string]string{}
@@ -141,7 +141,7 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	return none, lacks("driver routeros does not speak of queue %s", t["kind"])
 }
 
-// queueWord converts a parameter's value from RouterOS to the syntax of tc(8). It returns nothing for the
+// queueWord converts the value of a parameter from RouterOS to the syntax of tc(8). It returns nil for the
 // kernel's default.
 func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	switch {
@@ -171,7 +171,7 @@ func queueWord(p qdisc.Parameter, text string) ([]string, error) {
 	return []string{p.Name, strconv.FormatUint(n, 10)}, err
 }
 
-// parseROSNumber parses a number with an optional unit: 10240, 32.0MiB, 50M, 100.0Mbps.
+// parseROSNumber parses a number with an optional unit, such as 10240, 32.0MiB, 50M or 100.0Mbps.
 func parseROSNumber(text string) (uint64, error) {
 	number := strings.TrimSuffix(text, "B")
 	scale := 1.0
@@ -231,7 +231,7 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 	return out, nil
 }
 
-// rosQueueOf returns the queue type of a device, the type it had before we set one, and all types.
+// rosQueueOf returns the current queue type of a device, its type before we changed it, and all queue types.
 func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original string, types []item,
 	err error) {
 	i, err := first(ctx, h, "/queue/interface/print as-value where interface="+quoteROS(dev))
@@ -244,8 +244,8 @@ func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original str
 	return now, original, types, err
 }
 
-// ownQueue returns the name prefix of the queue type that we add for a device. The name of the original type
-// follows, so that another controller can find it, even after a reboot.
+// ownQueue returns the name prefix of the queue type that we add for a device. In the full name, the name of
+// the original type follows, so that another controller can find that type even after a reboot.
 func ownQueue(dev string) string { return rosMark + ":" + dev + ":" }
 
 func readROSQueue(ctx context.Context, h host.Host, dev, _ string) (string, error) {
@@ -286,16 +286,16 @@ func applyROSQueue(ctx context.Context, h host.Host, dev, value string) error {
 }
 
 // rosFamilies lists the menus of IPv4 and IPv6, which have the same structure, and expressions for addresses
-// that no packet has, as in kernel.FirewallRules.
+// that occur in no packet, as in kernel.FirewallRules.
 var rosFamilies = [...]struct{ menu, address string }{
 	{"/ip/firewall", `("240.0." . ($cpRule / 256) . "." . ($cpRule % 256))`},
 	{"/ipv6/firewall", `("2001:db8:0:0:" . ($cpRule / 1000) . ":" . ($cpRule % 1000) . "::")`},
 }
 
-// rosChain is the filter chain for our rules. Chains of others are not changed.
+// rosChain is the filter chain for our rules. We do not change other chains.
 const rosChain = rosMark
 
-// Comments of our rules, and the name of our address list.
+// These are the comments of our rules and the name of our address list.
 const (
 	jumpMark, ruleMark  = rosMark + " firewall jump", rosMark + " firewall rule"
 	setMark, statedMark = rosMark + " firewall set", rosMark + " firewall stateful"
@@ -420,8 +420,8 @@ func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// onTop returns a statement that inserts a rule before all others in its chain, except dynamic rules, which
-// RouterOS adds itself.
+// onTop returns a statement that inserts a rule before all others in its chain except dynamic rules, which
+// RouterOS itself adds.
 func onTop(menu, chain, rule string) string {
 	add := menu + "/add chain=" + chain + " " + rule
 	return ":do {:local cpTop " + find(menu, "chain", chain, "dynamic", "no") +
@@ -467,13 +467,13 @@ func applyROSNAT(ctx context.Context, h host.Host, port, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// fastTracking returns an expression for FastTrack rules, which make connections bypass the filter,
-// connection tracking and simple queues.
+// fastTracking returns an expression for FastTrack rules. They make connections bypass the filter, connection
+// tracking and simple queues.
 func fastTracking(menu, disabled string) string {
 	return find(menu, "action", "fasttrack-connection", "disabled", disabled, "dynamic", "no")
 }
 
-// readFastTrack returns whether FastTrack is on, the equivalent of a flow table.
+// readFastTrack returns whether FastTrack, the equivalent of a flow table, is on.
 func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	out, err := console(ctx, h, ":put [:len "+fastTracking("/ip/firewall/filter", "no")+"]")
 	if err != nil {
@@ -484,8 +484,9 @@ func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error
 	return onOff(n > 0), err
 }
 
-// applyFastTrack turns FastTrack on or off. For off, it disables the router's rules and marks them; for on,
-// it enables marked rules, or adds a rule if there is none. It does not change existing connections.
+// applyFastTrack turns FastTrack on or off. To turn it off, applyFastTrack disables the router's rules and
+// marks them. To turn it on, it enables marked rules, or adds a rule if there is none. It does not change
+// existing connections.
 func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	if _, err := knob.Flowtable().Parse(value); err != nil {
 		return err
@@ -519,7 +520,7 @@ func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 	return changeROS(ctx, h, out...)
 }
 
-// seconds formats a duration for the console, rounded down to seconds but at least 1 s.
+// seconds formats a duration for the console. It rounds down to whole seconds, but to no less than 1 s.
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, int64(d/time.Second)), 10) + "s"
 }

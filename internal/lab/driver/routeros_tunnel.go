@@ -15,12 +15,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// An end of a tunnel is a WireGuard interface with a peer, addresses and routes (manual, WireGuard), all with
-// the same comment. All print commands use a proplist, because they would otherwise print keys.
+// An end of a tunnel is a WireGuard interface with a peer, addresses and routes (manual, WireGuard), which
+// have the same comment. All print commands use a proplist, because they would print keys otherwise.
 const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/peers"
 
-// endName returns the name of a tunnel's interface on the router. endMark returns the comment of everything
-// that belongs to it.
+// endName returns the name of a tunnel's interface on the router. endMark returns the comment of all items
+// that belong to the interface.
 func endName(device string) string { return rosMark + "-" + device }
 func endMark(device string) string { return rosMark + " tunnel " + device }
 
@@ -42,7 +42,8 @@ func readROSEnd(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	return string(e.State()), err
 }
 
-// parseROSEnd parses the items of an end: interface, peer, then addresses and routes for each IP version.
+// parseROSEnd parses the items of an end: the interface, the peer, and the addresses and routes for each IP
+// version.
 func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	if len(all[0]) == 0 {
 		return nil, nil
@@ -77,8 +78,8 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	return e, err
 }
 
-// applyROSEnd removes the end's routes, addresses and peer and adds new ones. It keeps an existing interface,
-// and with it the key.
+// applyROSEnd removes the routes, addresses and peer of an end and adds new ones. It keeps an existing
+// interface, and thereby its key.
 func applyROSEnd(ctx context.Context, h host.Host, dev, value string) error {
 	e, err := knob.ParseEnd(value)
 	if err != nil {
@@ -133,7 +134,7 @@ func (RouterOS) TunnelKey(ctx context.Context, h host.Host, device string) (stri
 	return i["public-key"], err
 }
 
-// TunnelMoved implements Tunneling. If nothing was received from the peer, there was no handshake.
+// TunnelMoved implements Tunneling. It reports no handshake if nothing was received from the peer.
 func (RouterOS) TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters,
 	handshake int64, err error) {
 	all, err := RouterOS{}.Counters(ctx, h, []string{endName(device)})

@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterOS cannot run a process of ours, and appending to stored data would take more time with each sample.
-// So a console loop in a session prints a sample at every interval, and the controller buffers the output
-// until it is fetched. The loop runs as long as a list contains an address (see keepAddress), so it ends soon
-// after the controller was killed.
+// RouterOS cannot run a process of ours, and appending to stored data would take longer with each sample.
+// Therefore, a console loop in a session prints a sample at every interval, and the controller buffers the
+// output until Collect. The loop runs as long as a list contains an address (see keepAddress), so it ends
+// soon after the controller is killed.
 const (
 	watchPrefix = rosMark + "-watch-"
 	watchKept   = 2 * time.Minute // more than Silence, because a saturated router executes commands late
@@ -28,23 +28,23 @@ const (
 	maxSample   = 1 << 20         // size of a sample in bytes
 	maxLine     = 4 << 20         // size of a line in bytes
 	maxSamples  = 2 * keptSamples // samples kept for the next Collect
-	clockDrift  = 1e9             // maximum deviation of the router's clock between two readings, in ns
+	clockDrift  = 1e9             // maximum deviation of the router's clock between two readings in ns
 )
 
-// rosSample returns the commands whose output forms a sample, in this order.
+// rosSample returns the commands whose outputs form a sample, in this order.
 func rosSample() [4]string {
 	return [...]string{"/system/resource/print as-value", "/system/resource/cpu/print as-value",
 		"/ip/firewall/connection/tracking/print as-value", interfaceStats() + " where running"}
 }
 
-// costProbe is the series that explains why there is no record.Cost. The series of wireguardProbe is read
-// only before and after a trial, because a router may have thousands of peers.
+// costProbe is the name of the series that explains why there is no record.Cost. The series of wireguardProbe
+// is read only before and after a trial, because a router may have thousands of peers.
 const costProbe, wireguardProbe = "driver routeros", "wireguard"
 
 // readClock is an expression for the router's clock in ns.
 const readClock = `[:tonsec [:timestamp]]`
 
-// rosWatch is the controller's side of a watch. It buffers the loop's output.
+// rosWatch is the controller's side of a watch. It buffers the output of the loop.
 type rosWatch struct {
 	host host.Host
 	list string // address list that keeps the loop running
@@ -52,14 +52,14 @@ type rosWatch struct {
 	loop        host.Process
 	said, ended <-chan struct{}
 	once        sync.Once
-	why, killed error // set by over
+	why, killed error // results of over
 
 	mu      sync.Mutex
-	related // relation of the router's clock to ours
+	related // offset from our clock to the router's clock
 	samples []taken
 	peers   []taken            // WireGuard peers, read only before and after a trial
 	busy    map[string]float64 // busy time of each core since the first sample in ns, by column
-	trouble error              // error of the last sample, if it could not be parsed
+	trouble error              // error of the last sample, or nil if it was parsed
 }
 
 // Watch implements Sampling.
@@ -104,7 +104,7 @@ func (w *rosWatch) meet(ctx context.Context) error {
 	}
 
 	at := now.offset + host.Monotonic()
-	peers, _ := items(ctx, w.host, peersPrint) // missing values are tolerated
+	peers, _ := items(ctx, w.host, peersPrint) // error ignored: values may be missing
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.related = now
@@ -119,7 +119,7 @@ func (w *rosWatch) Keep(ctx context.Context) error {
 		return fmt.Errorf("keep %s sampled: %w", w.host.Name(), err)
 	}
 
-	// An error is ignored: the next attempt may succeed.
+	// Ignore errors, because the next attempt may succeed.
 	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
 }
@@ -173,9 +173,9 @@ func (w *rosWatch) add(s taken, err error) {
 	w.samples = w.samples[max(0, len(w.samples)-maxSamples):]
 }
 
-// await waits for a sample taken at or after a time on the router's clock.
+// await waits for a sample whose time on the router's clock is at or not before at.
 func (w *rosWatch) await(ctx context.Context, at int64) error {
-	const patience = 30 * time.Second // a saturated router answers late
+	const patience = 30 * time.Second // long because a saturated router answers late
 	for begun := host.Monotonic(); ; {
 		w.mu.Lock()
 		n := len(w.samples)
@@ -236,7 +236,7 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 // Close implements Watch.
 func (w *rosWatch) Close(ctx context.Context) error {
 	_, err := console(ctx, w.host, lists+"/remove "+find(lists, "list", w.list))
-	_ = w.over() // it was killed
+	_ = w.over() // fails because the loop was killed
 	if err = errors.Join(err, w.killed); err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
@@ -244,7 +244,7 @@ func (w *rosWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// rosLines returns a function for the loop's output lines that passes complete samples to add.
+// rosLines returns a function that takes the lines printed by the loop and passes complete samples to add.
 func rosLines(add func(taken, error)) func(line string) {
 	var partial strings.Builder
 	return func(line string) {
@@ -267,7 +267,7 @@ func rosLines(add func(taken, error)) func(line string) {
 // peersPrint prints the counters of WireGuard peers without their keys.
 const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface,rx,tx,last-handshake"
 
-// rosPeers returns the peers' counters in columns of probe wireguard.
+// rosPeers returns the counters of the peers by columns of probe wireguard.
 func rosPeers(peers []item) values {
 	out := values{}
 	n := map[string]int{}
@@ -309,7 +309,7 @@ func parseROSSample(text string) (s taken, err error) {
 	return s, nil
 }
 
-// take adds an item from the given part of a sample.
+// take adds to the sample an item that belongs to the given part.
 func (s taken) take(part int, i item) {
 	put := func(probe, column, name string, scale float64) { s.probes[probe].put(column, i[name], scale) }
 	switch part {
@@ -356,7 +356,7 @@ func (s taken) take(part int, i item) {
 	}
 }
 
-// rosSources are the probes that RouterOS supports.
+// rosSources lists the probes that RouterOS supports.
 var rosSources = []source{
 	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; " +
 		"unclassified_ns is work of an unreported kind", notReported, nil},
@@ -367,13 +367,13 @@ var rosSources = []source{
 	ofPeers,
 }
 
-// ofPeers is the series of WireGuard peers, on all systems.
+// ofPeers is the source of the WireGuard peers' series on all systems.
 var ofPeers = source{wireguardProbe, "of the peer, read before the first trial and after each",
 	"no peer is reported", nil}
 
 const notReported = "the router does not report it"
 
-// rosTables converts samples to the series of the probes. why is the reason if there are none.
+// rosTables converts samples to series of the probes. If there are no samples, why is the reason.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
 	counter := func(name, unit string) record.Metric {
 		return record.Metric{Name: name, Unit: unit, Counter: true}

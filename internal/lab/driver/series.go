@@ -15,10 +15,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// related is the offset of a router's clock: its time is our CLOCK_MONOTONIC + offset, ± bound, in ns.
+// related is the offset of a router's clock from our clock: the router's time is our CLOCK_MONOTONIC plus
+// offset, with an error of at most bound. Both are in ns.
 type related struct{ offset, bound int64 }
 
-// relate reads a router's clock, whose resolution is step, between two readings of ours.
+// relate reads a router's clock between two readings of our clock. step is the resolution of the router's
+// clock.
 func relate(read func() (at, step int64, err error)) (related, error) {
 	before := host.Monotonic()
 	at, step, err := read()
@@ -31,7 +33,8 @@ func relate(read func() (at, step int64, err error)) (related, error) {
 	return related{at + step/2 - (before + half), half + max(step/2, 1)}, nil
 }
 
-// until returns the clock relation for samples taken between r and later, and the mean offset.
+// until returns the clock relation for samples that were taken after the clocks were compared for r and
+// before they were compared for later. offset is the mean of the offsets of r and later.
 func (r related) until(later related) (c record.Clock, offset int64) {
 	c = record.Clock{
 		OffsetBefore: r.offset,
@@ -42,7 +45,7 @@ func (r related) until(later related) (c record.Clock, offset int64) {
 	return c, c.OffsetBefore + (c.OffsetAfter-c.OffsetBefore)/2
 }
 
-// between returns the samples from from to to, and the nearest sample outside on each side.
+// between returns the samples at times from from to to, and the nearest sample before and after them.
 func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	first := 0
 	last := len(all)
@@ -60,10 +63,10 @@ func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	return all[min(first, last):last]
 }
 
-// values are one sample's values of a probe, by column.
+// values holds the values of a probe in one sample, by column.
 type values map[string]float64
 
-// put adds a scaled number. It ignores text that is not a number.
+// put adds a number multiplied by scale. It ignores text that is not a number.
 func (x values) put(column, text string, scale float64) {
 	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err == nil && n >= 0 && !math.IsInf(n, 0) {
@@ -79,14 +82,14 @@ type taken struct {
 
 func (s taken) when() int64 { return s.at }
 
-// source describes a probe that a system supports: the meaning of its columns there, the reason if there are
-// no values, and, for FreeBSD, the function that parses a sample.
+// source describes a probe that a system supports: the meaning of its columns on that system, the reason if
+// there are no values, and, for FreeBSD, the function that parses a sample.
 type source struct {
 	probe, doc, absent string
 	read               func(s bsdSample) values
 }
 
-// seriesOf returns the series of sources. further are metrics specific to the system.
+// seriesOf returns the series of sources. further lists metrics that are specific to the system.
 func seriesOf(sources []source, samples []taken, offset int64, why string,
 	further ...record.Metric) (out []record.Samples) {
 	for _, p := range probe.All(probe.Root{}) {
@@ -112,7 +115,7 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 	return out
 }
 
-// series returns a probe's series. why is the reason if there are no samples.
+// series returns the series of a probe. If there are no samples, why is the reason.
 func series(p probe.Probe, samples []taken, offset int64, why string) record.Samples {
 	out := record.Samples{Probe: p.Name, Scope: p.Scope}
 	if out.Table = tableOf(p.Name, samples, offset); out.Table != nil {
@@ -123,8 +126,8 @@ func series(p probe.Probe, samples []taken, offset int64, why string) record.Sam
 	return out
 }
 
-// tableOf returns a table of a probe's samples, with NaN for missing values, or nil if there are none. It
-// drops columns beyond maxColumns, because the router determines their number.
+// tableOf returns a table with a probe's values in samples, or nil if there are none. Missing values are NaN.
+// It drops columns beyond maxColumns, because the router determines the number of columns.
 func tableOf(probe string, samples []taken, offset int64) *record.Table {
 	columns := map[string]bool{}
 	for _, s := range samples {
@@ -161,7 +164,7 @@ func tableOf(probe string, samples []taken, offset int64) *record.Table {
 	return t
 }
 
-// costOf returns the CPU time of the sampling process between its first and last sample.
+// costOf returns the CPU time that the sampling process used between the first and the last of samples.
 func costOf(name string, samples []snapshot) []record.Cost {
 	own := slices.DeleteFunc(slices.Clone(samples), func(s snapshot) bool { return s.cpu < 0 })
 	n := len(own)

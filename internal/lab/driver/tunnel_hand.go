@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// byHandWireGuard returns an owner's commands for an end of a WireGuard tunnel, "" for other kinds. No
-// command displays the private key, which the router generates.
+// byHandWireGuard returns the commands with which an owner sets up an end of a WireGuard tunnel, or "" for
+// other kinds. No command displays the private key, which the router generates.
 func byHandWireGuard(kind string, own, other netip.Prefix, steps string) string {
 	if !strings.HasPrefix(kind, "wireguard") {
 		return ""
