@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// ReadByCommand reads a file with cat, for machines that only execute commands. If the file is missing or
+// ReadByCommand reads a file with cat, on machines that only execute commands. If the file is missing or
 // unreadable, the error wraps fs.ErrNotExist or fs.ErrPermission.
 func ReadByCommand(ctx context.Context, h Host, path string) ([]byte, error) {
 	b, err := Run(ctx, h, Command{Path: "cat", Args: []string{path}})
 	return b, fileError("open", path, err)
 }
 
-// WriteByCommand writes a file through a shell, for machines that only execute commands. Errors are as in
-// ReadByCommand.
+// WriteByCommand writes a file with a shell, on machines that only execute commands. It returns the same
+// errors as ReadByCommand.
 func WriteByCommand(ctx context.Context, h Host, path string, data []byte) error {
 	_, err := Run(ctx, h, Command{
 		Path:  "sh",
@@ -25,7 +25,7 @@ func WriteByCommand(ctx context.Context, h Host, path string, data []byte) error
 	return fileError("write", path, err)
 }
 
-// fileError converts error messages of cat and the shell ("No such file", "Permission denied") to an
+// fileError converts the error messages "No such file" and "Permission denied" of cat and the shell to an
 // fs.PathError. It returns other errors unchanged.
 func fileError(op, path string, err error) error {
 	if err == nil {
@@ -46,7 +46,8 @@ func fileError(op, path string, err error) error {
 // Quote quotes a word for the POSIX shell.
 func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// ShellWord returns word for a command line that a user can paste into a shell, quoted only if necessary.
+// ShellWord returns word in the form in which a user can paste it into a shell. It quotes word only if
+// necessary.
 func ShellWord(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

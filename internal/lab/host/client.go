@@ -35,14 +35,14 @@ func newClient(rwc io.ReadWriteCloser) *client {
 type client struct {
 	link  *link
 	began int64
-	done  chan struct{} // closed when the reader has ended
-	met   chan struct{} // closed after the first hello from an agent, see ConnectLine
+	done  chan struct{} // closed when the reading goroutine has ended
+	met   chan struct{} // closed after the first hello from an agent; see ConnectLine
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
 	next     uint32
-	err      error // why the connection ended
-	node     int64 // start time in the agent's latest hello, 0 before the first
+	err      error // reason why the connection ended
+	node     int64 // start time in the agent's latest hello, or 0 before the first hello
 }
 
 func (a *client) read() {
@@ -63,7 +63,7 @@ func (a *client) read() {
 		s := a.sessions[f.session]
 		a.mu.Unlock()
 		if s == nil {
-			continue // a late frame for a session we closed
+			continue // a late frame for a session that we closed
 		}
 
 		a.deliver(s, f)
@@ -176,7 +176,7 @@ func (a *client) Invoke(ctx context.Context, verb string, in, out any) error {
 	return err
 }
 
-// drain discards the remaining messages of s and waits for its end.
+// drain discards the remaining messages of s and waits until the session ends.
 func drain(s Session) error {
 	for {
 		var skipped json.RawMessage
@@ -191,8 +191,8 @@ func drain(s Session) error {
 	}
 }
 
-// Clock estimates the clock offset from the fastest of several exchanges. The node read its clock within the
-// round trip, so half the round-trip time bounds the error (RFC 5905 §8, without the drift terms).
+// Clock estimates the clock offset from the fastest of several exchanges. The node reads its clock within the
+// round trip, so half of the round-trip time bounds the error (RFC 5905 §8, without the drift terms).
 func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	return relateClocks(Monotonic, func() (node int64, err error) {
 		err = a.Invoke(ctx, verbClock, struct{}{}, &node)
@@ -200,14 +200,14 @@ func (a *client) Clock(ctx context.Context) (offset, bound int64, err error) {
 	})
 }
 
-// relateClocks makes at least five exchanges. Stalls of a machine can delay all of them, so it continues
-// until the two fastest took about the same time, for at most 250 ms.
+// relateClocks makes at least five exchanges. Because stalls of a machine can delay all of them, it continues
+// until the two fastest exchanges took about the same time, or 250 ms have passed.
 func relateClocks(now func() int64, exchange func() (node int64, err error)) (offset, bound int64,
 	err error) {
 	const (
 		least   = 5
 		patient = int64(250 * time.Millisecond)
-		alike   = int64(50 * time.Microsecond) // in addition to half the bound
+		alike   = int64(50 * time.Microsecond) // maximum difference in ns, added to half of the bound
 	)
 	begun := now()
 	second := int64(math.MaxInt64)
@@ -240,7 +240,7 @@ func (a *client) Close() error {
 	return err
 }
 
-// Inside returns an agent served by this process until the agent is closed or ctx ends.
+// Inside returns an agent that this process serves until the agent is closed or ctx ends.
 func Inside(ctx context.Context, handlers map[string]Handler) Agent {
 	near, far := net.Pipe()
 	a := &inside{Agent: Connect(near), served: make(chan error, 1)}
@@ -256,6 +256,6 @@ type inside struct {
 // Close waits until all handlers have undone their changes.
 func (a *inside) Close() error {
 	err := errors.Join(a.Agent.Close(), <-a.served)
-	a.served <- nil // lets a second Close return
+	a.served <- nil // so that a second Close returns
 	return err
 }

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic returns CLOCK_MONOTONIC in nanoseconds. All times in a trial use this clock: all processes of a
+// Monotonic returns CLOCK_MONOTONIC in ns. All times in a trial use this clock, because all processes of a
 // machine share it, even across namespaces.
 func Monotonic() int64 { return origin.at + int64(time.Since(origin.read)) }
 
-// origin converts readings of Go's monotonic clock to CLOCK_MONOTONIC. The two clocks differ only in their
-// zero, and Go's needs no system call.
+// origin converts readings of Go's monotonic clock to CLOCK_MONOTONIC. The two clocks differ only by a
+// constant, and reading Go's clock needs no system call.
 var origin = tie()
 
 type tied struct {
@@ -21,7 +21,7 @@ type tied struct {
 	at   int64 // CLOCK_MONOTONIC when time.Now returned read
 }
 
-// tie reads both clocks several times and keeps the pair read in the shortest time.
+// tie reads both clocks several times and returns the pair that was read in the shortest time.
 func tie() (best tied) {
 	least := int64(1) << 62
 	for range 8 {

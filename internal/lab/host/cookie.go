@@ -9,9 +9,9 @@ import (
 )
 
 // Cookies computes the cookie that a UDP client must return before the listener sends it more bytes than it
-// received. A client with a forged source address never receives its cookie. Cookies depend only on the
-// address and a secret key, so the listener keeps no state for clients that never return one, as TCP does
-// with SYN cookies (RFC 4987 §3.6).
+// has received. A client with a forged source address never receives its cookie. A cookie depends only on the
+// client's address and a secret key. The listener therefore stores nothing about clients that never return
+// their cookie. TCP's SYN cookies work in the same way (RFC 4987 §3.6).
 type Cookies struct{ key [sha256.Size]byte }
 
 // NewCookies returns Cookies with a random key.
@@ -21,7 +21,7 @@ func NewCookies() *Cookies {
 	return c
 }
 
-// Of returns the cookie for an address and port. It is never 0, the value for "no cookie".
+// Of returns the cookie for an address and port. The cookie is never 0, because 0 stands for "no cookie".
 func (c *Cookies) Of(from netip.AddrPort) uint64 {
 	m := hmac.New(sha256.New, c.key[:])
 	b, _ := from.MarshalBinary() // never returns an error

@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Controller and agent exchange frames. A frame is a 20-byte header and a payload. The header contains, in
-// big-endian order, "CP", the version (1 byte), kind (1), session (4), payload length (4), CRC-32 of the
-// payload (4), and CRC-32 of the first 16 header bytes (4). The header's own checksum lets a receiver on a
-// serial line find the next frame after lost bytes.
+// Controller and agent exchange frames. A frame consists of a 20-byte header and a payload. The header
+// contains, in big-endian order, "CP", the version (1 byte), kind (1), session (4), payload length (4),
+// CRC-32 of the payload (4), and CRC-32 of the first 16 bytes of the header (4). The checksum of the header
+// lets a receiver on a serial line find the next frame after bytes were lost.
 const (
 	protocolVersion = 1
 	headerSize      = 20
@@ -25,13 +25,13 @@ type frameKind byte
 
 const (
 	frameOpen   frameKind = iota + 1 // controller → node: openRequest, followed by the first frameData
-	frameData                        // a JSON value
-	frameSecret                      // the bytes of a Secret
-	frameFinish                      // controller → node: no more input
+	frameData                        // both directions: a JSON value
+	frameSecret                      // both directions: the bytes of a Secret
+	frameFinish                      // controller → node: end of input
 	frameClose                       // controller → node: abandon the session
 	frameEnd                         // node → controller: the handler returned nil
 	frameError                       // node → controller: wireError
-	frameHello                       // both directions, session 0: the sender's start time, see ConnectLine
+	frameHello                       // both directions, session 0: the sender's start time; see ConnectLine
 )
 
 type frame struct {
@@ -50,26 +50,26 @@ type wireError struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// ErrVersion reports a frame of an unsupported protocol version.
+// ErrVersion reports a frame with an unsupported protocol version.
 var ErrVersion = errors.New("agent protocol version differs")
 
 // ErrUnknownVerb reports that the node has no handler for a verb.
 var ErrUnknownVerb = errors.New("unknown verb")
 
-// ErrNotUndone reports that a node could not restore everything it changed.
+// ErrNotUndone reports that a node could not undo all of its changes.
 var ErrNotUndone = errors.New("not put back")
 
-// typed maps the codes in a wireError to the errors they stand for. The first match wins: a failure to
-// restore matters more than the error that made the handler restore.
+// typed maps the codes in a wireError to errors. The first match is used: a failure to undo a change matters
+// more than the error that made the handler undo it.
 var typed = []struct {
 	code string
 	err  error
 }{
 	{"not-undone", ErrNotUndone}, {"unknown-verb", ErrUnknownVerb}, {"unsupported", ErrUnsupported},
-	{"unreachable", ErrUnreachable}, // a gateway's error for the machine behind it
+	{"unreachable", ErrUnreachable}, // returned by a gateway if it cannot reach its machine
 }
 
-const codeError = "error" // any other error
+const codeError = "error" // code of any other error
 
 // RemoteError is an error that a node returned. Depending on its code, it matches ErrUnsupported,
 // ErrUnknownVerb, ErrUnreachable or ErrNotUndone.
@@ -77,10 +77,10 @@ type RemoteError struct{ Code, Text, HintText string }
 
 func (e *RemoteError) Error() string { return e.Text }
 
-// Hint suggests the user's next step, or is empty.
+// Hint suggests the user's next step. It may be empty.
 func (e *RemoteError) Hint() string { return e.HintText }
 
-// Is reports whether target is the error for e's code.
+// Is reports whether target is the error that e's code stands for.
 func (e *RemoteError) Is(target error) bool {
 	for _, t := range typed {
 		if t.code == e.Code {

@@ -10,20 +10,21 @@ import (
 
 // A line is a connection that outlives the programs at its ends, such as a guest's virtio port or a serial
 // line. A program may start reading in the middle of a frame, bytes may be lost or changed, and nothing
-// signals that the other program has ended. So both ends skip bytes until a whole valid frame arrives, and
-// send a hello with their start time. A hello with a new start time ends the sessions of the previous
-// program.
+// signals that the program at the other end has exited. Therefore, both ends skip bytes until a whole valid
+// frame arrives, and send a hello that contains their start time. A hello with a new start time ends the
+// sessions with the previous program.
 
 // helloAgain is the interval at which a controller repeats its hello until an agent answers.
 const helloAgain = 250 * time.Millisecond
 
-// ConnectLine is Connect for a line. Until ctx ends, it waits for an agent, which may still be booting. It
-// closes rwc if it fails.
+// ConnectLine is like Connect, but for a line. It waits for an agent, which may still be booting, until ctx
+// ends. If it fails, it closes rwc.
 //
-// A session waits forever if the line loses one of its frames: set a deadline for every request.
+// A session waits forever if one of its frames is lost on the line, so set a deadline for every request.
 func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 	a := newClient(&resync{ReadWriteCloser: rwc})
-	// Use other session numbers than a previous controller, whose late answers may still arrive.
+	// Use session numbers that differ from those of a previous controller, because late answers to that
+	// controller may still arrive.
 	a.next = uint32(a.began)
 	go a.read()
 	stop := context.AfterFunc(ctx, func() { rwc.Close() })
@@ -64,10 +65,11 @@ func (a *client) sayHello() error {
 	}
 }
 
-// heardHello records the start time of the agent at the other end. If it differs from that of a previous
-// agent, all sessions end: the new agent does not know the previous agent's sessions. This includes sessions
-// opened since the new agent started; when their owners close them, the new agent drops them. The first agent
-// has received all requests sent before it started, so its hello ends nothing.
+// heardHello records the start time of the agent at the other end. If another agent ran there before,
+// heardHello ends all sessions, because the new agent does not know the sessions of the previous one. This
+// includes sessions that were opened after the new agent had started; when their owners close them, the new
+// agent drops them. The hello of the first agent ends no session, because that agent has received all
+// requests, even those sent before it started.
 func (a *client) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
@@ -93,7 +95,8 @@ func (a *client) heardHello(f frame) {
 	}
 }
 
-// ServeLine is Serve for a line. A hello of another controller ends the previous controller's sessions.
+// ServeLine is like Serve, but for a line. The hello of a new controller ends the sessions of the previous
+// one.
 func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	s := newServer(&resync{ReadWriteCloser: rwc}, verbs(handlers))
 	s.sayHello()
@@ -102,10 +105,11 @@ func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]
 
 func (s *server) sayHello() {
 	b, _ := encode(s.began)
-	s.link.write(frame{frameHello, 0, b}) // the reader reports a broken link
+	s.link.write(frame{frameHello, 0, b}) // error ignored: the reader reports a broken link
 }
 
-// heardHello answers a controller's hello, and first abandons the sessions of a previous controller.
+// heardHello replies to a controller's hello. If the controller is new, heardHello first abandons the
+// sessions of the previous one.
 func (s *server) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {

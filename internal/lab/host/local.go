@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Local returns the machine that this process runs on, seen from its namespaces.
+// Local returns the machine on which this process runs, as seen from the namespaces of this process.
 func Local() Host { return local{} }
 
 type local struct{}
@@ -29,8 +29,8 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// Start runs the command in a session of its own, so that Ctrl-C in the controller's terminal does not reach
-// it and Kill can kill its whole process group.
+// Start runs the command in a new session, so that Ctrl-C in the controller's terminal does not reach the
+// command and Kill can kill its whole process group.
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
@@ -91,7 +91,7 @@ func (p *localProcess) Kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waited {
-		return nil // the process number may have been reused
+		return nil // because the process number may have been reused
 	}
 
 	endReading(p.out)
@@ -104,22 +104,23 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
-// drainTime bounds how long the output of a killed process is still read. Another process may keep the pipe
-// open, such as an ssh that multiplexes other connections.
+// drainTime is how long the output of a killed process is still read. The output may not end by itself,
+// because another process, such as an ssh that multiplexes other connections, may keep the pipe open.
 const drainTime = time.Second
 
 // endReading sets a deadline for reading a killed process's output.
 func endReading(r io.Reader) {
 	if f, ok := r.(interface{ SetReadDeadline(time.Time) error }); ok {
-		_ = f.SetReadDeadline(time.Now().Add(drainTime)) // fails only for a closed pipe, which nobody reads
+		// Ignore errors: they occur only for a closed pipe, which nothing reads.
+		_ = f.SetReadDeadline(time.Now().Add(drainTime))
 	}
 }
 
-// ExitCode returns the exit code contained in err, an error from Wait, and whether there is one. A process
-// killed by a signal has the code 128 plus the signal number, as in a shell.
+// ExitCode returns the exit code contained in err, an error returned by Wait. ok is false if err contains
+// none. The exit code of a process killed by a signal is 128 plus the signal number, as in a shell.
 func ExitCode(err error) (code int, ok bool) {
 	var e *exec.ExitError
-	var other interface{ ExitCode() int } // exit errors of remote hosts
+	var other interface{ ExitCode() int } // exit errors of remote hosts implement this
 	switch {
 	case err == nil:
 		return 0, true
@@ -139,12 +140,12 @@ func ExitCode(err error) (code int, ok bool) {
 // maxOutput is the maximum size of a command's output that Run accepts, in bytes.
 const maxOutput = 64 << 20
 
-// bounded reads a process's output. It kills a process that prints more than maxOutput.
+// bounded reads the output of a process. It kills a process that prints more than maxOutput.
 func bounded(p Process, r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxOutput+1))
 	if len(b) > maxOutput {
 		err = errors.Join(fmt.Errorf("it prints more than %d MB", maxOutput>>20), p.Kill())
-		_, _ = io.Copy(io.Discard, r) // output printed before the kill
+		_, _ = io.Copy(io.Discard, r) // discard output printed before the kill
 	}
 	return b, err
 }
@@ -152,7 +153,8 @@ func bounded(p Process, r io.Reader) ([]byte, error) {
 // keptErrors is the number of bytes that Run keeps from the end of a command's standard error.
 const keptErrors = 4 << 10
 
-// drained returns the end of a process's standard error. It kills a process that prints more than maxOutput.
+// drained returns the end of a process's standard error. It kills a process that prints more than maxOutput
+// there.
 func drained(p Process) []byte {
 	var end Tail
 	buf := make([]byte, 32<<10)
@@ -164,12 +166,13 @@ func drained(p Process) []byte {
 		}
 
 		if n += got; n > maxOutput {
-			_ = p.Kill() // this ends the reading
+			_ = p.Kill() // so that reading ends
 		}
 	}
 }
 
-// named returns the program's name for errors, shortened: on a router, Path may be a long script.
+// named returns the program's name for error messages. It shortens the name, because Path may be a long
+// script on a router.
 func (c Command) named() string {
 	const most = 80
 	if len(c.Path) > most {
@@ -178,8 +181,8 @@ func (c Command) named() string {
 	return c.Path
 }
 
-// Run executes c and returns its standard output, at most 64 MiB. An error includes the end of its standard
-// error.
+// Run executes c and returns its standard output, which may have up to 64 MiB. An error includes the end of
+// the standard error.
 func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	p, err := h.Start(ctx, c)
 	if err != nil {
@@ -215,16 +218,16 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	return out, nil
 }
 
-// longestLine is the line length at which Lines truncates, in bytes.
+// longestLine is the length in bytes to which Lines truncates lines.
 const longestLine = 64 << 10
 
-// Lines calls f for each line of r, without the line ending, until r ends; then it closes done. It truncates
-// lines longer than 64 KiB.
+// Lines calls f for each line of r, without the line ending, until r ends. Then it closes done. It truncates
+// lines that are longer than 64 KiB.
 func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
 	return LongLines(r, longestLine, f)
 }
 
-// LongLines is Lines for lines of up to longest bytes.
+// LongLines is like Lines, but truncates lines to longest bytes.
 func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struct{}) {
 	end := make(chan struct{})
 	go func() {
@@ -250,7 +253,7 @@ func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struc
 	return end
 }
 
-// BootIDFile contains a random identifier of the current boot (random(4)).
+// BootIDFile is the kernel file that contains a random identifier of the current boot (random(4)).
 const BootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // BootID returns the identifier of the kernel's current boot, or "" if unknown.

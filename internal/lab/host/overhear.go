@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Overhear wraps h and calls keep with up to limit bytes of each command's standard output. It reports the
-// files read as output of cat. whole reports whether printed is the complete output.
+// Overhear wraps h so that keep is called with up to limit bytes of the standard output of each command. A
+// file that is read is reported as the output of cat. whole reports whether printed is the complete output.
 func Overhear(h Host, limit int, keep func(c Command, printed []byte, whole bool)) Host {
 	return overheard{h, limit, keep}
 }
@@ -34,7 +34,8 @@ func (o overheard) Start(ctx context.Context, c Command) (Process, error) {
 	return &overheardProcess{Process: p, of: o, command: c}, nil
 }
 
-// overheardProcess records standard output as it is read, by at most one goroutine.
+// overheardProcess records the standard output of a process while it is read. At most one goroutine may read
+// it.
 type overheardProcess struct {
 	Process
 	of      overheard

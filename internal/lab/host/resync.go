@@ -7,19 +7,19 @@ import (
 	"io"
 )
 
-// resync makes a line readable as a connection, see ConnectLine: Read returns only whole frames with valid
-// checksums, and skips everything else.
+// resync makes a line readable like a connection (see ConnectLine): Read returns only whole frames with valid
+// checksums, and skips all other bytes.
 type resync struct {
 	io.ReadWriteCloser
 
-	// used only by the reader
-	buf   []byte // received bytes: one whole frame, then unchecked bytes
+	// The following fields are used only by the reader.
+	buf   []byte // received bytes: at most one whole frame, then unchecked bytes
 	whole int    // length of the valid frame at the start of buf
-	seen  int    // length of the part of an incomplete frame that was searched for another header
+	seen  int    // length of the part of an incomplete frame that was already searched for another header
 	err   error
 }
 
-// readAhead is the maximum number of bytes per read from the line.
+// readAhead is the maximum number of bytes to read from the line at once.
 const readAhead = 64 << 10
 
 func (r *resync) Read(p []byte) (int, error) {
@@ -40,7 +40,7 @@ func (r *resync) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads available bytes from the line into buf.
+// fill reads available bytes from the line and appends them to buf.
 func (r *resync) fill() {
 	have := len(r.buf)
 	if cap(r.buf)-have < readAhead {
@@ -54,7 +54,7 @@ func (r *resync) fill() {
 	r.err = err
 }
 
-// seek skips to the next frame whose header is valid, and checks its payload once all of it has arrived.
+// seek skips to the next frame with a valid header, and checks the payload of the frame once it is complete.
 func (r *resync) seek() {
 	for {
 		at, found := nextHeader(r.buf)
@@ -87,9 +87,10 @@ func (r *resync) skip(n int) {
 	}
 }
 
-// broken reports whether the incomplete frame at the start of buf contains another frame's header, and skips
-// to that header. The incomplete frame has then lost bytes: JSON has no control characters, so a JSON payload
-// cannot resemble a header, and a random secret does so once in 2^56 positions.
+// broken reports whether the incomplete frame at the start of buf contains the header of another frame. If
+// so, it skips to that header, because bytes of the incomplete frame must have been lost. A JSON payload
+// cannot contain a header, because JSON has no control characters. A random secret resembles a header once in
+// 2^56 positions.
 func (r *resync) broken() bool {
 	from := max(headerSize, r.seen)
 	if from > len(r.buf) {
@@ -106,8 +107,8 @@ func (r *resync) broken() bool {
 	return false
 }
 
-// nextHeader returns the position of the first valid header. If there is none, at is the position where an
-// incomplete one may begin.
+// nextHeader returns the position of the first valid header. If there is none, at is the position at which an
+// incomplete header may begin.
 func nextHeader(b []byte) (at int, found bool) {
 	for {
 		i := bytes.IndexByte(b[at:], 'C')

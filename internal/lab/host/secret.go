@@ -6,12 +6,12 @@ import (
 	"log/slog"
 )
 
-// Secret is a key or code that must never be printed, logged or stored. All its formatting methods return a
-// placeholder. SecretSession transmits it to a node, and Use gives access to the bytes. The zero value means
-// "no secret".
+// Secret holds a key or pairing code that must never be printed, logged or stored. All its formatting methods
+// return a placeholder. SecretSession transmits a Secret to a node, and Use gives access to its bytes. The
+// zero value means "no secret".
 type Secret struct {
-	// bytes is a function because fmt does not call the methods of unexported fields: it would print a byte
-	// slice even through a pointer.
+	// bytes is a function because fmt does not call the formatting methods of unexported fields: it would
+	// print a byte slice, even one behind a pointer.
 	bytes func() []byte
 }
 
@@ -24,13 +24,13 @@ func NewSecret(n int) Secret {
 	return SecretFrom(b)
 }
 
-// SecretFrom returns a Secret of b, and takes ownership of b.
+// SecretFrom returns a Secret that consists of b, and takes ownership of b.
 func SecretFrom(b []byte) Secret { return Secret{func() []byte { return b }} }
 
-// Empty reports whether there is no secret.
+// Empty reports whether s is "no secret".
 func (s Secret) Empty() bool { return len(s.read()) == 0 }
 
-// Use calls f with the bytes, which f must not retain.
+// Use calls f with the bytes of the secret. f must not retain them.
 func (s Secret) Use(f func(b []byte) error) error { return f(s.read()) }
 
 func (s Secret) read() []byte {
@@ -40,7 +40,7 @@ func (s Secret) read() []byte {
 	return s.bytes()
 }
 
-// Format writes a placeholder, whatever the verb.
+// Format writes a placeholder for every verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 func (Secret) String() string               { return redacted }

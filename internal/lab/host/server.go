@@ -14,14 +14,15 @@ import (
 
 const verbClock = "clock"
 
-// Serve serves a controller on rwc: it runs a handler for each session until the connection ends or ctx is
-// cancelled. It then cancels the handlers' contexts and waits until all handlers have undone their changes.
-// It returns nil if the controller closed the connection or ctx ended, and an error for invalid input.
+// Serve serves a controller on rwc. It runs a handler for each session until the connection ends or ctx is
+// cancelled. Then it cancels the handlers' contexts, and waits until all handlers have undone their changes.
+// It returns nil if the controller closed the connection or ctx was cancelled, and an error if it received
+// invalid input.
 func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Handler) error {
 	return newServer(rwc, verbs(handlers)).serve(ctx)
 }
 
-// verbs returns a function that looks up the handler of a verb, nil if there is none.
+// verbs returns a function that returns the handler of a verb, or nil if there is none.
 func verbs(handlers map[string]Handler) func(verb string) Handler {
 	return func(verb string) Handler {
 		if verb == verbClock {
@@ -40,7 +41,7 @@ func (s *server) serve(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { s.link.rwc.Close() })()
 	err := s.read(ctx)
-	told := ctx.Err() != nil // checked before our own cancel
+	told := ctx.Err() != nil // checked first, because we cancel the context ourselves later
 	cancel()
 	s.abandonAll()
 	s.running.Wait()
@@ -52,9 +53,9 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// hungUp reports whether err means that the controller is gone, rather than that the connection is damaged. A
-// reset means that the controller died without reading our answers, an exceeded deadline that it stopped
-// sending.
+// hungUp reports whether err means that the controller is gone, and not that the connection is damaged. A
+// reset means that the controller died without reading our answers. An exceeded deadline means that it
+// stopped sending.
 func hungUp(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
@@ -67,18 +68,18 @@ type serving struct {
 
 type server struct {
 	link    *link
-	find    func(verb string) Handler // returns nil for an unknown verb
+	find    func(verb string) Handler // returns nil if the verb is unknown
 	began   int64
 	running sync.WaitGroup
 
-	controller int64 // start time in the last controller's hello; used only by the reader
+	controller int64 // start time in the last hello of a controller; used only by the reader
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
-	open     int // handlers that are running or whose end is not reported yet
+	open     int // number of handlers that run or whose end was not reported yet
 }
 
-// maxSessions is the maximum number of sessions per controller. Our controllers open some dozens.
+// maxSessions is the maximum number of sessions per controller. Our controllers open a few dozen.
 const maxSessions = 1024
 
 func (s *server) read(ctx context.Context) error {
@@ -97,7 +98,7 @@ func (s *server) read(ctx context.Context) error {
 	}
 }
 
-// handle processes a frame. It returns an error if the peer violates the protocol.
+// handle processes a frame. It returns an error if the controller violates the protocol.
 func (s *server) handle(ctx context.Context, f frame) error {
 	switch f.kind {
 	case frameOpen:
@@ -176,20 +177,20 @@ func (s *server) begin(ctx context.Context, f frame) error {
 	return nil
 }
 
-// guarded runs a handler. A panic ends only that handler's session; the handler's deferred functions have
-// undone its changes by then.
+// guarded runs a handler. A panic ends only the session of that handler, whose deferred functions have undone
+// its changes by then.
 func guarded(ctx context.Context, verb string, h Handler, s Session) (err error) {
 	defer func() {
 		fault := recover()
 		if fault != nil {
-			debug.PrintStack() // the error does not contain the stack
+			debug.PrintStack() // because the error does not contain the stack
 			err = fmt.Errorf("%s: a fault of the program: %v", verb, fault)
 		}
 	}()
 	return h(ctx, s)
 }
 
-// end reports a handler's result to the controller. Errors of the link are ignored.
+// end reports the result of a handler to the controller. It ignores errors of the link.
 func (s *server) end(id uint32, err error) {
 	if err == nil {
 		s.link.write(frame{frameEnd, id, nil})
@@ -211,7 +212,7 @@ func (s *server) abandonAll() {
 
 func tellClock(_ context.Context, s Session) error { return s.Send(Monotonic()) }
 
-// Asked returns a handler that decodes the first message of its session and passes it to h.
+// Asked returns a handler that decodes the first message of a session and passes it to h.
 func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {
 	return func(ctx context.Context, s Session) error {
 		var q Q
@@ -222,7 +223,8 @@ func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {
 	}
 }
 
-// Answering returns a handler that answers the first message of its session with the result of answer.
+// Answering returns a handler that calls answer with the first message of a session and sends back the
+// result.
 func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handler {
 	return Asked(func(ctx context.Context, s Session, q Q) error {
 		a, err := answer(ctx, q)
@@ -233,8 +235,8 @@ func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handl
 	})
 }
 
-// Vetted returns a handler that passes the first message of a session to check before h receives it. check
-// returns a replacement for the message, or an error, which refuses the session.
+// Vetted returns a handler that calls check with the first message of a session before it calls h. check
+// returns the message to pass to h, or an error that ends the session.
 func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	return func(ctx context.Context, s Session) error {
 		own, ok := s.(*session)
@@ -262,7 +264,8 @@ func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	}
 }
 
-// AtOnce returns handlers that together serve at most n sessions at a time and refuse further ones.
+// AtOnce wraps handlers so that together they serve at most n sessions at a time, and reject further
+// sessions.
 func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 	places := make(chan struct{}, n)
 	out := make(map[string]Handler, len(handlers))
@@ -281,11 +284,11 @@ func AtOnce(n int, handlers map[string]Handler) map[string]Handler {
 	return out
 }
 
-// Gateway serves a controller on conn by forwarding its sessions and clock exchanges to far, so that several
-// controllers can share an agent with only one connection. Verbs in own are served here instead. Gateway
-// returns when conn ends or ctx is cancelled; this abandons the sessions of this controller only, and far
-// stays open. If far is lost, the controller's present and later sessions end with ErrUnreachable. explain,
-// unless nil, rewords the errors of far.
+// Gateway serves a controller on conn by forwarding its sessions and clock exchanges to far. Several
+// controllers can thus share an agent that has only one connection. Gateway itself serves the verbs in own.
+// It returns when conn ends or ctx is cancelled; this abandons only the sessions of this controller, and far
+// stays open. If far is lost, the current and later sessions of the controller end with ErrUnreachable. If
+// explain is not nil, it rewords the errors of far.
 func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[string]Handler,
 	explain func(error) error) error {
 	return newServer(conn, func(verb string) Handler {
@@ -303,8 +306,8 @@ func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[st
 	}).serve(ctx)
 }
 
-// Refuse serves a controller on conn until it disconnects or ctx is cancelled, and answers every request with
-// err.
+// Refuse serves a controller on conn until the controller disconnects or ctx is cancelled. It answers every
+// request with err.
 func Refuse(ctx context.Context, conn io.ReadWriteCloser, err error) error {
 	return newServer(conn, func(string) Handler {
 		return func(context.Context, Session) error { return err }

@@ -16,9 +16,9 @@ import (
 type link struct {
 	rwc io.ReadWriteCloser
 	wmu sync.Mutex
-	buf []byte // protected by wmu
+	buf []byte // guarded by wmu
 
-	queued atomic.Int64 // bytes in the inboxes of all sessions
+	queued atomic.Int64 // total size of the inboxes of all sessions in bytes
 }
 
 func (l *link) write(f frame) error {
@@ -27,13 +27,13 @@ func (l *link) write(f frame) error {
 	l.buf = appendFrame(l.buf[:0], f)
 	_, err := l.rwc.Write(l.buf)
 	if cap(l.buf) > 1<<20 {
-		l.buf = nil // free an unusually large buffer
+		l.buf = nil // to free an unusually large buffer
 	}
 
 	return inWords(err)
 }
 
-// inWords returns a readable error for the errors that mean "the other end has closed the connection".
+// inWords returns an error with a readable text if err means that the other end has closed the connection.
 func inWords(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) {
 		return errors.New("connection closed")
@@ -41,21 +41,21 @@ func inWords(err error) error {
 	return err
 }
 
-// inbox queues the frames that arrive for one session.
+// inbox is a queue of frames that have arrived for a session.
 type inbox struct {
 	mu     sync.Mutex
 	cond   sync.Cond
 	items  []frame
-	queued int           // size of items in bytes, including frameCost for each
-	all    *atomic.Int64 // total over all sessions of the connection
-	end    error         // returned by get after the items: io.EOF, ErrAbandoned, …
+	queued int           // size of items in bytes, plus frameCost for each item
+	all    *atomic.Int64 // total size over all sessions of the connection
+	end    error         // returned by get after the last item, such as io.EOF or ErrAbandoned
 }
 
-// maxQueued is the maximum size of all inboxes of a connection, in bytes. A payload of maxPayload fits
-// several times; our readers never fall that far behind.
+// maxQueued is the maximum total size of the inboxes of a connection, in bytes. It is several times
+// maxPayload. Our readers never fall that far behind.
 const (
 	maxQueued = 8 * maxPayload
-	frameCost = 64 // memory overhead of a frame, in bytes
+	frameCost = 64 // memory overhead of a frame in bytes
 )
 
 var errFull = fmt.Errorf("connection: more than %d MiB wait to be read", maxQueued>>20)
@@ -66,7 +66,7 @@ func newInbox(all *atomic.Int64) *inbox {
 	return b
 }
 
-// put appends f to the inbox. It returns errFull if too much is waiting to be read.
+// put appends f to the inbox. It returns errFull if the inboxes would exceed maxQueued.
 func (b *inbox) put(f frame) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,8 @@ func (b *inbox) count(n int) {
 	b.all.Add(int64(n))
 }
 
-// finish makes get return err after the queued frames, or at once if abandon is set, which drops the queue.
+// finish makes get return err after the queued frames. If abandon is set, finish drops these frames, and get
+// returns err at once.
 func (b *inbox) finish(err error, abandon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,24 +122,24 @@ func (b *inbox) get() (frame, error) {
 	return f, nil
 }
 
-// putBack makes f the next frame that get returns.
+// putBack makes get return f next.
 func (b *inbox) putBack(f frame) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(b.end, ErrAbandoned) {
-		return // f is dropped with the rest
+		return // f is dropped like the rest of the queue
 	}
 
 	b.items = append([]frame{f}, b.items...)
 	b.count(len(f.payload) + frameCost)
 }
 
-// session is either end of a Session.
+// session implements both ends of a Session.
 type session struct {
 	link *link
 	id   uint32
 	in   *inbox
-	// onClose removes the session from the client; nil on the node.
+	// onClose removes the session from the client. It is nil on a node.
 	onClose func()
 	once    sync.Once
 }
@@ -200,16 +201,17 @@ func (s *session) Close() error {
 	}
 
 	s.once.Do(func() {
-		s.link.write(frame{frameClose, s.id, nil}) // fails on a broken link, which has ended the session
+		// Ignore errors: a broken link has already ended the session.
+		s.link.write(frame{frameClose, s.id, nil})
 		s.in.finish(ErrAbandoned, true)
 		s.onClose()
 	})
 	return nil
 }
 
-// Relay forwards messages and secrets between a node's session near and a session far that the node opened
-// itself, for example to a child process. It does not decode them. It returns the error with which far ended,
-// nil for io.EOF.
+// Relay forwards messages and secrets, without decoding them, between near, a node's session with the
+// controller, and far, a session that the node itself has opened, for example with a child process. Relay
+// returns the error with which far ended, or nil if that is io.EOF.
 func Relay(near, far Session) error {
 	n, ok1 := near.(*session)
 	f, ok2 := far.(*session)
@@ -218,8 +220,8 @@ func Relay(near, far Session) error {
 	}
 
 	go func() {
-		// This goroutine ends with near: the server finishes the inbox of near when our caller, the handler,
-		// returns.
+		// This goroutine ends with the session near, because the server finishes its inbox when our caller,
+		// the handler, returns.
 		for {
 			m, err := n.in.get()
 			switch {
@@ -250,8 +252,8 @@ func Relay(near, far Session) error {
 	}
 }
 
-// Await is like Recv, but also returns when ctx ends, with its cause. It then closes the session, because a
-// late answer could be mistaken for the next one.
+// Await is like Recv, but also returns when ctx ends, with the cause of ctx. In that case, it closes the
+// session, because a late answer could be mistaken for the answer to the next message.
 func Await(ctx context.Context, s Session, v any) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	err := s.Recv(v)
@@ -262,7 +264,7 @@ func Await(ctx context.Context, s Session, v any) error {
 	return err
 }
 
-// Beyond returns a context that ends when d has passed since the end of ctx.
+// Beyond returns a context that ends d after ctx has ended.
 func Beyond(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -271,7 +273,7 @@ func Beyond(ctx context.Context, d time.Duration) (context.Context, context.Canc
 	return out, func() { stop(); end(nil) }
 }
 
-// Pause waits for d, or until ctx ends and returns its cause.
+// Pause waits for d. If ctx ends first, Pause returns its cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

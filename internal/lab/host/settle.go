@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Settle makes this process independent of the state inherited from its parent: search path, resource limits
-// and scheduling class. It also sets how a crash ends the process. Call it first in main.
+// Settle makes this process independent of the search path, resource limits and scheduling class that it
+// inherited. It also determines how a crash ends the process. Call it first in main.
 //
-// A crash raises SIGABRT, because the runtime's usual exit code for a panic, 2, means "wrong input, nothing
-// was changed" here. PATH keeps only absolute directories.
+// A crash raises SIGABRT, because 2, the exit code with which the runtime usually exits on a panic, means
+// "wrong input, nothing was changed" in this program. Settle keeps only absolute directories in PATH.
 func Settle() {
 	debug.SetTraceback("crash")
 	os.Setenv("PATH", absolute(os.Getenv("PATH")))

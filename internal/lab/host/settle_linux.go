@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resetLimits sets the normal scheduling class for all threads and raises soft resource limits to the hard
-// ones, as far as permitted. It disables core dumps, because our memory contains keys: with a limit of 0, the
-// kernel would still pass the dump to a program if core_pattern is a pipe, but not with 1 (core(5)).
+// resetLimits sets the normal scheduling class for all threads, and raises soft resource limits to the hard
+// limits as far as permitted. It sets the limit for core dumps to 1, because our memory contains keys. With a
+// limit of 0, the kernel would still pass a dump to a program if core_pattern is a pipe (core(5)).
 func resetLimits() {
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
 	for _, limit := range []int{unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS,
@@ -22,13 +22,14 @@ func resetLimits() {
 		}
 	}
 
-	for usualClass() { // repeat: a thread created meanwhile inherits its creator's class
+	for usualClass() { // repeat, because a thread created meanwhile inherits the class of its creator
 	}
 }
 
-// usualClass sets SCHED_OTHER for all threads of this process. It reports whether one had another class.
+// usualClass sets SCHED_OTHER for all threads of this process. It reports whether any thread had another
+// class.
 func usualClass() (changed bool) {
-	const other = 0 // SCHED_OTHER
+	const other = 0 // the value of SCHED_OTHER
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, t := range threads {
 		tid, _ := strconv.Atoi(t.Name())

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is a process started by Spawn. Read and Write use its standard output and input. Close closes its
-// standard input, which makes every role exit, and waits for that.
+// A Child is a process started by Spawn.Start. Read reads from its standard output, and Write writes to its
+// standard input. Close closes its standard input, which makes a process in any role exit, and waits until
+// the process has exited.
 type Child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -27,9 +28,9 @@ type Child struct {
 	ended chan struct{} // closed after Wait returned
 }
 
-// Start starts the program in a session of its own, so that Ctrl-C in the terminal does not reach it.
+// Start starts the program in a new session, so that Ctrl-C in the terminal does not reach the program.
 func (s Spawn) Start() (*Child, error) {
-	// This path refers to the running program, even if its file was replaced or removed, as by "go run".
+	// This path refers to the running program even if its file was replaced or removed, as "go run" does.
 	cmd := exec.Command(cmp.Or(s.Program, "/proc/self/exe"), s.Args...)
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
@@ -76,9 +77,9 @@ func (s Spawn) Start() (*Child, error) {
 	return c, nil
 }
 
-// start starts the child's process. Pdeathsig is tied to the thread that starts the child, and the child
-// inherits that thread's CPU affinity. So a child with either gets a thread of its own, which lives as long
-// as the child.
+// start starts the child's process. Pdeathsig depends on the thread that starts the child, and the child
+// inherits the CPU affinity of that thread. Therefore, start uses a separate thread for a child with Bound or
+// Core set. That thread lives as long as the child.
 func (s Spawn) start(c *Child) error {
 	if !s.Bound && s.Core == 0 {
 		return c.cmd.Start()
@@ -115,11 +116,11 @@ func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
 // HangUp closes the process's standard input.
 func (c *Child) HangUp() error { return c.in.Close() }
 
-// patience is the time that a process has to undo its changes before Close kills it.
+// patience is how long Close waits for a process to undo its changes before it kills the process.
 const patience = 5 * time.Second
 
-// Close closes the process's standard input and waits for it to exit. It kills a process that does not exit
-// in time, and returns an error.
+// Close closes the process's standard input and waits for the process to exit. If the process does not exit
+// in time, Close kills it and returns an error.
 func (c *Child) Close() error {
 	if c.in != nil {
 		c.in.Close()
@@ -130,7 +131,8 @@ func (c *Child) Close() error {
 	return c.Wait()
 }
 
-// Wait waits for the process to exit by itself, for example because the other end of its Conn was closed.
+// Wait waits until the process exits without being asked to, for example because the other end of its Conn
+// was closed.
 func (c *Child) Wait() error {
 	c.once.Do(func() {
 		c.err = c.cmd.Wait()
@@ -139,11 +141,12 @@ func (c *Child) Wait() error {
 	return c.err
 }
 
-// Kill kills the process and all PID namespaces that it is the first process of.
+// Kill kills the process, and with it all PID namespaces in which it is the first process.
 func (c *Child) Kill() error {
 	endReading(c.out)
 	if f, ok := c.in.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = f.SetWriteDeadline(time.Now()) // fails only for a closed pipe, which nobody writes
+		// Ignore errors: they occur only for a closed pipe, which nothing writes to.
+		_ = f.SetWriteDeadline(time.Now())
 	}
 
 	err := c.cmd.Process.Kill()

@@ -7,10 +7,10 @@ import (
 	"runtime"
 )
 
-// Child is a process started by Spawn.
+// A Child is a process started by Spawn.Start.
 type Child struct{}
 
-// Start returns ErrUnsupported: this system has no namespaces.
+// Start returns ErrUnsupported, because this operating system has no namespaces.
 func (s Spawn) Start() (*Child, error) {
 	return nil, fmt.Errorf("start %s: %w on %s", s.Args[0], ErrUnsupported, runtime.GOOS)
 }

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// standard combines standard input and output into a connection.
+// standard combines standard input and standard output into a connection.
 type standard struct{ in, out *os.File }
 
 // Standard returns standard input and output as a connection that supports deadlines.
 func Standard() (Deadlined, error) {
 	var files [2]*os.File
 	for fd := range files {
-		if err := unix.SetNonblock(fd, true); err != nil { // required for deadlines
+		if err := unix.SetNonblock(fd, true); err != nil { // non-blocking, because deadlines require it
 			return nil, fmt.Errorf("take standard input and output for a connection: %w", err)
 		}
 

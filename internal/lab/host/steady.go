@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// Deadlined is a connection with deadlines for reads and writes.
+// Deadlined is a connection that supports deadlines for reads and writes.
 type Deadlined interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
 }
 
-// Steady is a connection that fails when the peer sends nothing for Silence, or reads nothing for Unread: the
-// peer is then dead, stopped or unreachable. An idle peer must send something regularly, see KeepAlive.
+// Steady is a connection that fails if the peer sends nothing for Silence or reads nothing for Unread,
+// because the peer is then dead, stopped or unreachable. An idle peer must therefore send something
+// regularly; see KeepAlive.
 type Steady struct {
 	Deadlined
 	Silence, Unread time.Duration
 }
 
-// Read returns os.ErrDeadlineExceeded if nothing arrives for s.Silence.
+// Read returns os.ErrDeadlineExceeded if no bytes arrive for s.Silence.
 func (s Steady) Read(b []byte) (int, error) {
 	if err := s.SetReadDeadline(time.Now().Add(s.Silence)); err != nil {
 		return 0, err
@@ -37,8 +38,8 @@ func (s Steady) Write(b []byte) (int, error) {
 }
 
 // KeepAlive sends a request to the agent at the given interval, so that both ends of the connection send
-// regularly. It returns when ctx ends or a request fails. It does not report the error: the agent's next user
-// gets it, too.
+// something regularly. It returns when ctx ends or a request fails. It does not report the error, because the
+// next request to the agent will return it.
 func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -55,12 +56,12 @@ func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
 	}
 }
 
-// Within returns a context that ends with ErrUnreachable after d.
+// Within returns a context that ends after d, with ErrUnreachable as the cause.
 func Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: no answer within %s", ErrUnreachable, d))
 }
 
-// Answers checks by one exchange that the agent responds. Clock needs several.
+// Answers checks that the agent responds. It makes only one exchange, whereas Clock needs several.
 func Answers(ctx context.Context, a Agent) error {
 	var now int64
 	return a.Invoke(ctx, verbClock, struct{}{}, &now)

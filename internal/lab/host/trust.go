@@ -17,26 +17,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// TrustedDir returns an error if another user can modify dir or a directory above it, by the rules of sshd:
-// each directory must belong to this user or root, and nobody else may have write permission. Directories
-// with the sticky bit, where others can delete only their own files, are accepted, but not links in them. In
-// a lab's user namespace, root appears as the owner of /, with a user ID that all other unmapped users have,
-// too.
+// TrustedDir returns an error if another user can modify dir or a directory above it. It applies the rules of
+// sshd: each directory must belong to this user or root, and no other user may have write permission. It also
+// accepts a directory with the sticky bit, where other users can delete only their own files, but no symbolic
+// link in such a directory. In a lab's user namespace, / seems to belong to the user ID that stands for all
+// unmapped users, so TrustedDir accepts this owner, too.
 func TrustedDir(dir string) error {
 	_, err := lookAlong(dir, Owned)
 	return err
 }
 
-// OpenTrusted opens a program or a file with commands. It returns an error if anyone but this user and root
-// can modify or replace the file; for root, the user who called sudo is also accepted. The checked file is
-// the returned one, so it cannot be replaced in between.
+// OpenTrusted opens a program or a file that contains commands. It returns an error if anyone but this user
+// and root can modify or replace the file. If this user is root, the user who called sudo is accepted, too.
+// The checks apply to the returned file, so the file cannot be replaced between check and use.
 func OpenTrusted(file string) (*os.File, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err
 	}
 
-	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait for a pipe's writer
+	// Use O_NONBLOCK, because opening a pipe would wait for a writer.
+	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func OpenTrusted(file string) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// maxTrusted is the maximum size of a file for ReadTrusted, in bytes.
+// maxTrusted is the maximum size of a file that ReadTrusted reads, in bytes.
 const maxTrusted = 1 << 20
 
 // ReadTrusted returns the contents of a file that passes the checks of OpenTrusted.
@@ -85,9 +86,9 @@ func ReadTrusted(file string) ([]byte, error) {
 	return b, err
 }
 
-// TrustedCommand looks up the program words[0] in PATH and checks it as OpenTrusted does, and likewise every
-// argument that is the name of a file, such as an interpreter's script. It returns ErrUnsupported if the
-// program is not installed.
+// TrustedCommand looks up the program words[0] in PATH and checks it as OpenTrusted does. It also checks
+// every argument that is the name of a file, such as the script of an interpreter. It returns ErrUnsupported
+// if the program is not installed.
 func TrustedCommand(words []string) error {
 	path, err := exec.LookPath(words[0])
 	switch {
@@ -127,7 +128,7 @@ func TrustedCommand(words []string) error {
 // maxPassword is the maximum size of a password file, in bytes.
 const maxPassword = 4 << 10
 
-// Password returns the first line of a file. It returns an error if others can read or modify the file.
+// Password returns the first line of a file. It returns an error if another user can read or modify the file.
 func Password(file string) (Secret, error) {
 	f, err := OpenTrusted(file)
 	if err != nil {
@@ -162,7 +163,7 @@ func Password(file string) (Secret, error) {
 	return SecretFrom(line), nil
 }
 
-// TrustedTree returns an error if other users can modify root or anything below it. It ignores entries for
+// TrustedTree returns an error if another user can modify root or anything below it. It ignores entries for
 // which skip returns true.
 func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 	mine := func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) }
@@ -179,7 +180,7 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 			return nil
 		}
 
-		if d.Type()&fs.ModeSymlink != 0 { // check the link's target
+		if d.Type()&fs.ModeSymlink != 0 { // check the target of the link
 			_, err := lookAlong(path, mine)
 			return err
 		}
@@ -193,11 +194,11 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 	})
 }
 
-// lookAlong walks along an absolute path and returns an error if others can modify one of its elements. mine
-// reports whether an element has an acceptable owner. The result describes the last element that exists, with
-// links resolved.
+// lookAlong checks every element of an absolute path, and returns an error if another user can modify one.
+// mine reports whether the owner of an element is acceptable. last describes the last element that exists,
+// after links are resolved.
 func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err error) {
-	shared := false // whether everybody can write to the previous element, a directory
+	shared := false // whether everyone can write to the previous element, a directory
 	_, err = Walk(path, func(at string, info fs.FileInfo) error {
 		mode := info.Mode()
 		open := openToOthers(info)
@@ -218,16 +219,16 @@ func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err 
 	return last, err
 }
 
-// openToOthers reports whether the file's mode lets other users write to it.
+// openToOthers reports whether the mode of a file lets other users write to it.
 func openToOthers(info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
 	owner := info.Sys().(*syscall.Stat_t)
 	return mode&0o002 != 0 || mode&0o020 != 0 && !ownGroup(owner.Uid, owner.Gid)
 }
 
-// ownGroup reports whether a group has the given user as its only member, as in distributions with user
-// private groups: its number or name is the user's, and /etc/group lists no other member. Groups of a
-// directory service are not considered.
+// ownGroup reports whether the given user is the only member of a group, as in distributions with user
+// private groups: the number or name of the group is that of the user, and /etc/group lists no other member.
+// It does not consider groups of a directory service.
 func ownGroup(uid, gid uint32) bool {
 	name := ""
 	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
@@ -241,7 +242,7 @@ func ownGroup(uid, gid uint32) bool {
 func groupOf(groups, user string, uid, gid uint32) bool {
 	own := uid == gid
 	for line := range strings.Lines(groups) {
-		f := strings.Split(strings.TrimSpace(line), ":") // group(5)
+		f := strings.Split(strings.TrimSpace(line), ":") // see group(5)
 		if len(f) == 4 && f[2] == strconv.Itoa(int(gid)) {
 			own = (own || f[0] == user && user != "") && (f[3] == "" || f[3] == user)
 		}
@@ -249,23 +250,24 @@ func groupOf(groups, user string, uid, gid uint32) bool {
 	return own
 }
 
-// Owned reports whether a file belongs to this user, root or the owner of /.
+// Owned reports whether a file belongs to this user, to root, or to the owner of /.
 func Owned(info fs.FileInfo) bool {
 	owner := info.Sys().(*syscall.Stat_t).Uid
 	return int(owner) == os.Geteuid() || owner == 0 || owner == OwnerOf("/")
 }
 
-// ofCaller reports whether this process runs as root through sudo, and the file belongs to the user who
-// called sudo. That user also wrote the command line.
+// ofCaller reports whether this process runs as root through sudo and the file belongs to the user who called
+// sudo. The file is acceptable because that user also wrote the command line.
 func ofCaller(info fs.FileInfo) bool {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	return err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
 }
 
-// Walk calls see for each existing element of an absolute path, starting at the root, including links and the
-// elements of their targets. It returns the path with links resolved. It stops at the first error.
+// Walk calls see for each existing element of an absolute path, starting at the root. This includes symbolic
+// links and the elements of their targets. Walk returns the path with links resolved. It stops at the first
+// error.
 func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
-	const maxLinks = 40 // the kernel's limit
+	const maxLinks = 40 // limit of the kernel
 	at := "/"
 	rest := strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -307,7 +309,7 @@ func Walk(path string, see func(at string, info fs.FileInfo) error) (real string
 		}
 
 		if strings.HasPrefix(next, "/proc/") && strings.Contains(to, ":[") && !exists(filepath.Join(at, to)) {
-			at = next // not a path but a process's open file, such as pipe:[1234]
+			at = next // not a path, but an open file of a process, such as pipe:[1234]
 			continue
 		}
 
@@ -326,7 +328,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// OwnerOf returns the user ID of a file's owner, or 0 if the file is inaccessible.
+// OwnerOf returns the user ID of a file's owner, or 0 if the owner cannot be read.
 func OwnerOf(path string) uint32 {
 	var info syscall.Stat_t
 	if syscall.Stat(path, &info) != nil {

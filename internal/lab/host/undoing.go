@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Undoing is a stack of functions that undo the changes of a handler. They run in reverse order.
+// Undoing is a stack of functions that undo the changes of a handler. They are called in reverse order.
 type Undoing []func() error
 
 // Add pushes f. Call it before making the change that f undoes.
 func (u *Undoing) Add(f func() error) { *u = append(*u, f) }
 
-// Run calls all functions and joins their errors to *err as ErrNotUndone.
+// Run calls all functions. It joins their errors, wrapped in ErrNotUndone, to *err.
 func (u Undoing) Run(err *error) {
 	for _, f := range slices.Backward(u) {
 		if undoErr := f(); undoErr != nil {
