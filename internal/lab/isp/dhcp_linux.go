@@ -17,13 +17,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// leaseTime is long enough that no lease is renewed during a trial.
+// leaseTime is the duration of a DHCP lease. It is so long that no lease is renewed during a trial.
 const leaseTime = 12 * time.Hour
 
-// maxLeases is the maximum number of subscribers with an address.
+// maxLeases is the maximum number of subscribers that get an address.
 const maxLeases = 64
 
-// leases assigns each hardware address a free address of the network.
+// leases assigns each hardware address an address from the network.
 type leases struct {
 	own netip.Prefix
 	of  map[string]netip.Addr
@@ -46,7 +46,7 @@ func (l *leases) take(mac string) (netip.Addr, bool) {
 	return a, ok
 }
 
-// answer returns the answer to a subscriber's message, or nil if it gets none (RFC 2131 §4.3).
+// answer returns the reply to a subscriber's message, or nil if no reply is to be sent (RFC 2131 §4.3).
 func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 	kind := dhcpv4.MessageTypeNone
 	switch m.MessageType() {
@@ -56,7 +56,7 @@ func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 		kind = dhcpv4.MessageTypeAck
 		id := m.ServerIdentifier()
 		if id != nil && !id.Equal(l.own.Addr().AsSlice()) {
-			return nil, netip.Addr{}, nil // accepts another server's offer
+			return nil, netip.Addr{}, nil // because the subscriber accepts another server's offer
 		}
 	default:
 		return nil, netip.Addr{}, nil
@@ -94,7 +94,7 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 	}
 
 	l := &leases{p.own, map[string]netip.Addr{}}
-	// Broadcast, because a subscriber without an address cannot receive unicast (RFC 2131 §4.1).
+	// Broadcast the reply, because a subscriber without an address cannot receive unicast (RFC 2131 §4.1).
 	to := &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort}
 	return p.receive("DHCP", p.Device, conn, func(b []byte, _ netip.AddrPort) {
 		m, err := dhcpv4.FromBytes(b)
@@ -145,8 +145,8 @@ func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	}
 }
 
-// joinDHCP replaces the device's IPv4 addresses with one obtained by DHCP, and redirects the device's routes
-// via a gateway to the provider.
+// joinDHCP replaces the device's IPv4 addresses with one obtained by DHCP. It redirects the device's routes
+// that have a gateway to the provider.
 func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {
@@ -193,7 +193,7 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 
 	keep, end := context.WithCancel(ctx)
 	over := make(chan struct{})
-	go func() { // renews at half the lease time (RFC 2131 §4.4.5)
+	go func() { // renew the lease after half of its time (RFC 2131 §4.4.5)
 		defer close(over)
 		for host.Pause(keep, lease.ACK.IPAddressLeaseTime(leaseTime)/2) == nil {
 			var err error
@@ -207,8 +207,8 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 	return nil
 }
 
-// ask obtains or renews a lease. It uses a packet socket, which sees all packets of the device, and closes it
-// at once to keep it out of trials.
+// ask obtains or renews a lease. It uses a packet socket, which receives all packets of the device, and
+// closes the socket at once so that it does not slow down trials.
 func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient4.Lease, err error) {
 	c, err := nclient4.New(dev, nclient4.WithTimeout(joinTime/10), nclient4.WithRetry(10))
 	if err != nil {
@@ -224,7 +224,7 @@ func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient
 	return c.Request(ctx)
 }
 
-// told returns the address and the router in a DHCP acknowledgement.
+// told returns the address and the router contained in a DHCP acknowledgement.
 func told(m *dhcpv4.DHCPv4) (got netip.Prefix, gateway netip.Addr, err error) {
 	a, ok := netip.AddrFromSlice(m.YourIPAddr.To4())
 	ones, _ := m.SubnetMask().Size()

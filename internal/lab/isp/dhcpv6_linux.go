@@ -15,10 +15,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// maxDUID is the maximum length of a client's DUID, in bytes (RFC 8415 §11.1).
+// maxDUID is the maximum length of a client's DUID in bytes (RFC 8415 §11.1).
 const maxDUID = 130
 
-// delegation returns the n-th prefix, counted from 1, that is delegated from a block.
+// delegation returns the n-th prefix, counted from 1, to delegate from a block.
 func delegation(block netip.Prefix, n int) (netip.Prefix, bool) {
 	a := block.Masked().Addr().As16()
 	high := binary.BigEndian.Uint64(a[:8])
@@ -31,11 +31,11 @@ func delegation(block netip.Prefix, n int) (netip.Prefix, bool) {
 type bindings struct {
 	block, link netip.Prefix
 	own         dhcpv6.DUID
-	of          map[string]int // by DUID; the key "" stands for a sole subscriber with any DUID
+	of          map[string]int // subscriber numbers by DUID; "" stands for any DUID of a sole subscriber
 }
 
-// bindings returns the bindings for a link. The provider's DUID is derived from the port's hardware address
-// (RFC 8415 §11.4).
+// bindings returns the bindings for a link. It derives the provider's DUID from the hardware address of the
+// port (RFC 8415 §11.4).
 func (p *provider) bindings(port net.HardwareAddr, link netip.Prefix) *bindings {
 	return &bindings{
 		block: p.IPv6,
@@ -60,14 +60,15 @@ func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok 
 	return addr, network, ok
 }
 
-// grant is what an answer assigns to a subscriber. Fields that it does not assign are invalid.
+// grant holds the address and prefix that a reply assigns to a subscriber. A field is invalid if the reply
+// does not assign it.
 type grant struct {
 	addr     netip.Addr
 	network  netip.Prefix
 	returned bool
 }
 
-// answer returns the answer to a subscriber's message, or nil if it gets none (RFC 8415 §16, §18.3).
+// answer returns the reply to a subscriber's message, or nil if no reply is to be sent (RFC 8415 §16, §18.3).
 func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	client := m.Options.ClientID()
 	server := m.Options.ServerID()
@@ -89,7 +90,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	}
 
 	if named != (server != nil) || named && !server.Equal(b.own) {
-		return nil, g // for another server, or invalid
+		return nil, g // because the message is for another server or invalid
 	}
 
 	r = &dhcpv6.Message{MessageType: kind, TransactionID: m.TransactionID}
@@ -127,7 +128,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 		if kind == dhcpv6.MessageTypeReply {
 			dhcpv6.WithRapidCommit(r)
 		} else {
-			r.AddOption(dhcpv6.OptPreference(255)) // the client need not wait for other servers (§18.2.1)
+			r.AddOption(dhcpv6.OptPreference(255)) // so that the client does not wait for other servers
 		}
 		fallthrough
 	default:
@@ -139,7 +140,7 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 
 func status(code iana.StatusCode) dhcpv6.Option { return &dhcpv6.OptStatusCode{StatusCode: code} }
 
-// confirm answers whether all the client's addresses belong to the link (§18.3.3).
+// confirm returns the reply that states whether all addresses of the client belong to the link (§18.3.3).
 func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
 	any := false
 	here := iana.StatusSuccess
@@ -160,8 +161,8 @@ func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
 	return r
 }
 
-// give adds one address and one prefix to the answer, as far as requested. It sets the lifetimes of other
-// addresses and prefixes that the client wants to renew to 0.
+// give adds one address and one prefix to the reply if the client requests them. It sets the lifetimes of any
+// other address or prefix that the client wants to renew to 0.
 func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 	const t1, t2 = leaseTime / 2, leaseTime * 4 / 5
 	keeps := m.MessageType == dhcpv6.MessageTypeRenew || m.MessageType == dhcpv6.MessageTypeRebind
@@ -210,14 +211,14 @@ func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 	}
 
 	if r.MessageType == dhcpv6.MessageTypeAdvertise {
-		return grant{} // assigned only in the reply
+		return grant{} // because only a reply assigns addresses
 	}
 
 	return g
 }
 
-// serveDHCPv6 serves DHCPv6 on i until ended is called. It routes delegated prefixes to the subscribers'
-// link-local addresses.
+// serveDHCPv6 serves DHCPv6 on i until ended is called. It routes each delegated prefix to the link-local
+// address of its subscriber.
 func (p *provider) serveDHCPv6(i *net.Interface, b *bindings) (ended func() error, err error) {
 	conn, err := server6.NewIPv6UDPConn(i.Name, &net.UDPAddr{
 		IP:   net.IPv6unspecified,
@@ -263,8 +264,8 @@ func (p *provider) serveDHCPv6(i *net.Interface, b *bindings) (ended func() erro
 	}, nil
 }
 
-// route adds the route for a subscriber's delegated prefix via the subscriber, and removes a previous one. If
-// the prefix was returned, it only removes the route.
+// route adds a route for a subscriber's delegated prefix through the subscriber, and removes a previous one.
+// If the subscriber has released the prefix, it only removes the route.
 func (p *provider) route(routes map[netip.Prefix]netip.Addr, g grant, via netip.Addr, dev string) error {
 	old, known := routes[g.network]
 	if !g.network.IsValid() || known && old == via && !g.returned {

@@ -20,13 +20,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// linkLocal is the address of all the provider's routers on their links.
+// linkLocal is the link-local address of the provider's router on every link.
 var linkLocal = netip.MustParsePrefix("fe80::1/64")
 
 // serveIPv6 makes the provider the router of the port's IPv6 link: it adds addresses and starts router
-// advertisements and DHCPv6. With PPPoE, it only adds an address, and overSession serves each session's link.
-// It returns host.ErrUnsupported if the machine cannot serve IPv6, or would thereby lose its own default
-// route.
+// advertisements and DHCPv6. With PPPoE, it only adds an address, and overSession serves the link of each
+// session. It returns host.ErrUnsupported if the machine cannot serve IPv6, or if it would lose its own
+// default route by serving it.
 func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	i, err := macOf(p.Device)
 	own := []netip.Prefix{linkLocal, p.Link()}
@@ -66,9 +66,9 @@ func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 	return p.serveLink(ctx, i, p.bindings(i.HardwareAddr, p.Link()), undo)
 }
 
-// overSession serves IPv6 on the device of the n-th PPPoE session, once both ends have negotiated it (RFC
-// 5072). The session's link has the n-th network after the port's own. It adds what must be undone to undo;
-// the rest ends with the device.
+// overSession serves IPv6 on the device of the n-th PPPoE session, once both ends have negotiated IPv6 (RFC
+// 5072). The link of the session uses the n-th network after that of the port. overSession adds to undo
+// whatever does not vanish with the device.
 func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-chan struct{},
 	undo *host.Undoing) error {
 	err := await(ctx, dev, gone, func(a netip.Addr) bool { return a == linkLocal.Addr() })
@@ -87,7 +87,7 @@ func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-ch
 	}
 
 	a := p.Link().Addr().As16()
-	a[7] += byte(n) // a /56 has 256 networks of a /64
+	a[7] += byte(n) // a /56 contains 256 networks with a /64 prefix
 	b := p.bindings(port.HardwareAddr, netip.PrefixFrom(netip.AddrFrom16(a), 64))
 	b.of[""] = n
 	if err := kernel.AddAddress(dev, b.link); err != nil {
@@ -113,7 +113,7 @@ func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings,
 	return nil
 }
 
-// ipv6Setting returns the path and value of a device's IPv6 sysctl.
+// ipv6Setting returns the path and value of an IPv6 sysctl of a device.
 func ipv6Setting(dev, name string) (path, value string, err error) {
 	path = "net/ipv6/conf/" + dev + "/" + name
 	if value, err = kernel.ReadSysctl(path); errors.Is(err, kernel.ErrAbsent) {
@@ -131,10 +131,11 @@ func speaksIPv6(dev string) error {
 }
 
 // beRouter enables forwarding on the device, so that the kernel sets the router flag in neighbour
-// advertisements: otherwise neighbours drop their default route (RFC 4861 §7.2.5). Nothing is forwarded
-// unless forwarding is also enabled for all devices (ip6_forward). But enabling it makes the kernel drop all
-// default routes learned from router advertisements, except on devices with accept_ra=2 (net/ipv6/route.c,
-// rt6_purge_dflt_routers). In that case beRouter returns an error.
+// advertisements. Without this flag, neighbours would remove their default route (RFC 4861 §7.2.5). The
+// kernel forwards packets only if forwarding is also enabled for all devices (ip6_forward). However, enabling
+// forwarding makes the kernel remove all default routes that it learned from router advertisements, except on
+// devices with accept_ra=2 (net/ipv6/route.c, rt6_purge_dflt_routers). If a default route would be lost,
+// beRouter returns an error.
 func beRouter(dev string, undo *host.Undoing) error {
 	if err := speaksIPv6(dev); err != nil {
 		return err
@@ -156,7 +157,7 @@ func beRouter(dev string, undo *host.Undoing) error {
 			return err
 		}
 
-		if accepts == "1" { // with 0, a daemon has set the route, and the kernel keeps it
+		if accepts == "1" { // if 0, a daemon has set the route, and the kernel keeps it
 			return fmt.Errorf("%w: this machine would lose its own IPv6 default route, which was "+
 				"advertised on %s; sysctl -w %s=2 keeps it", host.ErrUnsupported, d, path)
 		}
@@ -170,14 +171,14 @@ func beRouter(dev string, undo *host.Undoing) error {
 	return kernel.WriteSysctl(forwarding, "1")
 }
 
-// Intervals and lifetime of router advertisements (RFC 4861 §6.2.1, §10).
+// These are the intervals and the lifetime of router advertisements (RFC 4861 §6.2.1, §10).
 const (
 	routerLifetime  = 30 * time.Minute
 	maxInterval     = 10 * time.Minute
 	minInterval     = maxInterval / 3
 	initialInterval = 16 * time.Second
 	initials        = 3
-	maxDelay        = 500 * time.Millisecond // random delay before an answer to a solicitation
+	maxDelay        = 500 * time.Millisecond // maximum random delay before the reply to a solicitation
 )
 
 var (
@@ -185,12 +186,12 @@ var (
 	allRouters = &net.IPAddr{IP: net.IPv6linklocalallrouters}
 )
 
-// advertise sends router advertisements on the link until ctx ends or ended is called. It then sends a final
-// one with a lifetime of 0.
+// advertise sends router advertisements on the link until ctx ends or ended is called. Finally, it sends an
+// advertisement with a lifetime of 0.
 func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.Prefix) (ended func() error,
 	err error) {
 	var lc net.ListenConfig
-	zone := strconv.Itoa(i.Index) // an index, because package net caches names for a minute
+	zone := strconv.Itoa(i.Index) // an index instead of a name, because package net caches names for a minute
 	raw, err := lc.ListenPacket(ctx, "ip6:58", linkLocal.Addr().WithZone(zone).String())
 	if err != nil {
 		return nil, err
@@ -217,7 +218,8 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.P
 			p.fail(fmt.Errorf("advertise a router on %s: %w", i.Name, err))
 		}
 
-		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // else it expires later
+		// Ignore errors: the route then expires later.
+		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes)
 	}()
 	return func() error { cancel(); stop(); <-done; return c.Close() }, nil
 }
@@ -227,7 +229,8 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 	next := time.Now()
 	for sent := 0; ; {
 		if !time.Now().Before(next) {
-			_, _ = c.WriteTo(text, nil, allNodes) // fails without a carrier; repeated later
+			// Ignore errors: sending fails without a carrier, and is repeated later.
+			_, _ = c.WriteTo(text, nil, allNodes)
 			sent++
 			next = time.Now().Add(minInterval + rand.N(maxInterval-minInterval))
 			if sent < initials {
@@ -258,11 +261,12 @@ func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error
 			from = allNodes
 		}
 
-		_, _ = c.WriteTo(text, nil, from) // a subscriber that receives nothing asks again
+		_, _ = c.WriteTo(text, nil, from) // error ignored: a subscriber that receives no reply asks again
 	}
 }
 
-// hopLimit is the required hop limit: it proves that no router has forwarded the packet (RFC 4861 §6.1).
+// hopLimit is the required hop limit of received messages. It proves that no router has forwarded the message
+// (RFC 4861 §6.1).
 const hopLimit = 255
 
 // solicits reports whether m is a valid router solicitation (RFC 4861 §6.1.1).
@@ -271,7 +275,7 @@ func solicits(m []byte) bool {
 		return false
 	}
 
-	for m = m[8:]; len(m) >= 2; { // options: type, then length in units of 8 bytes
+	for m = m[8:]; len(m) >= 2; { // each option starts with a type and a length in units of 8 bytes
 		n := 8 * int(m[1])
 		if n == 0 || n > len(m) {
 			return false
@@ -282,15 +286,15 @@ func solicits(m []byte) bool {
 	return len(m) == 0
 }
 
-// advertisement returns a router advertisement (RFC 4861 §4.2). It announces addresses by DHCPv6 and by
-// autoconfiguration in link, and the provider as the DNS server, although it may not run one. A lifetime of 0
-// withdraws everything. mac is nil on a PPPoE session, which has no link-layer address. The kernel fills in
-// the checksum (RFC 3542 §3.1).
+// advertisement returns a router advertisement (RFC 4861 §4.2). It announces that addresses are available
+// through DHCPv6 and through autoconfiguration in link, and that the provider is the DNS server, although the
+// provider may not run one. A lifetime of 0 withdraws everything. mac is nil on a PPPoE session, because the
+// session has no link-layer address. The kernel fills in the checksum (RFC 3542 §3.1).
 func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Duration) []byte {
 	const (
 		managed, other      = 0x80, 0x40
 		onLink, autonomous  = 0x80, 0x40
-		source, prefix, dns = 1, 3, 25 // option types; dns: RFC 8106 §5.1
+		source, prefix, dns = 1, 3, 25 // option types; that of dns is defined in RFC 8106 §5.1
 	)
 	holds := uint32(leaseTime / time.Second)
 	if lifetime == 0 {

@@ -23,16 +23,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// pppOptions lists pppd's options for all sessions. They disable compression, as providers usually do, and
-// keep pppd from changing anything but the session's device.
+// pppOptions lists the options of pppd for all sessions. They disable compression, which providers usually do
+// not use, and prevent pppd from changing anything but the device of the session.
 var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
-// maxLines is the number of lines kept from a daemon's output: the first and the last ones.
+// maxLines is the maximum number of lines to keep from a daemon's output: half of them from its start, and
+// half from its end.
 const maxLines = 4
 
 // start runs pppd for a session until ctx ends. gone is closed when pppd has exited. last returns the lines
-// kept from its output.
+// kept from the output of pppd.
 func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string,
 	err error) {
 	process, err := host.Local().Start(ctx, host.Command{
@@ -60,7 +61,7 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 		defer close(over)
 		<-out
 		<-errs
-		_, _ = process.Wait() // its output contains the reason
+		_, _ = process.Wait() // error ignored: the output contains the reason
 	}()
 	return over, func() string {
 		mu.Lock()
@@ -69,7 +70,8 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 	}, nil
 }
 
-// joinPPPoE starts a PPPoE session, and diverts to it the packets that the device would send to a gateway.
+// joinPPPoE starts a PPPoE session. It diverts packets to the session that the device would send to a
+// gateway.
 func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	daemon, err := knob.FindPPPD()
 	if err != nil {
@@ -117,8 +119,8 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 	return nil
 }
 
-// others returns the IPv6 addresses of the other end of a link: the first address in each network that is not
-// our own.
+// others returns the IPv6 addresses of the other end of a link. In each network, this is the first address
+// that is not our own.
 func others(own []netip.Prefix) (out []netip.Addr) {
 	for _, p := range own {
 		if a, ok := nth(p, 1); ok && p.Addr().Is6() {
@@ -129,7 +131,7 @@ func others(own []netip.Prefix) (out []netip.Addr) {
 }
 
 // leave ends a subscriber's pppd and its sessions. It sends a PADT itself, because the provider would
-// otherwise wait for a minute.
+// otherwise notice the end only after a minute.
 func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) error {
 	sessions := sessionsOn(dev)
 	end()
@@ -144,16 +146,18 @@ func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) e
 	}
 	defer unix.Close(fd)
 	for _, s := range sessions {
-		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // if it fails, the provider times out
+		// Ignore errors: without a PADT, the provider's session times out.
+		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id))
 	}
 
 	return nil
 }
 
-// sessionsOn returns the device's sessions in /proc/net/pppoe (drivers/net/ppp/pppoe.c), whose fields are the
-// session ID, the hardware address of the other end, and the device.
+// sessionsOn returns the sessions of a device that are listed in /proc/net/pppoe (drivers/net/ppp/pppoe.c).
+// The fields there are the session ID, the hardware address of the other end, and the device.
 func sessionsOn(dev string) (out []subscriber) {
-	text, _ := os.ReadFile("/proc/net/pppoe") // without it, the other end is not informed
+	// Ignore errors: without the list, the other end is not informed.
+	text, _ := os.ReadFile("/proc/net/pppoe")
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		if len(f) != 3 || f[2] != dev {
@@ -163,7 +167,7 @@ func sessionsOn(dev string) (out []subscriber) {
 		id, err := strconv.ParseUint(f[0], 16, 16)
 		mac, macErr := net.ParseMAC(f[1])
 		if err == nil && macErr == nil {
-			var b [2]byte // the kernel prints the big-endian number as a native one
+			var b [2]byte // because the kernel prints the big-endian number as if it had native byte order
 			binary.NativeEndian.PutUint16(b[:], uint16(id))
 			out = append(out, subscriber{id: binary.BigEndian.Uint16(b[:]), mac: mac})
 		}
@@ -193,8 +197,8 @@ func openDiscovery(dev string) (int, error) {
 	return fd, nil
 }
 
-// servePPPoE runs an access concentrator. This process handles the discovery stage, and one pppd handles each
-// session.
+// servePPPoE runs an access concentrator. This process handles the discovery stage. A separate pppd handles
+// each session.
 func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err error) {
 	daemon, err := knob.FindPPPD()
 	if err == nil {
@@ -231,7 +235,8 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for withSecrets; never unlocked, so that the thread ends with this goroutine
+		// withSecrets requires this. The thread is never unlocked, so that it ends with this goroutine.
+		runtime.LockOSThread()
 		if err := p.withSecrets(); err != nil {
 			p.fail(err)
 			return
@@ -251,7 +256,7 @@ type sessions struct {
 	all    sync.WaitGroup
 }
 
-const listenMs = 100 // interval at which the end of ctx is noticed
+const listenMs = 100 // interval in ms at which the loop checks whether ctx has ended
 
 func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	buf := make([]byte, 2048)
@@ -296,8 +301,8 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	r.all.Wait()
 }
 
-// begin starts pppd for a session. If the provider uses the port's own addresses, routes via the port are
-// diverted to the first session.
+// begin starts pppd for a session. If the provider uses the port's own addresses, begin diverts the routes
+// through the port to the first session.
 func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
@@ -313,7 +318,7 @@ func (r *sessions) begin(s *subscriber) {
 	mtu := strconv.Itoa(s.payload)
 	args := []string{"nic-" + r.p.Device, "rp_pppoe_sess", fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev,
 		fmt.Sprintf("%s:%s", r.p.own.Addr(), remote), "mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns",
-		r.p.own.Addr().String(), "ipv6", "::1,"} // the interface identifier of linkLocal
+		r.p.own.Addr().String(), "ipv6", "::1,"} // "::1" is the interface identifier of linkLocal
 	if r.p.User == "" {
 		args = append(args, "noauth")
 	} else {
@@ -365,13 +370,13 @@ func (r *sessions) begin(s *subscriber) {
 
 		select {
 		case r.hungUp <- s:
-		default: // serve has returned
+		default: // the channel is not read any more, because serve has returned
 		}
 	})
 }
 
-// withSecrets gives this thread, and the pppd processes started from it, a private /etc/ppp in memory with
-// the subscriber's password, because pppd reads passwords only from there.
+// withSecrets gives this thread, and the pppd processes that it starts, a private /etc/ppp in memory, which
+// contains the subscriber's password. pppd reads passwords only from /etc/ppp.
 func (p *provider) withSecrets() error {
 	if p.User == "" {
 		return nil
@@ -403,7 +408,7 @@ func (p *provider) withSecrets() error {
 	return nil
 }
 
-// pppWord quotes a word for pppd's secrets files (pppd(8), AUTHENTICATION).
+// pppWord quotes a word for the secrets files of pppd (pppd(8), AUTHENTICATION).
 func pppWord(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", "").Replace(text) + `"`
 }

@@ -10,7 +10,7 @@ import (
 	"net"
 )
 
-// Codes of the PPPoE discovery stage (RFC 2516, appendix A).
+// These are the packet codes of the PPPoE discovery stage (RFC 2516, appendix A).
 const (
 	codePADI = 0x09
 	codePADO = 0x07
@@ -19,7 +19,7 @@ const (
 	codePADT = 0xa7
 )
 
-// Tags in discovery packets. PPP-Max-Payload is defined in RFC 4638.
+// These are the tags in discovery packets. PPP-Max-Payload is defined in RFC 4638.
 const (
 	tagEnd         = 0x0000
 	tagServiceName = 0x0101
@@ -34,7 +34,7 @@ const (
 	etherDiscovery = 0x8863
 	etherHead      = 14
 	pppoeHead      = 6
-	// pppoeBytes is the overhead of the PPPoE header and the PPP protocol field, in bytes.
+	// pppoeBytes is the total size of the PPPoE header and the PPP protocol field in bytes.
 	pppoeBytes = pppoeHead + 2
 )
 
@@ -63,7 +63,7 @@ func (d discovery) find(kind uint16) ([]byte, bool) {
 
 var errNoDiscovery = errors.New("no packet of PPPoE's discovery stage")
 
-// parseDiscovery parses an Ethernet frame with a discovery packet.
+// parseDiscovery parses an Ethernet frame that contains a discovery packet.
 func parseDiscovery(frame []byte) (d discovery, err error) {
 	if len(frame) < etherHead+pppoeHead || binary.BigEndian.Uint16(frame[12:]) != etherDiscovery {
 		return d, errNoDiscovery
@@ -72,7 +72,7 @@ func parseDiscovery(frame []byte) (d discovery, err error) {
 	d.to, d.from = bytes.Clone(frame[:6]), bytes.Clone(frame[6:12])
 	b := frame[etherHead:]
 	length := int(binary.BigEndian.Uint16(b[4:]))
-	if b[0] != 0x11 || length > len(b)-pppoeHead { // version 1, type 1
+	if b[0] != 0x11 || length > len(b)-pppoeHead { // version 1 and type 1
 		return d, errNoDiscovery
 	}
 
@@ -112,37 +112,37 @@ func (d discovery) frame() []byte {
 	return append(out, tags...)
 }
 
-// concentrator answers discovery packets. It stores nothing about a subscriber until a cookie proves that the
-// subscriber receives packets at its address.
+// concentrator replies to discovery packets. It stores nothing about a subscriber until a cookie proves that
+// the subscriber receives packets at its address.
 type concentrator struct {
 	mac      net.HardwareAddr
-	key      []byte // for cookies
-	most     int    // maximum payload of a session on this link, in bytes
+	key      []byte // key for computing cookies
+	most     int    // maximum payload of a session on this link in bytes
 	sessions map[uint16]*subscriber
 }
 
-// subscriber is a subscriber with a session.
+// subscriber describes a subscriber that has a session.
 type subscriber struct {
 	id      uint16
 	mac     net.HardwareAddr
-	payload int // maximum payload of the session's packets, in bytes
+	payload int // maximum payload of a packet of the session in bytes
 	end     func()
 }
 
-// maxSubscribers is the maximum number of sessions. A port serves one or a few routers.
+// maxSubscribers is the maximum number of sessions. A port usually serves one router or a few.
 const maxSubscribers = 8
 
-// usualPayload is the maximum payload of a session without RFC 4638, in bytes.
+// usualPayload is the maximum payload in bytes of a session that does not use RFC 4638.
 const usualPayload = 1500 - pppoeBytes
 
-// hear processes a frame. It returns the answer, if any, a session that begins, and a session that ends. If a
-// subscriber that already has a session requests one, hear ends the old session and gives no answer; the
-// subscriber repeats its request (RFC 2516 §8).
+// hear processes a frame. It returns the reply, the session that begins and the session that ends; each may
+// be nil. If a subscriber that already has a session requests one, hear ends the old session and returns no
+// reply; the subscriber then repeats its request (RFC 2516 §8).
 func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscriber) {
 	d, err := parseDiscovery(frame)
 	own := err == nil && bytes.Equal(d.to, c.mac)
 	switch {
-	case err != nil || d.from[0]&1 != 0: // multicast sender address: invalid
+	case err != nil || d.from[0]&1 != 0: // invalid, because the sender has a multicast address
 		return nil, nil, nil
 	case d.code == codePADI && d.session == 0:
 		a := c.answer(d, codePADO, 0)
@@ -154,7 +154,7 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 			return nil, nil, nil
 		}
 
-		for _, s := range c.sessions { // an old session means that the subscriber has restarted
+		for _, s := range c.sessions { // because an old session means that the subscriber has restarted
 			if bytes.Equal(s.mac, d.from) {
 				ends = s
 			}
@@ -181,7 +181,7 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 	return nil, nil, nil
 }
 
-// gone removes a session that has ended, and returns the PADT packet for the subscriber.
+// gone removes a session that has ended, and returns a PADT packet for the subscriber.
 func (c *concentrator) gone(s *subscriber) []byte {
 	delete(c.sessions, s.id)
 	return terminate(c.mac, s.mac, s.id)
@@ -196,7 +196,7 @@ func (c *concentrator) free() uint16 {
 	return id
 }
 
-// answer returns an answer to d. It copies the tags by which the subscriber recognises its request.
+// answer returns a reply to d. It copies the tags by which the subscriber recognises its request.
 func (c *concentrator) answer(d discovery, code byte, session uint16) discovery {
 	a := discovery{to: d.from, from: c.mac, code: code, session: session}
 	service, _ := d.find(tagServiceName)
@@ -225,7 +225,7 @@ func (c *concentrator) cookie(of net.HardwareAddr) []byte {
 	return m.Sum(nil)[:16]
 }
 
-// terminate returns a PADT packet, which ends a session.
+// terminate returns a PADT packet, which ends the given session.
 func terminate(from, to net.HardwareAddr, session uint16) []byte {
 	return discovery{to: to, from: from, code: codePADT, session: session}.frame()
 }

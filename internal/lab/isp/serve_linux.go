@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// serve handles knob.VerbServe, the provider's side.
+// serve is the handler of knob.VerbServe, which runs the provider.
 func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	var password []byte
 	if a.User != "" {
@@ -56,7 +56,7 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 		return err
 	}
 
-	if len(a.Addresses) > 0 { // ignore the port's other networks
+	if len(a.Addresses) > 0 { // so that other networks of the port are ignored
 		has = a.Addresses
 	}
 
@@ -115,7 +115,8 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	return err
 }
 
-// addAddresses adds missing addresses to a device, and returns the addresses it had before.
+// addAddresses adds those of the wanted addresses that a device does not have, and returns the addresses that
+// it had before.
 func addAddresses(dev string, wanted []netip.Prefix, undo *host.Undoing) (has []netip.Prefix, err error) {
 	has, err = kernel.Addresses(dev)
 	for _, p := range wanted {
@@ -151,8 +152,8 @@ type provider struct {
 	say      chan string
 }
 
-// tell reports an event. It drops the event if the channel is full, because reporting must not delay the
-// service.
+// tell sends an event to the controller. It drops the event if the channel is full, because reporting must
+// not delay the service.
 func (p *provider) tell(format string, args ...any) {
 	select {
 	case p.say <- fmt.Sprintf(format, args...):
@@ -167,7 +168,7 @@ func (p *provider) fail(err error) {
 	}
 }
 
-// start serves DHCP or PPPoE until ctx ends or ended is called, which also waits for the end.
+// start serves DHCP or PPPoE until ctx ends or ended is called. ended waits until the service has ended.
 func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	switch p.Kind {
 	case knob.DHCP:
@@ -178,10 +179,10 @@ func (p *provider) start(ctx context.Context) (ended func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// joinTime is the time limit for obtaining an address, long enough for an emulated provider.
+// joinTime is the time limit for obtaining an address from an emulated provider.
 const joinTime = 30 * time.Second
 
-// join handles knob.VerbJoin, the subscriber's side.
+// join is the handler of knob.VerbJoin, which runs the subscriber.
 func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	if err := a.Check(); err != nil {
 		return err
@@ -210,13 +211,14 @@ func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 
 var errGone = errors.New("pppd has ended")
 
-// await waits until the device has an address for which such returns true, or until pppd has exited.
+// await waits until the device has an address for which such returns true. It returns an error if pppd exits
+// before.
 func await(ctx context.Context, dev string, gone <-chan struct{}, such func(netip.Addr) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("no address within %s", joinTime))
 	defer cancel()
 	for {
 		if i, err := net.InterfaceByName(dev); err == nil {
-			has, _ := i.Addrs() // fails if the device does not exist yet or any more
+			has, _ := i.Addrs() // error ignored: the device may not exist yet or any more
 			if slices.ContainsFunc(has, func(a net.Addr) bool {
 				p, err := netip.ParsePrefix(a.String())
 				return err == nil && such(p.Addr())
