@@ -1,10 +1,10 @@
-// Package journal records changes to machines and how to undo them, so that they can be undone after the
+// Package journal records changes to machines and how to undo them, so that they can be undone even if the
 // program was killed. It does not undo anything itself. No entry contains a secret.
 //
 // A journal is a text file. Each line consists of the CRC-32 of a JSON object in hexadecimal, a space, and
-// the object. The first line names the owner and the machine. The owner locks the file exclusively before
-// giving it its final name, and keeps the lock until it exits. Other processes take only a shared lock,
-// briefly.
+// the object. The first line identifies the owner and the machine. The owner locks the file exclusively
+// before it gives the file its final name, and keeps the lock until it exits. Other processes only take a
+// shared lock for a short time.
 package journal
 
 import (
@@ -35,46 +35,46 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// version is the version of the format. A journal of another version can only be undone by the program that
-// wrote it.
+// version is the version of the format. A journal with another version can be undone only by the version of
+// the program that wrote it.
 const version = 2
 
-// Kinds of an Entry.
+// These are the kinds of an Entry.
 const (
-	KindLab     = "lab"     // a lab was started; names its holder
-	KindSetting = "setting" // a knob was set; contains the state before
-	// KindMachines records the locations of a lab's real machines. It has nothing to undo.
+	KindLab     = "lab"     // a lab was started; the entry identifies its holder
+	KindSetting = "setting" // a knob was set; the entry contains the previous state
+	// KindMachines records the locations of a lab's real machines. There is nothing to undo.
 	KindMachines = "machines"
-	// KindGuard records a guard, which a driver installs on a machine to undo settings there unless it is
-	// dismissed.
+	// KindGuard records a guard that a driver installed on a machine. Unless the guard is dismissed, it
+	// undoes settings there.
 	KindGuard = "guard"
 )
 
-// Entry describes one change. It is written before the change is made.
+// Entry describes one change. It is written to the journal before the change is made.
 type Entry struct {
 	Seq    int             `json:"seq"`
 	Kind   string          `json:"kind"`
 	Lab    string          `json:"lab"`
-	Pid    int             `json:"pid,omitempty"`    // a lab's holder
-	Born   uint64          `json:"born,omitempty"`   // start time of that process, in clock ticks since boot
-	Node   string          `json:"node,omitempty"`   // node of a setting or guard
-	Driver string          `json:"driver,omitempty"` // driver that made the setting; "" = an agent
+	Pid    int             `json:"pid,omitempty"`    // process ID of a lab's holder
+	Born   uint64          `json:"born,omitempty"`   // start time of process Pid in clock ticks since boot
+	Node   string          `json:"node,omitempty"`   // node of the setting or guard
+	Driver string          `json:"driver,omitempty"` // driver that made the setting; "" means an agent
 	Knob   string          `json:"knob,omitempty"`
 	Place  json.RawMessage `json:"place,omitempty"`
 	Before string          `json:"before,omitempty"` // canonical state to restore
 	After  string          `json:"after,omitempty"`
-	Guard  string          `json:"guard,omitempty"` // the guard's name on the machine
+	Guard  string          `json:"guard,omitempty"` // name of the guard on the machine
 	// Machines describes the machines of a KindMachines entry.
 	Machines *record.Machines `json:"machines,omitempty"`
 }
 
-// head is the first line, which identifies the owner, machine and boot.
+// head is the first line of a journal. It identifies the owner, the machine and the boot.
 type head struct {
 	Version int    `json:"journal"`
 	Owner   string `json:"owner"`
 	Host    string `json:"host"`
-	Boot    string `json:"boot"`           // kernel's boot_id, "" if unavailable
-	Labs    string `json:"labs,omitempty"` // runtime directory of the owner's labs
+	Boot    string `json:"boot"`           // boot_id of the kernel, or "" if unavailable
+	Labs    string `json:"labs,omitempty"` // runtime directory for the labs of the owner
 }
 
 type line struct {
@@ -88,13 +88,13 @@ func headOf(owner, labs string) head {
 	return head{version, owner, name, host.BootID(), labs}
 }
 
-// ids matches valid names of owners and labs. They are used as elements of file paths.
+// ids matches valid names of owners and labs. The names are used as elements of file paths.
 var ids = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-// ValidID reports whether name is valid for an owner or a lab.
+// ValidID reports whether name is a valid name of an owner or a lab.
 func ValidID(name string) bool { return ids.MatchString(name) }
 
-// file is a journal open for writing.
+// file is a journal that is open for writing.
 type file struct {
 	path string
 	f    interface {
@@ -103,12 +103,12 @@ type file struct {
 		Truncate(size int64) error
 		Sync() error
 	}
-	size   int64 // size of the complete lines, in bytes
-	broken error // set if an incomplete last line could not be removed
+	size   int64 // size of the complete lines in bytes
+	broken error // error if an incomplete last line could not be removed
 }
 
-// write appends a line and returns nil once it is on stable storage. If writing fails, for example because
-// the disk is full, write removes the line again.
+// write appends a line, and returns nil once the line is on stable storage. If writing fails, for example
+// because the disk is full, write removes the partial line.
 func (w *file) write(l line) error {
 	if w.broken != nil {
 		return w.broken
@@ -156,11 +156,11 @@ type Journal struct {
 	open map[int]bool
 }
 
-// fresh is the file name prefix of a journal that is still being created.
+// fresh is the file name prefix of a journal that is being created.
 const fresh = ".new-"
 
-// Create creates the journal of owner in dir. labs is the directory of the owner's labs, or "" for the user's
-// default. The error is fs.ErrExist if the journal exists.
+// Create creates the journal of owner in dir. labs is the directory for the labs of the owner; "" means the
+// user's default. The error is fs.ErrExist if the journal exists.
 func Create(dir, owner, labs string) (*Journal, error) {
 	if !ValidID(owner) {
 		return nil, fmt.Errorf("create journal: %q is no name of an owner", owner)
@@ -173,7 +173,7 @@ func Create(dir, owner, labs string) (*Journal, error) {
 	path := filepath.Join(dir, owner+".jsonl")
 	var j *Journal
 	var err error
-	for range 100 { // retry: until the file is locked, a concurrent Sweep may remove it
+	for range 100 { // retry, because a concurrent Sweep may remove the file before it is locked
 		if j, err = create(path, headOf(owner, labs)); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -186,9 +186,9 @@ func Create(dir, owner, labs string) (*Journal, error) {
 	return j, nil
 }
 
-// create writes the head to a temporary file, locks it, and links it to path once it is on disk.
+// create writes the head to a temporary file, locks the file, and links it to path once the head is on disk.
 func create(path string, h head) (j *Journal, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), fresh+h.Owner+"-*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), fresh+h.Owner+"-*") // created with mode 0600
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,8 @@ func create(path string, h head) (j *Journal, err error) {
 			f.Close()
 		}
 	}()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // waits for others' locks, which are brief
+	// This waits for locks of other processes, which are held only briefly.
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 	j = &Journal{file: file{path: path, f: f}, open: map[int]bool{}}
 	if err == nil {
 		err = j.file.write(line{Head: &h})
@@ -223,8 +224,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Add writes e to stable storage and returns its number for Done, which is never 0 except for a nil Journal.
-// Make the change only after Add has returned nil.
+// Add writes e to stable storage and returns a number to pass to Done. The number is 0 only for a nil
+// Journal. Make the change only after Add has returned nil.
 func (j *Journal) Add(e Entry) (int, error) {
 	if j == nil {
 		return 0, nil
@@ -246,7 +247,7 @@ func (j *Journal) Add(e Entry) (int, error) {
 	return e.Seq, nil
 }
 
-// Done records that change seq was undone. It ignores 0, the number of changes that were not journalled.
+// Done records that change seq was undone. It ignores seq 0, because that change was not journalled.
 func (j *Journal) Done(seq int) error {
 	if j == nil || seq == 0 {
 		return nil
@@ -258,8 +259,8 @@ func (j *Journal) Done(seq int) error {
 	return j.file.write(line{Undone: seq})
 }
 
-// Close removes the journal if all changes were undone. Otherwise it keeps the journal for restore and
-// returns an error.
+// Close removes the journal if all changes were undone. Otherwise, it keeps the journal for a later restore
+// and returns an error.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -271,17 +272,17 @@ func (j *Journal) Close() error {
 	return errors.Join(os.Remove(j.file.path), j.file.f.Close())
 }
 
-// Stale is the journal of an owner that no longer runs.
+// Stale is the journal of an owner that is no longer running.
 type Stale struct {
 	Owner    string
-	Entries  []Entry // entries still to be undone, latest first
-	Rebooted bool    // the machine has rebooted since, which has undone changes to its kernel
-	Labs     string  // directory of the owner's labs, "" for the default
+	Entries  []Entry // entries whose changes have yet to be undone, the latest first
+	Rebooted bool    // whether the machine has rebooted since, which has undone changes to its kernel
+	Labs     string  // directory for the labs of the owner; "" means the default
 	file     file
 }
 
 // Lock locks the journals in dir against concurrent restores until the returned file is closed. It waits for
-// the lock until ctx ends. If dir does not exist, the file is nil.
+// the lock until ctx ends. If dir does not exist, Lock returns a nil file.
 func Lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := openOwn(dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -310,10 +311,10 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 	}
 }
 
-// Living returns the owners of journals in dir that are running.
+// Living returns those owners of journals in dir that are running.
 func Living(dir string) (living []string, err error) {
 	err = each(dir, func(owner, _ string) error {
-		if Lives(dir, owner) { // damaged journals are reported by restore
+		if Lives(dir, owner) { // error ignored: restore reports damaged journals
 			living = append(living, owner)
 		}
 		return nil
@@ -321,7 +322,7 @@ func Living(dir string) (living []string, err error) {
 	return living, err
 }
 
-// Lives reports whether an owner is running.
+// Lives reports whether the owner of a journal in dir is running.
 func Lives(dir, owner string) bool {
 	f, err := openOwn(filepath.Join(dir, owner+".jsonl"), unix.O_RDONLY)
 	if err != nil {
@@ -331,10 +332,11 @@ func Lives(dir, owner string) bool {
 	return locked(f)
 }
 
-// FindStale returns the journals in dir whose owners no longer run, and the names of the running owners. It
-// considers only owners for which wanted returns true, or all if wanted is nil. It ignores an incomplete last
-// line, which a kill leaves: that change was never made. Any other damage in a journal is reported in err;
-// the other journals are still returned. To undo entries, the caller must hold Lock.
+// FindStale returns the journals in dir whose owners are not running, and the names of the owners that are.
+// It considers only owners for which wanted returns true, or all owners if wanted is nil. It ignores an
+// incomplete last line, which remains if the owner was killed while writing, because the change was not made.
+// If a journal is damaged in another way, err describes the damage, and the other journals are still
+// returned. To undo entries, the caller must hold Lock.
 func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, living []string, err error) {
 	var faults []error
 	err = each(dir, func(owner, path string) error {
@@ -344,7 +346,7 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 
 		s, lives, err := read(owner, path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed in the meantime
+		case errors.Is(err, fs.ErrNotExist): // another process removed it in the meantime
 		case err != nil:
 			faults = append(faults, check.WithHint(fmt.Errorf("read journal %s: %w; nothing in it was undone",
 				path, err), "a run's lab ends with it, what is set in a lab that stays up "+
@@ -388,8 +390,8 @@ func each(dir string, f func(owner, path string) error) error {
 	return nil
 }
 
-// openOwn opens a file or directory of this user. It refuses links, files that others can write to, and
-// special files, which could block a reader.
+// openOwn opens a file or directory that belongs to this user. It rejects links, files that others can write
+// to, and special files, because these could block a reader.
 func openOwn(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -421,7 +423,7 @@ func openOwn(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// locked reports whether an owner holds the file's lock. If not, f holds a shared lock until it is closed.
+// locked reports whether an owner has locked the file. If not, f has a shared lock until it is closed.
 func locked(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil }
 
 func read(owner, path string) (s *Stale, lives bool, err error) {
@@ -437,7 +439,7 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 
 	_, gone := os.Lstat(path)
 	if err == nil && !lives {
-		err = gone // its owner removed it after it was opened here
+		err = gone // its owner removed the file after openOwn had opened it
 	}
 
 	if err != nil || lives {
@@ -475,12 +477,12 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 	return s, false, nil
 }
 
-// maxLine is the maximum length of a line, in bytes.
+// maxLine is the maximum length of a line in bytes.
 const maxLine = 1 << 20
 
-// parse reads a journal and returns its head, the entries not undone (latest first), and the size of its
-// complete lines. A KindMachines entry remains as long as its lab has another entry to undo. parse returns an
-// error for anything that Create, Add and Done do not write.
+// parse reads a journal. It returns the head, the entries that have not been undone (the latest first), and
+// the size of the complete lines. A KindMachines entry remains as long as another entry of its lab has not
+// been undone. parse returns an error for anything that Create, Add and Done do not write.
 func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	in := bufio.NewReaderSize(from, maxLine)
 	open := map[int]Entry{}
@@ -576,8 +578,8 @@ func parseLine(b []byte) (line, error) {
 	return l, nil
 }
 
-// check returns an error if the entry names a path outside the labs' directories, or lacks what undoing it
-// requires.
+// check returns an error if the entry contains a path outside the directories of labs, or lacks a value that
+// is required to undo it.
 func (e Entry) check() error {
 	nothing := e.Node+e.Driver+e.Knob+e.Before+e.After+e.Guard == "" && len(e.Place) == 0
 	process := e.Pid != 0 || e.Born != 0
@@ -598,25 +600,25 @@ func (e Entry) check() error {
 	return fmt.Errorf("change %d is no %s that could be undone", e.Seq, cmp.Or(e.Kind, "change"))
 }
 
-// Done records that change seq was undone, so that later attempts skip it.
+// Done records that change seq was undone, so that a later attempt skips the change.
 func (s *Stale) Done(seq int) error { return s.file.write(line{Undone: seq}) }
 
 // Path returns the path of the journal's file.
 func (s *Stale) Path() string { return s.file.path }
 
-// Remove deletes the journal. Call it after all its changes were undone.
+// Remove deletes the journal. It must be called only after all changes were undone.
 func (s *Stale) Remove() error { return errors.Join(os.Remove(s.file.path), s.file.f.Close()) }
 
-// Release closes the journal and keeps it for a later attempt.
+// Release closes the journal but keeps its file for a later attempt.
 func (s *Stale) Release() error { return s.file.f.Close() }
 
-// Sweep removes journals in dir that were left incomplete when their creators were killed.
+// Sweep removes journals in dir that are incomplete because their creators were killed.
 func Sweep(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, fresh+"*"))
 	for _, path := range left {
 		f, openErr := openOwn(path, unix.O_RDONLY)
 		if openErr != nil {
-			continue // renamed in the meantime, or not ours
+			continue // another process has renamed it in the meantime, or it is not ours
 		}
 
 		if !locked(f) {
