@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// divertTable is the number of our routing table, and the priority of the rule that looks up this table
-// before the main one.
+// divertTable is the number of our routing table. It is also the priority of the rule that makes the kernel
+// look up this table before the main table.
 const divertTable = 1018
 
-// Divert redirects the packets of a device's routes via a gateway, and packets to the addresses in besides,
-// to a point-to-point device as long as that exists. It does not change the device's own routes.
+// Divert redirects packets to a point-to-point device as long as that device exists. It redirects packets
+// that would use a device's routes with a gateway, and packets to the addresses in besides. It does not
+// change the routes of the device.
 func Divert(from, to string, besides ...netip.Addr) (err error) {
 	defer func() {
 		if err != nil {
@@ -66,7 +67,8 @@ func divertRule(family int) *netlink.Rule {
 	return r
 }
 
-// EndDivert undoes Divert. The routes in our table vanish with the point-to-point device.
+// EndDivert removes the rules that Divert added. The routes in our table vanish with the point-to-point
+// device.
 func EndDivert() error {
 	var err error
 	for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -84,12 +86,13 @@ func EndDivert() error {
 	return explain(err, "end the diverting of routes")
 }
 
-// DefaultDevices returns the devices of IPv4 and IPv6 default routes in all tables.
+// DefaultDevices returns the devices of all IPv4 and IPv6 default routes, in all routing tables.
 func DefaultDevices() ([]string, error) {
 	return defaultDevices(func(netlink.Route) bool { return true })
 }
 
-// AdvertisedDevices returns the devices of IPv6 default routes learned from router advertisements.
+// AdvertisedDevices returns the devices of the IPv6 default routes that were learned from router
+// advertisements.
 func AdvertisedDevices() ([]string, error) {
 	return defaultDevices(func(r netlink.Route) bool { return r.Protocol == unix.RTPROT_RA })
 }
@@ -118,7 +121,7 @@ func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
 	return out, explain(err, "find the default routes")
 }
 
-// Neighbourly returns a device's IPv4 routes that have a gateway.
+// Neighbourly returns the IPv4 routes of a device that have a gateway.
 func Neighbourly(dev string) (out []Via, err error) {
 	routes, err := routesOf(dev, unix.AF_INET)
 	for _, r := range routes {
@@ -129,9 +132,10 @@ func Neighbourly(dev string) (out []Via, err error) {
 	return out, explain(err, "list routes of %s", dev)
 }
 
-// ProbePPPoE returns an error if the kernel does not support PPPoE. The kernel may load its module.
+// ProbePPPoE returns an error if the kernel does not support PPPoE. The call may make the kernel load the
+// module.
 func ProbePPPoE() error {
-	const pppox, pppoe = 24, 0 // linux/if_pppox.h: AF_PPPOX, PX_PROTO_OE
+	const pppox, pppoe = 24, 0 // AF_PPPOX and PX_PROTO_OE in linux/if_pppox.h
 	fd, err := unix.Socket(pppox, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, pppoe)
 	if err != nil {
 		return explain(err, "open a PPPoE socket")

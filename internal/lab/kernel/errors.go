@@ -17,7 +17,8 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// explain adds the operation to an error, and marks errors for a missing kernel feature as ErrUnsupported.
+// explain adds the operation to an error. It also wraps ErrUnsupported if the error means that a kernel
+// feature is missing.
 func explain(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -33,15 +34,15 @@ func explain(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// lacks returns an ErrUnsupported with a reason.
+// lacks returns an error that wraps ErrUnsupported and states a reason.
 func lacks(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrUnsupported}, args...)...)
 }
 
-// explained is explain for use in a defer statement.
+// explained is like explain, but for use in a defer statement.
 func explained(err *error, format string, args ...any) { *err = explain(*err, format, args...) }
 
-// bare removes the path from an fs.PathError, for errors that already contain the device.
+// bare removes the path from an fs.PathError, for use in errors that already contain the device.
 func bare(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err

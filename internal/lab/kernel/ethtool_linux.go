@@ -29,16 +29,16 @@ func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{s.RxBytes, s.RxPackets, s.RxDropped, s.TxBytes, s.TxPackets, s.TxDropped}, nil
 }
 
-// NICStats reads drivers' own counters. Unlike package ethtool, it reads the names only once, not at every
-// reading into a buffer of 1 MB.
+// NICStats reads the driver-specific counters of devices. Package ethtool would read the names at every
+// reading, and into a buffer of 1 MB; NICStats reads them only once.
 type NICStats struct {
 	fd    int
-	names map[string][]string // by device
+	names map[string][]string // names of counters by device
 	reply nicStats
 }
 
-// maxStats is the maximum number of a driver's counters. The kernel writes all of them, even if the buffer is
-// too small.
+// maxStats is the maximum number of counters of a driver. It is checked because the kernel writes all
+// counters even if the buffer is too small.
 const maxStats = 1 << 15
 
 const (
@@ -46,7 +46,7 @@ const (
 	statNameLen = 32 // ETH_GSTRING_LEN
 )
 
-// nicStats is struct ethtool_stats and nicNames is struct ethtool_gstrings (linux/ethtool.h).
+// nicStats corresponds to struct ethtool_stats and nicNames to struct ethtool_gstrings (linux/ethtool.h).
 type nicStats struct {
 	command, count uint32
 	values         [maxStats]uint64
@@ -57,7 +57,7 @@ type nicNames struct {
 	names               [maxStats][statNameLen]byte
 }
 
-// OpenNICStats opens a reader for devices in the thread's network namespace.
+// OpenNICStats returns a reader for devices in the network namespace of the current thread.
 func OpenNICStats() (*NICStats, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -66,8 +66,8 @@ func OpenNICStats() (*NICStats, error) {
 	return &NICStats{fd: fd, names: map[string][]string{}}, nil
 }
 
-// Read returns the names and values of the driver's counters. They are valid until the next call. Names may
-// repeat.
+// Read returns the names and values of the driver's counters. The slices are valid until the next call.
+// Several counters may have the same name.
 func (n *NICStats) Read(dev string) (names []string, values []uint64, err error) {
 	names, known := n.names[dev]
 	if !known {
@@ -118,14 +118,14 @@ func (n *NICStats) readNames(dev string) ([]string, error) {
 }
 
 func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
-	request := struct { // struct ifreq
+	request := struct { // corresponds to struct ifreq
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
 		_    [16]byte
 	}{data: what}
 	copy(request.name[:unix.IFNAMSIZ-1], dev)
-	// RawSyscall: the call does not block, and informing Go's scheduler takes longer than the call on a small
-	// machine.
+	// Use RawSyscall, because the call does not block, and informing Go's scheduler would take longer than
+	// the call on a small machine.
 	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(n.fd), unix.SIOCETHTOOL,
 		uintptr(unsafe.Pointer(&request)))
 	if e != 0 {
@@ -135,7 +135,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 	return nil
 }
 
-// absence returns ErrAbsent for ENODEV.
+// absence returns ErrAbsent if err is ENODEV.
 func absence(err error) error {
 	if errors.Is(err, unix.ENODEV) {
 		return ErrAbsent
@@ -146,7 +146,7 @@ func absence(err error) error {
 // Close closes the socket.
 func (n *NICStats) Close() error { return unix.Close(n.fd) }
 
-// PauseFrames returns a device's negotiated use of pause frames. It returns ErrUnsupported for virtual
+// PauseFrames returns a device's negotiated use of pause frames. The error is ErrUnsupported for virtual
 // devices.
 func PauseFrames(dev string) (Pause, error) {
 	p, err := askEthtool(dev, (*ethtool.Ethtool).GetPause)
@@ -164,9 +164,9 @@ func askEthtool[T any](dev string, ask func(e *ethtool.Ethtool, dev string) (T, 
 	return got, absence(err)
 }
 
-// growStack makes the goroutine's stack large enough for package ethtool, which passes addresses of stack
-// variables to the kernel as integers. If the stack grew and moved in between, the kernel would use the old
-// addresses; some feature names were then unknown.
+// growStack makes the goroutine's stack large enough for package ethtool. That package passes addresses of
+// stack variables to the kernel as integers. If the stack grew and moved in between, the kernel would use the
+// old addresses, and some feature names would then be unknown.
 //
 //go:noinline
 func growStack() byte {
@@ -175,8 +175,8 @@ func growStack() byte {
 	return room[len(room)-1]
 }
 
-// rxQueues returns the number of a device's receive queues in use. If the driver does not report it, all
-// queues are in use.
+// rxQueues returns the number of receive queues that a device uses. If the driver does not report it, the
+// device uses all its queues.
 func rxQueues(a *netlink.LinkAttrs) int {
 	c, err := askEthtool(a.Name, (*ethtool.Ethtool).GetChannels)
 	n := int(c.RxCount + c.CombinedCount)
@@ -187,15 +187,15 @@ func rxQueues(a *netlink.LinkAttrs) int {
 	return a.NumRxQueues
 }
 
-// Features returns a device's offloads by the kernel's names, such as tx-tcp-segmentation and rx-gro, and
-// whether each is on.
+// Features returns the offloads of a device by the kernel's names, such as tx-tcp-segmentation and rx-gro,
+// and whether each is on.
 func Features(dev string) (map[string]bool, error) {
 	f, err := askEthtool(dev, (*ethtool.Ethtool).Features)
 	return f, explain(err, "read offloads of %s", dev)
 }
 
-// FixedFeatures returns the offloads that cannot be changed on a device. On a tap, UDPSegmentation counts as
-// fixed while it is off.
+// FixedFeatures returns the offloads of a device that cannot be changed. On a tap, they include
+// UDPSegmentation while it is off.
 func FixedFeatures(dev string) (map[string]bool, error) {
 	f, err := askEthtool(dev, (*ethtool.Ethtool).FeaturesWithState)
 	driver := ""
@@ -204,7 +204,7 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	}
 
 	if errors.Is(err, unix.EOPNOTSUPP) && f != nil {
-		err = nil // a device that does not report its driver is not a tap
+		err = nil // because a device that does not report its driver is not a tap
 	}
 
 	if err != nil {
@@ -225,8 +225,8 @@ func FixedFeatures(dev string) (map[string]bool, error) {
 	return fixed, nil
 }
 
-// SetFeatures sets offloads by the kernel's names. It reads them back, because the kernel may accept a change
-// without making it.
+// SetFeatures turns offloads on or off, given the kernel's names. It reads them back, because the kernel may
+// accept a change without making it.
 func SetFeatures(dev string, want map[string]bool) error {
 	known, err := Features(dev)
 	if err != nil {

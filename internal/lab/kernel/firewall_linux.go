@@ -12,7 +12,7 @@ import (
 
 const rulesChain = "forward"
 
-// FirewallRules is the table of our firewall.
+// FirewallRules is the table that contains our firewall.
 var FirewallRules = Table[Firewall]{"firewall", filter.firewall, equal[Firewall], filter.addFirewall}
 
 func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
@@ -61,8 +61,8 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	return got, filterError(err)
 }
 
-// Names of empty chains without a hook, used as markers: the first rule in rulesChain is the stateful one,
-// and the last one logs.
+// These are names of empty chains without a hook. They mark that the first rule in rulesChain is the stateful
+// rule, or that the last one logs.
 const statefulMark, logMark = "stateful", "log"
 
 const sourcesSet = "sources"
@@ -119,8 +119,8 @@ func (f filter) addList(c *nftables.Chain, n int) error {
 	return nil
 }
 
-// addLookup adds the rule "ip saddr @sources drop", or "ip saddr vmap @sources" with drop as the verdict of
-// all n elements.
+// addLookup adds the rule "ip saddr @sources drop". If verdicts is set, it instead adds the rule "ip saddr
+// vmap @sources", with the verdict drop for all n elements.
 func (f filter) addLookup(c *nftables.Chain, verdicts bool, n int) error {
 	t := c.Table
 	s := &nftables.Set{Table: t, Name: sourcesSet, KeyType: nftables.TypeIPAddr}
@@ -199,7 +199,7 @@ func strangeSource(family nftables.TableFamily, i int) []byte {
 
 const flowtableName = "fast"
 
-// Flowtables is the table of our flow table.
+// Flowtables is the table that contains our flow table.
 var Flowtables = Table[Flowtable]{"flowtable", filter.flowtable, sameFlowtable, filter.addFlowtable}
 
 func sameFlowtable(a, b Flowtable) bool {
@@ -231,8 +231,8 @@ func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
 		list[0].Flags&nftables.FlowtableFlagsHWOffload != 0}, nil
 }
 
-// addFlowtable adds the table, flow table and rule for both IP versions in one transaction. For a probe, it
-// names devices only if hardware offload is requested.
+// addFlowtable adds the table, the flow table and the rule for both IP versions in one transaction. For a
+// probe, the flow table contains devices only if hardware offload is requested.
 func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	if !hooked && !want.Hardware {
 		want.Devices = nil
@@ -258,8 +258,8 @@ func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 	return f.add()
 }
 
-// Silence is the table that drops the ICMP errors sent by this machine for packets that are undeliverable or
-// too big.
+// Silence is the table that drops the ICMP errors that this machine sends about packets that are
+// undeliverable or too big.
 var Silence = Table[bool]{"silence", filter.silent, equal[bool], filter.addSilence}
 
 func (f filter) silent(family nftables.TableFamily) (bool, error) {
@@ -268,7 +268,7 @@ func (f filter) silent(family nftables.TableFamily) (bool, error) {
 }
 
 // addSilence adds "icmp type destination-unreachable drop" (RFC 792) and "icmpv6 type packet-too-big drop"
-// (RFC 4443) for packets that the machine itself sends.
+// (RFC 4443). The rules apply to packets that the machine itself sends.
 func (f filter) addSilence(table string, hooked, _ bool) error {
 	for _, family := range families() {
 		kind := byte(unix.IPPROTO_ICMP)

@@ -18,11 +18,11 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// idleName is the prefix of idle tunnels' device names.
+// idleName is the name prefix of the devices of idle tunnels.
 const idleName = "cpidle"
 
-// IdleTunnels returns the number of our idle WireGuard tunnels. It returns an error unless each device is up
-// and has one peer.
+// IdleTunnels returns the number of our idle WireGuard tunnels. It returns an error if a device is down or
+// does not have exactly one peer.
 func IdleTunnels() (_ int, err error) {
 	defer explained(&err, "read idle tunnels")
 	names, err := idleDevices()
@@ -75,8 +75,8 @@ func times(n int, do func(i int) error) error {
 	return nil
 }
 
-// removeIdleTunnels deletes the whole device group in one request. If devices are deleted one by one, the
-// kernel waits for an RCU grace period for each.
+// removeIdleTunnels deletes all devices of the group in one request. If devices were deleted one by one, the
+// kernel would wait for an RCU grace period for each.
 func removeIdleTunnels() error {
 	names, err := idleDevices()
 	if err != nil || len(names) == 0 {
@@ -90,9 +90,9 @@ func removeIdleTunnels() error {
 	return err
 }
 
-// addIdleTunnel creates a tunnel with routes to a network in 240.0.0.0/4 (reserved, RFC 1112 §4) and one in
-// 2001:db8::/32 (documentation, RFC 3849). Its peer does not exist (192.0.2.0/24, documentation, RFC 5737).
-// Without keepalive, it never sends a packet.
+// addIdleTunnel creates a tunnel that has routes to a network in 240.0.0.0/4 (reserved, RFC 1112 §4) and a
+// network in 2001:db8::/32 (documentation, RFC 3849). Its peer does not exist (192.0.2.0/24, documentation,
+// RFC 5737). Because it has no keepalive, the tunnel never sends a packet.
 func addIdleTunnel(i int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
@@ -124,8 +124,8 @@ func addIdleTunnel(i int) error {
 // idleMark is the reqid of our idle policies, and the device group of our idle tunnels.
 const idleMark = 0x63_70_69 // "cpi"
 
-// IdlePolicies returns the number of our idle IPsec policies per direction and IP version. It returns an
-// error if the numbers differ.
+// IdlePolicies returns the number of our idle IPsec policies for each direction and IP version. It returns an
+// error if these numbers differ.
 func IdlePolicies() (int, error) {
 	list, err := idlePolicies()
 	if err != nil {
@@ -169,9 +169,9 @@ func idlePolicies() ([]netlink.XfrmPolicy, error) {
 	return ours, nil
 }
 
-// SetIdlePolicies replaces our idle policies with n per direction and IP version, and verifies their number.
-// They are the policies of n tunnels between networks that no packet belongs to, without security
-// associations.
+// SetIdlePolicies replaces our idle policies with n policies for each direction and IP version, and verifies
+// their number. They are the policies of n tunnels between networks whose addresses occur in no packet. The
+// tunnels have no security associations.
 func SetIdlePolicies(n int) error {
 	err := replaced(n, equal, removeIdlePolicies, func() error { return times(n, addIdlePolicies) },
 		IdlePolicies)
@@ -194,8 +194,8 @@ func removeIdlePolicies() error {
 }
 
 // addIdlePolicies adds the policies of one tunnel, between networks in 240.0.0.0/4 (reserved, RFC 1112 §4)
-// and in 2001:db8::/32 (documentation, RFC 3849). The bytes of an IPv6 network after the fourth must not all
-// be zero: the library would take it for IPv4.
+// and between networks in 2001:db8::/32 (documentation, RFC 3849). At least one byte after the fourth in an
+// IPv6 network must not be zero, because the library would otherwise treat the network as IPv4.
 func addIdlePolicies(i int) error {
 	v4 := func(first uint32) *net.IPNet {
 		ip := binary.BigEndian.AppendUint32(nil, first+uint32(i)<<8)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links returns the devices of the namespace in order of creation.
+// Links returns the devices of the network namespace in the order in which they were created.
 func Links() ([]Link, error) {
 	list, err := dump(netlink.LinkList)
 	if err != nil {
@@ -40,7 +40,7 @@ func Links() ([]Link, error) {
 
 		switch link.Kind {
 		case "device":
-			link.Kind = "" // the kernel names no kind
+			link.Kind = "" // because the kernel reports no kind
 		case "tuntap":
 			link.Kind = "tun"
 		}
@@ -51,7 +51,7 @@ func Links() ([]Link, error) {
 	return out, nil
 }
 
-// Message types of linux/netfilter/nf_tables.h.
+// These are message types of linux/netfilter/nf_tables.h.
 const (
 	nftGetChain     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
 	nftGetRule      = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE
@@ -59,15 +59,16 @@ const (
 	nftGetFlowtable = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETFLOWTABLE
 )
 
-// DumpFilter reads the chains, rules and flow tables of all nftables tables in the namespace. Each message
-// consists of a struct nfgenmsg and the attributes of linux/netfilter/nf_tables.h.
+// DumpFilter reads the chains, rules and flow tables in all nftables tables of the network namespace. Each
+// message consists of a struct nfgenmsg and the attributes of linux/netfilter/nf_tables.h.
 func DumpFilter() (d FilterDump, err error) {
 	for _, part := range []struct {
 		question int
 		to       *[][]byte
 	}{{nftGetChain, &d.Chains}, {nftGetRule, &d.Rules}, {nftGetFlowtable, &d.Flowtables}} {
 		*part.to, err = dumpFilter(part.question, unix.AF_UNSPEC)
-		if err != nil && part.question == nftGetFlowtable { // not supported before Linux 4.16
+		// Linux before 4.16 does not support flow tables.
+		if err != nil && part.question == nftGetFlowtable {
 			err = nil
 		}
 
@@ -90,15 +91,15 @@ func dumpFilter(question int, family uint8, attributes ...*nl.RtAttr) ([][]byte,
 	})
 }
 
-// DumpSet reads the elements of an nftables set. family is the family of its table (NFPROTO_*).
+// DumpSet reads the elements of an nftables set. family is the family of the set's table (NFPROTO_*).
 func DumpSet(family uint8, table, set string) ([][]byte, error) {
 	messages, err := dumpFilter(nftGetElements, family, nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE,
 		nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
 	return messages, explain(filterError(err), "read set %s of table %s", set, table)
 }
 
-// LegacyEntries returns the number of entries in a table of iptables-legacy, except the policies of its
-// chains. The ends of user-defined chains count as entries.
+// LegacyEntries returns the number of entries in a table of iptables-legacy without the policies of its
+// chains. The end of a user-defined chain counts as an entry.
 func LegacyEntries(ipv6 bool, table string) (int, error) {
 	family := unix.AF_INET
 	level := unix.SOL_IP
@@ -112,8 +113,8 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 		return 0, fmt.Errorf("read iptables table %s: %w", table, err)
 	}
 	defer unix.Close(fd)
-	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
-	var info struct {  // struct ipt_getinfo
+	const getInfo = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
+	var info struct {  // corresponds to struct ipt_getinfo
 		name             [32]byte
 		hooks            uint32
 		entry, underflow [5]uint32
@@ -127,7 +128,7 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 		return 0, fmt.Errorf("read iptables table %s: %w", table, no)
 	}
 
-	policies := 1 // the end of the table is an entry, too
+	policies := 1 // starts at 1 because the end of the table is an entry, too
 	for hook := range 5 {
 		policies += int(info.hooks >> hook & 1)
 	}
@@ -135,8 +136,8 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 	return max(0, int(info.entries)-policies), nil
 }
 
-// ReplayWindows returns the replay window of each IPsec association in packets, 0 if disabled. The messages
-// contain keys; it overwrites them after use.
+// ReplayWindows returns the replay window of each IPsec association in packets. A window of 0 means that it
+// is disabled. ReplayWindows overwrites the kernel's messages after use, because they contain keys.
 func ReplayWindows() ([]int, error) {
 	messages, err := dump(func() ([][]byte, error) {
 		return nl.NewNetlinkRequest(nl.XFRM_MSG_GETSA, unix.NLM_F_DUMP).Execute(unix.NETLINK_XFRM,

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Functions that access a device.
+// These functions access a device.
 var (
 	Up, DeleteLink, SpreadQueues, ClearShaper    = act, act, act, act
 	MTU, TxQueueLen, VLAN, TxQueues              = read[int], read[int], read[int], read[int]
@@ -26,7 +26,7 @@ func act(string) error                       { return ErrUnsupported }
 func read[T any](string) (none T, err error) { return none, ErrUnsupported }
 func set[T any](string, T) error             { return ErrUnsupported }
 
-// Functions that access the machine.
+// These functions access the machine.
 var (
 	IdlePolicies, IdleTunnels       = count, count
 	SetIdlePolicies, SetIdleTunnels = setCount, setCount
@@ -45,7 +45,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 }
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
 
-// NICStats exists only on Linux.
+// NICStats is implemented only on Linux.
 type NICStats struct{}
 
 func (n *NICStats) Read(dev string) ([]string, []uint64, error) { return nil, nil, ErrUnsupported }
@@ -66,7 +66,7 @@ func Shaper(dev string) (rate, burst uint64, err error)         { return 0, 0, E
 func SetShaper(dev string, rate, burst uint64) error            { return ErrUnsupported }
 func SetPolicer(dev string, rate, burst uint64) error           { return ErrUnsupported }
 
-// Table exists only on Linux.
+// Table is implemented only on Linux.
 type Table[T any] struct{}
 
 func (Table[T]) Read() (none T, err error) { return none, ErrUnsupported }
@@ -80,7 +80,7 @@ var (
 	Silence       Table[bool]
 )
 
-// WireGuardReader exists only on Linux.
+// WireGuardReader is implemented only on Linux.
 type WireGuardReader struct{}
 
 func OpenWireGuard() (*WireGuardReader, error)                   { return nil, ErrUnsupported }

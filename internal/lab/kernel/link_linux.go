@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddVeth creates a virtual link with each end in its namespace from the start, so that the ends never appear
-// in another one. queues is the number of transmit queues and of receive queues per end; values below 1 mean
-// 1.
+// AddVeth creates a virtual link. It creates each end directly in its network namespace, so that no end
+// appears in another one for a moment. queues is the number of transmit queues and of receive queues of each
+// end; values below 1 mean 1.
 func AddVeth(a, b VethEnd, queues int) error {
 	reportDetails()
-	// Refer to our namespace by this thread's ID: it may differ from the namespace of the process's main
-	// thread, and /proc may be missing.
+	// Refer to our namespace by the ID of this thread, because the main thread of the process may be in
+	// another namespace, and /proc may be missing.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	queues = max(queues, 1)
@@ -49,7 +49,7 @@ func Up(dev string) error { return withLink(dev, "set up", netlink.LinkSetUp) }
 // Down takes a device down.
 func Down(dev string) error { return withLink(dev, "set down", netlink.LinkSetDown) }
 
-// IsUp reports whether a device is administratively up. It may have no carrier.
+// IsUp reports whether a device is administratively up. The device may still have no carrier.
 func IsUp(dev string) (bool, error) {
 	return attribute(dev, "state", func(a *netlink.LinkAttrs) bool { return a.Flags&net.FlagUp != 0 })
 }
@@ -63,8 +63,8 @@ func DeleteLink(dev string) error {
 	return ignore(ignore(err, ErrAbsent), unix.ENODEV)
 }
 
-// SetMTU sets a device's MTU in bytes. It also sets the MTU of a tagged device created by SetVLAN, which the
-// kernel lowers with its port's MTU but does not raise.
+// SetMTU sets the MTU of a device in bytes. It also sets the MTU of a tagged device created by SetVLAN,
+// because the kernel lowers that MTU with the MTU of its port, but does not raise it.
 func SetMTU(dev string, mtu int) error {
 	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
 		if err := netlink.LinkSetMTU(l, mtu); err != nil {
@@ -94,7 +94,8 @@ func attribute[T any](dev, what string, of func(*netlink.LinkAttrs) T) (value T,
 	return of(l.Attrs()), nil
 }
 
-// SetTxQueueLen sets a device's transmit queue length in packets, the default limit of queueing disciplines.
+// SetTxQueueLen sets the length of a device's transmit queue in packets. It is the default limit of queueing
+// disciplines.
 func SetTxQueueLen(dev string, packets int) error {
 	return withLink(dev, fmt.Sprintf("set txqueuelen %d of", packets), func(l netlink.Link) error {
 		return netlink.LinkSetTxQLen(l, packets)
@@ -111,7 +112,8 @@ func TxQueues(dev string) (int, error) {
 	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }
 
-// Identity returns a device's index and kind, such as "veth", or "device" if the kernel names no kind.
+// Identity returns the index of a device and its kind, such as "veth", or "device" if the kernel reports no
+// kind.
 func Identity(dev string) (index int, kind string, err error) {
 	l, err := find(dev)
 	if err != nil {
@@ -120,7 +122,7 @@ func Identity(dev string) (index int, kind string, err error) {
 	return l.Attrs().Index, l.Type(), nil
 }
 
-// Exists reports whether a device of that name exists.
+// Exists reports whether a device with the given name exists.
 func Exists(dev string) (bool, error) {
 	_, err := find(dev)
 	if errors.Is(err, ErrAbsent) {
@@ -129,7 +131,7 @@ func Exists(dev string) (bool, error) {
 	return err == nil, explain(err, "look for device %s", dev)
 }
 
-// Devices returns the names of all devices in order of creation.
+// Devices returns the names of all devices in the order in which they were created.
 func Devices() ([]string, error) {
 	links, err := dump(netlink.LinkList)
 	var names []string
@@ -148,8 +150,8 @@ func withLink(dev, verb string, do func(netlink.Link) error) error {
 	return explain(err, "%s %s", verb, dev)
 }
 
-// DeviceOf returns the name of the device with a hardware address. Stacked devices share the address of the
-// one below, so it returns the first one created.
+// DeviceOf returns the name of the device with the given hardware address. If several devices have the
+// address, it returns the one created first, because a stacked device has the address of the device below it.
 func DeviceOf(mac net.HardwareAddr) (string, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -171,8 +173,8 @@ func DeviceOf(mac net.HardwareAddr) (string, error) {
 	return first.Name, nil
 }
 
-// Rename renames a device. Most kernels refuse this while the device is up, so Rename takes it down briefly,
-// and it loses its IPv6 addresses and routes.
+// Rename renames a device. Most kernels refuse to rename a device that is up, so Rename takes it down
+// briefly, and the device loses its IPv6 addresses and routes.
 func Rename(dev, name string) error {
 	return withLink(dev, "rename to "+name, func(l netlink.Link) error {
 		named := func() error { return netlink.LinkSetName(l, name) }
@@ -184,9 +186,10 @@ func Rename(dev, name string) error {
 	})
 }
 
-// SpreadQueues assigns CPUs to the transmit queues of a veth with several queues, as drivers of NICs do (XPS,
-// Documentation/networking/scaling.rst). Otherwise the kernel chooses a queue by a hash of the flow, and CPUs
-// contend for its lock. It requires root and the namespace's own /sys.
+// SpreadQueues assigns CPUs to the transmit queues of a veth that has several queues, as drivers of NICs do
+// (XPS, Documentation/networking/scaling.rst). Otherwise, the kernel would choose a queue by a hash of the
+// flow, and CPUs would contend for the lock of the queue. SpreadQueues requires root and the /sys of the
+// network namespace.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {
@@ -204,7 +207,7 @@ func SpreadQueues(dev string) error {
 
 	queues := l.Attrs().NumTxQueues
 	for q := range queues {
-		words := make([]uint32, (cores+31)/32) // the kernel expects the most significant word first
+		words := make([]uint32, (cores+31)/32) // because the kernel expects the most significant word first
 		for c := q; c < cores; c += queues {
 			words[len(words)-1-c/32] |= 1 << (c % 32)
 		}
@@ -212,7 +215,7 @@ func SpreadQueues(dev string) error {
 		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
 		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
 		err := os.WriteFile(file, []byte(mask), 0o600)
-		if errors.Is(err, fs.ErrNotExist) { // /sys of another namespace
+		if errors.Is(err, fs.ErrNotExist) { // missing in the /sys of another namespace
 			err = fs.ErrPermission
 		}
 
@@ -224,8 +227,8 @@ func SpreadQueues(dev string) error {
 	return nil
 }
 
-// AddTap creates a tap for a virtual machine and returns the file of its other end. The tap exists as long as
-// a process has the file open. Packets in the file start with a virtio header (IFF_VNET_HDR).
+// AddTap creates a tap for a virtual machine and returns the file for its other end. The tap exists until no
+// process has the file open. A virtio header precedes each packet in the file (IFF_VNET_HDR).
 func AddTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -258,7 +261,7 @@ func MoveLink(dev string, pid int) error {
 func AddBridge(name string, ports ...string) error {
 	at := netlink.NewLinkAttrs()
 	at.Name = name
-	bridge := &netlink.Bridge{LinkAttrs: at} // LinkAdd sets the index
+	bridge := &netlink.Bridge{LinkAttrs: at} // LinkAdd sets the index in bridge
 	err := netlink.LinkAdd(bridge)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = lacks("the kernel has no bridges")

@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mssMark is the name prefix of an empty chain without a hook, used as a marker. The rest of the name is the
-// size.
+// mssMark is the name prefix of an empty chain without a hook. The rest of the name records the size.
 const mssMark = "to_"
 
-// MSSClamp is the table that lowers the MSS option of TCP to a size in bytes, or to what the route's MTU
-// permits for ClampToPMTU; 0 = no clamp.
+// MSSClamp is the table that lowers the MSS option of TCP to a size in bytes, or, if the size is ClampToPMTU,
+// to what the MTU of the route permits. 0 means no clamp.
 var MSSClamp = Table[int]{"mss", filter.mssClamp, equal[int], filter.addMSSClamp}
 
 func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
@@ -35,10 +34,10 @@ func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
 	return strconv.Atoi(strings.TrimPrefix(mark.Name, mssMark))
 }
 
-// addMSSClamp adds the rule "tcp flags syn / syn,rst tcp option maxseg size set rt mtu", or a rule that
-// lowers larger values to size.
+// addMSSClamp adds the rule "tcp flags syn / syn,rst tcp option maxseg size set rt mtu". If size is not
+// ClampToPMTU, the rule instead sets an MSS that exceeds size to size.
 func (f filter) addMSSClamp(table string, hooked bool, size int) error {
-	const maxseg = unix.TCP_MAXSEG // the option's kind, too (RFC 9293, section 3.2)
+	const maxseg = unix.TCP_MAXSEG // the option has this kind, too (RFC 9293, section 3.2)
 	e := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_TCP}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{0x06}, Xor: []byte{0}},

@@ -15,7 +15,7 @@ import (
 
 const natTable = "nat"
 
-// ReadNAT returns the mode of our active translation.
+// ReadNAT returns the mode of our address translation.
 func ReadNAT() (NATMode, error) {
 	mode := NATOff
 	err := onFilter(func(f filter) error {
@@ -39,8 +39,8 @@ func ReadNAT() (NATMode, error) {
 	return mode, nil
 }
 
-// SetNAT replaces our translation. It deletes the conntrack entries of connections to the forwarded ports;
-// other connections keep their translation.
+// SetNAT replaces our address translation. It deletes the conntrack entries of connections to the forwarded
+// ports. The translation of other connections remains.
 func SetNAT(n NAT) error {
 	return explain(onFilter(func(f filter) error {
 		return inOrder(func() error { return f.remove(natTable) },
@@ -48,8 +48,8 @@ func SetNAT(n NAT) error {
 	}), "set nat %s", n.Mode)
 }
 
-// ProbeNAT adds a translation for a nonexistent port and deletes it again, to test the kernel without
-// affecting packets.
+// ProbeNAT adds an address translation for a nonexistent port and deletes it again. This tests the kernel
+// without affecting packets.
 func ProbeNAT(mode NATMode) error {
 	return explain(probeFilter(func(f filter, table string) error {
 		return f.addNAT(table, NAT{mode, "chokepoint-none", []netip.Addr{netip.IPv4Unspecified()}, nil})
@@ -68,7 +68,7 @@ func (f filter) addNAT(table string, n NAT) error {
 		return errors.New("no inside address given")
 	}
 
-	// IPv6 is not translated.
+	// because IPv6 is not translated
 	t := f.newTable(table, nftables.TableFamilyIPv4)
 	if n.Mode == NATMasquerade {
 		f.masquerade(t, n.WAN)
@@ -129,7 +129,7 @@ func (f filter) forward(t *nftables.Table, n NAT) {
 	}
 }
 
-// deviceName returns a name as nftables compares it: padded with zeros.
+// deviceName returns a name in the form with which nftables compares it: padded with zeros.
 func deviceName(dev string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, dev)
@@ -143,8 +143,9 @@ func (forwarded) MatchConntrackFlow(c *netlink.ConntrackFlow) bool {
 	return c.Forward.DstPort >= ForwardedFirst && c.Forward.DstPort <= ForwardedLast
 }
 
-// forgetConnections deletes the conntrack entries of connections to the forwarded ports, so that no
-// translation outlives its rule. If the kernel does not support this, the entries expire.
+// forgetConnections deletes the conntrack entries of connections to the forwarded ports, so that their
+// translation does not outlive its rule. If the kernel does not support this, the entries remain until they
+// expire.
 func forgetConnections() error {
 	reportDetails()
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {

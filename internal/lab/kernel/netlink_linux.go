@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// reportDetails enables the kernel's extended error messages. This is a global variable of the library, set
-// once.
+// reportDetails enables the extended error messages of the kernel. It sets a global variable of the library,
+// and therefore does so only once.
 var reportDetails = sync.OnceFunc(func() { nl.EnableErrorMessageReporting = true })
 
-// dumps is the maximum number of attempts at a dump. The kernel interrupts a dump if objects change meanwhile
-// (NLM_F_DUMP_INTR, EINTR).
+// dumps is the maximum number of attempts at a dump. The kernel interrupts a dump if objects change during
+// the dump (NLM_F_DUMP_INTR, EINTR).
 const dumps = 5
 
 func dump[T any](list func() (T, error)) (T, error) {
@@ -32,7 +32,8 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
-// pick returns the first listed item for which meant returns true, or the zero value.
+// pick returns the first listed item for which meant returns true. If there is none, it returns the zero
+// value.
 func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err error) {
 	all, err := dump(list)
 	i := slices.IndexFunc(all, meant)
@@ -53,10 +54,10 @@ func find(dev string) (netlink.Link, error) {
 	return l, err
 }
 
-// replaced removes our previous state, adds the wanted one and reads it back. If that fails, it removes the
-// state, so the result is complete or empty. If want is empty, it leaves whatever it reads back: that belongs
-// to another process, such as the agent of a killed controller, which may still be restoring a setting while
-// the next one sets it.
+// replaced removes our previous state, adds the wanted state and reads it back. If that fails, it removes the
+// state, so the result is complete or empty. If want is empty, replaced keeps a state that it reads back.
+// Such a state belongs to another process, such as the agent of a killed controller, which may still be
+// restoring a setting while its successor changes the setting.
 func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
 	err := inOrder(remove, add, func() error {
 		got, err := read()

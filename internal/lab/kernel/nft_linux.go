@@ -9,25 +9,25 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// batch is the maximum number of rules per transaction. With default socket buffers, which an unprivileged
-// process cannot enlarge, a few hundred rules fail with ENOBUFS.
+// batch is the maximum number of rules per transaction. A few hundred rules fail with ENOBUFS if the socket
+// buffers have their default size, which an unprivileged process cannot increase.
 const batch = 100
 
 func families() []nftables.TableFamily {
 	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 }
 
-// Table is one of our nftables tables, with the same rules for IPv4 and IPv6. The zero value of T means no
-// table.
+// Table describes one of our nftables tables. It has the same rules for IPv4 and IPv6. The zero value of T
+// means that there is no table.
 type Table[T any] struct {
 	name string
 	read func(f filter, family nftables.TableFamily) (T, error)
 	same func(a, b T) bool
-	// add adds the tables. Unless hooked, no packet passes their chains.
+	// add adds the tables. If hooked is false, no packet passes their chains.
 	add func(f filter, table string, hooked bool, want T) error
 }
 
-// Read returns the present state. It returns an error for a table that Set did not create.
+// Read returns the current state. It returns an error if the table exists but was not created by Set.
 func (t Table[T]) Read() (v4 T, err error) {
 	var none, v6 T
 	f, err := openFilter()
@@ -50,7 +50,7 @@ func (t Table[T]) Read() (v4 T, err error) {
 	return v4, nil
 }
 
-// Set replaces the present state and verifies it. After an error, there is no table.
+// Set replaces the current state and verifies the new one. After an error, the table does not exist.
 func (t Table[T]) Set(want T) error {
 	var nothing T
 	return explain(onFilter(func(f filter) error {
@@ -63,7 +63,7 @@ func (t Table[T]) Set(want T) error {
 	}), "set %s", t.name)
 }
 
-// Probe adds such a table without hooks and deletes it again, to test the kernel.
+// Probe adds a table for the state like, without hooks, and deletes it again. This tests the kernel.
 func (t Table[T]) Probe(like T) error {
 	return explain(probeFilter(func(f filter, table string) error {
 		return t.add(f, table, false, like)
@@ -78,7 +78,7 @@ func openFilter() (filter, error) {
 	return filter{c}, filterError(err)
 }
 
-// onFilter opens nftables and calls steps.
+// onFilter opens a connection to nftables, calls steps with it, and closes it.
 func onFilter(steps func(f filter) error) error {
 	f, err := openFilter()
 	if err != nil {
@@ -87,7 +87,7 @@ func onFilter(steps func(f filter) error) error {
 	return steps(f)
 }
 
-// probeFilter adds a table that no packet passes and deletes it again, to test the kernel.
+// probeFilter adds a table that no packet passes, and deletes it again. This tests the kernel.
 func probeFilter(add func(f filter, table string) error) error {
 	return onFilter(func(f filter) error {
 		return inOrder(func() error { return add(f, "probe") }, func() error { return f.remove("probe") })
@@ -96,7 +96,7 @@ func probeFilter(add func(f filter, table string) error) error {
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
-// add commits additions. For these, ENOENT means that the kernel lacks a kind of chain or expression.
+// add commits additions. In their case, ENOENT means that the kernel lacks a type of chain or expression.
 func (f filter) add() error {
 	err := f.flush()
 	if errors.Is(err, syscall.ENOENT) {
@@ -115,7 +115,7 @@ func (f filter) newChain(t *nftables.Table, name string) *nftables.Chain {
 	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t})
 }
 
-// filterChain adds a filter chain. Packets pass it only if hooked.
+// filterChain adds a filter chain to the transaction. Packets pass the chain only if hooked is set.
 func (f filter) filterChain(t *nftables.Table, name string, at *nftables.ChainHook,
 	hooked bool) *nftables.Chain {
 	if !hooked {
@@ -144,7 +144,7 @@ func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table
 	return t, filterError(err)
 }
 
-// remove deletes our table of that name for both IP versions.
+// remove deletes our tables with the given name for both IP versions.
 func (f filter) remove(name string) error {
 	for _, family := range families() {
 		t, err := f.table(name, family)
@@ -175,14 +175,14 @@ func (f filter) rules(t *nftables.Table, chain string) (int, error) {
 	return len(list), filterError(err)
 }
 
-// hasChain reports whether a table has a chain of that name.
+// hasChain reports whether a table has a chain with the given name.
 func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
 	c, err := pick(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) },
 		func(c *nftables.Chain) bool { return c.Table.Name == t.Name && c.Name == chain })
 	return c != nil, filterError(err)
 }
 
-// filterError marks errors of kernels without nftables as ErrUnsupported.
+// filterError wraps ErrUnsupported if err means that the kernel lacks nftables.
 func filterError(err error) error {
 	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) ||
 		errors.Is(err, syscall.EINVAL) {

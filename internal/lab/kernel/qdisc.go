@@ -6,19 +6,19 @@ import (
 	"syscall"
 )
 
-// Qdisc is a queueing discipline or class from a dump: struct tcmsg and the attributes of linux/rtnetlink.h
-// and gen_stats.h. Kind, Options and App are slices of the datagram that was parsed.
+// Qdisc is a queueing discipline or class from a dump. It contains a struct tcmsg and the attributes of
+// linux/rtnetlink.h and gen_stats.h. Kind, Options and App are slices of the parsed datagram.
 type Qdisc struct {
 	Index          int32
 	Handle, Parent uint32
 	Kind, Options  []byte
 	App            []byte // kind-specific counters (TCA_STATS_APP)
-	Stab           bool   // has a size table
+	Stab           bool   // whether it has a size table
 	QdiscCounters
 }
 
-// QdiscCounters are counters since the creation of the queueing discipline. Backlog and Queue are gauges:
-// bytes and packets currently queued.
+// QdiscCounters holds counters since the creation of a queueing discipline. Backlog and Queue are gauges: the
+// bytes and packets that are currently queued.
 type QdiscCounters struct{ Bytes, Packets, Drops, Overlimits, Requeues, Backlog, Queue uint64 }
 
 // ErrNetlink reports a message from the kernel that violates linux/netlink.h.
@@ -26,7 +26,7 @@ var ErrNetlink = errors.New("malformed netlink answer")
 
 var errShort = errors.New("shorter than the kernel's own structure")
 
-// Header sizes of a netlink message and of rtnetlink before its attributes, in bytes.
+// These are the header sizes of a netlink message, and of rtnetlink before the attributes, in bytes.
 const (
 	NetlinkHeader   = 16
 	TrafficHeader   = 20
@@ -36,8 +36,8 @@ const (
 )
 
 // EachMessage calls do for each message in a datagram of a dump. done reports whether the dump has ended. If
-// the kernel refuses the request, err is a syscall.Errno. EachMessage, EachAttribute and ReadQdisc do not
-// allocate, because they run ten times a second.
+// the kernel rejects the request, err is a syscall.Errno. EachMessage, EachAttribute and ReadQdisc do not
+// allocate memory, because they run ten times a second.
 func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < NetlinkHeader {
@@ -70,10 +70,10 @@ func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, 
 	return false, nil
 }
 
-// EachAttribute calls do for each netlink attribute in b until do returns false. It returns false in that
-// case, and for malformed attributes.
+// EachAttribute calls do for each netlink attribute in b until do returns false. EachAttribute returns false
+// if do did or if b is malformed.
 func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
-	const flags = 0xc000 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
+	const flags = 0xc000 // NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	for len(b) >= attributeHeader {
 		n := int(binary.NativeEndian.Uint16(b))
 		if n < attributeHeader || n > len(b) || !do(binary.NativeEndian.Uint16(b[2:])&^flags,
@@ -86,9 +86,9 @@ func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 	return true
 }
 
-// ReadQdisc parses the body of an RTM_NEWQDISC or RTM_NEWTCLASS message.
+// ReadQdisc parses the body of a message RTM_NEWQDISC or RTM_NEWTCLASS.
 func ReadQdisc(b []byte) (q Qdisc, ok bool) {
-	const kind, options, stats2, stab = 1, 2, 7, 8 // TCA_*
+	const kind, options, stats2, stab = 1, 2, 7, 8 // TCA_KIND, TCA_OPTIONS, TCA_STATS2, TCA_STAB
 	const basic, queue, app, packets64 = 1, 3, 4, 8
 	if len(b) < TrafficHeader {
 		return Qdisc{}, false
@@ -112,7 +112,7 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 		}
 		return true
 	})
-	// 64-bit packet counts (Linux 5.5 and later) follow the 32-bit ones.
+	// The 64-bit packet count (Linux 5.5 and later) comes after the 32-bit packet count.
 	ok = ok && EachAttribute(stats, func(at uint16, v []byte) bool {
 		switch {
 		case at == basic && len(v) >= 12: // struct gnet_stats_basic

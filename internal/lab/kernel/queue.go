@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// codec encodes and decodes the options of a kind of queueing discipline, given its parameters.
+// codec encodes and decodes the options of a queueing discipline of one kind.
 type codec struct {
 	encode func(all []qdisc.Parameter, v map[string]uint64) []byte
 	decode func(all []qdisc.Parameter, b []byte) (map[string]uint64, error)
@@ -31,8 +31,8 @@ var codecs = map[string]codec{
 	"cake":       {encodeAttributes, decodeCake},
 }
 
-// cakeRaw is the attribute that is present if OVERHEAD was never set. The overhead is then the device's own
-// header.
+// cakeRaw is the attribute that is present if OVERHEAD was never set. In that case, the overhead is the size
+// of the device's own header.
 const cakeRaw = 12
 
 func decodeCake(all []qdisc.Parameter, b []byte) (map[string]uint64, error) {
@@ -86,7 +86,8 @@ func decodeNothing([]qdisc.Parameter, []byte) (map[string]uint64, error) {
 	return map[string]uint64{}, nil
 }
 
-// encodeWords encodes a struct of 32-bit words in the order of the parameters, such as tc_fifo_qopt.
+// encodeWords encodes a struct of 32-bit words, such as tc_fifo_qopt. The words have the order of the
+// parameters.
 func encodeWords(all []qdisc.Parameter, v map[string]uint64) []byte {
 	var b []byte
 	for _, p := range all {

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// QueueAt returns the queue that want would replace, the root queue or the queue of want's class. Setting it
-// again restores the device. If the queue could not be restored, the error is ErrUnsupported, unless setting
-// want leaves it unchanged.
+// QueueAt returns the queue that want would replace, which is the root queue or the queue of want's class.
+// Setting this queue again restores the device. If it could not be restored, the error is ErrUnsupported,
+// unless setting want would leave it unchanged.
 func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
 	qdiscs, err := Qdiscs(dev)
@@ -52,7 +52,8 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	return now, cmp.Or(unread, err)
 }
 
-// Disciplines returns a device's queues, classes, and filters with an effect on the packets that they match.
+// Disciplines returns the queues and classes of a device, and those of its filters that affect the packets
+// they match.
 func Disciplines(dev string) (all []Discipline, filters []TrafficFilter, err error) {
 	qdiscs, err := Qdiscs(dev)
 	classes, err2 := readClasses(dev)
@@ -74,7 +75,7 @@ func describeAll(qdiscs, classes []Qdisc) (all []Discipline) {
 	return all
 }
 
-// atParent returns the queue of a class, or the root queue for parent 0.
+// atParent returns the queue of class parent, or the root queue if parent is 0.
 func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	if parent == 0 {
 		parent = qdisc.HandleRoot
@@ -88,9 +89,9 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	return list[i], true
 }
 
-// SetRootQueue replaces a device's root queueing discipline, or the queue of want's class. Packets in the old
-// queue are lost. If possible, a queue of the same kind is changed in place. If want is the kernel's default,
-// SetRootQueue deletes the root queue instead. After an error, the device has its default queue.
+// SetRootQueue replaces the root queueing discipline of a device, or the queue of want's class. Packets in
+// the old queue are lost. If possible, it instead changes a queue of the same kind in place. If want is the
+// kernel's default, SetRootQueue deletes the root queue. After an error, the device has its default queue.
 func SetRootQueue(dev string, want qdisc.Queue) error {
 	list, err := Qdiscs(dev)
 	if err != nil {
@@ -126,7 +127,7 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	}
 
 	err = addQdisc(unix.NLM_F_EXCL, dev, root, qdisc.HandleRoot, want.Kind, options)
-	if errors.Is(err, unix.EEXIST) { // the default queue cannot be deleted, only replaced
+	if errors.Is(err, unix.EEXIST) { // because the default queue cannot be deleted, only replaced
 		err = addQdisc(unix.NLM_F_REPLACE, dev, root, qdisc.HandleRoot, want.Kind, options)
 	}
 
@@ -142,7 +143,7 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	return explain(err, "set queue %s of %s", want.Kind, dev)
 }
 
-// changeQueue changes a queue's parameters in place. Parameters missing from want keep their values.
+// changeQueue changes the parameters of a queue in place. Parameters that are not in want keep their values.
 func changeQueue(dev string, now Qdisc, want qdisc.Queue) error {
 	options, err := encodeQueue(want)
 	if err != nil {
@@ -171,7 +172,7 @@ func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) error {
 	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
-// OnProbeLink calls try with a temporary veth, to test the kernel without affecting devices in use.
+// OnProbeLink calls try with a temporary veth. This tests the kernel without affecting devices in use.
 func OnProbeLink(try func(dev string) error) error {
 	a := fmt.Sprintf("cpa%d", os.Getpid())
 	b := fmt.Sprintf("cpb%d", os.Getpid())
@@ -199,7 +200,7 @@ func sameQueue(want, got qdisc.Queue) bool {
 func clearRoot(dev string) error {
 	list, err := Qdiscs(dev)
 	q, _ := atParent(list, 0)
-	if err != nil || q.Handle == 0 { // 0 is the default queue, which cannot be deleted
+	if err != nil || q.Handle == 0 { // handle 0 means the default queue, which cannot be deleted
 		return err
 	}
 
@@ -243,7 +244,7 @@ func tc(command, flags int, dev string, handle, parent uint32, kind string, opti
 	return err
 }
 
-// Qdiscs returns the queueing disciplines of a device, with counters.
+// Qdiscs returns the queueing disciplines of a device, including their counters.
 func Qdiscs(dev string) ([]Qdisc, error) {
 	list, err := dumpQdiscs(dev, unix.RTM_GETQDISC, unix.RTM_NEWQDISC)
 	return list, explain(err, "read queues of %s", dev)
@@ -261,12 +262,12 @@ func filtersAt(dev string, handle uint32) (int, error) {
 	return len(messages), err
 }
 
-// trafficFilters returns the filters of a device's queueing disciplines, and those of ingress and clsact.
+// trafficFilters returns the filters of a device's queueing disciplines, including ingress and clsact.
 func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error) {
 	var parents []uint32
 	for _, q := range qdiscs {
 		switch {
-		case q.Parent == qdisc.HandleIngress: // the filters of ingress and clsact have their own parents
+		case q.Parent == qdisc.HandleIngress: // filters of ingress and clsact have parents of their own
 			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
 		case q.Handle != 0:
 			parents = append(parents, q.Handle)
@@ -311,14 +312,15 @@ func dumpFilters(dev string, parent uint32) ([][]byte, error) {
 		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
 		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
 	})
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // it does not support filters
+	// The queueing discipline does not support filters.
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = nil
 	}
 
 	return messages, err
 }
 
-// dumpQdiscs returns queueing disciplines or classes, depending on the message types.
+// dumpQdiscs returns queueing disciplines or classes, depending on the message types question and answer.
 func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	l, err := find(dev)
 	if err != nil {
@@ -342,7 +344,7 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 			return nil, ErrNetlink
 		}
 
-		if q.Index == index { // some kernels return those of all devices
+		if q.Index == index { // because some kernels return those of all devices
 			list = append(list, q)
 		}
 	}
@@ -350,11 +352,12 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	return list, nil
 }
 
-// A shaper is an htb with one class whose queue is fq_codel.
+// leafHandle is the handle of the fq_codel in a shaper. A shaper is an htb with one class, whose queue is
+// that fq_codel.
 const leafHandle = 10 << 16
 
-// Shaper returns the rate in bit/s and the burst in bytes of a device's shaper made by SetShaper, or 0 if the
-// root queue is another one.
+// Shaper returns the rate in bit/s and the burst in bytes of a shaper that SetShaper created. It returns 0 if
+// the root queue of the device is another queue.
 func Shaper(dev string) (rate, burst uint64, err error) {
 	defer explained(&err, "read shaper of %s", dev)
 	list, err := Qdiscs(dev)
@@ -390,8 +393,8 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 	return v["rate"], v["burst"], err
 }
 
-// SetShaper replaces a device's root queue with a shaper, given the rate in bit/s and the burst in bytes.
-// Packets in the old queue are lost. After an error, the device has its default queue.
+// SetShaper replaces the root queue of a device with a shaper. rate is in bit/s and burst in bytes. Packets
+// in the old queue are lost. After an error, the device has its default queue.
 func SetShaper(dev string, rate, burst uint64) error {
 	want := qdisc.Queue{Kind: "htb", Values: map[string]uint64{"rate": rate, "burst": burst}}
 	if err := SetRootQueue(dev, want); err != nil {
@@ -406,7 +409,7 @@ func SetShaper(dev string, rate, burst uint64) error {
 	return explain(err, "set shaper of %s", dev)
 }
 
-// ClearShaper replaces a shaper with the device's default queue. It does nothing without a shaper.
+// ClearShaper replaces a shaper with the default queue of the device. If there is no shaper, it does nothing.
 func ClearShaper(dev string) error {
 	rate, _, err := Shaper(dev)
 	if err == nil && rate > 0 {
@@ -415,7 +418,8 @@ func ClearShaper(dev string) error {
 	return explain(err, "delete shaper of %s", dev)
 }
 
-// Policer returns the rate in bit/s above which a device drops incoming packets, or 0 without a policer.
+// Policer returns the rate in bit/s above which a device drops incoming packets. It returns 0 if there is no
+// policer.
 func Policer(dev string) (rate uint64, err error) {
 	defer explained(&err, "read policer of %s", dev)
 	l, err := find(dev)
@@ -445,9 +449,9 @@ func Policer(dev string) (rate uint64, err error) {
 	return 0, nil
 }
 
-// SetPolicer makes a device drop incoming packets above a rate in bit/s, allowing a burst in bytes. Rate 0
-// removes the policer. If the device has an ingress queueing discipline of another owner, SetPolicer returns
-// an error.
+// SetPolicer makes a device drop incoming packets above rate in bit/s, but allows bursts of up to burst
+// bytes. Rate 0 removes the policer. If the device has an ingress queueing discipline that is not ours,
+// SetPolicer returns an error.
 func SetPolicer(dev string, rate, burst uint64) error {
 	now, err := Policer(dev)
 	if err == nil && now > 0 {
@@ -475,7 +479,7 @@ func addPolicer(dev string, rate, burst uint64) error {
 
 	p := netlink.NewPoliceAction()
 	p.Rate, p.Burst = narrow(rate/8), narrow(burst)
-	p.Mtu = 64 << 10 // for packets merged by GRO
+	p.Mtu = 64 << 10 // large enough for packets that GRO has merged
 	p.ExceedAction = netlink.TC_POLICE_SHOT
 	err = netlink.FilterAdd(&netlink.MatchAll{
 		Actions: []netlink.Action{p},

@@ -11,18 +11,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Discipline is a queueing discipline or class in a dump. Rates are in bit/s; 0 = none.
+// Discipline describes a queueing discipline or class in a dump. Rates are in bit/s; 0 means none.
 type Discipline struct {
 	Class                           bool
 	Kind                            string
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Queue                           qdisc.Queue // for restoring it; without Kind if impossible
-	Why                             string      // why it could not be restored
+	Queue                           qdisc.Queue // queue that restores it; without Kind if impossible
+	Why                             string      // reason why it could not be restored
 }
 
-// TrafficFilter is a filter and what it does with packets that match.
+// TrafficFilter describes a filter and its effect on packets that match.
 type TrafficFilter struct {
 	Parent       uint32
 	Kind, Action string
@@ -30,11 +30,11 @@ type TrafficFilter struct {
 	Rate         uint64 // rate of a policer in bit/s
 }
 
-// InPlace reports whether a queue of this kind can be changed in place: unnamed parameters, the handle, child
-// queues and queued packets stay.
+// InPlace reports whether a queue of this kind can be changed in place. Such a change preserves the handle,
+// the child queues, the queued packets, and the parameters that it does not include.
 func InPlace(kind string) bool { return slices.Contains([]string{"tbf", "cake", "fq"}, kind) }
 
-// Describe decodes a queueing discipline or class from a dump.
+// Describe decodes a queueing discipline or class.
 func Describe(q Qdisc, class bool) Discipline {
 	d := Discipline{Class: class, Kind: string(q.Kind), Handle: q.Handle, Parent: q.Parent}
 	if class {
@@ -58,7 +58,7 @@ func Describe(q Qdisc, class bool) Discipline {
 		switch rate := found[fqMaxRate]; {
 		case d.Kind == "fq" && len(rate) >= 4 && word(rate, 0) != unlimited:
 			d.FlowRate = 8 * word(rate, 0)
-		case d.Kind == "tbf": // even with a peak rate, which decodeQueue does not support
+		case d.Kind == "tbf": // handled here even if it has a peak rate, which decodeQueue does not support
 			d.Rate = rateIn(found[1], found[4], 0)
 		}
 	}
@@ -77,12 +77,12 @@ func (d *Discipline) describeClass(options []byte) {
 	}
 
 	switch d.Kind {
-	case "htb": // struct tc_htb_opt: rate, ceil, buffer, cbuffer …; 6 RATE64, 7 CEIL64
+	case "htb": // struct tc_htb_opt: rate, ceil, buffer, cbuffer …; attributes 6 RATE64, 7 CEIL64
 		d.Rate, d.Ceil = rateIn(found[1], found[6], 0), rateIn(found[1], found[7], 3)
 		if len(found[1]) >= 28 {
 			d.Burst = ticksToBytes(uint32(word(found[1], 6)), d.Rate/8)
 		}
-	case "hfsc": // 1 RSC, 2 FSC, 3 USC, each a struct tc_service_curve: m1, d, m2 in bytes per second
+	case "hfsc": // 1 RSC, 2 FSC, 3 USC: struct tc_service_curve with m1, d, m2 in bytes per second
 		curve := func(at uint16) uint64 {
 			c := found[at]
 			if len(c) >= 12 {
@@ -91,14 +91,14 @@ func (d *Discipline) describeClass(options []byte) {
 			return 0
 		}
 		d.Rate, d.Ceil = max(curve(1), curve(2)), curve(3)
-	case "drr", "ets", "qfq": // these enforce no rate
+	case "drr", "ets", "qfq": // these kinds enforce no rate
 	default:
 		d.Why = fmt.Sprintf("classes of queue kind %s are not read", d.Kind)
 	}
 }
 
-// rateIn returns the rate, in bit/s, of the struct tc_ratespec that starts at the given word of params, or of
-// the 64-bit attribute, which overrides it.
+// rateIn returns, in bit/s, the rate in the struct tc_ratespec that starts at the given word of params. A
+// 64-bit attribute in wide overrides this rate.
 func rateIn(params, wide []byte, words int) uint64 {
 	switch {
 	case len(wide) >= 8:
@@ -109,11 +109,11 @@ func rateIn(params, wide []byte, words int) uint64 {
 	return 0
 }
 
-// Attributes of linux/pkt_sched.h for which package qdisc has no parameter.
+// fqMaxRate is an attribute of linux/pkt_sched.h for which package qdisc has no parameter.
 const fqMaxRate = 7
 
-// ordinary lists the default values of attributes that package qdisc does not support, by kind and attribute.
-// Attributes with nil appear only if the owner has set them.
+// ordinary returns the default values of attributes that package qdisc does not support, by kind and
+// attribute. An attribute whose value is nil is present only if the owner has set it.
 func ordinary() map[string]map[uint16][]uint64 {
 	return map[string]map[uint16][]uint64{
 		"fq": {fqMaxRate: {unlimited}, 8: {10}, 9: {40_000}, 10: {1023}, 13: {10_000}, 14: {10_000_000},
@@ -169,9 +169,10 @@ func unrestorable(q Qdisc) error {
 	return nil
 }
 
-// Standing returns the queue that want would replace, the root queue or the queue of want's class, so that it
-// can be restored. all are the device's queues and classes. filtered reports whether a queue has filters. The
-// error names what could not be restored, unless setting want leaves it unchanged.
+// Standing returns the queue that want would replace, which is the root queue or the queue of want's class,
+// so that it can be restored. all holds the queues and classes of the device. filtered reports whether a
+// queue has filters. Standing returns an error that states what could not be restored, unless setting want
+// would leave that unchanged.
 func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Queue) (qdisc.Queue, error) {
 	parent := cmp.Or(want.Parent, uint32(qdisc.HandleRoot))
 	i := slices.IndexFunc(all, func(d Discipline) bool { return !d.Class && d.Parent == parent })
@@ -179,7 +180,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 		return d.Class && d.Handle == parent && slices.Contains([]string{"htb", "hfsc"}, d.Kind)
 	})
 	switch {
-	case i < 0 && want.Parent == 0: // a device that is down may have none; it will get the default
+	case i < 0 && want.Parent == 0: // a device that is down may have none, and gets the default later
 		return qdisc.Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
 	case i < 0 && withLeaf:
 		return qdisc.Queue{Kind: qdisc.DefaultLeaf, Parent: parent}, nil
@@ -197,8 +198,8 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 
 	for _, o := range all {
 		below := d.Handle != 0 && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16
-		// The limit of a tbf is the limit of its child FIFO, which has a handle only if the owner replaced
-		// it.
+		// The limit of a tbf is the limit of its child FIFO, which has a handle only if the owner has
+		// replaced it.
 		if below && !o.Class && (!inPlace || strings.HasSuffix(o.Kind, "fifo")) {
 			why = "the " + o.Kind + " below it"
 		}
@@ -219,7 +220,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 	return q, nil
 }
 
-// ownHTB reports whether a queue is the htb with a single class that SetRootQueue creates.
+// ownHTB reports whether a queue is an htb with a single class, as created by SetRootQueue.
 func ownHTB(q Qdisc, classes []Qdisc) bool {
 	if string(q.Kind) != "htb" || q.Handle != rootHandle || len(classes) != 1 {
 		return false
@@ -231,18 +232,19 @@ func ownHTB(q Qdisc, classes []Qdisc) bool {
 		word(found[2], 1) == 10 && word(found[2], 2) == htbDefault
 }
 
-const rootHandle = 1 << 16 // 1:, for kinds with classes, which refer to it
+const rootHandle = 1 << 16 // 1:, because the classes of some kinds refer to it
 
-// attributesOf returns the attribute numbers in linux/pkt_cls.h for a filter kind's actions, class, and
-// old-style policer (0 = none).
+// attributesOf returns the numbers of the attributes in linux/pkt_cls.h that contain the actions, the class,
+// and the old-style policer of a filter of the given kind. 0 means that the kind has no such attribute.
 func attributesOf(kind string) (actions, class, policer uint16, ok bool) {
 	at, ok := map[string][3]uint16{"u32": {7, 1, 6}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1, 2},
 		"basic": {3, 1, 4}, "bpf": {1, 3, 2}}[kind]
 	return at[0], at[1], at[2], ok
 }
 
-// readFilter parses the body of an RTM_NEWTFILTER message. index is the device that the filter sends packets
-// to, 0 if none. ok is false for messages that only describe a part of a filter, such as a hash table of u32.
+// readFilter parses the body of a message RTM_NEWTFILTER. index is the device to which the filter sends
+// packets, or 0 if there is none. ok is false if the message describes only a part of a filter, such as a
+// hash table of u32.
 func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 	const kindAt, optionsAt = 1, 2
 	if len(b) < TrafficHeader {
@@ -285,16 +287,17 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 
 const policerParams = 1 // TCA_POLICE_TBF
 
-// police decodes a policer's options. The struct tc_police starts with index, action, limit, burst and mtu,
-// followed by a struct tc_ratespec.
+// police decodes the options of a policer. A struct tc_police starts with index, action, limit, burst and
+// mtu, followed by a struct tc_ratespec.
 func (f *TrafficFilter) police(options map[uint16][]byte) {
 	f.Action, f.Rate = "police", rateIn(options[policerParams], options[8], 5)
 }
 
-// readAction parses an action of a filter. index is the device that the action sends packets to, 0 if none.
+// readAction parses an action of a filter. index is the device to which the action sends packets, or 0 if
+// there is none.
 func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 	const kindAt, optionsAt, paramsAt = 1, 2, 2
-	const redirect, drop = 1, 2 // TCA_EGRESS_REDIR, TC_ACT_SHOT
+	const redirect, drop = 1, 2 // TCA_EGRESS_REDIR and TC_ACT_SHOT
 	found, err := attributes(b)
 	if err != nil {
 		return 0

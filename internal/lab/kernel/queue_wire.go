@@ -8,10 +8,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// tick is the unit of times that encode buffer sizes, in ns (PSCHED_SHIFT in net/pkt_sched.h).
+// tick is the unit, in ns, of the times that encode buffer sizes (PSCHED_SHIFT in net/pkt_sched.h).
 const tick = 64
 
-// ethernet is TC_LINKLAYER_ETHERNET, for which the kernel needs no rate table.
+// ethernet is TC_LINKLAYER_ETHERNET. With this link layer, the kernel needs no rate table.
 const ethernet = 1
 
 func appendAttribute(b []byte, kind uint16, value []byte) []byte {
@@ -54,7 +54,7 @@ func rateSpec(b []byte, bytesPerSecond uint64) []byte {
 	return words(append(b, 0, ethernet, 0, 0, 0, 0, 0, 0), narrow(bytesPerSecond))
 }
 
-// ticks returns the transmission time of a number of bytes, in ticks.
+// ticks returns the time, in ticks, to transmit a number of bytes.
 func ticks(bytes, bytesPerSecond uint64) uint32 {
 	if bytesPerSecond == 0 {
 		return 0
@@ -66,8 +66,8 @@ func ticksToBytes(t uint32, bytesPerSecond uint64) uint64 {
 	return uint64(math.Ceil(float64(t) * tick * float64(bytesPerSecond) / 1e9))
 }
 
-// encodeTBF encodes struct tc_tbf_qopt without a peak rate, and the attributes 1 PARMS, 4 RATE64 and 6 BURST.
-// BURST is in bytes, which avoids rounding to ticks.
+// encodeTBF encodes a struct tc_tbf_qopt without a peak rate, and the attributes 1 PARMS, 4 RATE64 and 6
+// BURST. BURST is in bytes, so it is not rounded to ticks.
 func encodeTBF(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	p := words(rateSpec(nil, rate), 0, 0, 0, narrow(v["limit"]), ticks(v["burst"], rate), 0)
@@ -89,7 +89,7 @@ func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 		return nil, errors.New("has a peak rate, which could not be restored")
 	}
 
-	// struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu.
+	// These are the fields of struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu.
 	if p[1] > ethernet || binary.NativeEndian.Uint16(p[2:]) != 0 || binary.NativeEndian.Uint16(p[6:]) != 0 {
 		return nil, errors.New("counts bytes in addition to those of the frame, which could not be restored")
 	}
@@ -98,8 +98,8 @@ func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	return map[string]uint64{"rate": rate * 8, "burst": burst, "limit": word(p, 6)}, nil
 }
 
-// rated returns attribute 1, a struct of at least the given size that starts with a rate, and the rate in
-// bytes per second. The 64-bit attribute wide overrides the rate.
+// rated returns attribute 1, a struct of at least least bytes that starts with a rate, and the rate in bytes
+// per second. The 64-bit attribute wide overrides the rate in the struct.
 func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) {
 	found, err := attributes(b)
 	if err != nil {
@@ -118,21 +118,21 @@ func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) 
 	return p, word(p, 2), nil
 }
 
-// htbDefault is the minor number of our htb's only class.
+// htbDefault is the minor number of the only class of our htb.
 const htbDefault = 1
 
-// encodeHTB encodes struct tc_htb_glob in attribute 2: version 3, rate2quantum 10, and the default class.
+// encodeHTB encodes a struct tc_htb_glob in attribute 2: version 3, rate2quantum 10, and the default class.
 func encodeHTB([]qdisc.Parameter, map[string]uint64) []byte {
 	return appendAttribute(nil, 2, words(nil, 3, 10, htbDefault, 0, 0))
 }
 
-// encodeHTBClass encodes struct tc_htb_opt in attribute 1, and attributes 6 RATE64 and 7 CEIL64. The ceiling
-// equals the rate, because there is no class to borrow from.
+// encodeHTBClass encodes a struct tc_htb_opt in attribute 1, and the attributes 6 RATE64 and 7 CEIL64. The
+// ceiling equals the rate, because there is no class to borrow from.
 func encodeHTBClass(v map[string]uint64) []byte {
 	rate := v["rate"] / 8
 	buffer := ticks(v["burst"], rate)
-	// The quantum only matters between classes. This value avoids the kernel's warning that it is too large
-	// for the rate.
+	// The quantum matters only if there are several classes. With this value, the kernel does not warn that
+	// the quantum is too large for the rate.
 	b := appendAttribute(nil, 1, words(rateSpec(rateSpec(nil, rate), rate), buffer, buffer, 60_000, 0, 0))
 	if rate > math.MaxUint32 {
 		b = appendWide(appendWide(b, 6, rate), 7, rate)
@@ -149,8 +149,8 @@ func decodeHTBClass(b []byte) (map[string]uint64, error) {
 	return map[string]uint64{"rate": rate * 8, "burst": ticksToBytes(uint32(word(p, 6)), rate)}, nil
 }
 
-// encodeSFQ encodes struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows. Zero
-// means the kernel's default.
+// encodeSFQ encodes a struct tc_sfq_qopt: quantum, perturbation period in seconds, limit, divisor, flows.
+// Zero means the kernel's default.
 func encodeSFQ(all []qdisc.Parameter, v map[string]uint64) []byte {
 	return words(encodeWords(all, v), 0, 0)
 }
@@ -164,10 +164,9 @@ func perMillion(probability uint64) uint64 {
 	return uint64(math.Round(float64(probability) / math.MaxUint32 * 1e6))
 }
 
-// encodeNetem encodes struct tc_netem_qopt (latency, limit, loss, gap, duplicate, jitter), followed by
-// attributes: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), and 10 LATENCY64 and 11
-// JITTER64 in ns, which override the struct's values in ticks. With a gap of 1, every packet may be
-// reordered.
+// encodeNetem encodes a struct tc_netem_qopt (latency, limit, loss, gap, duplicate, jitter) and attributes
+// after it: 3 REORDER (struct tc_netem_reorder), 6 RATE (struct tc_netem_rate), and, in ns, 10 LATENCY64 and
+// 11 JITTER64, which override the struct's values in ticks. If gap is 1, every packet may be reordered.
 func encodeNetem(_ []qdisc.Parameter, v map[string]uint64) []byte {
 	gap := uint32(min(v["reorder"], 1))
 	b := words(nil, narrow(v["delay"]*1000/tick), narrow(v["limit"]), probability(v["loss"]), gap,

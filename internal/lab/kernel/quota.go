@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vcpu is a thread of QEMU that runs a guest's vCPU.
+// vcpu is a thread of QEMU that runs a vCPU of a guest.
 type vcpu struct {
 	guest    string
 	number   int
 	pid, tid int
 }
 
-// vcpus returns the vCPUs of the lab's guests, given the directory of the lab's files.
+// vcpus returns the vCPUs of a lab's guests. dir is the directory that contains the lab's files.
 func vcpus(dir string) ([]vcpu, error) {
 	guests, err := Guests(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
-// GuestCPUTime returns the CPU time used so far by the busiest vCPU of a lab's guests.
+// GuestCPUTime returns the CPU time that the busiest vCPU of a lab's guests has used so far.
 func GuestCPUTime(dir string) (time.Duration, error) {
 	list, err := vcpus(dir)
 	var most time.Duration
@@ -62,8 +62,9 @@ func GuestCPUTime(dir string) (time.Duration, error) {
 	return most, explain(err, "read CPU time of the guests")
 }
 
-// Guests returns the QEMU processes of a lab with the names of their guests. It recognises them by an open
-// file below dir, such as the guest's console, because their command lines need not contain such a file.
+// Guests returns the PIDs of a lab's QEMU processes and the names of their guests. It recognises a process by
+// an open file below dir, such as the guest's console, because the command line does not always contain such
+// a file.
 func Guests(dir string) (map[int]string, error) {
 	names, err := filepath.Glob("/proc/[1-9]*/comm")
 	if err != nil {
@@ -101,8 +102,8 @@ func Guests(dir string) (map[int]string, error) {
 	return out, nil
 }
 
-// someVCPUs returns a lab's vCPUs and the cgroup hierarchy that can limit them. It returns ErrUnsupported if
-// there are none.
+// someVCPUs returns the vCPUs of a lab and the cgroup hierarchy that can limit them. It returns
+// ErrUnsupported if there are no vCPUs.
 func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 	if h, err = openHierarchy(dir); err == nil {
 		list, err = vcpus(dir)
@@ -114,10 +115,10 @@ func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 	return h, list, err
 }
 
-// hierarchy is the mounted cgroup hierarchy that limits CPU time.
+// hierarchy is a mounted cgroup hierarchy that limits CPU time.
 type hierarchy struct {
 	cgroupMount
-	lab string // name prefix of our cgroups for a lab
+	lab string // name prefix of our cgroups for the lab
 }
 
 func openHierarchy(dir string) (hierarchy, error) {
@@ -130,7 +131,7 @@ func openHierarchy(dir string) (hierarchy, error) {
 	return hierarchy{m, "chokepoint-" + filepath.Base(dir) + "."}, err
 }
 
-// of returns the directory of the cgroup of thread tid in process pid.
+// of returns the directory of the cgroup that contains thread tid of process pid.
 func (h hierarchy) of(pid, tid int) (string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/cgroup", pid, tid))
 	if err != nil {
@@ -150,14 +151,14 @@ func (h hierarchy) of(pid, tid int) (string, error) {
 	return h.at(path)
 }
 
-// ours reports whether SetCPUQuota created the cgroup in dir for this lab. It creates a cgroup for each
-// guest, with one below it for each vCPU.
+// ours reports whether the cgroup in dir was created by SetCPUQuota for this lab. SetCPUQuota creates a
+// cgroup for each guest, and below it a cgroup for each vCPU.
 func (h hierarchy) ours(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), h.lab)
 }
 
-// CPUQuota returns the quota of the vCPUs of a lab's guests, given the directory of the lab's files. It
-// returns 0 if there are no guests, or no cgroup can limit them.
+// CPUQuota returns the quota of the vCPUs of a lab's guests. dir is the directory that contains the lab's
+// files. CPUQuota returns 0 if there are no guests or no cgroup can limit them.
 func CPUQuota(dir string) (_ Quota, err error) {
 	defer func() {
 		if errors.Is(err, ErrUnsupported) {
@@ -214,14 +215,14 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 			return 0, err
 		}
 
-		times[i] = uint64(max(n, 0)) // -1 = no limit
+		times[i] = uint64(max(n, 0)) // -1 means no limit
 	}
 
 	return quotaOf(times[0], times[1]), nil
 }
 
-// ThrottleFile returns the cpu.stat file of a thread's cgroup, or "" if there is none. It counts the time for
-// which the quota throttled the thread, as "throttled_time" in ns or "throttled_usec" in µs.
+// ThrottleFile returns the cpu.stat file of a thread's cgroup, or "" if there is none. The file reports how
+// long the quota has throttled the thread, as "throttled_time" in ns or "throttled_usec" in µs.
 func ThrottleFile(pid, tid int) string {
 	h, err := openHierarchy("")
 	if err != nil {
@@ -236,8 +237,9 @@ func ThrottleFile(pid, tid int) string {
 	return filepath.Join(dir, "cpu.stat")
 }
 
-// SetCPUQuota moves each vCPU of a lab's guests to a cgroup of its own with a quota. Quota 0 moves them back
-// to the cgroup that QEMU was started in and removes our cgroups, including those of guests that have ended.
+// SetCPUQuota moves each vCPU of a lab's guests to a separate cgroup with a quota. If q is 0, it moves the
+// vCPUs back to the cgroup in which QEMU was started, and removes our cgroups, including those of guests that
+// have ended.
 func SetCPUQuota(dir string, q Quota) error {
 	h, err := openHierarchy(dir)
 	if errors.Is(err, ErrUnsupported) && q == 0 {
@@ -257,7 +259,7 @@ func SetCPUQuota(dir string, q Quota) error {
 	return explain(err, "set CPU quota of the guests")
 }
 
-// ProbeCPUQuota creates a cgroup with a quota and removes it again, to test whether that is possible.
+// ProbeCPUQuota tests whether a cgroup with a quota can be created. It removes the cgroup again.
 func ProbeCPUQuota(dir string) error {
 	h, list, err := someVCPUs(dir)
 	if err != nil {
@@ -294,10 +296,10 @@ func ProbeCPUQuota(dir string) error {
 	return explain(err, "limit vCPUs")
 }
 
-// above returns the cgroup in which a guest's cgroup is created. In version 1, it is the cgroup that QEMU was
-// started in. In version 2, a cgroup with processes cannot delegate controllers, so it is the nearest
-// ancestor that delegates cpu, or else the root, which can always delegate. began reports whether above
-// enabled the controller in the root.
+// above returns the cgroup in which to create a guest's cgroup. In cgroup version 1, this is the cgroup in
+// which QEMU was started. In version 2, a cgroup that contains processes cannot delegate controllers, so it
+// is the nearest ancestor that delegates the cpu controller. If none does, it is the root, which can always
+// delegate; above then enables the controller there, and began is true.
 func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {
@@ -328,11 +330,12 @@ func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	return dir, true, nil
 }
 
-// begun is the name suffix of a guest's cgroup if SetCPUQuota enabled the parent's controller, so that
-// removing the cgroup disables it again.
+// begun is the suffix of the name of a guest's cgroup if SetCPUQuota has enabled the controller in the
+// parent. When such a cgroup is removed, the controller is disabled again.
 const begun = ".first"
 
-// stop disables the controller below a cgroup. The kernel refuses this while others use it.
+// stop disables the cpu controller for the children of a cgroup. It fails while other processes use the
+// controller there.
 func (h hierarchy) stop(dir string) { put(dir, "cgroup.subtree_control", "-cpu") }
 
 func put(dir, file, text string) error {
@@ -345,7 +348,7 @@ func (h hierarchy) limit(dir string, q Quota) error {
 		return err
 	}
 
-	groups := map[int]string{} // by PID of QEMU, determined before the process is moved
+	groups := map[int]string{} // cgroup by PID of QEMU, looked up before the process is moved
 	for _, p := range list {
 		if groups[p.pid] != "" {
 			continue
@@ -371,8 +374,8 @@ func (h hierarchy) limit(dir string, q Quota) error {
 	return nil
 }
 
-// limitOne moves a vCPU to a cgroup of its own. In version 1, threads can be moved like processes. In version
-// 2, the whole QEMU process moves to the guest's cgroup, whose children are threaded.
+// limitOne moves a vCPU to a separate cgroup. In cgroup version 1, a thread can be moved like a process. In
+// version 2, the whole QEMU process is moved to the guest's cgroup, whose children are threaded.
 func (h hierarchy) limitOne(p vcpu, guest string, q Quota) error {
 	own := filepath.Join(guest, fmt.Sprintf("vcpu%d", p.number))
 	if err := os.MkdirAll(own, 0o755); err != nil {
@@ -418,7 +421,7 @@ func (h hierarchy) release(dir string) error {
 	for _, p := range list {
 		now, err := h.of(p.pid, p.tid)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // has exited
+			continue // because the process has exited
 		}
 
 		if err != nil {
@@ -437,7 +440,7 @@ func (h hierarchy) release(dir string) error {
 	var left error
 	err = filepath.WalkDir(h.point, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil // disappeared meanwhile
+			return nil // because the cgroup has disappeared meanwhile
 		}
 
 		if strings.HasPrefix(d.Name(), h.lab) {
@@ -452,8 +455,8 @@ func (h hierarchy) release(dir string) error {
 	return errors.Join(err, left)
 }
 
-// putBack moves a vCPU (in version 2, the whole QEMU process) back to the cgroup that QEMU was started in. In
-// version 2, that is the cgroup of QEMU's parent.
+// putBack moves a vCPU (in cgroup version 2, the whole QEMU process) back to the cgroup in which QEMU was
+// started. In version 2, that is the cgroup of QEMU's parent process.
 func (h hierarchy) putBack(p vcpu, now string) error {
 	if !h.unified {
 		return put(filepath.Dir(filepath.Dir(now)), "tasks", strconv.Itoa(p.tid))
@@ -479,10 +482,10 @@ func (h hierarchy) putBack(p vcpu, now string) error {
 	return put(was, "cgroup.procs", strconv.Itoa(p.pid))
 }
 
-// groupTime is the time for a killed thread to leave its cgroup.
+// groupTime is how long to wait until a killed thread has left its cgroup.
 const groupTime = 3 * time.Second
 
-// removeGroup removes a cgroup and its children once they are empty.
+// removeGroup removes a cgroup and its children after they have become empty.
 func removeGroup(dir string) error {
 	below, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -513,14 +516,14 @@ func removeGroup(dir string) error {
 	}
 }
 
-// Limits of the kernel's CPU bandwidth control (sched(7)). It refuses quotas below 1 ms. A period of 10 ms
-// keeps the pauses short when a guest has used up its quota.
+// These are limits of the kernel's CPU bandwidth control (sched(7)). The kernel rejects quotas below 1 ms.
+// The period is only 10 ms, so that the pauses are short when a guest has used up its quota.
 const (
-	minQuota    = 1_000  // µs
-	quotaPeriod = 10_000 // µs
+	minQuota    = 1_000  // in µs
+	quotaPeriod = 10_000 // in µs
 )
 
-// times returns the quota and its period, in µs.
+// times returns the quota and its period in µs.
 func (q Quota) times() (quota, period uint64) {
 	quota = uint64(q) * quotaPeriod / 1e4
 	if quota >= minQuota {
@@ -529,7 +532,7 @@ func (q Quota) times() (quota, period uint64) {
 	return minQuota, uint64(math.Round(minQuota * 1e4 / float64(q)))
 }
 
-// quotaOf returns the Quota for a quota and period in µs.
+// quotaOf returns the Quota that corresponds to a quota and a period in µs.
 func quotaOf(quota, period uint64) Quota {
 	if period == 0 {
 		return 0
@@ -537,7 +540,7 @@ func quotaOf(quota, period uint64) Quota {
 	return Quota(math.Round(float64(quota) * 1e4 / float64(period)))
 }
 
-// parseMax parses cpu.max: a quota or "max", then the period, both in µs.
+// parseMax parses cpu.max, which contains a quota or "max" and then the period, both in µs.
 func parseMax(text string) (Quota, error) {
 	f := strings.Fields(text)
 	if len(f) == 2 && f[0] == "max" {
@@ -557,7 +560,7 @@ func parseMax(text string) (Quota, error) {
 	return quotaOf(quota, period), nil
 }
 
-// vcpuOf returns the vCPU's number, given the name of a QEMU thread: "CPU 0/TCG" or "CPU 0/KVM", or "ALL
+// vcpuOf returns the number of a vCPU, given the name of its QEMU thread: "CPU 0/TCG" or "CPU 0/KVM", or "ALL
 // CPUs/TCG" if one thread runs all vCPUs.
 func vcpuOf(comm string) (int, bool) {
 	if strings.HasPrefix(comm, "ALL CPUs/") {
@@ -570,7 +573,8 @@ func vcpuOf(comm string) (int, bool) {
 	return int(n), ok && named && err == nil
 }
 
-// guestOf returns the guest's name, given a QEMU command line whose words end in NUL.
+// guestOf returns the name of a guest, given the command line of its QEMU. Each word of the command line ends
+// in NUL.
 func guestOf(line string) (guest string, ok bool) {
 	words := strings.Split(line, "\x00")
 	i := slices.Index(words, "-name")
@@ -581,8 +585,8 @@ func guestOf(line string) (guest string, ok bool) {
 	return guest, guest != "" && !strings.ContainsAny(guest, "/ ") && guest[0] != '.'
 }
 
-// cgroupPath returns the cgroup in the text of /proc/PID/cgroup for a controller's hierarchy; "" means the
-// unified hierarchy.
+// cgroupPath returns the cgroup for the hierarchy of a controller, given the text of /proc/PID/cgroup. The
+// controller "" stands for the unified hierarchy.
 func cgroupPath(text, controller string) (string, error) {
 	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -594,14 +598,14 @@ func cgroupPath(text, controller string) (string, error) {
 	return "", lacks("the process is in no cgroup of %q", controller)
 }
 
-// cgroupMount describes a mounted hierarchy. root is the cgroup that is visible at the mount point.
+// cgroupMount describes a mounted cgroup hierarchy. root is the cgroup at the mount point.
 type cgroupMount struct {
 	unified     bool
 	root, point string
 }
 
-// cpuMount finds the hierarchy that limits CPU time in the text of /proc/self/mountinfo: the cpu controller
-// of version 1, or else the unified hierarchy.
+// cpuMount returns the hierarchy that limits CPU time, given the text of /proc/self/mountinfo. This is the
+// hierarchy of the cpu controller in cgroup version 1 if it exists, and the unified hierarchy otherwise.
 func cpuMount(mountinfo string) (cgroupMount, error) {
 	var found cgroupMount
 	for line := range strings.Lines(mountinfo) {

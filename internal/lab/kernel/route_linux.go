@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddAddress adds an address to a device. An IPv6 address is usable at once, without duplicate address
-// detection. It is not an error if the device already has the address.
+// AddAddress adds an address to a device. An IPv6 address is usable at once, because duplicate address
+// detection is skipped. It is not an error if the device already has the address.
 func AddAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "add address "+p.String()+" to", func(l netlink.Link) error {
 		a := &netlink.Addr{IPNet: ipNet(p)}
@@ -22,7 +22,7 @@ func AddAddress(dev string, p netip.Prefix) error {
 	})
 }
 
-// DelAddress removes an address from a device. It is not an error if the device does not have it.
+// DelAddress removes an address from a device. It is not an error if the device does not have the address.
 func DelAddress(dev string, p netip.Prefix) error {
 	return withLink(dev, "delete address "+p.String()+" of", func(l netlink.Link) error {
 		return ignore(netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(p)}), unix.EADDRNOTAVAIL)
@@ -48,8 +48,8 @@ func Addresses(dev string) ([]netip.Prefix, error) {
 	return out, explain(err, "list addresses of %s", dev)
 }
 
-// AddRoute adds or replaces a route to dst via a gateway on dev. If via is invalid, dst is on the link. If
-// dev is "", the kernel chooses the device by the gateway.
+// AddRoute adds or replaces a route to dst through gateway via on device dev. If via is invalid, dst is on
+// the link. If dev is "", the kernel derives the device from the gateway.
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	r, err := route(dst, via, dev)
 	if err == nil {
@@ -58,8 +58,8 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "add route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
-// AddRouteFrom adds or replaces a route to dst on the link of dev, with the MTU in bytes and, if valid, the
-// preferred source address. DelRoute deletes it.
+// AddRouteFrom adds or replaces a route to dst on the link of dev. mtu is in bytes, and src is the preferred
+// source address unless it is invalid. DelRoute deletes the route.
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	r, err := route(dst, netip.Addr{}, dev)
 	if err == nil {
@@ -93,7 +93,8 @@ func routesOf(dev string, family int) ([]netlink.Route, error) {
 	return dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, family) })
 }
 
-// ForgetPathMTUs6 drops learnt IPv6 path MTUs (RFC 8201), like "ip -6 route flush cache".
+// ForgetPathMTUs6 drops the IPv6 path MTUs that the kernel has learnt (RFC 8201), like "ip -6 route flush
+// cache".
 func ForgetPathMTUs6() error {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET6}})
@@ -145,8 +146,8 @@ func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 	return routes[0], l, explain(err, "look up route to %s", to)
 }
 
-// NextHop looks up the first neighbour on the path to an address. Its hardware address is known only if the
-// kernel has resolved it recently.
+// NextHop returns the first neighbour on the path to an address. The hardware address of the neighbour is
+// known only if the kernel has resolved it recently.
 func NextHop(to netip.Addr) (Hop, error) {
 	r, l, err := routeTo(to)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Shared describes who else uses a device's link, or returns "": the bridge or bond that the device belongs
-// to, the ports of a bridge, or the default route, if it uses the device or one stacked on it. A service on a
-// shared link would reach others.
+// Shared describes what else uses the link of a device: a bridge or bond that the device belongs to, the
+// ports of a bridge, or a default route through the device or one stacked on it. It returns "" if nothing
+// does. A service on a shared link would affect other machines.
 func Shared(dev string) (by string, err error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -26,11 +26,12 @@ func Shared(dev string) (by string, err error) {
 		return "", err
 	}
 
-	pppoe, _ := os.ReadFile("/proc/net/pppoe") // does not exist without sessions
+	// Ignore errors: the file does not exist if there are no sessions.
+	pppoe, _ := os.ReadFile("/proc/net/pppoe")
 	return sharedBy(links, leads, string(pppoe), dev), nil
 }
 
-// overOneLink lists the kinds of stacked devices that send frames unchanged by the device below.
+// overOneLink lists the kinds of stacked devices whose frames are sent unchanged by the device below.
 var overOneLink = [...]string{"macvlan", "macvtap", "ipvlan", "ipvtap"}
 
 func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
@@ -89,7 +90,7 @@ func portsOf(links []netlink.Link, master int) (names []string) {
 	return names
 }
 
-// leadsOver describes how the default route uses a device, or one stacked on it, or returns "".
+// leadsOver describes how a default route uses a device or one stacked on it. It returns "" if none does.
 func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink.Link,
 	seen map[int]bool) string {
 	a := below.Attrs()
@@ -101,7 +102,7 @@ func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink
 	for _, l := range links {
 		up := l.Attrs()
 		session := l.Type() == "ppp" && slices.Contains(strings.Fields(pppoe), a.Name)
-		// The parent of a veth is its peer. If the peer is in another namespace, the index belongs to that
+		// The parent of a veth is its peer. If a parent is in another namespace, its index belongs to that
 		// namespace.
 		above := up.ParentIndex == a.Index && up.NetNsID < 0 && l.Type() != "veth"
 		if seen[up.Index] || !above && !session && up.Index != a.MasterIndex {

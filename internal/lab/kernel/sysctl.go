@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// ReadSysctl returns a kernel setting, with white space between its values replaced by single spaces.
+// ReadSysctl returns the value of a kernel setting. White space within the value is replaced by single
+// spaces.
 func ReadSysctl(name string) (string, error) {
 	path, err := SysctlPath(name)
 	if err != nil {
@@ -32,8 +33,8 @@ func WriteSysctl(name, value string) error {
 	})
 }
 
-// SysctlWritable returns an error if this process cannot write a kernel setting. Settings of the whole
-// machine are read-only in a namespace.
+// SysctlWritable returns an error if this process cannot write a kernel setting. In a namespace, settings of
+// the whole machine are read-only.
 func SysctlWritable(name string) error { return onSysctl(name, func(*os.File) error { return nil }) }
 
 func onSysctl(name string, do func(*os.File) error) error {
@@ -60,16 +61,16 @@ func sysctlError(verb, name string, err error) error {
 	return fmt.Errorf("%s kernel setting %s: %w", verb, name, bare(err))
 }
 
-// Reassembly returns the share of the memory for IP fragments that incomplete packets use, 0…1, for IPv4 or
-// IPv6, whichever is larger. It returns 0 if the kernel does not report it. Above 1, the kernel accepts no
-// new fragmented packet until others are complete or have timed out, after 30 s for IPv4 and 60 s for IPv6
-// (net/ipv4/inet_fragment.c, inet_frag_create).
+// Reassembly returns the share of the memory for IP fragments that incomplete packets use, for IPv4 or IPv6,
+// whichever is larger. It returns 0 if the kernel does not report the share. If the share exceeds 1, the
+// kernel accepts no new fragmented packet until others are complete or have timed out, after 30 s for IPv4
+// and 60 s for IPv6 (net/ipv4/inet_fragment.c, inet_frag_create).
 func Reassembly() (used float64) {
 	for file, limit := range map[string]string{"sockstat": "net.ipv4.ipfrag_high_thresh",
 		"sockstat6": "net.ipv6.ip6frag_high_thresh"} {
 		text, _ := os.ReadFile("/proc/thread-self/net/" + file)
 		most, _ := ReadSysctl(limit)
-		_, held, _ := strings.Cut(string(text), "FRAG") // FRAG: inuse 0 memory 0
+		_, held, _ := strings.Cut(string(text), "FRAG") // the line has the form "FRAG: inuse 0 memory 0"
 		_, held, _ = strings.Cut(held, "memory ")
 		if h, err := strconv.ParseFloat(strings.TrimSpace(held), 64); err == nil {
 			if m, err := strconv.ParseFloat(most, 64); err == nil && m > 0 {

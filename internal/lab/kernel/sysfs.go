@@ -13,25 +13,24 @@ import (
 	"strings"
 )
 
-// Words represents files in /sys or /proc that contain one word each, for a device or, if dev is "", the
-// machine.
+// Words represents kernel files in /sys or /proc that contain one word each. The files belong to a device or,
+// if dev is "", to the machine.
 type Words struct {
 	what  string
 	files func(dev string) ([]string, error)
 }
 
-// RPS contains, for each receive queue of a device, the mask of CPUs for receive packet steering, in the
-// kernel's format: 32-bit words in hexadecimal separated by commas, "0" = off. It requires the namespace's
-// own /sys.
+// RPS contains, for each receive queue of a device, the mask of CPUs for receive packet steering. The mask
+// has the kernel's format: 32-bit words in hexadecimal, separated by commas. "0" means off. RPS requires the
+// /sys of the network namespace.
 var RPS = Words{"packet steering", rpsFiles}
 
 // IRQAffinity contains, for each interrupt of a device in numerical order, the list of CPUs that may serve
-// it, such as "0-1,3". It returns ErrUnsupported for devices without interrupts, such as a veth.
+// the interrupt, such as "0-1,3". The error is ErrUnsupported for devices without interrupts, such as a veth.
 var IRQAffinity = Words{"interrupt affinity", affinityFiles}
 
-// Governors contains the frequency governor of each frequency domain
-// (Documentation/admin-guide/pm/cpufreq.rst). It returns ErrUnsupported if the kernel does not control the
-// frequency.
+// Governors contains the governor of each CPU frequency domain (Documentation/admin-guide/pm/cpufreq.rst).
+// The error is ErrUnsupported if the kernel does not control the frequency.
 var Governors = Words{"clock governor", func(string) ([]string, error) {
 	return clockFiles(cpuDir, "scaling_governor")
 }}
@@ -42,7 +41,7 @@ func (w Words) Read(dev string) ([]string, error) {
 	return words, explain(err, "read %s of %s", w.what, cmp.Or(dev, "the machine"))
 }
 
-// Set writes the words to the files. A single word is written to all files.
+// Set writes one word to each file. If there is only one word, it is written to all files.
 func (w Words) Set(dev string, words []string) error {
 	files, err := w.files(dev)
 	return explain(writeEach(files, words, err), "set %s of %s", w.what, cmp.Or(dev, "the machine"))
@@ -77,7 +76,7 @@ func deviceDir(dev string) (string, error) {
 	return dir, nil
 }
 
-// readEach returns the words in files, or err.
+// readEach returns the words in files. If err is not nil, it only returns err.
 func readEach(files []string, err error) ([]string, error) {
 	if err != nil {
 		return nil, bare(err)
@@ -96,7 +95,8 @@ func readEach(files []string, err error) ([]string, error) {
 	return words, nil
 }
 
-// writeEach writes one word to each file, or a single one to all files, or returns err.
+// writeEach writes one word to each file, or a single word to all files. If err is not nil, it only returns
+// err.
 func writeEach(files, words []string, err error) error {
 	if len(words) == 1 {
 		words = slices.Repeat(words, len(files))
@@ -120,7 +120,7 @@ func writeEach(files, words []string, err error) error {
 }
 
 // affinityFiles returns the affinity files of a device's interrupts. The interrupts of a virtio device belong
-// to its PCI device.
+// to the underlying PCI device.
 func affinityFiles(dev string) ([]string, error) {
 	dir, err := deviceDir(dev)
 	if err != nil {
@@ -151,7 +151,7 @@ func affinityFiles(dev string) ([]string, error) {
 		var files []string
 		for _, n := range numbers {
 			file := fmt.Sprintf("/proc/irq/%d/smp_affinity_list", n)
-			if _, err := os.Stat(file); err == nil { // an unused interrupt has no file
+			if _, err := os.Stat(file); err == nil { // because an unused interrupt has no file
 				files = append(files, file)
 			}
 		}
@@ -164,8 +164,8 @@ func affinityFiles(dev string) ([]string, error) {
 	return nil, lacks("it has no interrupts")
 }
 
-// Attribute returns a device's attribute in /sys, such as "threaded". It requires the namespace's own /sys.
-// It returns ErrUnsupported if the kernel lacks the attribute.
+// Attribute returns an attribute of a device in /sys, such as "threaded". It requires the /sys of the network
+// namespace. The error is ErrUnsupported if the kernel lacks the attribute.
 func Attribute(dev, name string) (string, error) {
 	dir, err := deviceDir(dev)
 	var b []byte
@@ -176,7 +176,7 @@ func Attribute(dev, name string) (string, error) {
 	return strings.TrimSpace(string(b)), explain(lacking(err, name), "read %s of %s", name, dev)
 }
 
-// SetAttribute sets a device's attribute in /sys.
+// SetAttribute sets an attribute of a device in /sys.
 func SetAttribute(dev, name, value string) error {
 	dir, err := deviceDir(dev)
 	if err == nil {
@@ -194,7 +194,7 @@ func lacking(err error, name string) error {
 
 const cpuDir = "/sys/devices/system/cpu"
 
-// OnlineCPUs returns the number of the machine's online CPUs and of all its CPUs.
+// OnlineCPUs returns the number of CPUs that are online and the total number of CPUs of the machine.
 func OnlineCPUs() (online, has int, err error) {
 	for what, into := range map[string]*int{"online": &online, "present": &has} {
 		b, err := os.ReadFile(filepath.Join(cpuDir, what))
@@ -232,7 +232,7 @@ func SetOnlineCPUs(n int) error {
 
 		now, err := os.ReadFile(file)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && want == "1": // this CPU cannot be taken offline
+		case errors.Is(err, fs.ErrNotExist) && want == "1": // a CPU without this file is always online
 			continue
 		case err == nil && strings.TrimSpace(string(now)) == want:
 			continue
@@ -265,7 +265,7 @@ func GovernorsOffered() ([]string, error) {
 	return offered, nil
 }
 
-// clockFiles returns the file of that name in each frequency domain.
+// clockFiles returns the file with the given name in each frequency domain.
 func clockFiles(dir, name string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "cpufreq/policy*", name))
 	if err == nil && len(files) == 0 {
@@ -276,7 +276,7 @@ func clockFiles(dir, name string) ([]string, error) {
 	return files, err
 }
 
-// byNumber sorts paths that differ only in a number, rx-2 before rx-10.
+// byNumber sorts paths that differ only in a number by that number, for example rx-2 before rx-10.
 func byNumber(files []string) {
 	slices.SortFunc(files, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 }

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VLANDevice returns the name of the device for a tag on a port.
+// VLANDevice returns the name of the device that carries a tag on a port.
 func VLANDevice(dev string, id int) string { return fmt.Sprintf("%s.%d", dev, id) }
 
-// VLAN returns the IEEE 802.1Q tag that SetVLAN has set on a port, 0 if none.
+// VLAN returns the IEEE 802.1Q tag that SetVLAN has set on a port, or 0 if there is none.
 func VLAN(dev string) (int, error) {
 	tag, err := vlanOn(dev)
 	if err != nil || tag == nil {
@@ -21,8 +21,8 @@ func VLAN(dev string) (int, error) {
 	return tag.VlanId, nil
 }
 
-// SetVLAN creates a tagged device on a port and moves the port's addresses and routes to it. Tag 0 moves them
-// back and deletes the device.
+// SetVLAN creates a tagged device on a port and moves the addresses and routes of the port to the device. Tag
+// 0 moves them back and deletes the device.
 func SetVLAN(dev string, id int) error {
 	tag, err := vlanOn(dev)
 	if err == nil && tag != nil && tag.VlanId == id {
@@ -76,8 +76,8 @@ func vlanOn(dev string) (*netlink.Vlan, error) {
 	return tag, err
 }
 
-// moveAddresses moves addresses and configured routes. The kernel recreates routes that follow from
-// addresses.
+// moveAddresses moves addresses and configured routes to another device. The kernel itself recreates the
+// routes to the networks of the addresses.
 func moveAddresses(from, to string) error {
 	addresses, err := Addresses(from)
 	if err != nil {

@@ -12,10 +12,10 @@ func RouteDevice(to netip.Addr) (string, error) {
 	return w.Device, err
 }
 
-// wayBySocket looks up the route to an address with a connected UDP socket, which sends nothing. It finds the
-// source address and the device, but not the gateway.
+// wayBySocket looks up the route to an address with a connected UDP socket, which sends no packet. It returns
+// the source address and the device, but not the gateway.
 func wayBySocket(to netip.Addr) (w Way, err error) {
-	const discard = 9 // any port; one is required
+	const discard = 9 // connect requires a port, but the lookup does not use it
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
 	if err != nil {
 		return w, fmt.Errorf("find the way to %s: %w", to, err)
@@ -30,7 +30,7 @@ func wayBySocket(to netip.Addr) (w Way, err error) {
 	for _, i := range all {
 		addresses, err := i.Addrs()
 		if err != nil {
-			continue // disappeared
+			continue // because the device has disappeared
 		}
 
 		for _, a := range addresses {

@@ -12,7 +12,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// AddWireGuard creates a kernel WireGuard device. MTU 0 means the kernel's default.
+// AddWireGuard creates a kernel WireGuard device. If mtu is 0, the kernel's default is used.
 func AddWireGuard(dev string, mtu int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
@@ -20,7 +20,7 @@ func AddWireGuard(dev string, mtu int) error {
 	return explain(netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: at}), "add wireguard device %s", dev)
 }
 
-// ProbeWireGuard creates a device and deletes it again, to test the kernel.
+// ProbeWireGuard tests whether the kernel supports WireGuard. It creates a device and deletes it again.
 func ProbeWireGuard() error {
 	dev := fmt.Sprintf("cpwg%d", os.Getpid())
 	if err := AddWireGuard(dev, 0); err != nil {
@@ -29,7 +29,7 @@ func ProbeWireGuard() error {
 	return DeleteLink(dev)
 }
 
-// ConfigureWireGuard sets a kernel device's keys and its only peer.
+// ConfigureWireGuard sets the keys and the only peer of a kernel device.
 func ConfigureWireGuard(dev string, w WireGuard) error {
 	c, err := wgctrl.New()
 	if err != nil {
@@ -59,7 +59,8 @@ func ConfigureWireGuard(dev string, w WireGuard) error {
 	return explain(err, "configure wireguard device %s", dev)
 }
 
-// ReadWireGuard returns a kernel device's counters, summed over its peers, and the latest handshake.
+// ReadWireGuard returns the counters of a kernel device, summed over its peers, and the time of the latest
+// handshake.
 func ReadWireGuard(dev string) (WireGuardStats, error) {
 	r, err := OpenWireGuard()
 	if err != nil {
@@ -83,10 +84,10 @@ func ReadWireGuard(dev string) (WireGuardStats, error) {
 	return s, err
 }
 
-// WireGuardReader reads counters of kernel WireGuard devices repeatedly.
+// WireGuardReader reads the counters of kernel WireGuard devices repeatedly.
 type WireGuardReader struct{ c *wgctrl.Client }
 
-// OpenWireGuard opens a reader for the current network namespace.
+// OpenWireGuard returns a reader for devices in the current network namespace.
 func OpenWireGuard() (*WireGuardReader, error) {
 	c, err := wgctrl.New()
 	if err != nil {
@@ -104,7 +105,7 @@ func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 	for _, name := range devices {
 		d, err := r.c.Device(name)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted meanwhile
+			continue // because the device was deleted meanwhile
 		}
 
 		if err != nil {
@@ -117,7 +118,7 @@ func (r *WireGuardReader) Peers(devices []string) ([]WireGuardPeer, error) {
 			clear(p.PresharedKey[:])
 			peer := WireGuardPeer{Device: name, Index: i}
 			peer.Sent, peer.Received = uint64(max(p.TransmitBytes, 0)), uint64(max(p.ReceiveBytes, 0))
-			// The library returns the Unix epoch for "never".
+			// The library returns the Unix epoch if there was no handshake.
 			if p.LastHandshakeTime.After(time.Unix(0, 0)) {
 				peer.Handshake = p.LastHandshakeTime
 			}

@@ -18,8 +18,8 @@ import (
 // recommends 64.
 const replayWindow = 64
 
-// AddXfrm creates an XFRM interface, the device of a route-based tunnel. Its packets use the policies with
-// the same ID.
+// AddXfrm creates an XFRM interface, which is the device of a route-based tunnel. Packets of the device use
+// the policies that have the same ID.
 func AddXfrm(dev string, id uint32, mtu int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()
@@ -27,10 +27,10 @@ func AddXfrm(dev string, id uint32, mtu int) error {
 	return explain(netlink.LinkAdd(&netlink.Xfrmi{LinkAttrs: at, Ifid: id}), "add xfrm interface %s", dev)
 }
 
-// ProbeESP adds the associations and policies of a tunnel, with a device if routed, and deletes them again,
-// to test the kernel. No packet uses them.
+// ProbeESP tests whether the kernel supports a tunnel. It adds the associations and policies of the tunnel,
+// and a device if routed is set, and deletes them again. No packet uses them.
 func ProbeESP(c ESPCipher, outer6, routed bool) error {
-	// addresses for documentation: RFC 5737, RFC 3849
+	// These addresses are reserved for documentation (RFC 5737, RFC 3849).
 	local := netip.MustParseAddr("192.0.2.1")
 	remote := netip.MustParseAddr("192.0.2.2")
 	if outer6 {
@@ -38,7 +38,7 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	}
 
 	id := 1<<30 | uint32(os.Getpid())
-	// An all-zero key is valid: AES accepts any key, and HMAC rejects only short ones.
+	// An all-zero key is valid, because AES accepts any key and HMAC rejects only short ones.
 	key := make(ESPKey, c.KeySize())
 	e := ESP{
 		ID:     id,
@@ -70,7 +70,7 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	return err
 }
 
-// AddESP sets up one end. After an error, nothing remains.
+// AddESP sets up one end of a tunnel. After an error, nothing of it remains.
 func AddESP(e ESP) error {
 	reportDetails()
 	steps := e.steps()
@@ -83,7 +83,7 @@ func AddESP(e ESP) error {
 	return nil
 }
 
-// RemoveESP undoes AddESP. It is not an error if a part does not exist.
+// RemoveESP removes what AddESP has added. It is not an error if a part does not exist.
 func RemoveESP(e ESP) error { return undo(e.steps()) }
 
 type espStep struct{ add, del func() error }
@@ -109,7 +109,7 @@ func undo(steps []espStep) (err error) {
 	return err
 }
 
-// ReadESP returns the counters of one end.
+// ReadESP returns the counters of one end of a tunnel.
 func ReadESP(e ESP) (ESPStats, error) {
 	out, err := e.read(e.Remote, e.Out)
 	var in netlink.XfrmStateStats
@@ -131,8 +131,8 @@ func ReadESP(e ESP) (ESPStats, error) {
 	}, nil
 }
 
-// associate adds the association for one direction. It builds the message itself, because the library does
-// not support associations for both IP versions (XFRM_STATE_AF_UNSPEC).
+// associate adds the association for one direction. It builds the netlink message itself, because the library
+// does not support associations for both IP versions (XFRM_STATE_AF_UNSPEC).
 func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	if len(a.Key) != e.Cipher.KeySize() || e.ID == 0 {
 		return fmt.Errorf("add association %#x: %d bytes of keys and id %d, want %d and not 0", a.SPI,
@@ -160,7 +160,7 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 		req.AddData(algorithm)
 	}
 
-	// struct xfrm_replay_state_esn, with extended sequence numbers (RFC 4304)
+	// This is a struct xfrm_replay_state_esn with extended sequence numbers (RFC 4304).
 	const words = replayWindow / 32
 	esn := make([]byte, 24+4*words)
 	binary.NativeEndian.PutUint32(esn, words)
@@ -172,7 +172,7 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 	}
 
 	_, err := req.Execute(unix.NETLINK_XFRM, 0)
-	if errors.Is(err, unix.ENOENT) { // the kernel lacks an algorithm
+	if errors.Is(err, unix.ENOENT) { // because the kernel lacks an algorithm
 		err = fmt.Errorf("%w (%w)", ErrUnsupported, err)
 	}
 
@@ -181,7 +181,7 @@ func (e ESP) associate(from, to netip.Addr, a ESPAssociation) error {
 
 // algorithms returns the netlink attributes for the cipher and its keys.
 func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
-	const icv = 128 // bits
+	const icv = 128 // in bits
 	if c == ESPAESCBC256SHA256 {
 		crypt := nl.XfrmAlgo{AlgKeyLen: 256, AlgKey: key[:32]}
 		auth := nl.XfrmAlgoAuth{
@@ -205,7 +205,8 @@ func (c ESPCipher) algorithms(key ESPKey) []*nl.RtAttr {
 	return []*nl.RtAttr{nl.NewRtAttr(nl.XFRMA_ALG_AEAD, aead.Serialize())}
 }
 
-// state returns the identification of an association for the library, without its key.
+// state returns the fields that identify an association, in the form that the library uses. It does not
+// contain the key.
 func (e ESP) state(to netip.Addr, a ESPAssociation) *netlink.XfrmState {
 	return &netlink.XfrmState{
 		Dst:   to.AsSlice(),
@@ -233,8 +234,9 @@ func (e ESP) read(to netip.Addr, a ESPAssociation) (netlink.XfrmStateStats, erro
 	return s.Statistics, nil
 }
 
-// policies returns the policies for packets to the other end, from there to this node, and from there
-// forwarded by this node. With a device, they match all its packets.
+// policies returns three kinds of policies: for packets to the other end, for packets from there to this
+// node, and for packets from there that this node forwards. If the tunnel has a device, they match all its
+// packets.
 func (e ESP) policies() []*netlink.XfrmPolicy {
 	behind := e.Behind
 	if len(behind) == 0 {
@@ -259,7 +261,8 @@ func (e ESP) policies() []*netlink.XfrmPolicy {
 	return out
 }
 
-// tunnelPolicies returns the policies, one per direction, for a tunnel between the networks here and there.
+// tunnelPolicies returns the policies, one for each direction, of a tunnel between the networks here and
+// there.
 func tunnelPolicies(here, there *net.IPNet, local, remote net.IP, id uint32) (out []*netlink.XfrmPolicy) {
 	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {
 		if dir == netlink.XFRM_DIR_IN {
