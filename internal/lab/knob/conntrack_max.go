@@ -11,9 +11,9 @@ import (
 
 const conntrackMax = "net.netfilter.nf_conntrack_max"
 
-// ConntrackMax sets the maximum number of connections that a node tracks; packets of further connections are
-// dropped. It has an effect only if something requires tracking, such as nat or a stateful firewall. In most
-// kernels it applies to the whole machine, so it can be set only on a node with its own kernel.
+// ConntrackMax sets the maximum number of connections that a node tracks. Packets of further connections are
+// dropped. The setting has an effect only if something requires tracking, such as nat or a stateful firewall.
+// In most kernels, it applies to the whole machine, so it can be set only on a node that has its own kernel.
 func ConntrackMax() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// CPUCount sets how many CPUs a guest uses: the guest's kernel takes the others offline. It takes effect
-// without a reboot. The maximum is the number of CPUs with which the guest was started.
+// CPUCount sets how many CPUs a guest uses. The guest's kernel takes the other CPUs offline, without a
+// reboot. The maximum is the number of CPUs with which the guest was started.
 func CPUCount() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

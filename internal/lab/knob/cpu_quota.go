@@ -11,9 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// CPUQuota limits each vCPU of the lab's guests to a share of one core of this machine, such as "25%", to
-// emulate slower routers; "off" removes the limit. It is set on the machine that runs QEMU. QEMU's main
-// thread, which moves packets in and out of the guest, is not limited.
+// CPUQuota limits each vCPU of the lab's guests to a share of one core of this machine, such as "25%", in
+// order to emulate slower routers. "off" removes the limit. It is set on the machine that runs QEMU. It does
+// not limit QEMU's main thread, which moves packets into and out of the guest.
 func CPUQuota() Knob {
 	return &kernelKnob[kernel.Quota]{
 		declared: declared{factor.Declaration{
@@ -35,7 +35,7 @@ func CPUQuota() Knob {
 				}
 				return nil
 			},
-			// The kernel rounds the quota to microseconds.
+			// The kernel rounds the quota to whole microseconds.
 			same: func(want, got kernel.Quota) bool { return max(want, got)-min(want, got) <= 1 },
 		},
 		read: func(p Place) (kernel.Quota, error) {
@@ -47,7 +47,7 @@ func CPUQuota() Knob {
 		apply: func(p Place, q kernel.Quota) error {
 			switch {
 			case p.Lab == "" && q == 0:
-				return nil // nothing to undo without a guest
+				return nil // because there is nothing to undo without a guest
 			case p.Lab == "":
 				return errors.New("set cpu_quota: no lab named at " + p.Node)
 			}

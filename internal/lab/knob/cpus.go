@@ -14,9 +14,9 @@ import (
 
 const maxCPU = 1023
 
-// CPUs selects the CPUs that process a router's received packets (receive packet steering): a list such as
-// "0-1,3", or "off" for the CPUs that packets arrive on. If a device's receive queues differ, the state is
-// "masks 1 2", with one hexadecimal mask per queue.
+// CPUs selects the CPUs that process the packets received by a router (receive packet steering). The state is
+// a list such as "0-1,3", or "off" for the CPUs on which packets arrive. If the receive queues of a device
+// differ, the state is "masks 1 2", with one hexadecimal mask for each queue.
 func CPUs() Knob {
 	return cpuSets(factor.Declaration{
 		Name: "cpus",
@@ -28,8 +28,9 @@ func CPUs() Knob {
 	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)
 }
 
-// cpuSets returns a knob for a device attribute with several sets of CPUs. parse parses a state; parseOne and
-// spellOne convert the kernel's text for one set. each is the prefix of a state whose sets differ.
+// cpuSets returns a knob for a device attribute that consists of several sets of CPUs. parse parses a state.
+// parseOne and spellOne convert one set from and to the kernel's format. each is the prefix of a state whose
+// sets differ.
 func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), each string,
 	parseOne func(text string) (*big.Int, error), spellOne func(set *big.Int) string,
 	words kernel.Words) Knob {
@@ -51,11 +52,12 @@ func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), 
 	}, func(dev string, sets []*big.Int) error {
 		return words.Set(dev, mapped(sets, spellOne))
 	})
-	k.trying = true // the kernel checks permission only on write
+	k.trying = true // because the kernel checks the permission only on write
 	return k
 }
 
-// CPUsOfMasks returns the state for the masks of a device's receive queues, in the kernel's format.
+// CPUsOfMasks returns the state that corresponds to the masks of a device's receive queues in the kernel's
+// format.
 func CPUsOfMasks(masks []string) (State, error) {
 	sets, err := parseEach(masks, parseMask)
 	if err != nil {
@@ -64,7 +66,8 @@ func CPUsOfMasks(masks []string) (State, error) {
 	return spellEach(sets, eachQueue, spellMask), nil
 }
 
-// MasksOfCPUs returns the masks for a state, in the kernel's format: one for all queues, or one per queue.
+// MasksOfCPUs returns the masks that correspond to a state, in the kernel's format. It returns one mask for
+// all queues or one for each queue.
 func MasksOfCPUs(s State) ([]string, error) {
 	sets, err := parseCPUs(string(s))
 	return mapped(sets, spellMask), err
@@ -108,7 +111,8 @@ func parseEach(texts []string, parse func(text string) (*big.Int, error)) ([]*bi
 	return sets, nil
 }
 
-// spellEach returns the state for sets of CPUs: a single list if they are equal, else word and all sets.
+// spellEach returns the state that corresponds to sets of CPUs. If the sets are equal, it is a single list;
+// otherwise, it is word followed by all sets.
 func spellEach(sets []*big.Int, word string, spell func(set *big.Int) string) State {
 	if slices.ContainsFunc(sets, func(s *big.Int) bool { return s.Cmp(sets[0]) != 0 }) {
 		return State(word + strings.Join(mapped(sets, spell), " "))
@@ -164,8 +168,8 @@ func spellCPUs(set *big.Int) string {
 	return strings.Join(list, ",")
 }
 
-// parseMask parses the kernel's CPU bitmap: 32-bit words in hexadecimal, the most significant first,
-// separated by commas.
+// parseMask parses a CPU bitmap in the kernel's format: 32-bit words in hexadecimal, separated by commas, the
+// most significant word first.
 func parseMask(text string) (*big.Int, error) {
 	words := strings.Split(text, ",")
 	set := new(big.Int)

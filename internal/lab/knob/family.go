@@ -1,5 +1,5 @@
-// Package knob changes settings of a node, in one file per setting. A knob only reads and applies a state;
-// package agent and the journal decide when to change it and remember the previous state.
+// Package knob changes settings of a node. A knob only reads and applies states; package agent and the
+// journal decide when to do so and remember the previous state.
 package knob
 
 import (
@@ -14,66 +14,68 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Place identifies where a setting applies, relative to the namespaces or machine of the calling process.
-// Port is a device name, "" for settings of the node. Ports lists the node's devices under test, for settings
-// of all of them.
+// Place identifies where a setting applies, as seen from the namespaces or the machine of the calling
+// process. Port is a device name, or "" for a setting of the node. Ports lists the devices under test of the
+// node; it is used for settings that apply to all of them.
 type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
 	Ports []string `json:"ports,omitempty"`
-	// WAN is the router's port on the far side, and Outside its addresses. Inside are the near end's
-	// addresses, to which a port forward leads.
+	// WAN is the router's port towards the far side, and Outside lists the addresses of this port. Inside
+	// lists the addresses of the near end, which are the target of a port forward.
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`
 	Outside []string `json:"outside,omitempty"`
-	// Collector is the address to which a node may export reports about its traffic.
+	// Collector is the address to which a node may export flow records.
 	Collector string `json:"collector,omitempty"`
-	// OwnKernel is set for nodes that are machines of their own in the lab, so that machine-wide settings
-	// affect only them.
+	// OwnKernel is set if the node has a kernel that belongs to the lab, so that settings of the whole
+	// machine affect only this node.
 	OwnKernel bool `json:"own_kernel,omitempty"`
-	// Sysctls lists the kernel settings that may be changed. The node sets it, overriding the request.
+	// Sysctls are the kernel settings that may be changed. The node sets this field, and thereby overrides
+	// the request.
 	Sysctls Permission `json:"sysctls,omitempty"`
-	// Lab is the directory of the lab's files on this machine, for settings of the machine that hosts the
-	// lab.
+	// Lab is the directory that contains the lab's files on this machine. It is used for settings of the
+	// machine that hosts the lab.
 	Lab string `json:"lab,omitempty"`
 }
 
-// State is a setting's value as canonical text. It never contains a secret.
+// State is the value of a setting as canonical text. It never contains a secret.
 type State string
 
-// Language is the part of a knob that does not access the system and is available on any OS. Name is the
-// factor's name. A name that ends in ":" denotes a family, such as "sysctl:", whose states are "<rest of the
-// name>=<value>".
+// Language is the part of a knob that does not access the system and is available on every OS. Name returns
+// the name of the factor. A name that ends in ":" stands for a family, such as "sysctl:"; its states have the
+// form "<rest of the name>=<value>".
 type Language interface {
 	Name() string
-	// Factor returns the factor's declaration, without Parse and Param, which Factors adds.
+	// Factor returns the declaration of the factor. Parse and Param are missing; Factors adds them.
 	Factor() factor.Declaration
-	// Parse returns the canonical state, or an error that describes valid values.
+	// Parse returns the canonical state for text, or an error that describes the valid values.
 	Parse(text string) (State, error)
-	// Same reports whether the state read back is equivalent to the one requested, for example after
-	// rounding.
+	// Same reports whether the state that was read back is equivalent to the requested one, for example if
+	// the kernel has rounded a value.
 	Same(want, got State) bool
 }
 
-// Knob is a setting that can be varied.
+// A Knob is a setting that can be varied.
 type Knob interface {
 	Language
-	// Read returns the present state of everything that want would change, so that applying it restores the
+	// Read returns the current state of everything that want would change. Applying this state restores the
 	// place.
 	Read(ctx context.Context, p Place, want State) (State, error)
 	Apply(ctx context.Context, p Place, s State) error
-	// Check reports whether the state can be set at the place; the kernel may not support it.
+	// Check reports whether the state can be set at the place. It cannot be if, for example, the kernel does
+	// not support it.
 	Check(ctx context.Context, p Place, s State) check.Answer
 }
 
-// declared implements the part of Language that concerns the factor.
+// declared implements the methods of Language that concern the factor.
 type declared struct{ about factor.Declaration }
 
 func (d *declared) Name() string               { return d.about.Name }
 func (d *declared) Factor() factor.Declaration { return d.about }
 
-// ofRouter returns the declaration of a factor that applies to the device under test and can be placed in a
-// plan.
+// ofRouter returns the declaration of a factor that applies to the device under test and can have a place in
+// a plan.
 func ofRouter(d factor.Declaration) declared {
 	d.Placed |= factor.Placed
 	if d.Needs == nil {
@@ -82,12 +84,12 @@ func ofRouter(d factor.Declaration) declared {
 	return declared{d}
 }
 
-// without describes the comparison of a level with a baseline.
+// without describes how to compare a level with a baseline.
 func without(level, words string) *factor.Without {
 	return &factor.Without{Level: level, Words: "of the same " + words}
 }
 
-// Factors returns the factors of knobs, with their levels parsed by the knobs.
+// Factors returns the factors of knobs. The knobs parse the levels of the factors.
 func Factors(knobs []Knob) []factor.Declaration {
 	var out []factor.Declaration
 	for _, k := range knobs {
@@ -121,27 +123,28 @@ type Limited interface {
 	Allowed(p Place, s State) error
 }
 
-// OnTunnels is implemented by knobs that, when set on all ports, can also apply to the devices of tunnels.
+// OnTunnels is implemented by knobs that can also apply to tunnel devices if they are set on all ports.
 type OnTunnels interface{ OnTunnels() bool }
 
-// kernelKnob reads and sets values of type T in a kernel. The value belongs to the node or, if perPort is
-// set, to Place.Port; if that is empty, to all of Place.Ports or to the port that pick returns. If ports
-// differ, the state is a list, "eth0: 1500; eth1: 9000". The functions handle one device, Place.Port.
+// kernelKnob reads and sets values of type T in a kernel. If perPort is false, a value belongs to the node.
+// Otherwise, it belongs to Place.Port or, if that is empty, to all of Place.Ports or to the port that pick
+// returns. If the values of ports differ, the state is a list such as "eth0: 1500; eth1: 9000". The functions
+// handle one device, which is Place.Port.
 type kernelKnob[T any] struct {
 	declared
 	spelling[T]
 	perPort bool
 	read    func(p Place) (T, error)
-	readFor func(p Place, want T) (T, error) // nil = read
+	readFor func(p Place, want T) (T, error) // if nil, read is used
 	apply   func(p Place, v T) error
-	check   func(p Place, v T) check.Answer // nil = always possible
-	trying  bool                            // Check writes the present value back, to test a write
-	always  State                           // state that is possible everywhere; "" = none
-	pick    func(p Place) string            // returns the port if none is named
-	tunnels bool                            // see OnTunnels
+	check   func(p Place, v T) check.Answer // if nil, every value is possible
+	trying  bool                            // Check writes the current value back in order to test a write
+	always  State                           // state that is possible everywhere; "" means none
+	pick    func(p Place) string            // returns the port if the place names none
+	tunnels bool                            // result of OnTunnels
 }
 
-// ofPorts returns a knob for a device attribute, given functions of package kernel.
+// ofPorts returns a knob for a device attribute that functions of package kernel read and set.
 func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, error),
 	apply func(dev string, v T) error) *kernelKnob[T] {
 	return &kernelKnob[T]{
@@ -153,7 +156,7 @@ func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, err
 	}
 }
 
-// ofTable returns a knob for one of our tables in nftables.
+// ofTable returns a knob for one of our nftables tables.
 func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKnob[T] {
 	var none T
 	return &kernelKnob[T]{
@@ -166,25 +169,25 @@ func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKno
 	}
 }
 
-// onProbeLink checks a value by setting it on a temporary virtual link.
+// onProbeLink checks whether a value is possible by setting it on a temporary virtual link.
 func (k *kernelKnob[T]) onProbeLink(_ Place, v T) check.Answer {
 	return answer(kernel.OnProbeLink(func(dev string) error { return k.apply(Place{Port: dev}, v) }))
 }
 
 // spelling converts between values of type T and states.
 type spelling[T any] struct {
-	parse func(text string) (T, error) // errors come from want
+	parse func(text string) (T, error) // errors are created by want
 	spell func(v T) State
-	// bound returns an error for values that may not be requested; nil = no limit. It does not apply to a
-	// previous value that is restored.
+	// bound returns an error for a value that may not be requested. If bound is nil, every value may be. It
+	// is not called when a previous value is restored.
 	bound func(v T) error
-	same  func(want, got T) bool // compares values that have several states; nil = compare states
+	same  func(want, got T) bool // compares values with several states; if nil, states are compared
 }
 
-// want returns an error that describes valid values.
+// want returns an error that describes the valid values.
 func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
 
-// near adds the most similar word as a hint to err.
+// near adds the word that is most similar to text as a hint to err.
 func near(text string, words []string, err error) error {
 	n := check.Nearest(text, words)
 	if n != "" {
@@ -197,7 +200,7 @@ func refuse(name, text string, err error) error {
 	return fmt.Errorf("parse %s %q: %w", name, text, err)
 }
 
-// value parses a state.
+// value converts a state to a value.
 func (s spelling[T]) value(name string, text State) (T, error) {
 	v, err := s.parse(string(text))
 	if err != nil {
@@ -206,7 +209,7 @@ func (s spelling[T]) value(name string, text State) (T, error) {
 	return v, err
 }
 
-// canonical returns the canonical state for a requested value.
+// canonical returns the canonical state that corresponds to a requested value.
 func (s spelling[T]) canonical(name, text string) (State, error) {
 	v, err := s.value(name, State(text))
 	if err == nil && s.bound != nil {
@@ -232,7 +235,7 @@ func (s spelling[T]) alike(want, got State) bool {
 	return err1 == nil && err2 == nil && s.same(w, g)
 }
 
-// numbers returns the spelling of integers from least to most.
+// numbers returns the spelling of integers in the range from least to most.
 func numbers(least, most int) spelling[int] {
 	wrong := want("a number from %d to %d", least, most)
 	return spelling[int]{
@@ -253,7 +256,7 @@ func numbers(least, most int) spelling[int] {
 	}
 }
 
-// words returns the spelling of a list of states.
+// words returns the spelling of states that are listed.
 func words(list ...string) spelling[State] {
 	last := len(list) - 1
 	wrong := want("%s or %s", strings.Join(list[:last], ", "), list[last])
@@ -265,7 +268,7 @@ func words(list ...string) spelling[State] {
 	})
 }
 
-// verbatim returns the spelling of values that are states themselves.
+// verbatim returns the spelling of values that are themselves states.
 func verbatim(parse func(text string) (State, error)) spelling[State] {
 	return spelling[State]{parse: parse, spell: func(s State) State { return s }}
 }

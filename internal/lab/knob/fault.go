@@ -13,14 +13,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// noFault is the level of a cell without faults.
+// noFault is the level of the factor fault in a cell without faults.
 const noFault = "none"
 
-// asFound is the prefix of a state that restores the settings from before a fault, followed by JSON.
+// asFound is the prefix of a state that restores the settings to their values before a fault. These values
+// follow as JSON.
 const asFound = "found "
 
-// FaultPlant injects faults from a table. Several are joined by "+", such as "loss=1%+cpu_hog=2". A fault
-// consists of settings of other knobs, processes beside the node's agent, or limits of the load generator.
+// FaultPlant injects faults from a table. Several faults are joined by "+", such as "loss=1%+cpu_hog=2". A
+// fault consists of settings of other knobs, processes that run beside the agent of the node, or limits of
+// the load generator.
 func FaultPlant() Knob {
 	return &faultKnob{declared{factor.Declaration{
 		Policy:    true,
@@ -39,20 +41,21 @@ func FaultPlant() Knob {
 
 type faultKnob struct{ declared }
 
-// planted is a fault with a level.
+// planted is a fault and its level.
 type planted struct {
 	Fault
 	level State
 }
 
-// setting is a fault's setting of another knob. Port "" means all ports of the place, or the node.
+// setting is a setting of another knob that a fault makes. If Port is "", the setting applies to all ports of
+// the place, or to the node.
 type setting struct {
 	Knob  string `json:"knob"`
 	Port  string `json:"port,omitempty"`
 	State State  `json:"state"`
 }
 
-// key identifies what a setting changes. Each member of a family has its own key.
+// key identifies what a setting changes. Each setting in a family has a different key.
 func (s setting) key() string {
 	if strings.HasSuffix(s.Knob, ":") {
 		member, _, _ := strings.Cut(string(s.State), "=")
@@ -106,8 +109,8 @@ func spellFaults(list []planted) State {
 	return State(strings.Join(parts, "+"))
 }
 
-// nodeFaults removes the faults that are not implemented on a node from a level: limits of the load generator
-// and of the tunnel.
+// nodeFaults removes from a level the faults that are not implemented on a node, which are limits of the load
+// generator and of the tunnel.
 func nodeFaults(level string) string {
 	list, err := parseFaults(level)
 	if err != nil {
@@ -142,8 +145,8 @@ func (k *faultKnob) Parse(text string) (State, error) {
 	return spellFaults(list), nil
 }
 
-// settingsOf returns the settings of a state in the order in which they are made. Settings of the same knob
-// are joined.
+// settingsOf returns the settings of a state in the order in which they are made. It joins settings of the
+// same knob.
 func settingsOf(s State) (out []setting, err error) {
 	text, found := strings.CutPrefix(string(s), asFound)
 	if found {
@@ -194,12 +197,12 @@ func settingsOfFaults(text string) (out []setting, err error) {
 	return out, err
 }
 
-// joined returns one setting for two faults that set the same knob.
+// joined returns one setting that combines the states of two faults for the same knob.
 func joined(knob string, a, b State) (State, error) {
 	switch {
 	case a == b:
 		return a, nil
-	case knob == "queue": // see faultQueue for the format
+	case knob == "queue": // see faultQueue for the format of the states
 		return a + " " + b, nil
 	case knob == "firewall":
 		f, err1 := ParseFirewall(string(a))
@@ -221,14 +224,14 @@ func faultPart(name string) (Knob, error) {
 	return nil, fmt.Errorf("no fault makes use of a setting %q", name)
 }
 
-// placed is a setting, its knob and its place.
+// placed holds a setting, its knob and its place.
 type placed struct {
 	setting
 	knob Knob
 	at   Place
 }
 
-// inPlace returns the settings of a state at a place. Settings of ports are repeated for each port.
+// inPlace returns the settings of a state at a place. It repeats a setting of ports for each port.
 func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
@@ -236,7 +239,8 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	}
 
 	for _, one := range list {
-		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") { // s may come from a journal
+		// Check this, because s may come from a journal.
+		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") {
 			return nil, impossible{fmt.Errorf("set fault on %s: %s is not set there", p.Node, one.Knob)}
 		}
 
@@ -269,7 +273,7 @@ func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	switch {
 	case p.Port != "":
 		ports = []string{p.Port}
-	case part == "link_mtu" && p.WAN != "": // the narrow link is behind the router
+	case part == "link_mtu" && p.WAN != "": // because the narrow link is behind the router
 		ports = []string{p.WAN}
 	}
 
@@ -280,8 +284,8 @@ func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	return ports, nil
 }
 
-// Read returns the present state of everything that want would change, in the order in which it must be
-// undone.
+// Read returns the current state of everything that want would change, in the order in which the changes must
+// be undone.
 func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
 	list, err := k.inPlace(p, want)
 	if err != nil || len(list) == 0 {
@@ -353,12 +357,12 @@ func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// Allowed returns an error if a fault does not fit its place. On the machine that hosts the lab, only faults
-// that take CPU time are allowed.
+// Allowed returns an error if a fault is not allowed at its place. On the machine that hosts the lab, only
+// faults that take CPU time are allowed.
 func (k *faultKnob) Allowed(p Place, s State) error {
 	list, err := parseFaults(string(s))
 	if strings.HasPrefix(string(s), asFound) {
-		return nil // allowed when the fault was injected
+		return nil // because the original fault was allowed when it was injected
 	}
 
 	for _, f := range list {
@@ -371,14 +375,14 @@ func (k *faultKnob) Allowed(p Place, s State) error {
 	return err
 }
 
-// Companion describes a process that runs beside a node's agent as long as a setting is in effect: its verb
-// and request. The process answers once it has started.
+// Companion describes a process that runs beside the agent of a node as long as a setting is in effect. It
+// consists of a verb and a request. The process replies once it has started.
 type Companion struct {
 	Verb string
 	Task any
 }
 
-// Accompanied is implemented by knobs with states that need companions.
+// Accompanied is implemented by knobs that have states with companions.
 type Accompanied interface {
 	Companions(p Place, s State) []Companion
 }
@@ -386,7 +390,7 @@ type Accompanied interface {
 func (k *faultKnob) Companions(p Place, s State) []Companion {
 	list, err := parseFaults(string(s))
 	if err != nil {
-		return nil // an asFound state has no companions
+		return nil // because an asFound state has no companions
 	}
 
 	var out []Companion
@@ -399,7 +403,7 @@ func (k *faultKnob) Companions(p Place, s State) []Companion {
 	return out
 }
 
-// Companions returns the handlers of the companions' verbs.
+// Companions returns the handlers for the verbs of companions.
 func Companions() map[string]host.Handler {
 	return map[string]host.Handler{verbHog: hog, verbTighten: host.Asked(tighten),
 		verbCross: host.Asked(cross)}

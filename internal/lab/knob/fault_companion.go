@@ -34,7 +34,7 @@ func hog(ctx context.Context, s host.Session) error {
 	return nil
 }
 
-// tightening describes steps in which the CPU quota of a lab's guests is lowered.
+// tightening describes how to lower the CPU quota of a lab's guests in steps.
 type tightening struct {
 	Lab   string `json:"lab"`
 	Steps State  `json:"steps"`
@@ -43,14 +43,14 @@ type tightening struct {
 const (
 	tighteningStep = 2 * time.Second
 	tighteningLook = 100 * time.Millisecond
-	// Guests that use at least busyShare of the quota are busy. After calmLooks checks below that, they are
-	// idle.
+	// Guests are busy if they use at least busyShare of the quota. They are idle again after calmLooks
+	// consecutive checks in which they use less.
 	busyShare = 0.5
 	calmLooks = 5
 )
 
-// tighten lowers the quota in steps once the guests are busy. It starts over when they are idle, so that
-// every trial goes through all steps.
+// tighten lowers the quota in steps as soon as the guests are busy. It starts again when they are idle, so
+// that every trial includes all steps.
 func tighten(ctx context.Context, s host.Session, t tightening) error {
 	var steps []kernel.Quota
 	for part := range strings.SplitSeq(string(t.Steps), ",") {

@@ -13,18 +13,18 @@ import (
 
 const verbCross = "fault/cross_traffic"
 
-// crossing describes cross traffic: UDP datagrams at a constant rate, without congestion control, to a port
-// where no program listens.
+// crossing describes cross traffic: UDP datagrams that are sent at a constant rate, without congestion
+// control, to a port where no program listens.
 type crossing struct {
-	RateBps uint64   `json:"rate_bps"` // rate of IP packets, in bit/s
-	To      []string `json:"to"`       // candidates; the first one that is not the node's own is used
+	RateBps uint64   `json:"rate_bps"` // rate of IP packets in bit/s
+	To      []string `json:"to"`       // candidates; the first that is not our own address is used
 	Port    uint16   `json:"port"`
 }
 
-// Datagrams go to the discard port (RFC 863).
+// Datagrams are sent to the discard port (RFC 863).
 const (
 	crossPort  = 9
-	crossSize  = 1200 // IP packet size in bytes
+	crossSize  = 1200 // size of IP packets in bytes
 	crossEvery = time.Millisecond
 )
 
@@ -40,7 +40,7 @@ func crossTraffic(p Place, level State) []Companion {
 	}}
 }
 
-// cross sends until ctx is cancelled.
+// cross sends cross traffic until ctx is cancelled.
 func cross(ctx context.Context, s host.Session, q crossing) error {
 	to, err := q.target()
 	if err != nil {
@@ -60,7 +60,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	begun := time.Now()
 	sent := 0.0
 	for host.Pause(ctx, crossEvery) == nil {
-		// Packets that a full queue rejects count as sent: they are lost, as on any path.
+		// Count packets that a full queue rejects as sent, because they are lost as on any path.
 		for due := time.Since(begun).Seconds() * float64(q.RateBps) / 8; sent < due && ctx.Err() == nil; {
 			_, _ = c.WriteToUDPAddrPort(payload, to)
 			sent += crossSize

@@ -27,9 +27,9 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	return l, err
 }
 
-// FaultyPath describes the faults of a path: the tunnel's MTU in bytes, the queue length of its devices in
-// packets, and the largest packet that passes a router, in bytes (0 = unchanged). Bypass routes the traffic
-// outside the tunnel.
+// FaultyPath describes the faults of a path: the MTU of the tunnel in bytes, the queue length of the tunnel's
+// devices in packets, and the size in bytes of the largest packet that passes a router. 0 means unchanged. If
+// Bypass is set, the traffic is routed outside the tunnel.
 type FaultyPath struct {
 	TunnelMTU, TunnelQueue, Hole int
 	Bypass                       bool

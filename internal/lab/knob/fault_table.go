@@ -17,13 +17,13 @@ type Fault struct {
 	Name, Unit, Doc string
 
 	at         faultPlace
-	wire       bool // counts packets, so it requires packets of wire size (offload: wire)
+	wire       bool // whether it counts packets and requires packets of wire size (offload: wire)
 	parse      func(name, level string) (State, error)
-	parts      func(level State) []setting // settings of other knobs; nil = none
+	parts      func(level State) []setting // settings of other knobs; if nil, there are none
 	companions func(p Place, level State) []Companion
 }
 
-// faultPlace is the kind of place where a fault can be injected.
+// faultPlace is a kind of place at which a fault can be injected.
 type faultPlace int
 
 const (
@@ -33,11 +33,11 @@ const (
 	onHost                      // the machine that hosts the lab
 	atEnds                      // the load generator at one end, or at both
 	onPath                      // the tunnel
-	onPassing                   // a node that forwards
-	onFarPort                   // a port towards the far side
+	onPassing                   // a node that forwards packets
+	onFarPort                   // a port that leads to the far side
 )
 
-// Where describes the places where f can be injected.
+// Where describes the places at which f can be injected.
 func (f Fault) Where() string {
 	return map[faultPlace]string{onPort: "port; at a node, each of its ports", onNode: "node",
 		onAnyNode: "node, or host", onHost: "host", atEnds: "client or server; without a place, both",
@@ -45,7 +45,7 @@ func (f Fault) Where() string {
 		onFarPort: "port; at a node, its port towards the far side"}[f.at]
 }
 
-// misplaced returns why f cannot be at a place, or "" if it can.
+// misplaced returns the reason why f cannot be injected at a place, or "" if it can be.
 func (f Fault) misplaced(carrier, port bool) string {
 	switch {
 	case f.at == onHost && !carrier:
@@ -66,7 +66,7 @@ func faultNames() []string {
 	return out
 }
 
-// Faults returns all faults in their canonical order, in which they are injected.
+// Faults returns all faults in the order in which they are injected. This order is also the canonical one.
 func Faults() []Fault {
 	rate := bounds(parseLimit, spellLimit, func(r uint64) bool { return r > 0 }, "a rate such as 50M")
 	bytes := quantities(qdisc.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
@@ -297,7 +297,7 @@ func bounds(parse func(string) (uint64, error), spell func(uint64) State, ok fun
 	}.canonical
 }
 
-// quantities returns a parser for levels in the format of a queue's parameter.
+// quantities returns a parser for levels that have the format of a queue parameter.
 func quantities(q qdisc.Quantity, least, most uint64, wanted string) func(name, level string) (State,
 	error) {
 	p := qdisc.Parameter{Quantity: q}
@@ -311,7 +311,7 @@ func quantities(q qdisc.Quantity, least, most uint64, wanted string) func(name, 
 		func(v uint64) bool { return v >= least && v <= most }, wanted)
 }
 
-// setsTo returns the parts of a fault that sets a knob to the fault's level.
+// setsTo returns the parts of a fault that sets a knob to the level of the fault.
 func setsTo(knob string) func(State) []setting {
 	return func(level State) []setting { return []setting{{Knob: knob, State: level}} }
 }
@@ -322,15 +322,16 @@ func ofKernel(name string) func(State) []setting {
 	}
 }
 
-// queued returns the parts of a fault that sets a parameter of the port's queue. faultQueue combines them.
+// queued returns the parts of a fault that sets a parameter of a port's queue. faultQueue combines such
+// parameters.
 func queued(word string) func(State) []setting {
 	return func(level State) []setting {
 		return []setting{{Knob: "queue", State: State(word) + " " + level}}
 	}
 }
 
-// Parameters of faultQueue. A rate-limited link queues 30 ms at its rate, but at least 64 KiB, one packet of
-// maximum size.
+// These are parameters of faultQueue. A rate-limited link queues as much as it sends in 30 ms, but at least
+// 64 KiB, which is one packet of maximum size.
 const (
 	linkQueue   = 0.030
 	minLink     = 64 << 10
@@ -341,8 +342,8 @@ const (
 	roomOfDelay = 10_000
 )
 
-// faultQueue turns parameters from queued into a queueing discipline: netem if packets are lost or delayed,
-// else tbf for a rate, else pfifo.
+// faultQueue converts the parameters set by queued to a queueing discipline: netem if packets are lost or
+// delayed, otherwise tbf if the rate is limited, and otherwise pfifo.
 func faultQueue(words State) State {
 	v := map[string]string{}
 	for f := strings.Fields(string(words)); len(f) > 1; f = f[2:] {
@@ -372,7 +373,8 @@ func faultQueue(words State) State {
 	}
 
 	rate, _ := parseLimit(v["rate"])
-	// On a fast link, timers fire late. A burst of 0.5 ms compensates for that and has room for a GSO packet.
+	// On a fast link, timers fire late. A burst of 0.5 ms compensates for that, and is large enough for a GSO
+	// packet.
 	burst := qdisc.Parameter{Quantity: qdisc.Bytes}.Spell(qdisc.Bounded(rate/8/2000, linkBurst))
 	limit := max(int(float64(rate)/8*linkQueue), minLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
@@ -405,10 +407,10 @@ func parseTightening(name, level string) (State, error) {
 	return State(strings.Join(out, ",")), nil
 }
 
-// faultRefuses returns why a cell's faults are impossible at their places or with the cell's other settings,
-// or "".
+// faultRefuses returns the reason why the faults of a cell are impossible at their places or with the other
+// settings of the cell, or "" if they are possible.
 func faultRefuses(s factor.Shape, cell factor.Cell) string {
-	used := map[string]string{} // knob@place → place of the fault that sets it
+	used := map[string]string{} // maps knob@place to the place of the fault that sets the knob
 	for place, level := range factor.Name("fault").Each(cell) {
 		list, err := parseFaults(level)
 		if err != nil {
@@ -445,7 +447,7 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// apart reports whether two places have no port in common. An empty node or port means all.
+// apart reports whether two places have no port in common. An empty node or port stands for all.
 func apart(a, b string) bool {
 	node, port, _ := strings.Cut(a, ".")
 	n, p, _ := strings.Cut(b, ".")
@@ -459,7 +461,7 @@ func orAll(place string) string {
 	return place
 }
 
-// refused returns why f cannot be at a node of a lab, or "".
+// refused returns the reason why f cannot be injected at a node of a lab, or "" if it can be.
 func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell) string {
 	switch {
 	case f.at == atEnds && node != "" && (port || !s.Ends(node)):
@@ -482,7 +484,7 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 	return f.misplaced(node == factor.Host, port)
 }
 
-// silence is a part of the fault pmtu_hole: the node sends no ICMP errors for packets that are too big.
+// silence is a part of the fault pmtu_hole: the node sends no ICMP errors about packets that are too big.
 func silence() Knob {
 	return ofTable(declared{factor.Declaration{Name: "silence"}}, spelling[bool]{
 		parse: func(text string) (bool, error) {

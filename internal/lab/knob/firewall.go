@@ -10,13 +10,13 @@ import (
 
 var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set, in a map; stateful; log")
 
-// Firewall adds a chain of N rules that every forwarded packet passes and none matches: "off" or "N",
-// optionally followed, in this order, by
+// Firewall adds a chain of N rules that every forwarded packet passes and no packet matches. A state is "off"
+// or "N", optionally followed, in this order, by
 //
-//	in a set   one rule looks the packet up in a set of N elements
-//	in a map   one rule takes its verdict from a map of N elements
-//	stateful   packets of known connections are accepted before these rules
-//	log        packets that pass all rules are written to the kernel's log
+// \tin a set   one rule looks the packet up in a set of N elements
+// \tin a map   one rule takes its verdict from a map of N elements
+// \tstateful   packets of known connections are accepted before these rules
+// \tlog        packets that pass all rules are written to the kernel's log
 //
 // IPv4 and IPv6 have the same rules.
 func Firewall() Knob {
@@ -34,7 +34,7 @@ func Firewall() Knob {
 	}), spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
 }
 
-// firewallPhrase returns a level's description for use in a sentence.
+// firewallPhrase returns the description of a level for use in a sentence.
 func firewallPhrase(level string) string {
 	number, rest, _ := strings.Cut(level, " ")
 	if n, err := strconv.Atoi(number); err != nil {
@@ -45,7 +45,7 @@ func firewallPhrase(level string) string {
 	return strings.TrimSuffix(number+" firewall rules "+rest, " ")
 }
 
-// ParseFirewall parses a state of firewall.
+// ParseFirewall parses a state of the knob firewall.
 func ParseFirewall(text string) (kernel.Firewall, error) {
 	number, rest, _ := strings.Cut(strings.Join(strings.Fields(text), " "), " ")
 	n, err := strconv.Atoi(number)

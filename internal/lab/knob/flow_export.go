@@ -17,9 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// FlowExport monitors the flows of a port and exports them, as routers do: "softflowd" is the program, "off"
-// ends it. It counts all packets of the place's port, or else of the port towards the far side, and exports
-// NetFlow 9 to the far node's discard port, where nobody listens.
+// FlowExport monitors the flows on a port and exports them, as routers do. "softflowd" starts the program of
+// that name, and "off" stops it. It counts all packets of the place's port or, if there is none, of the port
+// towards the far side. It exports NetFlow 9 to the discard port of the far node, where no program listens.
 func FlowExport() Knob {
 	return flowExport{&kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
@@ -50,14 +50,15 @@ func FlowExport() Knob {
 
 const (
 	softflowd   = "softflowd"
-	exportDir   = "chokepoint-flow-"          // name prefix of its socket's directory
-	exportJail  = "/var/run/softflowd/chroot" // directory that Debian's build uses for chroot
-	discardPort = "9"                         // RFC 863
-	exportTime  = 10 * time.Second            // time limit for starting or stopping
-	exportPause = 20 * time.Millisecond       // interval between checks
+	exportDir   = "chokepoint-flow-"          // name prefix of the directory that contains its socket
+	exportJail  = "/var/run/softflowd/chroot" // directory to which Debian's build changes its root
+	discardPort = "9"                         // discard port (RFC 863)
+	exportTime  = 10 * time.Second            // time limit for starting or stopping it
+	exportPause = 20 * time.Millisecond       // interval between checks within exportTime
 )
 
-type flowExport struct{ *kernelKnob[State] } // needs the collector's address from the place
+// flowExport is a knob that needs the collector's address from the place.
+type flowExport struct{ *kernelKnob[State] }
 
 func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
 	ports, err := k.devices(p)
@@ -109,9 +110,9 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 	return check.OK()
 }
 
-// startExport starts softflowd, which daemonises, and waits until it returns statistics.
+// startExport starts softflowd, which runs as a daemon, and waits until softflowd returns statistics.
 func startExport(ctx context.Context, p Place) error {
-	if p.OwnKernel { // no error if the directory exists
+	if p.OwnKernel { // not an error if the directory exists
 		if err := os.MkdirAll(exportJail, 0o755); err != nil {
 			return fmt.Errorf("start softflowd: %w", err)
 		}
@@ -147,8 +148,8 @@ func startExport(ctx context.Context, p Place) error {
 	}
 }
 
-// exporters returns the instances that this knob has started for a device in this network namespace, as a map
-// from PID to the socket's directory.
+// exporters returns the instances that this knob has started for a device in this network namespace. The
+// result maps PIDs to the directories of the instances' sockets.
 func exporters(dev string) (map[int]string, error) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -164,7 +165,7 @@ func exporters(dev string) (map[int]string, error) {
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
 		if err != nil {
-			continue // has exited
+			continue // because the process has exited
 		}
 
 		dir, ok := exportsFrom(string(line), dev)
@@ -184,8 +185,8 @@ func exporters(dev string) (map[int]string, error) {
 	return out, nil
 }
 
-// exportsFrom reports whether a command line, whose words end in NUL, runs softflowd for dev, and returns its
-// socket's directory.
+// exportsFrom reports whether a command line runs softflowd for dev, and returns the directory of the
+// instance's socket. Each word of the command line ends in NUL.
 func exportsFrom(line, dev string) (dir string, ok bool) {
 	words := strings.Split(line, "\x00")
 	if filepath.Base(words[0]) != softflowd {
@@ -235,7 +236,7 @@ func stopExport(ctx context.Context, dev string) error {
 	return nil
 }
 
-// gone waits up to a second for a process to exit. It counts a zombie, whose command line is empty, as
+// gone waits up to a second until a process has exited. A zombie, whose command line is empty, counts as
 // exited.
 func gone(ctx context.Context, pid int) bool {
 	for range 50 {

@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Flowtable makes established connections bypass a router's forwarding path, including the packet filter:
-// "on" in software, "hardware" in the devices, or "off". It uses an nftables flow table between the node's
-// ports, with one rule that adds all TCP and UDP connections.
+// Flowtable makes packets of established connections bypass the forwarding path of a router, including the
+// packet filter. The states are "on" (in software), "hardware" (in the devices) and "off". The knob uses an
+// nftables flow table between the ports of the node, and one rule that adds all TCP and UDP connections.
 func Flowtable() Knob {
 	return &kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{

@@ -10,8 +10,9 @@ import (
 )
 
 // Governor sets the frequency governor of a machine's CPUs (Documentation/admin-guide/pm/cpufreq.rst):
-// "performance", "schedutil" or another one of its kernel. If the frequency domains differ, the state is
-// "each schedutil performance", in numerical order of the domains.
+// "performance", "schedutil" or another governor that the kernel supports. If the frequency domains differ,
+// the state is "each" followed by their governors in numerical order of the domains, as in "each schedutil
+// performance".
 func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
 	return &kernelKnob[[]string]{
@@ -64,10 +65,10 @@ func Governor() Knob {
 	}
 }
 
-// eachDomain is the prefix of a state whose frequency domains differ.
+// eachDomain is the prefix of a state in which frequency domains have different governors.
 const eachDomain = "each "
 
-// notAGovernor reports whether name is invalid in the kernel (CPUFREQ_NAME_LEN is 16).
+// notAGovernor reports whether the kernel cannot have a governor with this name (CPUFREQ_NAME_LEN is 16).
 func notAGovernor(name string) bool {
 	return name == strings.TrimSpace(eachDomain) || len(name) > 15 ||
 		strings.Trim(name, "_abcdefghijklmnopqrstuvwxyz") != ""

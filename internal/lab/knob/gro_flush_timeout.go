@@ -11,9 +11,10 @@ import (
 
 var errGROFlush = want("off, or a time up to 1s, such as 20us")
 
-// GROFlushTimeout sets how long a device holds received packets to merge them with further packets of their
-// flow (generic receive offload): a time such as "20us", or "off" for only until the end of each poll. It has
-// no effect if GRO is off (Documentation/networking/napi.rst).
+// GROFlushTimeout sets how long a device holds received packets in order to merge them with later packets of
+// the same flow (generic receive offload). The state is a time such as "20us", or "off" if packets are held
+// only until the end of each poll. The setting has no effect if GRO is off
+// (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {
 	const name = "gro_flush_timeout"
 	k := ofPorts(ofRouter(factor.Declaration{
@@ -48,7 +49,7 @@ func GROFlushTimeout() Knob {
 	}, func(dev string, d time.Duration) error {
 		return kernel.SetAttribute(dev, name, strconv.FormatInt(d.Nanoseconds(), 10))
 	})
-	// Even in a network namespace, the kernel requires privileges on the machine, and checks them only on
+	// Even in a network namespace, the kernel requires privileges on the machine, and it checks them only on
 	// write.
 	k.trying = true
 	return k

@@ -6,9 +6,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// IdlePolicies loads N IPsec policies that match no traffic for each direction (out, in, forward) and IP
-// version, as N tunnels between other networks would. The kernel then looks up a policy for every packet. The
-// knob does not require ESP in the kernel.
+// IdlePolicies loads N IPsec policies, which match no traffic, for each direction (out, in, forward) and IP
+// version. N tunnels between other networks would load the same number. The kernel then looks up a policy for
+// every packet. The knob does not require ESP in the kernel.
 func IdlePolicies() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

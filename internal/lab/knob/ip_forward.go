@@ -13,7 +13,7 @@ const (
 	forwardIPv6 = "net.ipv6.conf.all.forwarding"
 )
 
-// IPForward sets whether a node forwards packets: "on", "off", or only one IP version, "ipv4" or "ipv6".
+// IPForward sets whether a node forwards packets: "on", "off", or "ipv4" or "ipv6" for only one IP version.
 func IPForward() Knob {
 	return &kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
@@ -37,7 +37,7 @@ func readForwarding(Place) (State, error) {
 
 	v6, err := kernel.ReadSysctl(forwardIPv6)
 	if errors.Is(err, kernel.ErrAbsent) {
-		v6, err = "0", nil // kernel without IPv6
+		v6, err = "0", nil // missing in a kernel without IPv6
 	}
 
 	if err != nil {
@@ -47,7 +47,7 @@ func readForwarding(Place) (State, error) {
 	return Forwarding(v4 != "0", v6 != "0"), nil
 }
 
-// Forwarding returns the state of ip_forward for a kernel that forwards the given IP versions.
+// Forwarding returns the state of the knob ip_forward for a kernel that forwards the given IP versions.
 func Forwarding(v4, v6 bool) State {
 	switch {
 	case v4 && v6:
@@ -60,7 +60,7 @@ func Forwarding(v4, v6 bool) State {
 	return "off"
 }
 
-// ForwardingBits returns the values of the kernel's settings for a state of ip_forward.
+// ForwardingBits returns the values of the kernel settings for a state of the knob ip_forward.
 func ForwardingBits(state string) (v4, v6 string) {
 	v4, v6 = "0", "0"
 	if state == "on" || state == "ipv4" {

@@ -9,11 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Bounds of link_mtu in bytes. Below 1280 (RFC 8200 §5), the kernel removes the device's IPv6 addresses, and
-// does not restore them.
+// These are the bounds of the knob link_mtu in bytes. If the MTU is below 1280 (RFC 8200 §5), the kernel
+// removes the IPv6 addresses of the device and does not restore them.
 const minMTU, maxMTU = 1280, 65535
 
-// LinkMTU sets the MTU of the underlay's devices, in bytes.
+// LinkMTU sets the MTU of the underlay's devices in bytes.
 func LinkMTU() Knob {
 	bytes := numbers(minMTU, maxMTU)
 	in := bytes.bound
@@ -42,9 +42,9 @@ func LinkMTU() Knob {
 	})
 }
 
-// forgetPathMTUs drops path MTUs that the node has learnt (RFC 1191, RFC 8201). Otherwise it would use them
-// for ten minutes after the links' MTUs have increased, if a tunnel hides the change from its own devices. If
-// the kernel does not permit this, they expire.
+// forgetPathMTUs drops the path MTUs that the node has learnt (RFC 1191, RFC 8201). Otherwise, the node would
+// use them for ten minutes after the MTUs of the links have increased, if a tunnel hides the change from its
+// own devices. If the kernel does not permit dropping them, they remain until they expire.
 func forgetPathMTUs() error {
 	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
 	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {

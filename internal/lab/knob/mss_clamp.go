@@ -7,8 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// MSSClamp lowers the MSS option of TCP (RFC 9293, section 3.7.1) in forwarded packets: "pmtu" to what fits
-// the MTU of the packet's route, or to a number of bytes; "off" changes nothing.
+// MSSClamp lowers the MSS option of TCP (RFC 9293, section 3.7.1) in forwarded packets. "pmtu" lowers the MSS
+// to what fits the MTU of the packet's route, and a number lowers it to that number of bytes. "off" changes
+// nothing.
 func MSSClamp() Knob {
 	const least, most = 536, 9000
 	wrong := want("off, pmtu, or bytes from %d to %d", least, most)

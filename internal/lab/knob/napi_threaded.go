@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// NAPIThreaded selects kernel threads, which the scheduler can migrate, instead of softirqs for receiving
-// packets: "on" or "off".
+// NAPIThreaded selects whether packets are received in kernel threads, which the scheduler can migrate,
+// instead of in softirqs. The states are "on" and "off".
 func NAPIThreaded() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Name: "napi_threaded",
@@ -27,8 +27,8 @@ func NAPIThreaded() Knob {
 	k.check = func(p Place, s State) check.Answer {
 		value, err := kernel.Attribute(p.Port, "threaded")
 		if err == nil && (value == "1") != (s == "on") {
-			// The kernel refuses the value only on write, for example for a veth while its rx-gro is off.
-			// Writing the present value tests this without a change.
+			// The kernel rejects the value only on write, for example for a veth whose rx-gro is off. Writing
+			// the current value tests this without changing anything.
 			err = kernel.SetAttribute(p.Port, "threaded", value)
 		}
 		return answer(err)

@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// NAT sets a router's IPv4 address translation at its WAN port: "off"; "masquerade" for connections from
-// inside; "forward" for connections from outside to ports 20000 to 20999 of the router's WAN address. IPv6 is
-// forwarded untranslated. If the WAN port has a VLAN tag, Place.Port must name the tagged device
-// (VLANDevice), which the rules refer to.
+// NAT sets the IPv4 address translation of a router at its WAN port. "masquerade" translates connections from
+// the inside, and "forward" translates connections from the outside to ports 20000 to 20999 of the router's
+// WAN address. "off" removes the translation. IPv6 is forwarded untranslated. If the WAN port has a VLAN tag,
+// Place.Port must name the tagged device (VLANDevice), because the rules refer to it.
 func NAT() Knob {
 	return &kernelKnob[State]{
 		declared: declared{factor.Declaration{Name: "nat", Doc: "address translation on the router"}},
@@ -53,7 +53,7 @@ func applyNAT(p Place, s State) error {
 	})
 }
 
-// addresses parses IP addresses with an optional prefix length.
+// addresses parses IP addresses that may have a prefix length.
 func addresses(list []string) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, text := range list {

@@ -14,7 +14,7 @@ import (
 
 // Offload sets how a device merges and segments packets. "super" allows packets of up to 64 KiB. With "wire",
 // every packet on the link has the size that it would have on a cable. Other states list features by the
-// kernel's or ethtool's names, such as "tso=on rx-gro=off".
+// names of the kernel or of ethtool, such as "tso=on rx-gro=off".
 func Offload() Knob {
 	s := verbatim(parseOffload)
 	s.same = sameOffload
@@ -29,8 +29,8 @@ func Offload() Knob {
 	return k
 }
 
-// superFeatures lists the features that "super" sets; "wire" turns all of them off. mangleid is a part of tso
-// that is usually off by default.
+// superFeatures returns the features that "super" sets. "wire" turns all of them off. mangleid, a part of
+// tso, is usually off by default.
 func superFeatures() map[string]bool {
 	return map[string]bool{"tx-generic-segmentation": true, "tx-tcp-segmentation": true,
 		"tx-tcp6-segmentation": true, "tx-tcp-ecn-segmentation": true, "tx-tcp-mangleid-segmentation": true,
@@ -38,14 +38,14 @@ func superFeatures() map[string]bool {
 		"rx-udp-gro-forwarding": false, "rx-lro": false}
 }
 
-// shortFeatures maps ethtool's short names to the kernel's names.
+// shortFeatures maps the short names of ethtool to the names of the kernel.
 func shortFeatures() map[string][]string {
 	return map[string][]string{
 		"tso": {"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation"},
 		"gso": {"tx-generic-segmentation"},
 		"gro": {"rx-gro"},
 		"lro": {"rx-lro"},
-		// UDP GRO forwarding, which merges forwarded UDP packets
+		// UDP GRO forwarding merges UDP packets that are forwarded.
 		"udp-gro": {"rx-udp-gro-forwarding"},
 		"uso":     {kernel.UDPSegmentation},
 		"sg":      {"tx-scatter-gather"},
@@ -99,15 +99,15 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// OffloadFeatures returns the features that a state requires of a device, given the features that it has and
-// those that are fixed.
+// OffloadFeatures returns the features that a state requires of a device. has contains the features of the
+// device, and fixed those that cannot be changed.
 func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {
 		for n, on := range superFeatures() {
 			on = on && s == "super"
 			// "super" omits features that the driver lacks. "wire" includes features that cannot be turned
-			// off, so that it is refused.
+			// off, so that it is rejected for such a device.
 			_, known := has[n]
 			if known && (!fixed[n] || has[n] && !on) {
 				want[n] = on
@@ -124,7 +124,7 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	return want
 }
 
-// features returns a device's features, and which of them are fixed.
+// features returns the features of a device, and those that cannot be changed.
 func features(dev string) (has, fixed map[string]bool, err error) {
 	if has, err = kernel.Features(dev); err == nil {
 		fixed, err = kernel.FixedFeatures(dev)
@@ -137,7 +137,7 @@ func readOffload(dev string) (State, error) {
 	return OffloadState(has, fixed), err
 }
 
-// OffloadState returns the state of a device with the given features.
+// OffloadState returns the state of a device that has the given features.
 func OffloadState(has, fixed map[string]bool) State {
 	for _, s := range []State{"super", "wire"} {
 		if satisfied(OffloadFeatures(s, has, fixed), has) {
@@ -176,7 +176,7 @@ func applyOffload(dev string, s State) error {
 		return err
 	}
 
-	// Whether the other end of a tap supports this shows only when it is set.
+	// Set the feature, because this is the only way to find out whether the other end of a tap supports it.
 	err = kernel.SetFeatures(dev, map[string]bool{kernel.UDPSegmentation: true})
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return nil
@@ -185,7 +185,7 @@ func applyOffload(dev string, s State) error {
 	return err
 }
 
-// sameOffload compares only the features that both states mention.
+// sameOffload compares the features that both states contain.
 func sameOffload(want, got State) bool {
 	has := OffloadFeatures(got, superFeatures(), nil)
 	for n, on := range OffloadFeatures(want, has, nil) {

@@ -9,22 +9,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Permission restricts the kernel settings that may be changed on a node, because plans may come from other
-// people but run as root. The zero value permits machineSysctls. Other values add names, separated by commas.
+// Permission determines which kernel settings may be changed on a node. It is needed because plans may come
+// from other people but run as root. The zero value permits machineSysctls. Other values permit additional
+// settings, whose names are separated by commas.
 type Permission string
 
 const (
-	// OfNamespace permits net.*, for a network namespace of the lab's own.
+	// OfNamespace permits net.* in a network namespace that belongs to the lab.
 	OfNamespace Permission = "net"
-	// OfGuest permits all kernel settings, for a machine that belongs to the lab.
+	// OfGuest permits all kernel settings on a machine that belongs to the lab.
 	OfGuest Permission = "all"
 )
 
 // machineSysctls lists the Linux and FreeBSD settings that may be changed on a machine that does not belong
-// to the lab. They affect how fast packets are processed, and writing the old value restores them. The list
-// deliberately omits settings that open the machine to others (rp_filter, route_localnet, accept_redirects,
-// ip_unprivileged_port_start, bridge-nf-call-iptables), contain secrets (tcp_fastopen_key, stable_secret),
-// trigger an action (route.flush), or lose state when written (disable_ipv6).
+// to the lab. They affect how fast packets are processed, and writing the previous value restores them. The
+// list deliberately omits settings that open the machine to others (rp_filter, route_localnet,
+// accept_redirects, ip_unprivileged_port_start, bridge-nf-call-iptables), contain secrets (tcp_fastopen_key,
+// stable_secret), trigger an action (route.flush), or lose state when written (disable_ipv6).
 const machineSysctls = `
 net.core: busy_poll busy_read default_qdisc dev_weight dev_weight_rx_bias dev_weight_tx_bias flow_limit_cpu_bitmap
 	flow_limit_table_len gro_normal_batch high_order_alloc_disable max_skb_frags netdev_budget
@@ -68,8 +69,8 @@ net.inet.tcp.sack: enable
 net.inet.udp: maxdgram recvspace
 `
 
-// Sysctl returns an error if a kernel setting may not be changed on a node. Names of the same file are
-// equivalent, whether with dots or slashes.
+// Sysctl returns an error if a kernel setting may not be changed on a node. Two names of the same file, one
+// with dots and one with slashes, are equivalent.
 func (p Permission) Sysctl(name, node string) error {
 	path, err := kernel.SysctlPath(name)
 	if err != nil || p == OfGuest {
@@ -99,7 +100,7 @@ func ofMachine(name, node string) error {
 		"set it on the machine before the run, or take a lab whose node has a kernel of its own, such as vm")
 }
 
-// names returns the settings that the machine's owner permits in addition.
+// names returns the settings that the owner of the machine permits in addition to machineSysctls.
 func (p Permission) names() []string {
 	if p == OfNamespace || p == OfGuest {
 		return nil
@@ -107,7 +108,7 @@ func (p Permission) names() []string {
 	return strings.Split(string(p), ",")
 }
 
-// sysctlNames returns the full names in a table whose lines begin with "PREFIX:".
+// sysctlNames returns the full names of the settings in a table whose lines begin with "PREFIX:".
 func sysctlNames(table string) (names []string) {
 	prefix := ""
 	for _, word := range strings.Fields(table) {
@@ -121,7 +122,7 @@ func sysctlNames(table string) (names []string) {
 	return names
 }
 
-// Permit returns the permission that adds names of kernel settings, or an error for an invalid name.
+// Permit returns a permission that adds the given kernel settings. It returns an error if a name is invalid.
 func Permit(names []string) (Permission, error) {
 	var plain []string
 	for _, name := range names {
@@ -136,13 +137,14 @@ func Permit(names []string) (Permission, error) {
 	return Permission(strings.Join(plain, ",")), nil
 }
 
-// notInName reports whether r is invalid in a setting's name. A shell might interpret such characters.
+// notInName reports whether r is invalid in the name of a setting. A shell might interpret such a character.
 func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 		strings.ContainsRune("._-/%", r))
 }
 
-// dotted returns a setting's name with dots, or with slashes if one of its parts contains a dot.
+// dotted returns the name of a setting with dots as separators, or with slashes if one of its parts contains
+// a dot.
 func dotted(path string) string {
 	name := strings.TrimPrefix(path, "/proc/sys/")
 	if strings.Contains(name, ".") {

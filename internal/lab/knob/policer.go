@@ -5,9 +5,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Policer drops packets above a rate such as "50M" that arrive at the place's port, or else at the router's
-// first port other than its WAN; "off" removes it. It is a police action with a filter on the device's
-// ingress that matches everything, so nothing is queued.
+// Policer drops packets above a rate such as "50M" that arrive at the place's port or, if there is none, at
+// the first port of the router other than its WAN port. "off" removes the policer. It is a police action in a
+// filter that matches all packets on the ingress of the device, so no packets are queued.
 func Policer() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,

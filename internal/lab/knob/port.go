@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// OfPorts reports whether a knob sets devices.
+// OfPorts reports whether a knob applies to devices, and not to the node.
 func OfPorts(k Knob) bool {
 	x, ok := k.(interface{ ofPorts() bool })
 	return ok && x.ofPorts()
@@ -25,7 +25,7 @@ func (k *kernelKnob[T]) Parse(text string) (State, error) {
 		return k.canonical(k.Name(), text)
 	}
 
-	if k.pick != nil { // only one port is read, so only one can be restored
+	if k.pick != nil { // because only one port is read, and therefore only one can be restored
 		return "", refuse(k.Name(), text, want("one value; name the port as in %s@router.lan", k.Name()))
 	}
 
@@ -54,8 +54,8 @@ func deviceLike(dev string) bool {
 	return dev != "" && dev != "." && dev != ".." && len(dev) < 16 && !strings.ContainsFunc(dev, other)
 }
 
-// eachNamed reports whether a state is a list of devices, "eth0: VALUE; eth1: VALUE", rather than a single
-// value, which may contain a colon after a space.
+// eachNamed reports whether a state is a list of devices, such as "eth0: VALUE; eth1: VALUE". Otherwise, it
+// is a single value, which may contain a colon, but only after a space.
 func eachNamed(text string) bool {
 	first, _, listed := strings.Cut(text, ":")
 	return listed && !strings.Contains(strings.TrimSpace(first), " ")
@@ -82,7 +82,7 @@ func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, err
 	return OfAll(each), nil
 }
 
-// readOf returns the value that want would replace, of a device or the node.
+// readOf returns the value of a device or the node that want would replace.
 func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	if k.readFor == nil || want == "" {
 		return k.read(p)
@@ -96,7 +96,7 @@ func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	return k.readFor(p, w)
 }
 
-// Apply sets all devices and stops at the first error.
+// Apply sets the value on all devices, and stops at the first error.
 func (k *kernelKnob[T]) Apply(_ context.Context, p Place, s State) error {
 	each, err := k.each(p, s)
 	if err != nil {
@@ -183,8 +183,8 @@ func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 	return k.check(p, v)
 }
 
-// devices returns the devices to read and set; for a setting of the node, only the place's port, even if
-// empty.
+// devices returns the devices to read and set. For a setting of the node, the only element is the place's
+// port, even if that is empty.
 func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
 	switch {
 	case p.Port != "", !k.perPort:
@@ -203,7 +203,7 @@ func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
 	return nil, errors.New("set " + k.Name() + ": name the port at " + p.Node)
 }
 
-// parts splits a state by device. The key "" stands for all devices, or for the node.
+// parts splits a state into the states of devices. The key "" stands for all devices, or for the node.
 func (k *kernelKnob[T]) parts(s State) map[string]State {
 	if !k.perPort {
 		return map[string]State{"": s}
@@ -211,7 +211,7 @@ func (k *kernelKnob[T]) parts(s State) map[string]State {
 	return parts(s)
 }
 
-// each returns the state for each device of the place.
+// each returns the state of each device at the place.
 func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
 	if !k.perPort {
 		return map[string]State{p.Port: s}, nil
@@ -219,7 +219,8 @@ func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
 	return Each(s, func() ([]string, error) { return k.devices(p) })
 }
 
-// OfAll returns the state of several devices: a single value if they are equal, else a list.
+// OfAll returns the combined state of several devices. It is a single value if their states are equal, and a
+// list otherwise.
 func OfAll(each map[string]State) State {
 	states := slices.Compact(slices.Sorted(maps.Values(each)))
 	if len(states) == 1 {
@@ -236,7 +237,7 @@ func join(each map[string]State) State {
 	return State(strings.Join(list, "; "))
 }
 
-// Each returns the state for each device. It calls devices if s applies to all devices.
+// Each returns the state of each device. It calls devices if s applies to all devices.
 func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
 	each := parts(s)
 	all, ok := each[""]
@@ -253,7 +254,7 @@ func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
 	return each, err
 }
 
-// parts splits a state by device. The key "" stands for all devices.
+// parts splits a state into the states of devices. The key "" stands for all devices.
 func parts(s State) map[string]State {
 	if !eachNamed(string(s)) {
 		return map[string]State{"": s}

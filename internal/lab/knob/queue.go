@@ -10,18 +10,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-// Queue sets a device's root queueing discipline, in the syntax of tc(8): KIND, then "key value" or a flag
-// for each parameter, such as
+// Queue sets the root queueing discipline of a device. The state has the syntax of tc(8): KIND, then "key
+// value" or a flag for each parameter, such as
 //
-//	noqueue
-//	pfifo limit 1000
-//	tbf rate 300M burst 128k limit 256k
-//	cake bandwidth 300M besteffort nat
+// \tnoqueue
+// \tpfifo limit 1000
+// \ttbf rate 300M burst 128k limit 256k
+// \tcake bandwidth 300M besteffort nat
 //
-// htb has one class for all traffic. The canonical spelling has a fixed order, and includes parameters
-// unless their default depends on the device. The queue of one of the router's own classes begins with that
-// class, as in "parent 1:10 pfifo limit 1000"; "default" is the queue that the kernel gives to a new class.
-// Several queues of a device are separated by commas. A queue read from a device begins with its handle.
+// htb has one class for all traffic. The canonical form has a fixed order, and includes all parameters except
+// those whose default depends on the device. For the queue of one of the router's own classes, the state
+// begins with that class, as in "parent 1:10 pfifo limit 1000". "default" is the queue that the kernel gives
+// to a new class. Several queues of a device are separated by commas. The state of a queue that was read from
+// a device begins with the handle of the queue.
 func Queue() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
@@ -50,7 +51,7 @@ func Queue() Knob {
 	return k
 }
 
-// readQueues returns the queues that the wanted ones would replace.
+// readQueues returns the queues that the wanted queues would replace.
 func readQueues(p Place, want []qdisc.Queue) (all []qdisc.Queue, err error) {
 	for _, w := range want {
 		q, err := kernel.QueueAt(p.Port, w)
@@ -69,7 +70,7 @@ func checkQueues(p Place, all []qdisc.Queue) check.Answer {
 			continue
 		}
 
-		q.Handle, q.Parent = 0, 0 // test it as the root queue of a temporary link
+		q.Handle, q.Parent = 0, 0 // so that it is tested as the root queue of a temporary link
 		a := checkQueue(p.Port, q)
 		if a.State != check.Yes {
 			return a

@@ -11,11 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 )
 
-const over = "over " // prefix for the queue of a port without a shaper
+const over = "over " // prefix of the state of a port without a shaper; its queue follows
 
-// Shape limits the rate at which a router sends by the place's port, or else by its WAN port, to a rate such
-// as "50M"; "off" removes the limit. The shaper is an htb with one class and fq_codel. The state of a port
-// without a shaper is "over QUEUE", with QUEUE in the syntax of Queue; applying it restores that queue.
+// Shape limits the rate at which a router sends through the place's port or, if there is none, its WAN port,
+// to a rate such as "50M". "off" removes the limit. The shaper is an htb with one class and fq_codel. The
+// state of a port without a shaper is "over QUEUE", where QUEUE has the syntax of the knob queue. Applying
+// this state restores that queue.
 func Shape() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,
@@ -37,8 +38,8 @@ func Shape() Knob {
 	return k
 }
 
-// shape is the rate of a shaper in bit/s. If it is 0, instead is the queue without a shaper; an empty kind
-// means any.
+// shape holds the rate of a shaper in bit/s. If the rate is 0, there is no shaper, and instead holds the
+// queue of the port. If the kind of that queue is empty, any queue is meant.
 type shape struct {
 	rate    uint64
 	instead qdisc.Queue
@@ -61,7 +62,8 @@ func spellShape(s shape) State {
 	return spellLimit(s.rate)
 }
 
-// sameShape compares two states. A request for no shaper matches any queue, unless the request names one.
+// sameShape compares two states. A request for no shaper matches any queue unless the request contains a
+// queue.
 func sameShape(want, got shape) bool {
 	if want.rate > 0 || got.instead.Kind == "" {
 		return false
@@ -90,8 +92,8 @@ func spellLimit(rate uint64) State {
 	return State(qdisc.SpellScaled(rate, qdisc.RateScales(), ""))
 }
 
-// burstOf returns the amount of data for 2 ms at a rate in bit/s, but at least 128 KiB, the size of two GSO
-// packets.
+// burstOf returns the number of bytes that are sent in 2 ms at a rate in bit/s, but at least 128 KiB, which
+// is the size of two GSO packets.
 func burstOf(rate uint64) uint64 { return qdisc.Bounded(2*rate/8/1000, 128<<10) }
 
 func readShape(dev string) (s shape, err error) {
@@ -100,7 +102,7 @@ func readShape(dev string) (s shape, err error) {
 		return s, err
 	}
 
-	// A shaper with another burst is not ours, and its rate alone would not restore it.
+	// A shaper with another burst is not ours, and could not be restored from its rate alone.
 	own := burstOf(rate)
 	if rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
 		return shape{rate: rate}, nil
@@ -121,8 +123,8 @@ func applyShape(dev string, s shape) error {
 	return kernel.SetRootQueue(dev, s.instead)
 }
 
-// shapeRefuses returns why a cell's shapers conflict with its queues, or "": a shaper replaces its port's
-// queue.
+// shapeRefuses returns the reason why the shapers of a cell conflict with its queues, or "" if they do not. A
+// shaper replaces the queue of its port.
 func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 	var shaped, queued []factor.Port
 	for place, level := range factor.Name("shape").Each(cell) {
@@ -145,8 +147,8 @@ func shapeRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// portsAt returns the ports that a factor at a place applies to: a single port, a node's ports, or, for an
-// empty place, all routers' ports.
+// portsAt returns the ports to which a factor at a place applies: a single port, the ports of a node, or, if
+// the place is empty, the ports of all routers.
 func portsAt(s factor.Shape, place string, of func(node string) []factor.Port) []factor.Port {
 	if node, port, placed := strings.Cut(place, "."); placed {
 		return []factor.Port{{Node: node, Port: port}}

@@ -11,7 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Sysctl is the family of kernel settings. Its states are "NAME=value", with NAME as in sysctl(8).
+// Sysctl is a family of knobs for kernel settings. Its states have the form "NAME=value", where NAME is as in
+// sysctl(8).
 func Sysctl() Knob {
 	return &sysctl{declared{factor.Declaration{
 		Name:    "sysctl:",
@@ -49,7 +50,7 @@ func (*sysctl) Parse(text string) (State, error) {
 func (*sysctl) Same(want, got State) bool { return want == got }
 
 // Allowed returns an error if a setting may not be changed at a place. It protects machines that do not
-// belong to the lab from plans that may come from other people but run as root: nothing is changed on the
+// belong to the lab, because plans may come from other people but run as root: it allows no change on the
 // machine that hosts a lab, and on other nodes only what Place.Sysctls permits.
 func (*sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
@@ -108,7 +109,7 @@ func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	return a
 }
 
-// absent makes a missing setting a conclusive error.
+// absent converts the error for a missing setting to a conclusive error.
 func absent(err error) error {
 	if errors.Is(err, kernel.ErrAbsent) {
 		return impossible{err}

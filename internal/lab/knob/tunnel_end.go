@@ -10,15 +10,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// End describes the end of a WireGuard tunnel on a router without an agent. Place.Port names its device. End
-// contains no secrets: the router generates the private key, and there is no preshared key.
+// End describes the end of a WireGuard tunnel on a router without an agent. Place.Port is the name of its
+// device. An End contains no secrets, because the router generates the private key and there is no preshared
+// key.
 type End struct {
 	Port   uint16                      `json:"port"` // UDP port
 	MTU    uint16                      `json:"mtu"`
 	Inner  []netip.Prefix              `json:"inner"`            // addresses of the device
-	Behind map[netip.Prefix]netip.Addr `json:"behind,omitempty"` // destination → gateway
-	// Key, Endpoint and Allowed describe the other end once it is known: public key in base64, outer address,
-	// and allowed IPs.
+	Behind map[netip.Prefix]netip.Addr `json:"behind,omitempty"` // maps destinations to gateways
+	// Key, Endpoint and Allowed describe the other end once it is known: its public key in base64, its outer
+	// address, and its allowed IPs.
 	Key      string         `json:"key,omitempty"`
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
 	Allowed  []netip.Prefix `json:"allowed,omitempty"`
@@ -27,8 +28,8 @@ type End struct {
 // NoEnd is the state if the device does not exist.
 const NoEnd State = "none"
 
-// TunnelEnd is a knob for an End. It implements only Language: a lab uses it for tunnel ends that a driver
-// sets up instead of an agent.
+// TunnelEnd is a knob whose state is an End. It implements only Language. A lab uses it for tunnel ends that
+// are set up by a driver instead of an agent.
 func TunnelEnd() Knob {
 	return &kernelKnob[State]{
 		declared: declared{factor.Declaration{Name: "tunnel_end"}},
@@ -39,7 +40,7 @@ func TunnelEnd() Knob {
 	}
 }
 
-// State returns the canonical text of e, or NoEnd for nil. It sorts the lists in e.
+// State returns the canonical text of e, or NoEnd if e is nil. It sorts the lists in e.
 func (e *End) State() State {
 	if e == nil {
 		return NoEnd
@@ -51,8 +52,8 @@ func (e *End) State() State {
 	return State(text)
 }
 
-// ParseEnd parses a canonical state and rejects other text. It returns nil for NoEnd. The result contains
-// only valid addresses and numbers, even if text comes from an untrusted source.
+// ParseEnd parses a canonical state and rejects any other text. It returns nil for NoEnd. All addresses and
+// numbers in the result are valid, even if text comes from an untrusted source.
 func ParseEnd(text string) (*End, error) {
 	if text == string(NoEnd) {
 		return nil, nil

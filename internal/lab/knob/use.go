@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// All returns the knobs in display order.
+// All returns all knobs in display order.
 func All() []Knob {
 	return []Knob{CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), WAN(), NAT(), VLAN(), Firewall(),
 		IPForward(), Sysctl(), CPUs(), IRQAffinity(), Flowtable(), MSSClamp(), ConntrackMax(), Shape(),
@@ -18,7 +18,7 @@ func All() []Knob {
 		CPUQuota(), FaultPlant()}
 }
 
-// answer converts an error of an attempt into an answer: yes, no or unknown.
+// answer converts the error of an attempt to an answer: yes, no or unknown.
 func answer(err error) check.Answer {
 	switch {
 	case err == nil:
@@ -31,7 +31,8 @@ func answer(err error) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// impossible is a conclusive error of the kernel. The controller receives it as host.ErrUnsupported.
+// impossible is an error that means that the kernel does not support a state. The controller receives it as
+// host.ErrUnsupported.
 type impossible struct{ error }
 
 func (e impossible) Unwrap() []error { return []error{e.error, host.ErrUnsupported} }
@@ -43,7 +44,7 @@ func conclude(err error) error {
 	return err
 }
 
-// itsOwn returns an error for a machine-wide setting on a node that shares its kernel.
+// itsOwn returns an error if a setting of the whole machine is requested on a node that shares its kernel.
 func itsOwn(name string, p Place) error {
 	if p.OwnKernel {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VLANDevice returns the device with a port's addresses when s is the state of the knob vlan: the port
-// itself, or PORT.ID.
+// VLANDevice returns the device that has the addresses of a port if s is the state of the knob vlan. This is
+// the port itself or PORT.ID.
 func VLANDevice(port string, s State) string {
 	id := of(parts(s), port)
 	if id != "" && id != "off" {
@@ -18,8 +18,8 @@ func VLANDevice(port string, s State) string {
 	return port
 }
 
-// VLAN sets an IEEE 802.1Q tag on a link: "off", or 1 to 4094. It must be set on both ends. The port's
-// addresses and routes move to the device PORT.ID.
+// VLAN sets an IEEE 802.1Q tag on a link. The state is "off" or a number from 1 to 4094. It must be set at
+// both ends of the link. The addresses and routes of the port move to the device PORT.ID.
 func VLAN() Knob {
 	k := ofPorts(declared{factor.Declaration{
 		Policy:  true,
@@ -47,7 +47,7 @@ func VLAN() Knob {
 	k.always = "off"
 	k.check = func(_ Place, id int) check.Answer {
 		return answer(kernel.OnProbeLink(func(dev string) error {
-			if err := kernel.Up(dev); err != nil { // a tagged device comes up only on a link that is up
+			if err := kernel.Up(dev); err != nil { // because a tagged device comes up only if its port is up
 				return err
 			}
 			return kernel.SetVLAN(dev, id)

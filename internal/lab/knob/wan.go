@@ -16,41 +16,44 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Kinds of access that a provider offers. Package isp implements them.
+// These are the kinds of access that a provider offers. Package isp implements them.
 const (
-	Static = factor.StaticWAN // the subscriber's address is configured statically
-	DHCP   = "dhcp"           // RFC 2131
-	PPPoE  = factor.PPPoE     // RFC 2516
+	Static = factor.StaticWAN // the address of the subscriber is configured statically
+	DHCP   = "dhcp"           // defined in RFC 2131
+	PPPoE  = factor.PPPoE     // defined in RFC 2516
 )
 
 // Accesses returns the kinds of access.
 func Accesses() []string { return []string{Static, DHCP, PPPoE} }
 
-// Verbs of the provider and the subscriber.
+// These are the verbs that run a provider and a subscriber.
 const (
 	VerbServe = "isp/serve"
 	VerbJoin  = "isp/join"
 )
 
-// Access describes the access that a provider offers, or a subscriber uses, on a port. Subscribers get the
-// other addresses of the provider's network, from the first one on.
+// Access describes the access that a provider offers, or that a subscriber uses, on a port. The provider
+// assigns the other addresses of its network to subscribers, starting with the first.
 type Access struct {
 	Kind   string `json:"kind"`
 	Device string `json:"device"`
-	// Addresses are added to the device while serving. If empty, the device's own addresses are used.
+	// Addresses are added to the device while the provider serves. If empty, the provider uses the addresses
+	// that the device has.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// IPv6 is a block of IPv6 networks for DHCP and PPPoE; invalid = IPv4 only. The first /56 contains the
-	// networks of the links, which are advertised there. Each subscriber is delegated another /56 (RFC 8415
-	// §6.3).
+	// IPv6 is a block of IPv6 networks for DHCP and PPPoE. If invalid, only IPv4 is served. The first /56
+	// contains the networks of the links, which are advertised on them. Each subscriber is delegated another
+	// /56 (RFC 8415 §6.3).
 	IPv6 netip.Prefix `json:"ipv6,omitzero"`
-	// User is the name with which a PPPoE subscriber must authenticate by PAP or CHAP. The password follows
-	// as a secret. "" = no authentication.
+	// User is the name with which a PPPoE subscriber must authenticate by PAP or CHAP. The password is sent
+	// in a separate message as a secret. If User is "", no authentication is required.
 	User string `json:"user,omitempty"`
-	// Force serves even on a device that is shared, for example because the machine's default route uses it.
+	// Force makes the provider serve even on a device that is shared, for example because the default route
+	// of the machine uses it.
 	Force bool `json:"force,omitempty"`
 }
 
-// Check validates an Access, which may come from another user's controller.
+// Check returns an error if a is invalid. It is needed because an Access may come from another user's
+// controller.
 func (a Access) Check() error {
 	switch {
 	case !slices.Contains(Accesses(), a.Kind):
@@ -67,11 +70,11 @@ func (a Access) Check() error {
 	return nil
 }
 
-// DelegatedBits is the length of the prefix delegated to each subscriber (RIPE-690 §4.2.3).
+// DelegatedBits is the length of the prefix that is delegated to each subscriber (RIPE-690 §4.2.3).
 const DelegatedBits = 56
 
-// Link returns the provider's IPv6 address and the prefix of the port's link, or the zero Prefix without
-// IPv6.
+// Link returns the IPv6 address of the provider, with the prefix length of the port's link. It returns the
+// zero Prefix if IPv6 is not served.
 func (a Access) Link() netip.Prefix {
 	if !a.IPv6.IsValid() {
 		return netip.Prefix{}
@@ -79,12 +82,12 @@ func (a Access) Link() netip.Prefix {
 	return netip.PrefixFrom(a.IPv6.Addr().Next(), 64)
 }
 
-// ProviderAddress is the provider's default address on a port of its own, from the block reserved for
-// benchmarking (RFC 2544).
+// ProviderAddress is the default address of the provider on a port that belongs to the lab. It is in the
+// block reserved for benchmarking (RFC 2544).
 const ProviderAddress = "198.18.64.1/24"
 
-// Provider returns the Access for a provider on a port of its own. DHCP and PPPoE include IPv6, with networks
-// from the block reserved for benchmarking (RFC 5180).
+// Provider returns the Access of a provider on a port that belongs to the lab. DHCP and PPPoE include IPv6,
+// with networks from the block reserved for benchmarking (RFC 5180).
 func Provider(kind, device string) Access {
 	a := Access{Kind: kind, Device: device, Addresses: []netip.Prefix{netip.MustParsePrefix(ProviderAddress)}}
 	if kind != Static {
@@ -93,7 +96,7 @@ func Provider(kind, device string) Access {
 	return a
 }
 
-// Own returns the provider's addresses on a port of its own, IPv4 first.
+// Own returns the addresses of the provider on a port that belongs to the lab, the IPv4 address first.
 func (a Access) Own() (out []netip.Addr) {
 	for _, p := range append(slices.Clone(a.Addresses), a.Link()) {
 		if p.IsValid() {
@@ -103,7 +106,7 @@ func (a Access) Own() (out []netip.Addr) {
 	return out
 }
 
-// SessionDevice returns the device name for a port's n-th PPPoE session, truncated to fit IFNAMSIZ.
+// SessionDevice returns the device name for the n-th PPPoE session on a port, truncated to fit IFNAMSIZ.
 func SessionDevice(port string, n int) string {
 	name := "ppp-" + port
 	if n > 1 {
@@ -113,9 +116,9 @@ func SessionDevice(port string, n int) string {
 }
 
 // WAN sets how the first router obtains its WAN address from the next node, which emulates the provider. It
-// is set on both ends of that link, on the provider first. The ends run as companions, which undo their
-// changes when they exit, so there is nothing to read or restore. On all nodes, it drops learnt path MTUs
-// before and after.
+// is set at both ends of that link, first at the provider's. The ends run as companions, which undo their
+// changes when they exit, so there is nothing to read or restore. On all nodes, the knob drops learnt path
+// MTUs before and after the change.
 func WAN() Knob {
 	return &wanKnob{declared{factor.Declaration{
 		Policy: true,
@@ -152,7 +155,7 @@ func (*wanKnob) Apply(context.Context, Place, State) error              { return
 func (*wanKnob) OwnLinks() bool                                         { return true }
 func (*wanKnob) Check(_ context.Context, p Place, s State) check.Answer { return checkAccess(p, s) }
 
-// OwnLinks is implemented by knobs that work only on the links of a network that belongs to the lab.
+// OwnLinks is implemented by knobs that work only on links that belong to the lab.
 type OwnLinks interface{ OwnLinks() bool }
 
 func checkAccess(p Place, s State) check.Answer {
@@ -184,8 +187,8 @@ func (*wanKnob) Companions(p Place, s State) []Companion {
 	return []Companion{{Verb: verb, Task: Access{Kind: string(s), Device: p.Port}}}
 }
 
-// PPPD holds the paths of pppd and of its PPPoE plugin. With the plugin, the session's packets stay in the
-// kernel.
+// PPPD holds the paths of pppd and its PPPoE plugin. With the plugin, the kernel itself processes the packets
+// of the session.
 type PPPD struct{ Program, Plugin string }
 
 // FindPPPD looks for pppd and its plugin in the directories where distributions install them.
@@ -198,7 +201,8 @@ func FindPPPD() (p PPPD, err error) {
 
 	for _, folder := range []string{"/usr/lib/pppd/*", "/usr/lib64/pppd/*", "/usr/lib/*/pppd/*"} {
 		for _, name := range []string{"pppoe.so", "rp-pppoe.so"} {
-			found, _ := filepath.Glob(filepath.Join(folder, name)) // the pattern is valid
+			// The error is nil, because the pattern is valid.
+			found, _ := filepath.Glob(filepath.Join(folder, name))
 			if p.Plugin == "" && len(found) > 0 {
 				p.Plugin = found[0]
 			}
