@@ -15,17 +15,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-const meetTime = 10 * time.Second // time limit for connecting and proving the code
+const meetTime = 10 * time.Second // time limit for connecting and for proving the pairing code
 
-// Visit is a connection whose two ends have both proved that they know the code.
+// Visit is a connection on which both ends have proved that they know the pairing code.
 type Visit struct {
 	io.ReadWriteCloser
 	Local, Remote netip.AddrPort // addresses as seen from this end
-	// Data is the key for the run's data sockets. Only the two ends know it.
+	// Data is the key for the data sockets of the run. Only the two ends know it.
 	Data host.Secret
 }
 
-// Dial connects to the peer at address ("host:port") and proves the code.
+// Dial connects to the peer at address ("host:port"), and proves that this end knows the pairing code.
 func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error) {
 	ctx, cancel := context.WithTimeout(ctx, meetTime)
 	defer cancel()
@@ -45,11 +45,11 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 	return v, nil
 }
 
-// ErrBusy reports that a peer refuses a controller with the right code, because it serves another one or has
-// not yet noticed that a connection is lost.
+// ErrBusy reports that a peer rejects a controller that has the right pairing code. The peer serves another
+// controller, or has not yet noticed that a connection is lost.
 var ErrBusy = errors.New("the peer is busy")
 
-// refusal is the error for a peer that refuses a controller.
+// refusal is the error if a peer rejects a controller.
 type refusal struct {
 	address string
 	answer
@@ -61,7 +61,7 @@ func (r refusal) Error() string {
 
 func (r refusal) Is(target error) bool { return target == ErrBusy && r.verdict == busy }
 
-// hints suggests the user's next step for each kind of refusal.
+// hints maps each kind of refusal to a suggestion for the user's next step.
 var hints = map[verdict]string{
 	wrongCode:    "type the code that chokepoint peer shows there; it is another one each time",
 	busy:         "wait until that run is over",
@@ -78,8 +78,8 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 
 	c := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// No authority has signed the peer's certificate. The proof of the code authenticates this
-		// connection.
+		// No authority has signed the certificate of the peer. Instead, the proofs of the pairing code
+		// authenticate the connection.
 		InsecureSkipVerify: true,
 	})
 	unanswered := func(err error) error {
@@ -121,7 +121,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 	return visit(c, raw, code)
 }
 
-// visit returns the Visit for a connection on which both ends have proved the code.
+// visit returns the Visit for a connection on which both ends have proved the pairing code.
 func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 	key, err := proof(code, c, data)
 	if err != nil {
@@ -143,7 +143,7 @@ func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 func addrOf(a net.Addr) netip.AddrPort {
 	p, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.AddrPort{} // not an IP address, such as a test's pipe
+		return netip.AddrPort{} // the address is not an IP address, such as that of a pipe in a test
 	}
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }

@@ -1,6 +1,6 @@
-// Package pair establishes an authenticated and encrypted connection between two machines, before their
-// agents talk. Both ends prove that they know a one-time code, which a person carries from one to the other.
-// No other package imports crypto/tls, so the small agent does not include it.
+// Package pair establishes an authenticated and encrypted connection between two machines, over which their
+// agents then communicate. Both ends prove that they know a one-time pairing code, which a person takes from
+// one machine to the other. No other package imports crypto/tls, so the small agent does not include it.
 package pair
 
 import (
@@ -25,12 +25,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// The controller opens a TLS 1.3 connection, whose self-signed certificate authenticates nothing, and sends a
-// hello: 15 bytes of name, 1 byte of version, and its proof of the code. The peer answers with a verdict of 1
-// byte, followed by its own proof or, if it refuses, by a reason with a 2-byte length. A proof is the
-// HMAC-SHA256, keyed by the code, of the sender's role and of keying material that TLS exports for this
-// connection only (RFC 8446 §7.5; RFC 9266 uses it in the same way). A proof is therefore invalid on any
-// other connection, and a man in the middle cannot forward it between its two connections.
+// The controller opens a TLS 1.3 connection, whose self-signed certificate authenticates nothing. It sends a
+// hello, which consists of a name (15 bytes), a version (1 byte), and its proof of the pairing code. The peer
+// replies with a verdict (1 byte). If the peer accepts, its own proof follows; if it refuses, a reason with a
+// 2-byte length follows. A proof is the HMAC-SHA256, keyed with the pairing code, of the sender's role and of
+// keying material that TLS exports for this connection only (RFC 8446 §7.5; RFC 9266 uses keying material in
+// the same way). A proof is therefore invalid on any other connection, and a man in the middle cannot forward
+// it from one of its two connections to the other.
 const (
 	magic     = "chokepoint-pair"
 	version   = 2
@@ -45,7 +46,7 @@ type role string
 const (
 	controller role = "controller"
 	peer       role = "peer"
-	data       role = "data" // role for the key of a run's data sockets
+	data       role = "data" // used to derive the key for the data sockets of a run
 )
 
 type verdict byte
@@ -57,7 +58,7 @@ const (
 	otherVersion
 )
 
-// proof returns the proof of the code for a connection and role.
+// proof returns the proof of the pairing code for a connection and role.
 func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	state := c.ConnectionState()
 	bound, err := state.ExportKeyingMaterial(binding, nil, sha256.Size)
@@ -76,7 +77,7 @@ func proof(code host.Secret, c *tls.Conn, r role) ([]byte, error) {
 	return sum, err
 }
 
-// hello is a controller's first message.
+// hello is the first message of a controller.
 type hello struct {
 	version byte
 	proof   []byte
@@ -94,11 +95,11 @@ func parseHello(b []byte) (hello, error) {
 	return hello{b[len(magic)], bytes.Clone(b[len(magic)+1:])}, nil
 }
 
-// answer is the peer's answer to a hello.
+// answer is the reply of a peer to a hello.
 type answer struct {
 	verdict verdict
-	proof   []byte // if accepted
-	reason  string // if refused
+	proof   []byte // set if the peer accepts
+	reason  string // set if the peer refuses
 }
 
 func (a answer) bytes() []byte {
@@ -111,7 +112,7 @@ func (a answer) bytes() []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(reason))), reason...)
 }
 
-// readAnswer reads an answer from a peer that is not authenticated yet.
+// readAnswer reads an answer from a peer that has not been authenticated yet.
 func readAnswer(r io.Reader) (answer, error) {
 	var err error
 	read := func(n int) []byte {
@@ -137,8 +138,8 @@ func readAnswer(r io.Reader) (answer, error) {
 	return a, nil
 }
 
-// printable replaces unprintable characters, because text from an unauthenticated peer could contain terminal
-// control sequences.
+// printable replaces unprintable characters, because text from an unauthenticated peer could contain control
+// sequences for the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -148,16 +149,16 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Silence is the time without received data after which either end considers the other dead. An idle end
-// sends something regularly, see host.KeepAlive.
+// Silence is the time without received data after which each end considers the other end dead. An idle end
+// must send something regularly; see host.KeepAlive.
 const Silence = 45 * time.Second
 
-const unread = 30 * time.Second // time limit for the other end to read sent data
+const unread = 30 * time.Second // time limit for a write, which blocks if the other end does not read
 
-// watched enables TCP keep-alives, so that the kernel detects that the other machine is gone.
+// watched enables TCP keep-alives, with which the kernel detects that the other machine is gone.
 func watched(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
-		// Without keep-alives, Silence detects it later.
+		// Ignore errors, because Silence also detects this, only later.
 		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{
 			Enable:   true,
 			Idle:     10 * time.Second,
@@ -168,14 +169,14 @@ func watched(c net.Conn) {
 }
 
 // certificate returns a self-signed certificate for one listener. TLS requires a certificate, but only the
-// code authenticates.
+// pairing code authenticates the ends.
 func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a key for the connection: %w", err)
 	}
 
-	// Valid for all times, because the clocks of the two machines may differ.
+	// The certificate is always valid, because the clocks of the two machines may differ.
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotBefore:    time.Unix(0, 0),

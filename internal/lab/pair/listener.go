@@ -18,12 +18,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// These limits bound the resources of unauthenticated clients: the number of pending connections, in total
-// and per prefix, and their duration. The place of a client that failed stays occupied for restTime, so that
-// repeated attempts do not take CPU time from a run. While no run is being served, a new client without a
-// free place evicts another: the oldest of its own prefix if that prefix has used its share, else the oldest
-// of the prefix with the most connections. So unauthenticated clients that keep connections open cannot lock
-// out a controller.
+// These limits bound the resources that unauthenticated clients use: the number of pending connections, in
+// total and per prefix, and the duration of a connection. The slot of a client that failed remains occupied
+// for restTime, so that repeated attempts do not take CPU time from a run. While no run is being served, a
+// new client that finds no free slot evicts another client: the oldest client of its own prefix if that
+// prefix has used its share, and otherwise the oldest client of the prefix with the most connections.
+// Therefore, unauthenticated clients that keep connections open cannot lock out a controller.
 const (
 	maxPending     = 64
 	maxPendingEach = 8
@@ -33,44 +33,46 @@ const (
 
 const forEver = 100 * 365 * 24 * time.Hour
 
-// errEvicted reports that a connection was dropped in favour of another.
+// errEvicted reports that a connection was dropped in favour of another connection.
 var errEvicted = errors.New("too many have proved nothing; another took the place")
 
-// pending is a connection whose client has not proved yet that it knows the code, or has failed to.
+// pending is a connection whose client has not yet proved that it knows the pairing code, or has failed to do
+// so.
 type pending struct {
 	prefix netip.Prefix
 	drop   context.CancelCauseFunc // closes the connection
 }
 
-// prefixOf returns the smallest prefix that identifies a machine or site: an IPv4 address, or the first 64
-// bits of an IPv6 address, because a machine can use any address in its /64 (RFC 4291 §2.5.4).
+// prefixOf returns the smallest prefix that identifies a machine or site. It is an IPv4 address, or the first
+// 64 bits of an IPv6 address, because a machine can use any address in its /64 (RFC 4291 §2.5.4).
 func prefixOf(a netip.Addr) netip.Prefix {
-	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // for the zero address (tests' pipes), the zero prefix
+	prefix, _ := a.Prefix(min(a.BitLen(), 64)) // the zero Prefix if a is the zero Addr, as for pipes in tests
 	return prefix
 }
 
-// ErrIdle reports that a listener closed because no controller connected.
+// ErrIdle reports that a listener was closed because no controller connected.
 var ErrIdle = errors.New("nobody came")
 
-// Listener accepts controllers that prove the code, and serves one at a time.
+// Listener accepts controllers that know the pairing code, and serves one controller at a time.
 type Listener struct {
 	Code host.Secret
-	Idle time.Duration // time without a visit before Serve returns ErrIdle; 0 = unlimited
-	Once bool          // Serve returns after the first visit
+	Idle time.Duration // time without a visit after which Serve returns ErrIdle; 0 means unlimited
+	Once bool          // whether Serve returns after the first visit
 	// Tell, if not nil, is called when a controller has connected, was refused, or has left. Calls do not
 	// overlap.
 	Tell func(from netip.AddrPort, what string)
 
-	prove time.Duration // proveTime, shorter in tests
+	prove time.Duration // equals proveTime, except in tests
 
 	told    sync.Mutex
 	mu      sync.Mutex
 	waiting []*pending // in order of arrival
-	inside  string     // address of the controller being served, "" = none
+	inside  string     // address of the controller that is being served; "" means none
 }
 
 // Serve accepts controllers on ln, and calls serve for the duration of each visit. It returns when ctx ends,
-// after Idle without a visit, or after the first visit with Once, once all clients are gone. It closes ln.
+// after Idle without a visit, or, if Once is set, after the first visit. Before it returns, it waits until
+// all clients are gone. It closes ln.
 func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx context.Context,
 	v *Visit) error) error {
 	cert, err := certificate()
@@ -107,7 +109,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("wait for a run: %w", err)
-		case err != nil: // out of file descriptors, or the client has already left
+		case err != nil: // because there are no free file descriptors, or the client has already left
 			_ = host.Pause(ctx, 50*time.Millisecond)
 			continue
 		}
@@ -145,8 +147,8 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 	}
 }
 
-// refused reports a client that did not prove the code. It keeps the client's place occupied for restTime,
-// unless another client evicts it.
+// refused reports a client that did not prove that it knows the pairing code. It keeps the client's slot
+// occupied for restTime, unless another client evicts it.
 func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrPort, why error) {
 	switch ended := context.Cause(proving); {
 	case ended == nil:
@@ -159,7 +161,7 @@ func (d *Listener) refused(proving context.Context, g *pending, from netip.AddrP
 	d.leave(g)
 }
 
-// host serves a controller that was admitted.
+// host serves a controller that has been admitted.
 func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serve func(ctx context.Context,
 	v *Visit) error) {
 	d.tell(from, "a run has begun")
@@ -186,8 +188,8 @@ func (d *Listener) tell(from netip.AddrPort, what string) {
 	d.Tell(from, what)
 }
 
-// enter registers a pending connection. If no place is free, it evicts another connection if permitted. It
-// reports whether g got a place.
+// enter registers a pending connection. If there is no free slot, it evicts another connection, if permitted.
+// It reports whether g got a slot.
 func (d *Listener) enter(g *pending) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,7 +228,8 @@ func (d *Listener) leave(g *pending) {
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *pending) bool { return other == g })
 }
 
-// take reserves the listener for one controller. If another has it, take returns that controller's address.
+// take reserves the listener for one controller. If another controller has reserved it, take returns that
+// controller's address.
 func (d *Listener) take(who string) (by string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -244,8 +247,8 @@ func (d *Listener) free() {
 	d.inside = ""
 }
 
-// admit waits for a client to prove the code, for at most proveTime. If it returns an error, the listener is
-// not reserved.
+// admit waits, for at most proveTime, until a client has proved that it knows the pairing code. If admit
+// returns an error, the listener is not reserved.
 func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) (*Visit, error) {
 	limit := cmp.Or(d.prove, proveTime)
 	if err := raw.SetDeadline(time.Now().Add(limit)); err != nil {
@@ -269,7 +272,8 @@ func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) 
 	}
 
 	refuse := func(v verdict, reason string) (*Visit, error) {
-		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes()) // refused even if this does not arrive
+		// Ignore errors: the client is refused even if it does not receive the reason.
+		_, _ = c.Write(answer{verdict: v, reason: reason}.bytes())
 		_ = c.Close()
 		return nil, errors.New(reason)
 	}
@@ -314,7 +318,7 @@ func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	return visit(c, raw, d.Code)
 }
 
-// impatient returns a readable error for a client that is not a controller.
+// impatient returns an error with a readable text if the client is not a controller.
 func impatient(err error, limit time.Duration) error {
 	var alert tls.RecordHeaderError
 	switch {
