@@ -14,20 +14,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// arches maps the output of uname -m to the agent's architecture. MIPS is missing, because uname does not
-// report its byte order.
+// arches maps the output of uname -m to the architecture of the agent. It does not contain MIPS, because
+// uname does not report the byte order.
 var arches = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
 	"armv5tel": "arm", "armv6l": "arm", "armv7l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
 
-// Linux is Facts.System of a Linux machine, the only system where the agent has all functions.
+// Linux is Facts.System of a machine that runs Linux, the only system on which the agent supports all
+// functions.
 const Linux = "Linux"
 
 // systems maps the output of uname -s to the prefix of the agent's architecture.
 var systems = map[string]string{Linux: "", "FreeBSD": "freebsd-", "Darwin": "darwin-"}
 
-// AgentArch returns the architecture of the agent for the machine, such as "arm64", with the system as a
-// prefix unless it is Linux, such as "freebsd-arm64". It returns host.ErrUnsupported if there is no agent for
-// the machine.
+// AgentArch returns the architecture of the agent for the machine, such as "arm64". Unless the system is
+// Linux, its name precedes the architecture, as in "freebsd-arm64". AgentArch returns host.ErrUnsupported if
+// there is no agent for the machine.
 func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	before, known := systems[c.System]
 	arch := arches[c.Arch]
@@ -38,7 +39,7 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: there is no agent for %s on %s", host.ErrUnsupported, c.System, c.Arch)
 	}
 
-	// In an ELF file, the byte at offset 5 is the byte order (elf(5), EI_DATA).
+	// In an ELF file, the byte at offset 5 contains the byte order (elf(5), EI_DATA).
 	order, err := c.Run(ctx, "hexdump -s 5 -n 1 -e '1/1 \"%d\"' /bin/sh 2>/dev/null || "+
 		"od -An -tu1 -j5 -N1 /bin/sh\n")
 	if err != nil {
@@ -52,13 +53,13 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 	return "mips", nil
 }
 
-// places lists the directories where the agent may be installed. Those usually in memory come first: on a
-// router, memory is larger than storage.
+// places lists the directories in which the agent may be installed. Directories that are usually in memory
+// come first, because a router has more memory than storage.
 const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 
-// StartAgent copies a program to the machine and starts it as an agent in a role, with the role's arguments,
-// as root if possible. The agent removes its own file. The error is host.ErrUnsupported if the machine cannot
-// run the program.
+// StartAgent copies a program to the machine and starts it as an agent, as root if possible. role contains
+// the role and its arguments. The agent removes its own executable. The error is host.ErrUnsupported if the
+// machine cannot run the program.
 func (c *Connection) StartAgent(ctx context.Context, program string, role ...string) (host.Agent, error) {
 	at, err := c.put(ctx, program)
 	if err != nil {
@@ -90,8 +91,8 @@ func (c *Connection) StartAgent(ctx context.Context, program string, role ...str
 	return a, nil
 }
 
-// place is a directory that was created to run a program from. A shell on the machine removes it when its
-// standard input ends, for whatever reason.
+// place is a directory that was created for a program to be started. A shell on the machine removes the
+// directory when the shell's standard input ends, for whatever reason.
 type place struct {
 	dir    string
 	number int // index in places
@@ -101,10 +102,10 @@ type place struct {
 func (p place) file() string { return p.dir + "/agent" }
 
 // leave makes the shell remove the directory.
-func (p place) leave() { _ = p.shell.Close() } // an error means the connection is lost
+func (p place) leave() { _ = p.shell.Close() } // error ignored: the connection is lost
 
-// findPlace creates a directory from which programs can be run, in the first suitable one of places. It
-// ignores as many places as skipped.
+// findPlace creates a directory from which programs can be run, in the first suitable element of places. It
+// skips the first skipped elements.
 func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
@@ -148,14 +149,15 @@ exit 0
 var errNoPlace = fmt.Errorf("%w: no folder of the machine takes a program that can be run",
 	host.ErrUnsupported)
 
-// ownFolder reports whether dir is a valid output of findPlace, so that it is safe to use in a command.
+// ownFolder reports whether dir may have been created by findPlace, so that it is safe to use dir in a
+// command.
 func ownFolder(dir string) bool {
 	return strings.HasPrefix(dir, "/") && strings.HasPrefix(path.Base(dir), "chokepoint-") &&
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
-// lost returns an error if the connection is gone. In that case, a program's failure does not mean that the
-// machine cannot run it.
+// lost returns an error if the connection is gone. If so, the failure of a program does not mean that the
+// machine cannot run the program.
 func (c *Connection) lost(ctx context.Context) error {
 	_, err := c.Run(ctx, "exit 0\n")
 	switch {
@@ -167,7 +169,7 @@ func (c *Connection) lost(ctx context.Context) error {
 	return nil
 }
 
-// put copies the program to the first of places where the machine can store and run it.
+// put copies the program to the first element of places where the machine can store and run it.
 func (c *Connection) put(ctx context.Context, program string) (place, error) {
 	f, err := os.Open(program)
 	if err != nil {

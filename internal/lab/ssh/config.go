@@ -11,13 +11,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// ownConfig is the file name of the copied configuration.
+// ownConfig is the file name of the copy of the ssh configuration.
 const ownConfig = "ssh_config"
 
 // CopyConfig copies the ssh configuration in file to dir, so that nobody can change it after the check, and
-// returns the copy's path. It returns an error if others can change file or a file that it includes, because
-// a configuration can contain commands. If file is "", the user's own configuration applies, which ssh checks
-// itself; CopyConfig then does nothing.
+// returns the path of the copy. It returns an error if others can change file or a file that it includes,
+// because a configuration can contain commands. If file is "", CopyConfig does nothing, because ssh then uses
+// and checks the user's own configuration.
 func CopyConfig(file, dir string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -39,7 +39,8 @@ func CopyConfig(file, dir string) (string, error) {
 // runs lists the configuration keywords whose value is a command or library to run (ssh_config(5)).
 var runs = [...]string{"proxycommand", "knownhostscommand", "pkcs11provider", "securitykeyprovider"}
 
-// ConfigCommands returns the lines of a configuration and its included files that make ssh run programs.
+// ConfigCommands returns the lines of a configuration, and of the files that it includes, that make ssh run
+// programs.
 func ConfigCommands(file string) ([]string, error) {
 	text, err := host.ReadTrusted(file)
 	if err != nil {
@@ -59,7 +60,7 @@ func ConfigCommands(file string) ([]string, error) {
 	return commands, err
 }
 
-// maxIncluded is the maximum nesting depth of includes, as in ssh (readconf.c, READCONF_MAX_DEPTH).
+// maxIncluded is the maximum nesting depth of included files, as in ssh (readconf.c, READCONF_MAX_DEPTH).
 const maxIncluded = 16
 
 // included returns a configuration followed by the files that it includes.
@@ -105,7 +106,7 @@ func included(text string, depth int) (whole string, err error) {
 	return whole, nil
 }
 
-// directive splits a line into its keyword, in lower case, and the rest of the line.
+// directive splits a line into its keyword in lower case and the rest of the line.
 func directive(line string) (keyword, rest string) {
 	line = strings.TrimSpace(line)
 	i := strings.IndexAny(line, " \t=")
@@ -118,9 +119,9 @@ func directive(line string) (keyword, rest string) {
 	return strings.ToLower(strings.Trim(line[:i], "\"")), rest
 }
 
-// ofUser resolves the path in an include directive as ssh does for a user's configuration.
+// ofUser returns the path for an include directive, which it resolves as ssh does in a user's configuration.
 func ofUser(pattern string) string {
-	home, _ := os.UserHomeDir() // without a home, ssh finds no file either
+	home, _ := os.UserHomeDir() // error ignored: without a home directory, ssh finds no file either
 	if rest, ok := strings.CutPrefix(pattern, "~/"); ok {
 		return filepath.Join(home, rest)
 	}

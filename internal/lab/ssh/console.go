@@ -15,18 +15,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// RouterOS is Facts.System of a machine whose ssh sessions run commands on the RouterOS console, not in a
-// shell.
+// RouterOS is Facts.System of a machine where ssh sessions run commands on the RouterOS console instead of in
+// a shell.
 const RouterOS = "RouterOS"
 
-// unknownCommand matches the RouterOS console's error for an unknown command.
+// unknownCommand matches the error of the RouterOS console for an unknown command.
 var unknownCommand = regexp.MustCompile(
 	`(bad command name|expected (command name|end of command)|syntax error).*\(line \d+ column \d+\)`)
 
 func onConsole(said string) bool { return unknownCommand.MatchString(said) }
 
-// dialConsole connects again, now without a session: a session on the console would have to run a command all
-// the time. It then asks the machine for its facts.
+// dialConsole connects again, but without a session, because a session on the console would have to run a
+// command as long as the connection lasts. Then it asks the machine for its facts.
 func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	master, err := c.start("-MN", "")
 	if err != nil {
@@ -37,13 +37,13 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	c.held = make(chan struct{})
 	go func() {
 		defer close(c.held)
-		_, _ = io.Copy(io.Discard, master) // until it exits
+		_, _ = io.Copy(io.Discard, master) // returns when the process exits
 	}()
 	defer context.AfterFunc(ctx, func() { master.Kill() })()
 	if err = c.awaitSocket(ctx); err == nil {
 		var out string
 		out, err = c.do(ctx, runTime, "/system/resource/print", strings.NewReader(""))
-		if c.Facts = parseResource(out); c.System == RouterOS { // its exit code does not matter
+		if c.Facts = parseResource(out); c.System == RouterOS { // its exit code is ignored
 			return nil
 		}
 
@@ -53,13 +53,13 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 
 	master.Kill()
 	<-c.held
-	_ = master.Wait() // it was killed
+	_ = master.Wait() // error ignored: the process was killed
 	return err
 }
 
-// awaitSocket waits until ssh has created its socket, so that sessions can share the connection.
+// awaitSocket waits until ssh has created its socket, through which sessions share the connection.
 func (c *Connection) awaitSocket(ctx context.Context) error {
-	const patience = 30 * time.Second // exceeds ssh's ConnectTimeout
+	const patience = 30 * time.Second // longer than the ConnectTimeout of ssh
 	for begun := time.Now(); ; {
 		_, err := os.Stat(filepath.Join(c.options.Dir, c.options.Name))
 		if err == nil {
@@ -82,7 +82,7 @@ func (c *Connection) awaitSocket(ctx context.Context) error {
 	}
 }
 
-// parseResource parses the output of /system/resource/print, which has a line "name: value" for each
+// parseResource parses the output of /system/resource/print, which contains a line "name: value" for each
 // property.
 func parseResource(text string) (f Facts) {
 	values := map[string]string{}
@@ -99,8 +99,8 @@ func parseResource(text string) (f Facts) {
 	return f
 }
 
-// Commands returns the machine as a host that runs commands on its RouterOS console, each in its own session.
-// Path of a command is the line to execute; Args must be empty. The host has no files.
+// Commands returns the machine as a host that runs commands on its RouterOS console, each in a separate
+// session. Path of a command is the line to execute, and Args must be empty. The host does not support files.
 func (c *Connection) Commands() host.Host { return consoled{machine{c}} }
 
 type consoled struct{ machine }

@@ -13,29 +13,30 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Limits on standard error: the number of bytes kept from its end, and the number accepted.
+// These limit the number of bytes that are kept from the end of standard error, and the number of bytes that
+// are accepted.
 const (
 	keptHeard    = 4 << 10
 	heardAtOnce  = 8 << 20
-	heardPerTime = 64 << 10 // per second while the connection lasts
+	heardPerTime = 64 << 10 // bytes per second while the connection lasts
 )
 
-// Limits on a command's standard output, in bytes.
+// These limit the standard output of a command in bytes.
 const (
 	printedAtOnce  = 256 << 20
-	printedPerTime = 4 << 20 // per second while the command runs
+	printedPerTime = 4 << 20 // bytes per second while the command runs
 )
 
 var errFlood = errors.New("the machine sends more than anything useful would be, and was hung up on")
 
-// allowance limits the number of received bytes to atOnce plus perTime for each second.
+// allowance limits the number of received bytes to atOnce plus perTime for each second that has passed.
 type allowance struct {
 	atOnce, perTime int64
 	since           time.Time
 	came            int64
 }
 
-// exceeded counts n more bytes and reports whether the limit is exceeded.
+// exceeded adds n bytes to the number of received bytes, and reports whether this number exceeds the limit.
 func (a *allowance) exceeded(n int) bool {
 	if a.since.IsZero() {
 		a.since = time.Now()
@@ -47,7 +48,7 @@ func (a *allowance) exceeded(n int) bool {
 
 // heard keeps the end of what processes write to a pipe. It is safe for concurrent use.
 type heard struct {
-	out, in *os.File // the pipe's read and write ends; in is nil for a named pipe
+	out, in *os.File // read end and write end of the pipe; in is nil for a named pipe
 	done    chan struct{}
 
 	mu      sync.Mutex
@@ -56,7 +57,7 @@ type heard struct {
 	flooded bool
 }
 
-// hear starts reading a pipe. It calls flood once if more arrives than allowed.
+// hear starts to read a pipe. If it receives more bytes than allowed, it calls flood once.
 func hear(out, in *os.File, flood func()) *heard {
 	h := &heard{
 		out:     out,
@@ -71,7 +72,7 @@ func hear(out, in *os.File, flood func()) *heard {
 			return
 		}
 
-		_ = raw.Read(func(fd uintptr) bool { // until it is closed
+		_ = raw.Read(func(fd uintptr) bool { // returns when the pipe is closed
 			if h.take(int(fd)) {
 				flood()
 			}
@@ -81,7 +82,8 @@ func hear(out, in *os.File, flood func()) *heard {
 	return h
 }
 
-// take reads what is in the pipe, and reports whether this exceeded the allowance for the first time.
+// take reads the bytes that are in the pipe. It reports whether they exceed the allowance and earlier bytes
+// did not.
 func (h *heard) take(fd int) (flood bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +101,7 @@ func (h *heard) take(fd int) (flood bool) {
 	return flood
 }
 
-// text returns the end of what was written so far, including what a process wrote just before it exited.
+// text returns the end of what was written so far. This includes what a process wrote just before it exited.
 func (h *heard) text() string {
 	if raw, err := h.out.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { h.take(int(fd)) })
@@ -120,7 +122,7 @@ func (h *heard) close() error {
 	return err
 }
 
-// hearAll starts reading ssh's own log, from a named pipe, and separately the standard error of ssh, which
+// hearAll starts to read ssh's own log from a named pipe and, separately, the standard error of ssh, which
 // contains output of the machine and of proxy commands.
 func (c *Connection) hearAll() (err error) {
 	if err := os.Remove(c.logFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -131,7 +133,7 @@ func (c *Connection) hearAll() (err error) {
 		return fmt.Errorf("make %s: %w", c.logFile(), err)
 	}
 
-	// Open the pipe for reading and writing, so that it does not end when ssh closes it.
+	// Open the pipe for both reading and writing, so that it does not end when ssh closes it.
 	log, err := os.OpenFile(c.logFile(), os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -155,7 +157,7 @@ func (c *Connection) hangUp() {
 	}
 }
 
-// carry sets the ssh process that the sessions share.
+// carry sets the ssh process that carries the sessions.
 func (c *Connection) carry(master *host.Child) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +166,7 @@ func (c *Connection) carry(master *host.Child) {
 	}
 }
 
-// flood returns an error if the connection was killed because too much was received.
+// flood returns an error if the connection was killed because too many bytes were received.
 func (c *Connection) flood() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,10 +177,10 @@ func (c *Connection) flood() error {
 	return nil
 }
 
-// said returns the end of standard error, as one line.
+// said returns the end of standard error as one line.
 func (c *Connection) said() string { return inOneLine(lastLines(c.machine.text())) }
 
-// words returns the ends of ssh's log and of standard error, as one line.
+// words returns the ends of ssh's log and of standard error as one line.
 func (c *Connection) words() string {
 	own := inOneLine(lastLines(c.log.text()))
 	said := c.said()
@@ -192,7 +194,8 @@ func (c *Connection) words() string {
 	return own + "; on standard error: " + said
 }
 
-// lastLines returns the last 600 bytes of text, or the complete lines in them.
+// lastLines returns the last 600 bytes of text, or all of a shorter text. It omits an incomplete first line
+// unless nothing else remains.
 func lastLines(text string) string {
 	const most = 600
 	if len(text) <= most {
@@ -208,7 +211,7 @@ func lastLines(text string) string {
 	return text
 }
 
-// inOneLine replaces line breaks by spaces, and removes the "@" frames of ssh's warnings.
+// inOneLine replaces line breaks with spaces, and removes the frames of "@" around ssh's warnings.
 func inOneLine(text string) string {
 	var words []string
 	for word := range strings.FieldsSeq(check.Plain(text)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Shell returns the machine as a host that runs commands, as root if possible, each in its own session.
+// Shell returns the machine as a host that runs commands, as root if possible, each in a separate session.
 func (c *Connection) Shell() host.Host { return machine{c} }
 
 type machine struct{ c *Connection }
@@ -47,7 +47,7 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 	return m.session(ctx, commandLine(words), c.Stdin)
 }
 
-// session runs a command line on the machine in a session of its own.
+// session runs a command line on the machine in a separate session.
 func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
 	if err := m.c.flood(); err != nil {
 		return nil, err
@@ -65,9 +65,10 @@ func (m machine) session(ctx context.Context, line string, stdin io.Reader) (hos
 	return b, nil
 }
 
-// commandLine joins words to a command line with the same meaning in all login shells, including csh, which
-// OPNsense runs for root. In csh, a newline ends a quoted word, and "!" refers to earlier commands even
-// within quotes (tcsh(1)). A line with either is encoded in octal and decoded by the POSIX shell.
+// commandLine joins words to a command line that has the same meaning in all login shells. These include csh,
+// which OPNsense runs for root. In csh, a newline ends a quoted word, and "!" refers to earlier commands even
+// within quotes (tcsh(1)). If the line contains a newline or "!", it is encoded in octal, and the POSIX shell
+// decodes it.
 func commandLine(words []string) string {
 	line := strings.Join(words, " ")
 	if !strings.ContainsAny(line, "!\n") {
@@ -78,7 +79,7 @@ func commandLine(words []string) string {
 	return `exec /bin/sh -c 'eval "$(printf %b "$1")"' sh '` + octal + "'"
 }
 
-// process is a command on the machine. Kill closes its input and output but sends it no signal.
+// process is a command that runs on the machine. Kill closes its input and output but sends no signal to it.
 type process struct {
 	host.Process
 	c        *Connection
@@ -88,7 +89,7 @@ type process struct {
 func (p *process) Stdout() io.Reader { return p.out }
 func (p *process) Stderr() io.Reader { return p.err }
 
-// metered is a command's output. The connection is killed if more arrives than allowed.
+// metered reads the output of a command. If it receives more bytes than allowed, it kills the connection.
 type metered struct {
 	from    io.Reader
 	of      *process
@@ -104,7 +105,7 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sshFailed is ssh's exit code for a failed connection.
+// sshFailed is the exit code of ssh if the connection failed.
 const sshFailed = 255
 
 func (p *process) Wait() (host.Usage, error) {

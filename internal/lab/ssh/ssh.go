@@ -1,6 +1,6 @@
-// Package ssh connects to other machines with the user's OpenSSH client, including its configuration, agents,
-// hardware keys and jump hosts. All sessions with a machine share one connection. The package also installs
-// and starts chokepoint's agent on the machine.
+// Package ssh connects to other machines with the user's OpenSSH client, and thereby uses the user's
+// configuration, ssh agents, hardware keys and jump hosts. All sessions with a machine share one connection.
+// The package also installs and starts the agent of chokepoint on the machine.
 package ssh
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Scheme is the prefix of machines reached by ssh.
+// Scheme is the prefix of machines that are reached by ssh.
 const Scheme = "ssh://"
 
-// Destination identifies a machine. Host may be an alias from the user's ssh configuration.
+// Destination identifies a machine. Host may be an alias that the user's ssh configuration defines.
 type Destination struct {
 	User string
 	Host string
-	Port int // 0 = from the configuration
+	Port int // 0 means the port in the ssh configuration
 }
 
-// Parse parses "ssh://[USER@]HOST[:PORT]". It rejects parts that ssh could mistake for an option, and
-// passwords, because command lines are stored.
+// Parse parses "ssh://[USER@]HOST[:PORT]". It rejects parts that ssh could mistake for an option. It also
+// rejects passwords, because command lines are stored.
 func Parse(text string) (d Destination, err error) {
 	rest, ok := strings.CutPrefix(text, Scheme)
 	wrong := func(format string, args ...any) (Destination, error) {
@@ -49,7 +49,7 @@ func Parse(text string) (d Destination, err error) {
 	i := strings.LastIndexByte(rest, '@')
 	if i >= 0 {
 		if d.User, rest = rest[:i], rest[i+1:]; strings.ContainsRune(d.User, ':') {
-			text = Scheme + "USER:…@" + rest // keep the password out of the error
+			text = Scheme + "USER:…@" + rest // so that the error does not contain the password
 			return wrong("a password does not belong there; ssh asks its agent, or use a key")
 		}
 
@@ -84,7 +84,7 @@ func Parse(text string) (d Destination, err error) {
 	return d, nil
 }
 
-// wordLike reports whether text is a plausible user or host name.
+// wordLike reports whether text is a plausible user name or host name.
 func wordLike(text string) bool {
 	return text != "" && text[0] != '-' && !strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -111,27 +111,28 @@ func (d Destination) String() string {
 
 // Options determine how to connect to a machine.
 type Options struct {
-	Dir       string // private directory for the connection's socket and ssh's log
-	Name      string // name of the socket; the log adds ".log"
-	Config    string // configuration file, "" = the user's; only shown in hints
-	Copy      string // copy of Config made by CopyConfig
-	Identity  string // private key file, "" = ssh's default
-	Jump      string // jump hosts, as for ssh -J; "" = from the configuration
-	AcceptNew bool   // accept and store the host key of an unknown machine
+	Dir       string // private directory for the socket of the connection and the log of ssh
+	Name      string // file name of the socket; ".log" is appended for the log
+	Config    string // configuration file for hints; "" means the user's configuration
+	Copy      string // copy of Config created by CopyConfig
+	Identity  string // private key file; "" means ssh's default
+	Jump      string // jump hosts, as for ssh -J; "" means those in the configuration
+	AcceptNew bool   // whether to accept and store the host key of an unknown machine
 }
 
 // Facts are properties of the machine and of the connection, as reported by the machine.
 type Facts struct {
-	System string // as uname -s prints: "Linux", "FreeBSD", "Darwin"; or RouterOS
-	Arch   string // as uname -m prints, or RouterOS's architecture-name
-	Root   bool   // the user is root
-	Sudo   bool   // the user can become root without a password
-	// Local is the machine's address in the connection, Remote is ours. Both are invalid if the machine's
-	// sshd does not report them.
+	System string // output of uname -s, such as "Linux", "FreeBSD" or "Darwin"; or RouterOS
+	Arch   string // output of uname -m, or architecture-name of RouterOS
+	Root   bool   // whether the user is root
+	Sudo   bool   // whether the user can become root without a password
+	// Local is the machine's address in the connection, and Remote is ours. Both are invalid if sshd on the
+	// machine does not report them.
 	Local, Remote netip.Addr
 }
 
-// Connection is a connection to a machine. Only Close may be called concurrently with other methods.
+// Connection is a connection to a machine. No method except Close may be called concurrently with other
+// methods.
 type Connection struct {
 	Destination
 	Facts
@@ -139,16 +140,16 @@ type Connection struct {
 	options Options
 	master  *host.Child
 	held    chan struct{} // closed when a master without a session has exited; otherwise nil
-	prints  bool          // the login shell prints something before each command, see begins
+	prints  bool          // whether the login shell prints text before each command; see begins
 
 	log     *heard // ssh's own log
-	machine *heard // standard error of ssh: output of the machine or a proxy command
+	machine *heard // standard error of ssh, which contains output of the machine or a proxy command
 
 	mu      sync.Mutex
-	flooded bool // killed because too much was received
+	flooded bool // whether the connection was killed because too many bytes were received
 }
 
-// hello is a script that prints the machine's facts and then waits for the end of its input, so that the
+// hello is a script that prints facts about the machine and then waits until its input ends, so that the
 // connection stays open. Output of the login shell may precede its first line.
 const hello = `echo; echo chokepoint-hello
 uname -s; uname -m; id -u
@@ -157,11 +158,11 @@ echo "connection $SSH_CONNECTION"; echo chokepoint-ready
 exec cat >/dev/null
 `
 
-// dialTime bounds the time from the first packet to the end of the machine's answers.
+// dialTime is the time limit for connecting and for receiving all facts about the machine.
 const dialTime = time.Minute
 
-// Dial connects to a machine. It never prompts the user. Where ssh would prompt, it returns an error with a
-// hint.
+// Dial connects to a machine. It never prompts the user. If ssh would have to prompt, Dial returns an error
+// that contains a hint.
 func Dial(ctx context.Context, d Destination, o Options) (*Connection, error) {
 	return dialWithin(ctx, d, o, dialTime)
 }
@@ -222,13 +223,13 @@ func (c *Connection) dial(ctx context.Context) error {
 	return c.explain(err)
 }
 
-// maxHello is the maximum size of the login shell's output, in bytes.
+// maxHello is the maximum size of the login shell's output in bytes.
 const maxHello = 256 << 10
 
 // listen parses the output of hello.
 func (c *Connection) listen(r *bufio.Reader) error {
 	var lines []string
-	var before strings.Builder // lines before the marker
+	var before strings.Builder // lines that precede the marker
 	for begun := false; ; {
 		line, err := r.ReadString('\n')
 		if err != nil {
@@ -255,26 +256,26 @@ func (c *Connection) listen(r *bufio.Reader) error {
 		return fmt.Errorf("the machine says %q of itself", strings.Join(lines, " "))
 	}
 
-	c.prints = before.String() != "\n" // hello prints an empty line itself
+	c.prints = before.String() != "\n" // the script hello itself prints an empty line
 	c.System = lines[0]
 	c.Arch = lines[1]
 	c.Root = lines[2] == "0"
 	c.Sudo = lines[3] == "sudo"
 	f := strings.Fields(lines[4])
-	if len(f) == 5 { // "connection", remote address and port, local address and port
+	if len(f) == 5 { // "connection", then remote address and port, local address and port
 		c.Remote, c.Local = addr(f[1]), addr(f[3])
 	}
 
 	return nil
 }
 
-// addr parses an address. It returns the zero Addr for any other text.
+// addr parses an address. If text is not an address, it returns the zero Addr.
 func addr(text string) netip.Addr {
 	a, _ := netip.ParseAddr(text)
 	return a.Unmap().WithZone("")
 }
 
-// byHand returns the ssh command with which the user can connect, for hints.
+// byHand returns the ssh command with which the user can connect. It is used in hints.
 func (c *Connection) byHand() string {
 	words := []string{"ssh"}
 	for _, w := range c.way(c.options.Config) {
@@ -283,8 +284,8 @@ func (c *Connection) byHand() string {
 	return strings.Join(words, " ")
 }
 
-// diagnoses assigns hints to lines in ssh's own log. They match only complete lines, because a part of a line
-// may be text from the machine.
+// diagnoses maps lines in ssh's own log to hints. The patterns match only complete lines, because a part of a
+// line may be text from the machine.
 var diagnoses = []struct {
 	line *regexp.Regexp
 	hint func(c *Connection, said string) string
@@ -319,19 +320,19 @@ var diagnoses = []struct {
 	}},
 }
 
-// quotes matches lines in ssh's log that contain text from the machine. All lines after such a line may be
-// forged by the machine, too, because ssh does not escape its newlines.
+// quotes matches lines in ssh's log that contain text from the machine. The machine may also forge all lines
+// after such a line, because ssh does not escape newlines in that text.
 var quotes = regexp.MustCompile(
 	`^(Received disconnect from|Unable to negotiate with|Bad remote protocol version|\S+: Permission denied \()`)
 
-// explain adds ssh's messages and a hint to err. It never selects a hint based on text from the machine.
+// explain adds the messages of ssh and a hint to err. It never uses text from the machine to select a hint.
 func (c *Connection) explain(err error) error {
 	own := c.log.text()
-	if len(own) >= keptHeard { // the beginning was dropped and may have been text from the machine
+	if len(own) >= keptHeard { // the beginning was dropped, and may have been text from the machine
 		own = ""
 	}
 
-	var said []string // complete lines written by ssh itself
+	var said []string // complete lines that ssh itself has written
 	for line := range strings.Lines(own) {
 		line = strings.TrimSpace(line)
 		if said = append(said, line); quotes.MatchString(line) {
@@ -353,24 +354,25 @@ func (c *Connection) explain(err error) error {
 	return err
 }
 
-// Texts that follow a host key's name in ssh's messages (sshconnect.c, check_host_key). The name is the
-// HostKeyAlias or HostName of any machine on the path.
+// These texts follow the name of a host key in messages of ssh (sshconnect.c, check_host_key). The name is
+// the HostKeyAlias or HostName of any machine on the path.
 const (
 	hasChanged = " has changed and you have requested"
 	notKnown   = " and you have requested strict checking"
 )
 
-// keptAs returns the word that precedes the text then in ssh's log, which is a host key's name, or "".
+// keptAs returns the word that precedes the text then in ssh's log. This word is the name of a host key. If
+// the log does not contain then, keptAs returns "".
 func keptAs(said, then string) string {
 	end := max(strings.Index(said, then), 0)
 	return said[strings.LastIndexByte(said[:end], ' ')+1 : end]
 }
 
-// forget returns the ssh-keygen command that removes the changed key from the file that ssh names.
+// forget returns an ssh-keygen command that removes the changed key from the file that ssh reports.
 func forget(said string) string {
 	command := "ssh-keygen -R " + host.Quote(keptAs(said, hasChanged))
 	_, place, _ := strings.Cut(said[max(strings.LastIndex(said, " key in "), 0):], " key in ")
-	place, _, _ = strings.Cut(place, " ") // FILE:LINE
+	place, _, _ = strings.Cut(place, " ") // the form is FILE:LINE
 	i := strings.LastIndexByte(place, ':')
 	if i > 0 {
 		command += " -f " + host.Quote(place[:i])
@@ -379,13 +381,14 @@ func forget(said string) string {
 	return command
 }
 
-// The connection ends when the machine has not responded for aliveEvery × aliveTries.
+// The connection ends if the machine has not responded for aliveEvery × aliveTries.
 const (
 	aliveEvery = 5 * time.Second
 	aliveTries = 3
 )
 
-// start runs ssh with the option how and a command for the machine. ssh is killed if this program exits.
+// start runs ssh with the option how and a command for the machine. The process ssh is killed if this program
+// exits.
 func (c *Connection) start(how, command string) (*host.Child, error) {
 	if err := c.flood(); err != nil {
 		return nil, err
@@ -403,13 +406,13 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 // logFile returns the path of the named pipe for ssh's own log.
 func (c *Connection) logFile() string { return filepath.Join(c.options.Dir, c.options.Name+".log") }
 
-// maxSocket is the maximum length of the socket's path, in bytes: systems allow at least 104 (unix(4),
-// unix(7)), and ssh appends up to 18 while it creates the socket.
+// maxSocket is the maximum length of the socket's path in bytes. Operating systems allow at least 104 bytes
+// (unix(4), unix(7)), and ssh appends up to 18 bytes while it creates the socket.
 const maxSocket = 104 - 18
 
-// args returns ssh's arguments and working directory. The working directory is "", the current one, so that
-// relative paths in the user's configuration work. If the socket's path is too long or contains characters
-// that ssh expands, the working directory is the socket's.
+// args returns the arguments and the working directory of ssh. The directory is usually "", which means the
+// current one, so that relative paths in the user's configuration work. It is the directory of the socket if
+// the path of the socket is too long or contains characters that ssh expands.
 func (c *Connection) args(how, command string) (args []string, dir string) {
 	keys := "yes"
 	if c.options.AcceptNew {
@@ -444,8 +447,8 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	return args, dir
 }
 
-// way returns the options and the destination that a user would also pass to ssh, with the given
-// configuration.
+// way returns the options, including the given configuration, and the destination that a user would also pass
+// to ssh.
 func (c *Connection) way(config string) (words []string) {
 	for _, o := range [][2]string{{"-F", config}, {"-i", c.options.Identity},
 		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {
@@ -456,8 +459,8 @@ func (c *Connection) way(config string) (words []string) {
 	return append(words, strings.TrimPrefix(c.User+"@", "@")+c.Host)
 }
 
-// Open starts a command on the machine in a session of its own. The command must have the same meaning in all
-// login shells, including csh: use only plain words and text in single quotes.
+// Open starts a command on the machine in a separate session. The command must have the same meaning in all
+// login shells, including csh, so it may contain only plain words and text in single quotes.
 func (c *Connection) Open(command string) (*session, error) {
 	child, err := c.start("-oControlMaster=no", c.marked(command))
 	if err != nil {
@@ -466,7 +469,7 @@ func (c *Connection) Open(command string) (*session, error) {
 	return &session{child, c, c.own(child)}, nil
 }
 
-// do runs a command on the machine with standard input from in, and returns its output.
+// do runs a command on the machine with in as its standard input, and returns its output.
 func (c *Connection) do(ctx context.Context, within time.Duration, command string, in io.Reader) (string,
 	error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%w: no answer of %s within %s",
@@ -498,7 +501,7 @@ func (c *Connection) do(ctx context.Context, within time.Duration, command strin
 	return string(out), errors.Join(sendErr, readErr)
 }
 
-// Time limits for a script, and for copying a program to the machine.
+// These are the time limits for a script and for copying a program to the machine.
 const (
 	runTime = time.Minute
 	putTime = 10 * time.Minute
@@ -509,16 +512,16 @@ func (c *Connection) Run(ctx context.Context, script string) (string, error) {
 	return c.do(ctx, runTime, "exec /bin/sh -s", strings.NewReader(script))
 }
 
-// Close ends the connection and with it all sessions.
+// Close ends the connection and thereby all sessions.
 func (c *Connection) Close() error {
-	if c.held != nil { // the console connection has no input to close
+	if c.held != nil { // because the console connection has no input to close
 		c.master.Kill()
 		<-c.held
 	}
 
 	err := c.master.Close()
 	_, exited := host.ExitCode(err)
-	if exited { // its input was closed, or the network failed
+	if exited { // exits because its input was closed or the network failed
 		err = nil
 	}
 
