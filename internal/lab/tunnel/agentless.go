@@ -9,23 +9,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Router sets up a WireGuard tunnel's end on a router without an agent. The router has WireGuard in its
-// kernel and generates the private key itself. The caller that provides a Router must undo its changes after
-// the path is down.
+// Router sets up an end of a WireGuard tunnel on a router without an agent. The router has WireGuard in its
+// kernel and generates the private key itself. After the path is down, the caller that provides a Router must
+// undo the changes that the Router has made.
 type Router struct {
 	Check func(ctx context.Context) check.Answer
 	// Open creates a device with the given addresses and returns its public key.
 	Open func(ctx context.Context, s Spec, inner []netip.Prefix) (public string, err error)
-	// Connect configures the peer: its public key, outer address and allowed IPs.
+	// Connect configures the peer with its public key, outer address and allowed IPs.
 	Connect func(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
-	// Read returns the device's counters and the age of the last handshake in ns, -1 if there was none.
+	// Read returns the counters of the device, and the age of the last handshake in ns, or -1 if there was no
+	// handshake.
 	Read func(ctx context.Context) (c kernel.LinkCounters, handshake int64, err error)
 	// Send sends a packet through the tunnel to an address of the other end.
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// Agentless returns an agent in this process that serves a tunnel's end through by. Its only verb is the one
-// for kernel WireGuard.
+// Agentless returns an agent in this process that uses by to serve an end of a tunnel. The agent supports
+// only the verb for kernel WireGuard.
 func Agentless(ctx context.Context, by Router) host.Agent {
 	serve := func(ctx context.Context, s host.Session) error {
 		var r request

@@ -12,13 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// ESP is IPsec ESP in tunnel mode (RFC 4303) with AES-GCM-128, in the kernel, route-based with an XFRM
-// interface. There is no key exchange: the keys of both directions are derived from a secret sent to both
-// ends, and are valid as long as the tunnel exists.
+// ESP is IPsec ESP in tunnel mode (RFC 4303) with AES-GCM-128. It runs in the kernel and is route-based, with
+// an XFRM interface. There is no key exchange: the keys for both directions are derived from a secret that is
+// sent to both ends, and remain valid as long as the tunnel exists.
 func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
 
-// espKinds returns ESP with each cipher, and a policy-based ESP: it has no device, and the kernel matches
-// every packet against the policies.
+// espKinds returns a kind of ESP for each cipher, and a policy-based kind. The policy-based kind has no
+// device, and the kernel matches every packet against its policies.
 func espKinds() []Tunnel {
 	return []Tunnel{ESP(), espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
 		espKind("esp-aes-cbc-sha256", kernel.ESPAESCBC256SHA256, false),
@@ -26,8 +26,8 @@ func espKinds() []Tunnel {
 		espKind("esp-policy", kernel.ESPAESGCM128, true)}
 }
 
-// espKind returns a kind of ESP tunnel. It is a Burden: while any policy is loaded, the kernel looks up a
-// policy for every packet.
+// espKind returns a kind of ESP tunnel. It is a Burden, because the kernel looks up a policy for every packet
+// while any policy is loaded.
 func espKind(name string, cipher kernel.ESPCipher, deviceless bool) Tunnel {
 	return kind{esp{name, cipher, deviceless}, traits{fitted: true, mute: true, burdens: true}}
 }
@@ -35,7 +35,7 @@ func espKind(name string, cipher kernel.ESPCipher, deviceless bool) Tunnel {
 type esp struct {
 	name       string
 	cipher     kernel.ESPCipher
-	deviceless bool // policy-based
+	deviceless bool // whether the kind is policy-based
 }
 
 func (k esp) Name() string { return k.name }
@@ -46,14 +46,15 @@ func (k esp) probe(_ context.Context, r request) check.Answer {
 			"the cipher's, or take --lab vm and topology site-to-site or peer-to-router")
 }
 
-// espSide is one end: device, security associations and policies. A policy-based tunnel has no device but
-// routes, with the tunnel's MTU, on the device that leads to the other end.
+// espSide is one end of an ESP tunnel: its device, security associations and policies. The end of a
+// policy-based tunnel has no device. Instead, it has routes, with the MTU of the tunnel, on the device that
+// leads to the other end.
 type espSide struct {
 	kind    esp
 	request request
 	connect connect
-	set     kernel.ESP // without keys; ID 0 = not configured
-	device  string     // the tunnel's, or the outgoing one
+	set     kernel.ESP // configuration without keys; ID 0 means that it is not configured
+	device  string     // device of the tunnel, or the outgoing device
 }
 
 func (k esp) open(r request) (side, error) {
@@ -115,7 +116,7 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 	return nil
 }
 
-// set returns the kernel configuration of an end with the given associations.
+// set returns the kernel configuration of an end that has the given associations.
 func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel.ESP {
 	set := kernel.ESP{
 		ID:     uint32(r.Port),
@@ -136,7 +137,7 @@ func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel
 	return set
 }
 
-// clear removes whatever a killed process left of an end.
+// clear removes what remains of an end whose process was killed.
 func (k esp) clear(r request, c connect) error {
 	e := espSide{kind: k, request: r, connect: c}
 	there, err := k.association(nil, r.Port, true)
@@ -154,13 +155,13 @@ func (k esp) clear(r request, c connect) error {
 		return err
 	}
 
-	_ = e.close() // errors are expected: a part may be gone
+	_ = e.close() // error ignored: a part may not exist any more
 	return nil
 }
 
-// association returns the security association from the near end to the far one, or the opposite one. SPIs
-// are derived from the port, so that tunnels in parallel between the same nodes, which have different ports,
-// have different SPIs.
+// association returns the security association for packets from the near to the far end if there is set, and
+// for the opposite direction otherwise. It derives the SPI from the port, so that parallel tunnels between
+// the same nodes, which have different ports, have different SPIs.
 func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssociation, error) {
 	spi := uint32(port) << 1
 	direction := "there"
@@ -177,8 +178,8 @@ func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssocia
 	return kernel.ESPAssociation{SPI: spi, Key: key}, nil
 }
 
-// read returns the device's bytes, and the packets that the associations encrypted and decrypted, so that
-// packets outside the tunnel do not count.
+// read returns the bytes that the device carried, and the packets that the associations encrypted and
+// decrypted. It uses the counters of the associations, so that packets outside the tunnel do not count.
 func (e *espSide) read() (status, error) {
 	a, err := kernel.ReadESP(e.set)
 	if err != nil {
@@ -232,11 +233,11 @@ func (e *espSide) close() error {
 	return errors.Join(errs...)
 }
 
-const loopback = "lo" // device with the inner addresses of policy-based tunnels
+const loopback = "lo" // device that has the inner addresses of policy-based tunnels
 
 func alone(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
 
-// innerLike returns the inner address with the IP version of to.
+// innerLike returns the inner address whose IP version is that of to.
 func innerLike(to netip.Prefix, inner []netip.Prefix) netip.Addr {
 	for _, p := range inner {
 		if p.Addr().Is4() == to.Addr().Is4() {

@@ -1,5 +1,5 @@
-// Package tunnel sets up tunnels between two nodes, in one file per kind. The nodes generate private keys,
-// which never leave them; a shared secret is transmitted as a host.Secret.
+// Package tunnel sets up tunnels between two nodes. The nodes generate private keys, which never leave them.
+// A shared secret is transmitted as a host.Secret.
 package tunnel
 
 import (
@@ -10,56 +10,56 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// End is one end of a tunnel.
+// End describes one end of a tunnel.
 type End struct {
 	Node      string
 	Agent     host.Agent
-	Outer     netip.Addr     // underlay address
+	Outer     netip.Addr     // address in the underlay
 	Inner     []netip.Prefix // addresses of the tunnel's device
 	Routes    []netip.Prefix // networks behind the other end
-	Agentless bool           // Agent was returned by Agentless
+	Agentless bool           // whether Agent was returned by Agentless
 }
 
 // Spec describes a tunnel to set up.
 type Spec struct {
-	Device string // device name on both ends
-	MTU    int    // inner MTU in bytes; 0 = the kind's default
-	Port   int    // outer UDP port of both ends
-	Queue  int    // queue length of each end's TUN device in packets; 0 = the kind's default
+	Device string // name of the device at both ends
+	MTU    int    // inner MTU in bytes; 0 means the default of the kind
+	Port   int    // outer UDP port at both ends
+	Queue  int    // queue length of each end's TUN device in packets; 0 means the default of the kind
 }
 
-// Tunnel is a kind of tunnel.
+// A Tunnel is a kind of tunnel.
 type Tunnel interface {
 	Name() string
 	Check(ctx context.Context, near, far End) check.Answer
-	// Up sets up the tunnel and returns once packets pass in both directions. The tunnel lives until Down is
-	// called or an agent of either end closes.
+	// Up sets up the tunnel, and returns once packets pass in both directions. The tunnel exists until Down
+	// is called or the agent of either end is closed.
 	Up(ctx context.Context, near, far End, s Spec) (Path, error)
-	// Serve is the node side: it sets up one end of the tunnel and keeps it until the session ends.
+	// Serve runs on a node. It sets up one end of the tunnel and keeps it until the session ends.
 	Serve(ctx context.Context, s host.Session) error
 }
 
-// Burden is implemented by kinds of tunnel that slow down packets outside of the tunnel. They must be down
-// while other paths are measured.
+// Burden is implemented by kinds of tunnels that slow down packets outside the tunnel. Such a tunnel must be
+// down while other paths are measured.
 type Burden interface{ Burdens() bool }
 
-// Path is an established tunnel.
+// A Path is a tunnel that has been set up.
 type Path interface {
 	MTU() int
-	// Devices returns the device of the near and of the far end. If the kind has no device, these are the
-	// outgoing devices.
+	// Devices returns the device of the near end and that of the far end. If the kind has no devices, it
+	// returns the outgoing devices.
 	Devices() []string
-	// Counters reads the counters. With underLoad it waits for an answer until ctx ends, because a node may
-	// be busy.
+	// Counters reads the counters. If underLoad is set, it waits for the reply until ctx ends, because a node
+	// may be busy.
 	Counters(ctx context.Context, underLoad bool) (Counters, error)
 	// Down removes the tunnel. It is idempotent.
 	Down(ctx context.Context) error
 }
 
-// Counters are the tunnel's counters at the near end.
+// Counters holds the counters of a tunnel at its near end.
 type Counters struct {
-	Sent, Received uint64 // bytes of inner packets
-	Handshake      int64  // age of the last handshake in ns, -1 if there was none
+	Sent, Received uint64 // inner packets, in bytes
+	Handshake      int64  // age of the last handshake in ns, or -1 if there was no handshake
 	Implementation string // "kernel" or "userspace"
-	Counted        string // device or security association that Sent and Received belong to
+	Counted        string // device or security association whose counters Sent and Received are
 }

@@ -14,27 +14,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Messages with a node: request → offer, preshared key (as a secret) and connect → status, then ask → status
-// repeatedly. Only the secret message contains secrets.
+// A session with a node starts with a request and the node's offer. The controller then sends the preshared
+// key (as a secret) and a connect, and the node replies with a status. After that, the node replies to each
+// ask with a status. Only the secret message contains secrets.
 
-// request is the first message. It asks the node to create a device with addresses or, with Probe, whether it
-// can.
+// request is the first message of a session. It asks the node to create a device with addresses. If Probe is
+// set, it only asks whether the node can do so.
 type request struct {
 	Probe  bool           `json:"probe,omitempty"`
 	Device string         `json:"device,omitempty"`
 	MTU    int            `json:"mtu,omitempty"`
 	Port   int            `json:"port,omitempty"`
-	Queue  int            `json:"queue,omitempty"` // length of the device's queue in packets; 0 = the default
+	Queue  int            `json:"queue,omitempty"` // queue length of the device in packets; 0 means default
 	Inner  []netip.Prefix `json:"inner,omitempty"`
 	Routes []netip.Prefix `json:"routes,omitempty"`
-	Outer  netip.Addr     `json:"outer,omitzero"` // address of this end
-	Near   bool           `json:"near,omitempty"` // this is the near end
-	// Clear, if set, asks the node to remove what a connected end has left behind. The node first waits until
-	// that end's process, which hangs, has been killed by its agent.
+	Outer  netip.Addr     `json:"outer,omitzero"` // outer address of this end
+	Near   bool           `json:"near,omitempty"` // whether this is the near end
+	// Clear, if set, asks the node to remove what remains of a connected end. The process of that end hangs,
+	// so the node first waits until the agent has killed it.
 	Clear *connect `json:"clear,omitempty"`
 }
 
-// setQueue sets the queue length of a TUN device, if requested.
+// setQueue sets the queue length of a TUN device if the request contains one.
 func setQueue(r request) error {
 	if r.Queue == 0 {
 		return nil
@@ -42,27 +43,27 @@ func setQueue(r request) error {
 	return kernel.SetTxQueueLen(r.Device, r.Queue)
 }
 
-// offer contains the node's public key, or the answer to a probe.
+// offer contains the public key of the node, or the answer to a probe.
 type offer struct {
 	Public string       `json:"public,omitempty"`
 	Answer check.Answer `json:"answer"`
 }
 
-// connect describes the peer: public key, outer address and allowed IPs.
+// connect describes the peer: its public key, outer address and allowed IPs.
 type connect struct {
 	Public   string         `json:"public"`
 	Endpoint netip.AddrPort `json:"endpoint"`
 	Allowed  []netip.Prefix `json:"allowed"`
 }
 
-// ask requests the status. The node first sends a datagram to each address in Prove.
+// ask requests a status. The node first sends a datagram to each address in Prove.
 type ask struct {
 	Prove []netip.Addr `json:"prove,omitempty"`
 }
 
-// status describes an end: bytes and packets carried, the age of the last handshake in ns (-1 if there was
-// none), and the implementation's last error message. Device and Counted are set for tunnels without a
-// device: the outgoing device, and what the counters belong to.
+// status describes an end: the bytes and packets that it has carried, the age of the last handshake in ns (-1
+// if there was none), and the last error message of the implementation. Device and Counted are set only if
+// the tunnel has no device. They contain the outgoing device and the object whose counters are reported.
 type status struct {
 	Sent            uint64 `json:"sent"`
 	Received        uint64 `json:"received"`
@@ -80,19 +81,19 @@ type nodeSide interface {
 	Name() string
 	probe(ctx context.Context, r request) check.Answer
 	open(r request) (side, error)
-	clear(r request, c connect) error // removes what a killed process left behind
+	clear(r request, c connect) error // removes what remains of an end whose process was killed
 }
 
-// side is one end on its node. configure sets it up. Neither configure nor read keeps a secret. close undoes
-// everything, even if configure failed halfway.
+// side is one end of a tunnel on its node. configure sets it up. Neither configure nor read retains a secret.
+// close undoes everything, even if configure failed halfway.
 type side interface {
-	public() string // sent to the other end: a public key, a fingerprint, or ""
+	public() string // value to send to the other end: a public key, a fingerprint, or ""
 	configure(ctx context.Context, secret []byte, c connect) error
 	read() (status, error)
 	close() error
 }
 
-// serve sets up one end and keeps it until the session ends.
+// serve sets up one end of a tunnel and keeps it until the session ends.
 func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	var r request
 	if err := s.Recv(&r); err != nil {
@@ -124,7 +125,7 @@ func serve(ctx context.Context, s host.Session, k nodeSide) (err error) {
 	return ended(report(ctx, s, e.read, sendDatagram))
 }
 
-// clearEnd waits until no process owns the end, and removes what the last one left behind.
+// clearEnd waits until no process owns the end, and removes what remains of the end.
 func clearEnd(ctx context.Context, k nodeSide, r request) error {
 	for {
 		owned, err := own(r.Device)
@@ -147,7 +148,7 @@ func removeDevice(dev string) error {
 	return kernel.DeleteLink(dev)
 }
 
-// unused returns an error if the node already has a device of that name.
+// unused returns an error if the node already has a device with the given name.
 func unused(device string) error {
 	there, err := kernel.Exists(device)
 	if err == nil && there {
@@ -156,9 +157,9 @@ func unused(device string) error {
 	return err
 }
 
-// meet exchanges public parts with the other end through the controller, receives the secret and calls
-// configure. It overwrites the secret before it returns; the implementation's copy lives as long as its
-// device.
+// meet exchanges public keys or fingerprints with the other end through the controller, receives the secret
+// and calls configure. It overwrites the secret before it returns. The copy in the implementation remains as
+// long as its device.
 func meet(ctx context.Context, s host.Session, public string,
 	configure func(ctx context.Context, secret []byte, c connect) error) error {
 	if err := s.Send(offer{Public: public, Answer: check.OK()}); err != nil {
@@ -190,7 +191,7 @@ func meet(ctx context.Context, s host.Session, public string,
 	})
 }
 
-// report sends the status once, and again after each ask.
+// report sends a status once, and then another status in reply to each ask.
 func report(ctx context.Context, s host.Session, read func() (status, error),
 	send func(to netip.Addr) error) error {
 	for ctx.Err() == nil {
@@ -237,7 +238,7 @@ func address(r request) error {
 	return nil
 }
 
-// deviceStatus returns a status with the kernel's counters of a device, without a handshake.
+// deviceStatus returns a status that contains the kernel's counters of a device, but no handshake.
 func deviceStatus(dev string) (status, error) {
 	c, err := kernel.Counters(dev)
 	if err != nil {
@@ -255,7 +256,7 @@ func deviceStatus(dev string) (status, error) {
 	}, err
 }
 
-// kernelAnswer returns the answer to a probe of a kernel function, given its error.
+// kernelAnswer returns the answer to a probe of a kernel function that returned err.
 func kernelAnswer(err error, lacks, hint string) check.Answer {
 	switch {
 	case err == nil:
@@ -268,7 +269,7 @@ func kernelAnswer(err error, lacks, hint string) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// sendDatagram sends a datagram to the other end's discard port (RFC 863).
+// sendDatagram sends a datagram to the discard port of the other end (RFC 863).
 func sendDatagram(to netip.Addr) error {
 	const discard = 9
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
@@ -276,14 +277,15 @@ func sendDatagram(to netip.Addr) error {
 		return fmt.Errorf("send a datagram through the tunnel to %s: %w", to, err)
 	}
 	defer c.Close()
-	// Ignore errors: "connection refused" answers an earlier datagram, which therefore arrived.
+	// Ignore errors. "connection refused" is the reply to an earlier datagram, and therefore proves that it
+	// arrived.
 	_, _ = c.Write([]byte("chokepoint"))
 	return nil
 }
 
-const goneTime = 2 * time.Second // time for a closed device to disappear
+const goneTime = 2 * time.Second // time limit for a closed device to disappear
 
-// gone waits until a device has disappeared. It deletes the device if it does not.
+// gone waits until a device has disappeared. If the device does not disappear in time, gone deletes it.
 func gone(dev string) error {
 	for deadline := time.Now().Add(goneTime); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if there, err := kernel.Exists(dev); err != nil || !there {
@@ -293,10 +295,10 @@ func gone(dev string) error {
 	return kernel.DeleteLink(dev)
 }
 
-// ended returns nil for errors with which a session normally ends.
+// ended returns nil if err is an error with which a session normally ends.
 func ended(err error) error { return conclude(host.Quiet(err)) }
 
-// conclude marks kernel.ErrUnsupported as host.ErrUnsupported, which the controller recognises.
+// conclude wraps host.ErrUnsupported, which the controller recognises, if err is a kernel.ErrUnsupported.
 func conclude(err error) error {
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)

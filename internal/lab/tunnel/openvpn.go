@@ -18,32 +18,33 @@ import (
 	"time"
 )
 
-// Ciphers of OpenVPN's data channel, by OpenVPN's names.
+// These are the supported ciphers of OpenVPN's data channel, by their names in OpenVPN.
 const (
 	cipherAES256GCM = "AES-256-GCM"
 	cipherChaCha20  = "CHACHA20-POLY1305"
 )
 
-const nameOpenVPN = "openvpn" // prefix of the kinds' names
+const nameOpenVPN = "openvpn" // name prefix of these kinds of tunnels
 
-// openVPNTime is the time limit for a connection, long enough for a TLS handshake on an emulated machine.
+// openVPNTime is the time limit for a connection. It suffices for a TLS handshake on an emulated machine.
 const openVPNTime = 20 * time.Second
 
-// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM. It uses the installed program, in userspace: data-channel
-// offload is disabled. The far end is the server, the near end its client. OpenVPN neither fragments packets
-// nor clamps the MSS (mssfix 0), so with a large inner MTU the outer packets are IP fragments.
+// OpenVPN is OpenVPN 2.6 over UDP with AES-256-GCM. It uses the installed program, which runs in userspace,
+// because data-channel offload is disabled. The far end is the server, and the near end is its client.
+// OpenVPN neither fragments packets nor clamps the MSS (mssfix 0). If the inner MTU is large, the outer
+// packets are therefore IP fragments.
 func OpenVPN() Tunnel { return openVPNKind(nameOpenVPN, cipherAES256GCM, false) }
 
-// openVPNKinds returns OpenVPN with each transport and cipher.
+// openVPNKinds returns a kind of OpenVPN for each transport and cipher.
 func openVPNKinds() []Tunnel {
 	return []Tunnel{OpenVPN(), openVPNKind(nameOpenVPN+"-chacha20-poly1305", cipherChaCha20, false),
 		openVPNKind(nameOpenVPN+"-tcp", cipherAES256GCM, true),
 		openVPNKind(nameOpenVPN+"-tcp-chacha20-poly1305", cipherChaCha20, true)}
 }
 
-// openVPNKind returns a kind of OpenVPN tunnel with a server at the far end and a client at the near end.
-// Each end generates a key and a self-signed certificate, and receives the fingerprint of the other's. The
-// shared secret encrypts the control channel (tls-crypt).
+// openVPNKind returns a kind of OpenVPN tunnel that has a server at the far end and a client at the near end.
+// Each end generates a key and a self-signed certificate, and receives the fingerprint of the other end's
+// certificate. The shared secret encrypts the control channel (tls-crypt).
 func openVPNKind(name, cipher string, tcp bool) Tunnel {
 	return kind{openVPN{name, cipher, tcp}, traits{
 		fitted:      true,
@@ -56,22 +57,23 @@ func openVPNKind(name, cipher string, tcp bool) Tunnel {
 type openVPN struct {
 	name   string
 	cipher string
-	tcp    bool // transport is TCP instead of UDP
+	tcp    bool // whether the transport is TCP instead of UDP
 }
 
 func (k openVPN) Name() string { return k.name }
 
-// identity is an end's certificate and private key, as OpenVPN reads them.
+// identity holds the certificate and private key of an end in the format that OpenVPN reads.
 type identity struct {
-	fingerprint string // SHA-256 of the certificate; the other end trusts only this one
-	certificate []byte // PEM
-	key         []byte // PEM; overwritten by clear
+	fingerprint string // SHA-256 of the certificate; the other end trusts only this certificate
+	certificate []byte // in PEM format
+	key         []byte // in PEM format; overwritten by clear
 }
 
 // clear overwrites the private key.
 func (i identity) clear() { clear(i.key) }
 
-// newIdentity generates a key and a self-signed certificate. The other end verifies only its fingerprint.
+// newIdentity generates a key and a self-signed certificate. The other end verifies only the fingerprint of
+// the certificate.
 func newIdentity() (identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -81,7 +83,7 @@ func newIdentity() (identity, error) {
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "chokepoint"},
-		NotBefore:    time.Unix(0, 0), // valid even if the node's clock is wrong
+		NotBefore:    time.Unix(0, 0), // so that it is valid even if the clock of the node is wrong
 		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
@@ -106,8 +108,8 @@ func spellFingerprint(sum []byte) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
 }
 
-// parseFingerprint returns text if it is a valid fingerprint. It must be checked because it becomes a part of
-// the other end's configuration.
+// parseFingerprint returns text if it is a valid fingerprint. The check is needed because text becomes a part
+// of the configuration of the other end.
 func parseFingerprint(text string) (string, error) {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(b) != sha256.Size || spellFingerprint(b) != text {
@@ -116,18 +118,19 @@ func parseFingerprint(text string) (string, error) {
 	return text, nil
 }
 
-// controlKeySize is the size of a tls-crypt key in bytes: two cipher keys and two HMAC keys of 64 bytes each.
-// OpenVPN uses the first halves of the keys.
+// controlKeySize is the size of a tls-crypt key in bytes. It consists of two cipher keys and two HMAC keys of
+// 64 bytes each, of which OpenVPN uses the first halves.
 const controlKeySize = 256
 
-// controlKey returns the control channel's key, derived from the shared secret, in OpenVPN's format.
+// controlKey returns the key of the control channel in OpenVPN's format. The key is derived from the shared
+// secret.
 func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	raw, err := hkdf.Key(sha256.New, secret, nil, "chokepoint "+k.name+" control channel", controlKeySize)
 	if err != nil {
 		return nil, fmt.Errorf("derive key of %s: %w", k.name, err)
 	}
 	defer clear(raw)
-	b := make([]byte, 0, 2*controlKeySize+128) // must not grow: the old copy would remain in memory
+	b := make([]byte, 0, 2*controlKeySize+128) // must not grow, because the old copy would remain in memory
 	b = append(b, "-----BEGIN OpenVPN Static key V1-----\n"...)
 	for i := 0; i < len(raw); i += 16 {
 		b = append(hex.AppendEncode(b, raw[i:i+16]), '\n')
@@ -136,10 +139,10 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 	return append(b, "-----END OpenVPN Static key V1-----\n"...), nil
 }
 
-const configSize = 4096 // maximum size in bytes: the capacity of the smallest pipe
+const configSize = 4096 // maximum size in bytes, which is the capacity of the smallest pipe
 
-// configuration returns the configuration, which openvpn reads from standard input. The caller must overwrite
-// it.
+// configuration returns the configuration that openvpn reads from standard input. The caller must overwrite
+// it after use.
 func (k openVPN) configuration(r request, c connect, me identity, control []byte) []byte {
 	b := make([]byte, 0, configSize)
 	line := func(format string, args ...any) { b = append(fmt.Appendf(b, format, args...), '\n') }
@@ -148,7 +151,7 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 		line("client\nremote %s %d\nconnect-retry 1 1", c.Endpoint.Addr(), c.Endpoint.Port())
 	} else {
 		line("mode server\ntls-server\ndh none\ntopology subnet")
-		line("management-client-auth") // lets us send a client's routes without a file
+		line("management-client-auth") // so that we can send the routes of a client without a file
 		line("auth-user-pass-optional")
 	}
 
@@ -159,11 +162,11 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 	}
 
 	line("peer-fingerprint %s\ndata-ciphers %s\ndisable-dco\ntun-mtu %d", c.Public, k.cipher, r.MTU)
-	line("mssfix 0")                      // "fragment 0" is the default, and 2.6 rejects it
-	line("ifconfig-noexec\nroute-noexec") // we set addresses and routes
-	line("ping-restart 0")                // the tunnel may be idle while another is measured
+	line("mssfix 0")                      // "fragment 0" is the default, but OpenVPN 2.6 rejects it
+	line("ifconfig-noexec\nroute-noexec") // because we set addresses and routes
+	line("ping-restart 0")                // because the tunnel may be idle while another tunnel is measured
 	line("management %s unix", managementPath)
-	line("management-client") // openvpn exits when we disconnect
+	line("management-client") // makes openvpn exit when we disconnect
 	line("management-hold\nverb 3\nsuppress-timestamps")
 	for _, part := range []struct {
 		name string
@@ -188,7 +191,7 @@ func (k openVPN) protocol(r request) string {
 	return "tcp" + version + "-server"
 }
 
-// clientRoutes returns the networks behind the client, as iroute lines for the server.
+// clientRoutes returns the networks behind the client as iroute lines for the server.
 func clientRoutes(allowed []netip.Prefix) string {
 	var b strings.Builder
 	for _, p := range allowed {

@@ -18,12 +18,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// openVPNSide is one end. An openvpn process creates the device and runs as long as the session.
+// openVPNSide is one end of an OpenVPN tunnel. The process openvpn creates the device, and runs as long as
+// the session.
 type openVPNSide struct {
 	kind    openVPN
 	request request
 	me      identity
-	process *openVPNProcess // nil = not started
+	process *openVPNProcess // nil if it was not started
 }
 
 func (k openVPN) open(r request) (side, error) {
@@ -35,13 +36,13 @@ func (k openVPN) open(r request) (side, error) {
 	return &openVPNSide{kind: k, request: r, me: me}, err
 }
 
-// clear waits for the device to disappear: openvpn exits with the process that started it.
+// clear waits until the device has disappeared, because openvpn exits with the process that started it.
 func (k openVPN) clear(r request, _ connect) error { return gone(r.Device) }
 
 func (e *openVPNSide) public() string { return e.me.fingerprint }
 
-// configure starts openvpn and returns once the tunnel is up. It overwrites its keys before it returns;
-// openvpn's copies live as long as its process.
+// configure starts openvpn, and returns once the tunnel is up. It overwrites its keys before it returns. The
+// copies in openvpn remain as long as the process.
 func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (err error) {
 	defer e.me.clear()
 	if c.Public, err = parseFingerprint(c.Public); err != nil {
@@ -81,21 +82,21 @@ func (e *openVPNSide) close() error {
 	return errors.Join(e.process.end(), gone(e.request.Device))
 }
 
-// openVPNProcess is a running openvpn and its output.
+// openVPNProcess is a running openvpn process and its output.
 type openVPNProcess struct {
 	kind    openVPN
 	process host.Process
-	control *net.UnixConn   // connection to its management interface
-	over    <-chan struct{} // closed when control has ended
+	control *net.UnixConn   // connection to the management interface of openvpn
+	over    <-chan struct{} // closed when control has been closed
 	said    []<-chan struct{}
 
 	mu    sync.Mutex
 	state management
-	words string // last line of its output, for errors before it connects
+	words string // last line of the output, for errors that occur before openvpn connects
 }
 
-// start runs openvpn with a configuration passed by a pipe, and waits until its management interface
-// connects.
+// start runs openvpn with a configuration that is passed through a pipe, and waits until openvpn connects its
+// management interface to us.
 func (k openVPN) start(ctx context.Context, config []byte, t management) (*openVPNProcess, error) {
 	program, err := findOpenVPN()
 	if err != nil {
@@ -140,8 +141,8 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 	return p, nil
 }
 
-// pipeOf returns the read end of a pipe that contains text, so that it is never stored on disk. text must fit
-// into the pipe.
+// pipeOf returns the read end of a pipe that contains text. text is therefore never stored on disk, but must
+// fit into the pipe.
 func pipeOf(text []byte) (*os.File, error) {
 	if len(text) > configSize {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), configSize)
@@ -176,8 +177,8 @@ func (p *openVPNProcess) hear(line string) {
 	}
 }
 
-// say sends a command. It is not safe for concurrent use: start calls it first, then only the reader. It
-// ignores errors, because p.over reports the end of the connection.
+// say sends a command to openvpn. It is not safe for concurrent use: start calls it first, and later only the
+// reader does. It ignores errors, because p.over reports the end of the connection.
 func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
 
 // now returns a copy of the state.
@@ -187,7 +188,7 @@ func (p *openVPNProcess) now() management {
 	return p.state
 }
 
-// wait waits until a server listens, or a client's data channel is up.
+// wait waits until the server listens, or the data channel of the client is up.
 func (p *openVPNProcess) wait(ctx context.Context) error {
 	for deadline := time.Now().Add(openVPNTime); ; {
 		t := p.now()
@@ -209,7 +210,7 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 	}
 }
 
-// read returns the device's counters. It returns an error if the data channel does not use the required
+// read returns the counters of the device. It returns an error if the data channel does not use the required
 // cipher or is offloaded.
 func (p *openVPNProcess) read(dev string) (status, error) {
 	t := p.now()
@@ -238,7 +239,7 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 	return now, nil
 }
 
-// end kills openvpn. Nothing must be undone: its device disappears with it.
+// end kills openvpn. Nothing needs to be undone, because the device disappears with the process.
 func (p *openVPNProcess) end() error {
 	if p.control != nil {
 		p.control.Close()
@@ -250,11 +251,11 @@ func (p *openVPNProcess) end() error {
 		<-done
 	}
 
-	_, _ = p.process.Wait() // it was killed
+	_, _ = p.process.Wait() // error ignored: the process was killed
 	return err
 }
 
-// sbins lists directories that may contain openvpn but are not in an ordinary user's PATH.
+// sbins lists directories that may contain openvpn but are not in the PATH of an ordinary user.
 var sbins = [...]string{"/usr/sbin", "/usr/local/sbin", "/sbin"}
 
 // findOpenVPN returns the path of openvpn.
@@ -268,7 +269,7 @@ func findOpenVPN() (string, error) {
 	return "", fmt.Errorf("find openvpn: %w: not installed", host.ErrUnsupported)
 }
 
-// probe checks openvpn's version and cipher, and whether TUN devices can be created.
+// probe checks whether openvpn has the required version and cipher, and whether TUN devices can be created.
 func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	program, err := findOpenVPN()
 	if err != nil {
@@ -299,7 +300,7 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 	return probeUserspaceDevice()
 }
 
-// checkVersion requires OpenVPN 2.6, the first version with peer-fingerprint and disable-dco.
+// checkVersion requires OpenVPN 2.6, which is the first version with peer-fingerprint and disable-dco.
 func checkVersion(text string) check.Answer {
 	var major, minor int
 	told := false
@@ -324,17 +325,18 @@ func checkVersion(text string) check.Answer {
 }
 
 // acceptTime is the time limit for openvpn to connect to us. A busy emulated machine needs seconds to start
-// it.
+// openvpn.
 const acceptTime = 15 * time.Second
 
-// controlSocket is the socket that openvpn connects to. Its file is removed before openvpn starts, so only
-// openvpn, which inherits a descriptor of it, can connect.
+// controlSocket is the socket to which openvpn connects. Its file is removed before openvpn starts, so that
+// only openvpn, which inherits a descriptor of the file, can connect.
 type controlSocket struct {
 	listener *net.UnixListener
 	name     *os.File
 }
 
-// managementPath is the path of the inherited descriptor in openvpn: the first after the standard three.
+// managementPath is the path of the inherited descriptor in openvpn, which is the first one after the
+// standard descriptors.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {
@@ -342,7 +344,8 @@ func (m *controlSocket) close() {
 	m.name.Close()
 }
 
-// accept waits until openvpn connects, or has closed its output, which means that it failed.
+// accept waits until openvpn connects. It returns an error if openvpn has closed its output, because openvpn
+// has then failed.
 func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 	for deadline := time.Now().Add(acceptTime); time.Now().Before(deadline); {
 		if err := m.listener.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
@@ -389,25 +392,26 @@ func listenControl() (*controlSocket, error) {
 	return &controlSocket{l, name}, nil
 }
 
-// management is the state that openvpn has reported. hear processes a line and returns the answer, "" if
-// none.
+// management is the state that openvpn has reported. Its method hear processes a line, and returns the
+// command to send in reply, or "" if there is none.
 type management struct {
 	server  bool
 	allowed []netip.Prefix // networks behind the client
 
 	ready     bool      // initialised: the server listens, or the client is connected
-	cipher    string    // data channel's cipher, "" before it is up
-	since     time.Time // time when the data channel came up
-	offloaded bool      // data-channel offload is active
+	cipher    string    // cipher of the data channel, or "" before the channel is up
+	since     time.Time // time at which the data channel came up
+	offloaded bool      // whether data-channel offload is active
 	complaint string    // last warning or error
 }
 
-const opening = "state on\nlog on\nhold release\n" // our first commands: subscribe to events, then continue
+// Our first commands subscribe to events, and then make openvpn continue.
+const opening = "state on\nlog on\nhold release\n"
 
 // connected reports whether the data channel is up.
 func (t *management) connected() bool { return t.ready && t.cipher != "" }
 
-// words returns openvpn's last warning or error, for appending to an error.
+// words returns the last warning or error of openvpn, in a form to append to an error.
 func (t *management) words() string {
 	if t.complaint == "" {
 		return ""
@@ -430,7 +434,7 @@ func (t *management) hear(line string, now time.Time) (answer string) {
 		return t.hearClient(rest)
 	case kind == ">FATAL":
 		t.complaint = rest
-	case kind == ">HOLD": // repeated after a restart
+	case kind == ">HOLD": // repeated after openvpn has restarted
 		return "hold release\n"
 	case strings.HasPrefix(line, "CLIENT_LIST\t"):
 		fields := strings.Split(line, "\t")
@@ -441,7 +445,7 @@ func (t *management) hear(line string, now time.Time) (answer string) {
 	return ""
 }
 
-// hearLog processes a log line, "time,flags,text".
+// hearLog processes a log line of the form "time,flags,text".
 func (t *management) hearLog(rest string, now time.Time) {
 	_, rest, _ = strings.Cut(rest, ",")
 	flags, text, _ := strings.Cut(rest, ",")
@@ -455,15 +459,15 @@ func (t *management) hearLog(rest string, now time.Time) {
 	}
 }
 
-// found records the data channel's cipher, and when it was first reported.
+// found records the cipher of the data channel, and the time at which it was first reported.
 func (t *management) found(cipher string, now time.Time) {
 	if t.cipher != cipher {
 		t.cipher, t.since = cipher, now
 	}
 }
 
-// hearClient processes an event about the server's client. openvpn has verified the client's certificate
-// before.
+// hearClient processes an event about the client of the server. openvpn has already verified the certificate
+// of the client.
 func (t *management) hearClient(rest string) (answer string) {
 	fields := strings.Split(rest, ",")
 	switch {
@@ -472,7 +476,7 @@ func (t *management) hearClient(rest string) (answer string) {
 	case fields[0] == "REAUTH" && len(fields) == 3:
 		return "client-auth-nt " + fields[1] + " " + fields[2] + "\n"
 	case fields[0] == "ESTABLISHED":
-		return "status 3\n" // its answer contains the cipher
+		return "status 3\n" // because the reply contains the cipher
 	case fields[0] == "DISCONNECT":
 		t.cipher = ""
 	}

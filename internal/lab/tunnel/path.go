@@ -16,32 +16,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
-// proof is the time limit for a first packet in each direction. WireGuard repeats a lost handshake initiation
-// after 5 s (REKEY_TIMEOUT), so this allows for one loss.
+// proof is the time limit for the first packet in each direction to arrive. It allows for one lost handshake
+// initiation, because WireGuard repeats it after 5 s (REKEY_TIMEOUT).
 const proof = 8 * time.Second
-const pollEvery = 5 * time.Millisecond // interval between attempts at the proof
-const answerTime = 5 * time.Second     // time for a node to answer or to undo its changes
+const pollEvery = 5 * time.Millisecond // interval between attempts to send the first packet
+const answerTime = 5 * time.Second     // time limit for a node to reply or to undo its changes
 const presharedSize = 32               // length of the shared secret in bytes
-// killTime is the time for removing an end that hangs: its agent kills it after answerTime.
+// killTime is the time limit for removing an end that hangs. Its agent kills the end after answerTime.
 const killTime = answerTime + 3*time.Second
 
-// agentlessTime replaces answerTime for an end without an agent. A slow router needs several commands for an
-// answer, and the first request also starts a guard, which the router's scheduler must confirm.
+// agentlessTime is used instead of answerTime for an end without an agent. A slow router needs several
+// commands for a reply, and the first request also starts a guard, which the scheduler of the router must
+// confirm.
 const agentlessTime = 90 * time.Second
 
-// end is one end of a path, with the session that keeps it up.
+// end is one end of a path, and the session that keeps it up.
 type end struct {
 	End
-	kind    string // kind of tunnel, with the implementation
+	kind    string // kind of tunnel, including the implementation
 	session host.Session
 	public  string
-	device  string // the tunnel's, or the outgoing one
-	failed  bool   // the node has returned an error and undone its changes
-	opened  bool   // its device was created
-	hung    bool   // it did not answer in time
+	device  string // device of the tunnel, or the outgoing device
+	failed  bool   // whether the node has returned an error and undone its changes
+	opened  bool   // whether its device was created
+	hung    bool   // whether it did not reply in time
 }
 
-// patience returns the time limit for the end's answers.
+// patience returns the time limit for a reply of the end.
 func (e *end) patience() time.Duration {
 	if e.Agentless {
 		return agentlessTime
@@ -49,30 +50,30 @@ func (e *end) patience() time.Duration {
 	return answerTime
 }
 
-// path is the controller's side of a tunnel.
+// path is the controller's side of a tunnel that is up.
 type path struct {
 	spec Spec
 	traits
-	mu   sync.Mutex // a session allows only one exchange at a time
+	mu   sync.Mutex // because a session allows only one exchange at a time
 	ends [2]*end
 	down bool
 	mtu  int
 }
 
-// kind is a kind of tunnel with the same implementation on both ends.
+// kind is a kind of tunnel whose ends have the same implementation.
 type kind struct {
 	nodeSide
 	traits
 }
 
 type traits struct {
-	fitted  bool   // the default MTU is the largest that fits a 1500-byte underlay
-	mute    bool   // has no handshake
-	burdens bool   // see Burden
-	remark  string // appended to a positive answer
-	// serverFirst makes Up connect the far end, a server, before the near one.
+	fitted  bool   // whether the default MTU is the largest that fits into a 1500-byte underlay
+	mute    bool   // whether the kind has no handshake
+	burdens bool   // result of Burdens; see Burden
+	remark  string // text to append to a positive answer
+	// serverFirst makes Up connect the far end, which is a server, before the near end.
 	serverFirst bool
-	// connectTime is the time limit for an end to connect; 0 = answerTime.
+	// connectTime is the time limit for an end to connect. 0 means answerTime.
 	connectTime time.Duration
 }
 
@@ -130,7 +131,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	}
 
 	if err := p.lay(ctx); err != nil {
-		// Undo even if the caller has given up.
+		// Undo the changes even if the caller has given up.
 		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
 			far.Node, err), p.Down(context.WithoutCancel(ctx)))
 	}
@@ -138,7 +139,7 @@ func up(ctx context.Context, p *path) (Path, error) {
 	return p, nil
 }
 
-// fitMTU returns the largest inner MTU for an Ethernet underlay of 1500 bytes.
+// fitMTU returns the largest inner MTU for an Ethernet underlay with an MTU of 1500 bytes.
 func fitMTU(kind string, outer6 bool) int {
 	t, _ := overhead.Named(kind)
 	if t.OuterIP = overhead.V4; outer6 {
@@ -147,7 +148,7 @@ func fitMTU(kind string, outer6 bool) int {
 	return t.FitMTU(1500)
 }
 
-// plausible returns an error for addresses and MTUs that would otherwise fail late or silently.
+// plausible returns an error for addresses and MTUs that would otherwise fail late or without an error.
 func plausible(near, far End, s Spec) error {
 	if near.Outer.Is4() != far.Outer.Is4() || !near.Outer.IsValid() {
 		return fmt.Errorf("outer addresses %v and %v are not of one IP version", near.Outer, far.Outer)
@@ -193,7 +194,8 @@ func (p *path) lay(ctx context.Context) error {
 	}
 
 	preshared := host.NewSecret(presharedSize)
-	if p.agentless() { // all zeros means "no key": a router would receive it in a command and store it
+	// A router would receive the key in a command and store it, so use none: all zeros.
+	if p.agentless() {
 		preshared = host.SecretFrom(make([]byte, presharedSize))
 	}
 	defer preshared.Use(func(b []byte) error { clear(b); return nil })
@@ -261,7 +263,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	return nil
 }
 
-// connection returns the message that describes peer to e.
+// connection returns the message to e that describes peer.
 func (p *path) connection(e, peer *end) connect {
 	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
 	for _, in := range peer.Inner {
@@ -287,11 +289,11 @@ func (p *path) request(e *end) request {
 	}
 }
 
-// prove makes from send datagrams until to has counted one as received.
+// prove makes the end from send datagrams until the end to has counted one as received.
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
 	if p.agentless() {
-		most = 3 * proof // each request requires a command there
+		most = 3 * proof // because each request runs a command on the router
 	}
 
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
@@ -349,8 +351,8 @@ func (s status) words(node string, mute bool) string {
 func (p *path) MTU() int          { return p.mtu }
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
-// Implementation returns the kind with its implementation, such as "wireguard-userspace", or both
-// implementations if the ends differ.
+// Implementation returns the kind including its implementation, such as "wireguard-userspace". If the
+// implementations of the ends differ, it returns both.
 func (p *path) Implementation() string {
 	near := p.ends[0]
 	far := p.ends[1]
@@ -374,8 +376,8 @@ func (e *end) implementation() string {
 	return "kernel"
 }
 
-// Counters reads the near end's counters. If the answer is late, the session is closed and the tunnel is
-// lost, because a later answer could not be assigned to its request.
+// Counters reads the counters of the near end. If the reply is late, Counters closes the session, and the
+// tunnel is lost, because a later reply could not be matched to its request.
 func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
 	within, cancel := withinTime(context.Background(), answerTime)
 	if underLoad {
@@ -407,7 +409,7 @@ func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
 	}, nil
 }
 
-// Down ends both sessions. It returns when the nodes have undone their changes, or when ctx ends.
+// Down ends both sessions. It returns when the nodes have undone their changes or ctx ends.
 func (p *path) Down(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -437,7 +439,7 @@ func (p *path) Down(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// clear removes an end whose process hung or failed.
+// clear removes an end whose process hangs or has failed.
 func (p *path) clear(ctx context.Context, e, peer *end) error {
 	ctx, cancel := withinTime(ctx, killTime)
 	defer cancel()
@@ -446,15 +448,15 @@ func (p *path) clear(ctx context.Context, e, peer *end) error {
 	r.Clear = &c
 	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, e.kind), r, nil)
 	if errors.Is(err, host.ErrUnreachable) {
-		return nil // the node is gone, and the end with it
+		return nil // because the node is gone, and the end with it
 	}
 
 	return err
 }
 
-// finish waits until the node's handler returns. It returns nil if the node is gone, because its device is,
-// too; if the end failed, because that was already reported; and if the session was abandoned, because the
-// node then undoes its changes by itself.
+// finish waits until the handler on the node has returned. It returns nil if the node is gone, because the
+// device of the end is gone, too; if the end failed, because that was already reported; and if the session
+// was abandoned, because the node then undoes its changes by itself.
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()
@@ -472,7 +474,7 @@ func (e *end) finish(ctx context.Context) error {
 
 		_, told := errors.AsType[*host.RemoteError](err)
 		if told {
-			return err // from undoing
+			return err // an error of undoing
 		}
 
 		if err != nil {
@@ -501,15 +503,16 @@ func (e *end) inquireWithin(ctx context.Context, a ask) (status, error) {
 	return got, err
 }
 
-// receive receives v within d.
+// receive decodes the next message into v. It waits for the message for at most d.
 func (e *end) receive(v any, d time.Duration) error {
 	ctx, cancel := withinTime(context.Background(), d)
 	defer cancel()
 	return e.receiveWithin(ctx, v)
 }
 
-// receiveWithin receives v. Do not pass a caller's ctx, which may end at any time: a session that is left in
-// the middle of an exchange is unusable, even for waiting until the node has undone its changes.
+// receiveWithin decodes the next message into v. Do not pass the context of a caller, which may end at any
+// time: a session that is abandoned in the middle of an exchange is unusable, even for waiting until the node
+// has undone its changes.
 func (e *end) receiveWithin(ctx context.Context, v any) error {
 	err := host.Await(ctx, e.session, v)
 	e.hung = e.hung || err != nil && ctx.Err() != nil

@@ -22,14 +22,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// userspaceDevice is golang.zx2c4.com/wireguard in this process. If the kernel supports them, it uses the TUN
-// device's offloads (virtio headers) and the socket's (UDP GSO and GRO).
+// userspaceDevice is a golang.zx2c4.com/wireguard device in this process. If the kernel supports them, it
+// uses the offloads of the TUN device (virtio headers) and of the socket (UDP GSO and GRO).
 type userspaceDevice struct {
 	name string
 	wg   *wg.Device
 
 	mu   sync.Mutex
-	last string // last error
+	last string // text of the last error
 }
 
 func openUserspaceDevice(r request) (device, error) {
@@ -43,12 +43,14 @@ func openUserspaceDevice(r request) (device, error) {
 	}
 
 	d := &userspaceDevice{name: r.Device}
-	// The library's default logger writes to standard output, which carries the agent's protocol.
+	// Set a logger, because the library's default logger writes to standard output, which carries the
+	// protocol of the agent.
 	d.wg = wg.NewDevice(t, conn.NewDefaultBind(), &wg.Logger{Verbosef: wg.DiscardLogf, Errorf: d.complain})
 	return d, nil
 }
 
-// complain keeps the library's last error. The library's errors contain only abbreviated public keys.
+// complain keeps the last error that the library has logged. The library abbreviates public keys in its
+// errors.
 func (d *userspaceDevice) complain(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,10 +63,10 @@ func (d *userspaceDevice) complaint() string {
 	return d.last
 }
 
-// configure sends the configuration by the library's protocol (wireguard.com/xplatform). It overwrites the
-// buffer.
+// configure sends the configuration in the protocol of the library (wireguard.com/xplatform). It overwrites
+// the buffer after use.
 func (d *userspaceDevice) configure(w kernel.WireGuard) error {
-	b := make([]byte, 0, 4096) // must not grow: the old copy would remain in memory
+	b := make([]byte, 0, 4096) // must not grow, because the old copy would remain in memory
 	key := func(name string, k *kernel.Key) {
 		b = append(append(b, name...), '=')
 		b = append(hex.AppendEncode(b, k[:]), '\n')
@@ -97,8 +99,8 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 	return nil
 }
 
-// set applies a configuration. It hides the library's error except for the code, because the text may quote a
-// line with a key.
+// set applies a configuration. It returns only the code of the library's error, because the text of the error
+// may quote a line that contains a key.
 func (d *userspaceDevice) set(config []byte) error {
 	err := d.wg.IpcSetOperation(bytes.NewReader(config))
 	if refused, ok := errors.AsType[*wg.IPCError](err); ok {
@@ -115,7 +117,7 @@ func (d *userspaceDevice) set(config []byte) error {
 func (d *userspaceDevice) handshake() (time.Time, error) {
 	var b bytes.Buffer
 	b.Grow(4096)
-	// the answer contains all keys
+	// Overwrite the reply, because it contains all keys.
 	defer func() { clear(b.Bytes()[:b.Cap()]) }()
 	if err := d.wg.IpcGetOperation(&b); err != nil {
 		return time.Time{}, fmt.Errorf("read userspace device %s: no answer", d.name)
@@ -124,7 +126,7 @@ func (d *userspaceDevice) handshake() (time.Time, error) {
 	return lastHandshake(b.Bytes()), nil
 }
 
-// lastHandshake parses the time of the last handshake in an answer of the configuration protocol.
+// lastHandshake parses the time of the last handshake in a reply in the configuration protocol.
 func lastHandshake(answer []byte) time.Time {
 	var sec, nsec int64
 	for line := range bytes.Lines(answer) {
@@ -165,7 +167,7 @@ func probeUserspaceDevice() check.Answer {
 		return check.CouldNotTell("make a TUN device: %v", err)
 	}
 
-	// The goroutine that watches the device's state may already have closed its end.
+	// The goroutine that watches the state of the device may already have closed its end.
 	if err := t.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
 		return check.CouldNotTell("close a TUN device: %v", err)
 	}
@@ -173,8 +175,8 @@ func probeUserspaceDevice() check.Answer {
 	return check.OK()
 }
 
-// own claims a tunnel's end for this process, by an abstract Unix socket (unix(7)). The name is private to
-// the network namespace and disappears with the process.
+// own claims an end of a tunnel for this process with an abstract Unix socket (unix(7)). The name of the
+// socket is private to the network namespace and disappears with the process.
 func own(device string) (io.Closer, error) {
 	l, err := net.Listen("unix", "@chokepoint-"+device)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -183,8 +185,8 @@ func own(device string) (io.Closer, error) {
 	return l, err
 }
 
-// openName opens a socket's file with O_PATH (open(2)). A process can connect by the descriptor even after
-// the file was removed.
+// openName opens the file of a socket with O_PATH (open(2)). A process can connect through the descriptor
+// even after the file was removed.
 func openName(file string) (*os.File, error) {
 	fd, err := unix.Open(file, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,43 +15,44 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// All returns the kinds of tunnel in display order.
+// All returns all kinds of tunnels in display order.
 func All() []Tunnel {
 	return slices.Concat([]Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()}, espKinds(),
 		openVPNKinds())
 }
 
-// Defaults of a WireGuard tunnel. The MTU is the one that wg-quick(8) sets on an Ethernet underlay of 1500
-// bytes. It leaves room for an outer IPv6 header.
+// These are the defaults of a WireGuard tunnel. The MTU is the one that wg-quick(8) sets if the MTU of an
+// Ethernet underlay is 1500 bytes. It leaves room for an outer IPv6 header.
 const (
 	DefaultMTU    = 1420
 	DefaultPort   = 51820
 	DefaultDevice = "wg0"
 )
 
-// Names of the kinds.
+// These are the names of the kinds.
 const (
 	nameAuto      = "wireguard"
 	nameKernel    = "wireguard-kernel"
 	nameUserspace = "wireguard-userspace"
 )
 
-// WireGuard uses the kernel's implementation on each end that has it, and the userspace one on others.
+// WireGuard uses the implementation in the kernel on each end that has it, and the userspace implementation
+// on the other ends.
 func WireGuard() Tunnel { return auto{} }
 
-// WireGuardKernel is the implementation in the kernel.
+// WireGuardKernel is WireGuard with the implementation in the kernel.
 func WireGuardKernel() Tunnel {
 	return kind{nodeSide: wireguard{nameKernel, openKernelDevice, probeKernelDevice}}
 }
 
-// WireGuardUserspace is golang.zx2c4.com/wireguard, with the offloads of its TUN device and socket. Its Serve
-// should run in a process of its own, so that its CPU time can be measured separately.
+// WireGuardUserspace is WireGuard with golang.zx2c4.com/wireguard, which uses the offloads of its TUN device
+// and socket. Serve should run in a separate process, so that its CPU time can be measured separately.
 func WireGuardUserspace() Tunnel {
 	return kind{nodeSide: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
 }
 
-// wireguard is an implementation of WireGuard. Through the controller, the ends exchange public keys and
-// receive a preshared key.
+// wireguard is an implementation of WireGuard. The ends exchange public keys through the controller, and
+// receive a preshared key from it.
 type wireguard struct {
 	name     string
 	device   func(r request) (device, error)
@@ -62,7 +63,8 @@ func (w wireguard) Name() string                                { return w.name 
 func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
 func (w wireguard) clear(r request, _ connect) error            { return removeDevice(r.Device) }
 
-// device is an implementation's device on this node. It exists, with its MTU, before configure sets it up.
+// device is a device of an implementation on this node. It exists, and has its MTU, before configure sets it
+// up.
 type device interface {
 	configure(w kernel.WireGuard) error
 	// handshake returns the time of the last handshake, or the zero time if there was none.
@@ -71,13 +73,13 @@ type device interface {
 	close() error
 }
 
-// wireguardSide is one end. The private key is overwritten once the device has it; the implementation's copy
-// lives as long as the device.
+// wireguardSide is one end of a WireGuard tunnel. Its private key is overwritten once the device has it. The
+// copy in the implementation remains as long as the device.
 type wireguardSide struct {
 	device
 	request request
 	private kernel.Key
-	own     kernel.Key // public key
+	own     kernel.Key // public key of this end
 }
 
 func (w wireguard) open(r request) (side, error) {
@@ -147,10 +149,10 @@ func (e *wireguardSide) close() error {
 	return errors.Join(e.device.close(), gone(e.request.Device))
 }
 
-// newKey generates a private key in private and returns the public key.
+// newKey stores a new private key in private and returns the public key.
 func newKey(private *kernel.Key) (kernel.Key, error) {
 	rand.Read(private[:]) // never returns an error since Go 1.24
-	// Clamp the key (RFC 7748 §5), as WireGuard's tools do before they store it.
+	// Clamp the key (RFC 7748 §5) as WireGuard's tools do before they store a key.
 	private[0] &= 248
 	private[31] = private[31]&127 | 64
 	k, err := ecdh.X25519().NewPrivateKey(private[:])
@@ -171,7 +173,7 @@ func parsePublic(text string) (kernel.Key, error) {
 	return kernel.Key(b), nil
 }
 
-type kernelDevice struct{ name string } // the kernel's implementation
+type kernelDevice struct{ name string } // a device of the implementation in the kernel
 
 func openKernelDevice(r request) (device, error) {
 	if err := kernel.AddWireGuard(r.Device, r.MTU); err != nil {
@@ -197,7 +199,7 @@ func probeKernelDevice() check.Answer {
 		"load the module wireguard, or take wireguard-userspace")
 }
 
-// auto is WireGuard with the best implementation of each end.
+// auto is WireGuard with the best implementation that each end supports.
 type auto struct{}
 
 func (auto) Name() string { return nameAuto }
@@ -210,7 +212,7 @@ func (auto) Check(ctx context.Context, near, far End) check.Answer {
 			continue
 		}
 
-		if e.Agentless { // has no userspace implementation
+		if e.Agentless { // because a router has no userspace implementation
 			return kernel
 		}
 
@@ -240,7 +242,8 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	return up(ctx, p)
 }
 
-// Serve chooses an implementation. Our controllers do not use it: they request a particular one.
+// Serve chooses an implementation. Our controllers do not use this verb, because they request a particular
+// implementation.
 func (auto) Serve(ctx context.Context, s host.Session) error {
 	if probeKernelDevice().State == check.Yes {
 		return WireGuardKernel().Serve(ctx, s)
