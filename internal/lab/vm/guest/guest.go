@@ -1,6 +1,6 @@
 // Package guest implements the userland of a virtual machine that contains no other programs: init, which the
-// kernel starts, modprobe, which the kernel runs, and starting the agent on the machine's port. It does not
-// depend on QEMU, images or the agent.
+// kernel starts; modprobe, which the kernel runs; and the start of the agent on a port of the machine. The
+// package does not depend on QEMU, images or the agent.
 package guest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Serve acts as init or modprobe if argv[0] is that name. It reports whether it did so, and the exit code.
-// agentRole is the program's argument that makes it an agent.
+// Serve acts as init or modprobe if argv[0] is that name. isGuest reports whether it did so, and code is the
+// exit code. agentRole is the argument with which the program runs as an agent.
 func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	switch role(argv[0], os.Getpid()) {
 	case "init":
@@ -33,8 +33,9 @@ func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 // initSignals are the signals that Init handles.
 var initSignals = []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT}
 
-// role returns "init" or "modprobe" if the program was started as such, else "". init requires both the name
-// and PID 1, because the first process in a container has PID 1, too, and a user may start /init again.
+// role returns "init" or "modprobe" if the program was started as such, and "" otherwise. It returns "init"
+// only if both name and PID are those of init, because the first process in a container also has PID 1, and a
+// user may start /init again.
 func role(name string, pid int) string {
 	base := filepath.Base(name)
 	if base == "init" && pid == 1 || base == "modprobe" {
@@ -43,16 +44,16 @@ func role(name string, pid int) string {
 	return ""
 }
 
-// Names in the image and on the kernel's command line.
+// These are names in the image and on the kernel's command line.
 const (
-	modulesFile = "etc/chokepoint/modules" // modules to load at boot, one per line, in order
-	portName    = "chokepoint.agent"       // name of the virtio port and of the kernel parameter
+	modulesFile = "etc/chokepoint/modules" // list of modules to load at boot, in this order, one per line
+	portName    = "chokepoint.agent"       // name of both the virtio port and the kernel parameter
 )
 
-const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // directories of programs in an image
+const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin" // directories in an image that contain programs
 
-// parameter returns the value of NAME=VALUE on the kernel's command line. The last occurrence counts, as in
-// the kernel.
+// parameter returns the value of NAME=VALUE on the kernel's command line. As in the kernel, the last
+// occurrence is used.
 func parameter(cmdline, name string) (value string, ok bool) {
 	for word := range strings.FieldsSeq(cmdline) {
 		v, has := strings.CutPrefix(word, name+"=")
@@ -63,7 +64,8 @@ func parameter(cmdline, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// serialDevice returns the device file for a serial port's name, such as ttyS1. It rejects paths.
+// serialDevice returns the device file of a serial port with a name such as ttyS1. It rejects names that are
+// paths.
 func serialDevice(name string) (string, error) {
 	if !strings.HasPrefix(name, "tty") || strings.ContainsAny(name, "/.") {
 		return "", fmt.Errorf("kernel parameter %s=%s: want a serial line such as ttyS1", portName, name)
@@ -72,9 +74,9 @@ func serialDevice(name string) (string, error) {
 }
 
 // virtioPort returns the device file of a virtio port, given the directory /sys/class/virtio-ports and the
-// port's name, or "" if it does not exist yet.
+// name of the port. It returns "" if the port does not exist yet.
 func virtioPort(class, name string) string {
-	ports, _ := filepath.Glob(filepath.Join(class, "*", "name")) // the pattern is valid
+	ports, _ := filepath.Glob(filepath.Join(class, "*", "name")) // cannot fail, because the pattern is valid
 	for _, file := range ports {
 		b, err := os.ReadFile(file)
 		if err == nil && strings.TrimSpace(string(b)) == name {
@@ -84,7 +86,7 @@ func virtioPort(class, name string) string {
 	return ""
 }
 
-// moduleList parses the list of modules: one name per line, with "#" comments.
+// moduleList parses a list of modules, which contains one name per line. Comments start with "#".
 func moduleList(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -96,5 +98,5 @@ func moduleList(text string) []string {
 	return names
 }
 
-// oneLine returns an error's text on one line.
+// oneLine returns the text of an error on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	portTime = 2 * time.Second        // time for a port to appear after its driver was loaded
-	pause    = 200 * time.Millisecond // delay before restarting an agent
+	portTime = 2 * time.Second        // time limit for a port to appear after its driver was loaded
+	pause    = 200 * time.Millisecond // delay before an agent is restarted
 )
 
-// Init runs as a guest's init process. It mounts file systems, loads the modules in the image's list, and
-// keeps an agent running: this program with agentArgs, connected to the virtio port named chokepoint.agent or
-// to the serial port in the kernel parameter chokepoint.agent. It reaps processes. On SIGTERM, SIGINT or an
-// error, it powers off the machine; it returns only if that fails. signals delivers initSignals and must be
-// buffered.
+// Init runs as the init process of a guest. It mounts file systems, loads the modules in the image's list,
+// and keeps an agent running. The agent is this program with agentArgs, connected to the virtio port
+// chokepoint.agent or to the serial port in the kernel parameter chokepoint.agent. Init reaps processes. On
+// SIGTERM, SIGINT or an error, it powers off the machine, and returns only if that fails. signals delivers
+// initSignals and must be buffered.
 func Init(signals <-chan os.Signal, agentArgs []string) error {
 	g := &guest{signals: signals, agentArgs: agentArgs, console: os.Stderr}
 	err := g.boot()
@@ -37,15 +37,15 @@ func Init(signals <-chan os.Signal, agentArgs []string) error {
 	return g.powerOff()
 }
 
-// guest is the state of init. It is used by one goroutine only.
+// guest is the state of init. Only one goroutine uses it.
 type guest struct {
 	signals   <-chan os.Signal
 	agentArgs []string
 	console   *os.File
-	open      func() (*os.File, error) // opens the agent's port
-	agent     *host.Child              // nil if not running
+	open      func() (*os.File, error) // opens the port of the agent
+	agent     *host.Child              // nil if no agent is running
 
-	began, modules int64 // time since the kernel's start, and duration of loading modules, in ns
+	began, modules int64 // time from the kernel's start until init, and time for loading modules, both in ns
 }
 
 // say prints a line on the console.
@@ -69,7 +69,7 @@ func (g *guest) boot() error {
 		g.console = f
 	}
 
-	// Receive SIGINT on Ctrl-Alt-Del instead of a reset.
+	// Receive SIGINT on Ctrl-Alt-Del, which would otherwise reset the machine.
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
 		return fmt.Errorf("take over ctrl-alt-del: %w", err)
 	}
@@ -83,8 +83,8 @@ func (g *guest) boot() error {
 	return g.findPort()
 }
 
-// loadList loads the modules in the image's list. It reports those that fail, such as modules for another
-// CPU, and continues.
+// loadList loads the modules in the image's list. It reports modules that fail to load, for example because
+// they are for another CPU, and continues.
 func (g *guest) loadList() error {
 	list, err := os.ReadFile("/" + modulesFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func (g *guest) loadList() error {
 	return nil
 }
 
-// findPort finds the agent's port and sets g.open.
+// findPort finds the port of the agent and sets g.open.
 func (g *guest) findPort() error {
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -133,7 +133,7 @@ func (g *guest) findPort() error {
 	}
 }
 
-// live keeps an agent running until a signal arrives.
+// live keeps an agent running until it receives a signal.
 func (g *guest) live() error {
 	again := time.NewTimer(0)
 	said := ""
@@ -167,8 +167,8 @@ func (g *guest) live() error {
 	}
 }
 
-// startAgent starts an agent on the port. It closes its own descriptor, because the port can be opened only
-// once.
+// startAgent starts an agent on the port. It closes its own descriptor of the port, because the port can be
+// opened only once.
 func (g *guest) startAgent() error {
 	port, err := g.open()
 	if err != nil {
@@ -188,8 +188,8 @@ func (g *guest) startAgent() error {
 	return nil
 }
 
-// connected returns an error if nobody has opened the other end of the port, in which case an agent would
-// exit at once.
+// connected returns an error if the other end of the port is not open, because an agent would then exit at
+// once.
 func connected(port *os.File) error {
 	fds := []unix.PollFd{{Fd: int32(port.Fd()), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLHUP != 0 {
@@ -222,7 +222,7 @@ func (g *guest) reap() (agent bool) {
 			g.say("agent ended: exit status %d", status.ExitStatus())
 		}
 
-		g.agent.Wait() // already reaped; releases resources
+		g.agent.Wait() // already reaped, but Wait releases resources
 		g.agent, agent = nil, true
 	}
 }
@@ -231,16 +231,17 @@ func (g *guest) reap() (agent bool) {
 func (g *guest) powerOff() error {
 	g.say("power off")
 	unix.Sync()
-	unix.IoctlSetInt(int(g.console.Fd()), unix.TCSBRK, 1) // tcdrain(3); the console may not be a terminal
+	// See tcdrain(3). Ignore errors, because the console may not be a terminal.
+	unix.IoctlSetInt(int(g.console.Fd()), unix.TCSBRK, 1)
 	err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	return fmt.Errorf("power off: %w", err)
 }
 
-// mount is a file system to mount.
+// mount describes a file system to mount.
 type mount struct {
 	where, kind, options string
 	flags                uintptr
-	optional             bool // skipped if the kernel does not support it
+	optional             bool // whether it is skipped if the kernel does not support it
 }
 
 const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -262,7 +263,7 @@ var mounts = []mount{
 	{where: "/sys/fs/cgroup", kind: "cgroup2", flags: strict, optional: true},
 }
 
-// mountAll mounts all file systems. The kernel may have mounted /dev already.
+// mountAll mounts all file systems. The kernel may already have mounted /dev.
 func mountAll() error {
 	for _, m := range mounts {
 		if m.optional {
@@ -281,10 +282,10 @@ func mountAll() error {
 	return nil
 }
 
-// openSerial opens a serial port for frames: raw, 115200 bit/s, 8 bits, no parity, no flow control. It
-// ignores modem control lines and discards pending input.
+// openSerial opens a serial port for frames in raw mode, with 115200 bit/s, 8 bits, no parity and no flow
+// control. The port ignores modem control lines. openSerial discards pending input.
 func openSerial(device string) (*os.File, error) {
-	// O_NONBLOCK: do not wait for a carrier
+	// O_NONBLOCK prevents waiting for a carrier.
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open serial line %s: %w", device, err)
@@ -308,7 +309,8 @@ func openSerial(device string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), device), nil
 }
 
-// makeRaw sets raw mode as cfmakeraw(3) does, and the speed. Reads return the available bytes.
+// makeRaw sets the speed, and raw mode as cfmakeraw(3) does. In this mode, a read returns the bytes that are
+// available.
 func makeRaw(t *unix.Termios) {
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL |
 		unix.IXON | unix.IXOFF

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modprobe loads the modules named in args, and reports whether all are loaded. It prints errors to messages.
-// The kernel calls it in quiet mode, where nobody reads the output: it then writes to the kernel's log if an
-// existing module does not load.
+// Modprobe loads the modules named in args, and reports whether all of them are loaded. It prints errors to
+// messages. The kernel runs it in quiet mode, where nothing reads the output. In this mode, it writes to the
+// kernel's log if a module exists but cannot be loaded.
 func Modprobe(args []string, messages io.Writer) bool {
 	names, quiet, err := parseRequest(args)
 	if err == nil {
@@ -47,7 +47,7 @@ func loadModules(names []string) error {
 	return m.wantAll(names)
 }
 
-// insert loads a module file. It checks first whether the module is loaded, because the kernel would read the
+// insert loads a module file. It first checks whether the module is loaded, because the kernel would read the
 // whole file before it reports that.
 func insert(file string) error {
 	state, err := os.ReadFile("/sys/module/" + moduleName(file) + "/initstate")
@@ -63,11 +63,11 @@ func insert(file string) error {
 	return unix.FinitModule(int(f.Fd()), "", 0)
 }
 
-// note writes an error to the kernel's log, with the level of a warning.
+// note writes an error to the kernel's log as a warning.
 func note(err error) {
 	f, openErr := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
 	if openErr != nil {
-		return // nowhere else to report it
+		return // because the error cannot be reported anywhere else
 	}
 	defer f.Close()
 	fmt.Fprintf(f, "<4>chokepoint: modprobe: %s\n", oneLine(err))

@@ -12,17 +12,17 @@ import (
 	"syscall"
 )
 
-var errUnknown = errors.New("no such module") // no module or alias has the name
+var errUnknown = errors.New("no such module") // no module or alias has the requested name
 
 // modules loads kernel modules and their dependencies.
 type modules struct {
-	root   string // /lib/modules/RELEASE, with the lists of depmod(8)
+	root   string // path /lib/modules/RELEASE, which contains the lists written by depmod(8)
 	load   func(file string) error
-	files  map[string][]string // normalised name → its file, then the files of its dependencies
-	loaded map[string]bool     // files already loaded
+	files  map[string][]string // files of a module and of its dependencies, by normalised name of the module
+	loaded map[string]bool     // files that are already loaded
 }
 
-// openModules reads modules.dep. If the file is missing, there are no modules.
+// openModules reads modules.dep. If this file is missing, there are no modules.
 func openModules(root string, load func(file string) error) (*modules, error) {
 	m := &modules{root: root, load: load, loaded: map[string]bool{}}
 	text, err := readList(filepath.Join(root, "modules.dep"))
@@ -43,7 +43,7 @@ func readList(file string) (string, error) {
 }
 
 // parseDependencies parses modules.dep, whose lines have the form "file: dependency …", into a map from
-// module names to files. It skips malformed lines, and lines with files outside the directory.
+// module names to files. It skips lines that are malformed or contain files outside the directory.
 func parseDependencies(text string) map[string][]string {
 	all := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -62,7 +62,7 @@ func parseDependencies(text string) map[string][]string {
 	return all
 }
 
-// moduleName returns the normalised name of a module file: the part before ".ko".
+// moduleName returns the normalised name of a module file, which is the part before ".ko".
 func moduleName(file string) string {
 	name, _, ok := strings.Cut(path.Base(file), ".ko")
 	if !ok {
@@ -71,12 +71,12 @@ func moduleName(file string) string {
 	return normal(name)
 }
 
-// parseAliases returns the modules for a normalised name in modules.alias, whose lines have the form "alias
-// PATTERN MODULE". It lists each module once.
+// parseAliases returns the modules that modules.alias lists for a normalised name. Its lines have the form
+// "alias PATTERN MODULE". The result contains each module once.
 func parseAliases(text, name string) []string {
 	var found []string
 	for line := range strings.Lines(text) {
-		// Avoid allocations for lines that cannot match: the list is long, and the kernel waits.
+		// Avoid allocations for lines that cannot match, because the list is long and the kernel waits.
 		rest, ok := strings.CutPrefix(line, "alias ")
 		if !ok || !mayMatch(rest, name) {
 			continue
@@ -90,7 +90,7 @@ func parseAliases(text, name string) []string {
 	return found
 }
 
-// mayMatch compares the literal prefix of a pattern. It returns false if the pattern cannot match.
+// mayMatch reports whether a name may match a pattern. It compares only the literal prefix of the pattern.
 func mayMatch(pattern, name string) bool {
 	for i := range len(name) {
 		if i == len(pattern) {
@@ -104,7 +104,7 @@ func mayMatch(pattern, name string) bool {
 			if name[i] != '_' {
 				return false
 			}
-		case '/', 0: // matches treats these as equal
+		case '/', 0: // because matches treats them as equal
 			if name[i] != '/' && name[i] != 0 {
 				return false
 			}
@@ -117,12 +117,12 @@ func mayMatch(pattern, name string) bool {
 	return true
 }
 
-// builtIn reports whether modules.builtin lists a module, which is then part of the kernel.
+// builtIn reports whether modules.builtin lists a module, which is then a part of the kernel.
 func builtIn(text, name string) bool {
 	return slices.ContainsFunc(strings.Fields(text), func(f string) bool { return moduleName(f) == name })
 }
 
-// wantAll loads modules by name. It tries all of them and joins the errors.
+// wantAll loads modules by name. It tries to load all of them, and joins the errors.
 func (m *modules) wantAll(names []string) error {
 	var failed []error
 	for _, name := range names {
@@ -131,9 +131,9 @@ func (m *modules) wantAll(names []string) error {
 	return errors.Join(failed...)
 }
 
-// want loads a module, or, if there is none of that name, all modules with that alias. It fails only if all
-// of them fail, because several drivers may implement an algorithm, some of them for another CPU. Modules
-// built into the kernel need no loading.
+// want loads the module with the given name. If there is none, it loads all modules that have this alias, and
+// fails only if all of them fail, because several drivers may implement an algorithm, some of them for
+// another CPU. It does not load modules that are built into the kernel.
 func (m *modules) want(asked string) error {
 	name := normal(asked)
 	if files, ok := m.files[name]; ok {
@@ -150,7 +150,7 @@ func (m *modules) want(asked string) error {
 	for _, module := range parseAliases(aliases, name) {
 		files, ok := m.files[module]
 		if !ok {
-			continue // not in the image
+			continue // because the file is not in the image
 		}
 
 		if err := m.one(files); err != nil {
@@ -177,7 +177,7 @@ func (m *modules) want(asked string) error {
 	return fmt.Errorf("load %s: %w", asked, errUnknown)
 }
 
-// one loads files from the last to the first, which is the module itself.
+// one loads files in reverse order. The first file, which is loaded last, is the module itself.
 func (m *modules) one(files []string) error {
 	for _, file := range slices.Backward(files) {
 		if m.loaded[file] {
@@ -193,8 +193,8 @@ func (m *modules) one(files []string) error {
 	return nil
 }
 
-// parseRequest parses modprobe's arguments for loading modules. The kernel passes "-q -- ALIAS". With quiet,
-// unknown names are not reported. Module parameters are not supported.
+// parseRequest parses modprobe's arguments for loading modules. The kernel passes "-q -- ALIAS". If quiet is
+// set, unknown names are not reported. Module parameters are not supported.
 func parseRequest(args []string) (names []string, quiet bool, err error) {
 	flags := true
 	for _, a := range args {
@@ -220,8 +220,8 @@ func parseRequest(args []string) (names []string, quiet bool, err error) {
 	return names, quiet, nil
 }
 
-// normal normalises a module name or alias: it replaces "-" by "_", except within a pattern's brackets, where
-// "-" denotes a range, as in kmod.
+// normal normalises a module name or alias. It replaces "-" with "_", except within the brackets of a
+// pattern, where "-" denotes a range. kmod does the same.
 func normal(text string) string {
 	b := []byte(text)
 	inside := false
@@ -239,12 +239,13 @@ func normal(text string) string {
 	return string(b)
 }
 
-// asPath converts a pattern from fnmatch(3) to path.Match, where "/" is special and "!" does not negate.
+// asPath converts a pattern from the syntax of fnmatch(3) to that of path.Match, in which "/" is special and
+// "!" does not negate.
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
-// matches reports whether a shell pattern matches all of text. A malformed pattern, such as one with an open
-// bracket, matches nothing; kernel builds do not produce any. Invalid UTF-8 bytes are equal to each other,
-// and so are "/" and NUL.
+// matches reports whether a shell pattern matches the whole text. A malformed pattern, such as one with an
+// open bracket, matches nothing; builds of the kernel do not produce any. Invalid UTF-8 bytes are treated as
+// equal to each other, and so are "/" and NUL.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
