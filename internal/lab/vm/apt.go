@@ -16,38 +16,40 @@ import (
 
 const ownKernel = "give a kernel and its modules: --kernel FILE --modules DIR"
 
-// apt is a private root for apt-get: package lists and packages of one architecture, from the machine's own
-// sources. It changes nothing on the machine and requires no privileges.
+// apt is a private root directory for apt-get. It contains package lists and packages for one architecture,
+// which are downloaded from the sources that the machine itself uses. It changes nothing else on the machine
+// and requires no privileges.
 type apt struct {
-	dir     string // CACHE/apt-ARCH
-	etc     string // the machine's configuration, /etc/apt
+	dir     string // path CACHE/apt-ARCH
+	etc     string // configuration of the machine, usually /etc/apt
 	machine machine
 	say     func(format string, args ...any)
 }
 
-// aptItem is a package in the result of a resolution.
+// aptItem is a package in the result of resolving dependencies.
 type aptItem struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Arch    string `json:"arch"` // Debian's name, or "all"
+	Arch    string `json:"arch"` // Debian's name of the architecture, or "all"
 }
 
-// file returns the package's file name in the archive directory.
+// file returns the name of the package's file in the archive directory.
 func (i aptItem) file() string {
 	return fmt.Sprintf("%s_%s_%s.deb", i.Name, strings.ReplaceAll(i.Version, ":", "%3a"), i.Arch)
 }
 
 // present lists packages that other packages need only for their installation scripts, which are never run.
 // They are declared as installed, so that neither they nor their dependencies are downloaded. This halves the
-// download.
+// size of the download.
 var present = []string{"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils",
 	"dpkg", "dracut", "init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base",
 	"linux-firmware", "linux-initramfs-tool", "login", "lsb-base", "passwd", "perl", "perl-base",
 	"sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf", "udev", "usrmerge", "util-linux",
 	"wireless-regdb"}
 
-// prepare writes the configuration. apt reads it after the machine's own, so the machine's proxies and pins
-// remain in effect. Its hooks are removed, because they would clean the machine's cache.
+// prepare writes the configuration. apt reads it after the configuration of the machine, so that proxies and
+// pins of the machine remain in effect. The hooks of the machine are removed, because they would clean the
+// cache of the machine.
 func (a apt) prepare() error {
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial", "sources"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o700); err != nil {
@@ -128,9 +130,10 @@ func (a apt) exists(ctx context.Context) error {
 	return nil
 }
 
-const lockTime = time.Minute // how long apt-get may still run for a build that was killed
+const lockTime = time.Minute // how long the apt-get of a build that was killed may still run
 
-// run executes apt-get or apt-cache with the private root. It waits for the lock up to lockTime.
+// run executes apt-get or apt-cache with the private root directory. It waits up to lockTime for the lock of
+// apt.
 func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
 	command := host.Command{
 		Path: program,
@@ -153,15 +156,15 @@ func (a apt) run(ctx context.Context, program string, args ...string) (string, e
 	}
 }
 
-type oneLine struct{ error } // an error whose text is joined into one line
+type oneLine struct{ error } // an error whose text is on one line
 
 func (e *oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 func (e *oneLine) Unwrap() error { return e.error }
 
-const listsAge = 24 * time.Hour // maximum age of the package lists
+const listsAge = 24 * time.Hour // maximum age of package lists
 
-// update downloads the package lists. It returns an error if any source fails. The caller may ignore the
-// error if the other sources have the packages.
+// update downloads the package lists. It returns an error if any source fails. The caller may ignore this
+// error if the other sources contain the packages.
 func (a apt) update(ctx context.Context) error {
 	a.say("fetching the package lists for %s", a.machine.arch)
 	if err := a.fetch(ctx, "Dir::State::lists", "state/lists", "update"); err != nil {
@@ -174,8 +177,8 @@ func (a apt) update(ctx context.Context) error {
 	return writeWhole(a.stamp(), []byte(a.sourcesKey()))
 }
 
-// stamp returns the path of the file that records the sources of the package lists. Its modification time is
-// the time of the download.
+// stamp returns the path of the file that records from which sources the package lists were downloaded. Its
+// modification time is the time of the download.
 func (a apt) stamp() string { return filepath.Join(a.dir, "updated") }
 
 func (a apt) listsAreFresh(now time.Time) bool {
@@ -184,7 +187,7 @@ func (a apt) listsAreFresh(now time.Time) bool {
 	return err == nil && now.Sub(info.ModTime()) < listsAge && string(sources) == a.sourcesKey()
 }
 
-// candidates returns the names of those packages that can be installed.
+// candidates returns those names whose packages can be installed.
 func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) {
 	out, err := a.run(ctx, "apt-cache", append([]string{"policy"}, names...)...)
 	if err != nil {
@@ -193,8 +196,8 @@ func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) 
 	return parsePolicy(out), nil
 }
 
-// parsePolicy parses the output of apt-cache policy: a line "NAME:", followed by indented lines such as
-// "Candidate: VERSION".
+// parsePolicy parses the output of apt-cache policy, which consists of a line "NAME:" and indented lines such
+// as "Candidate: VERSION" for each package.
 func parsePolicy(out string) []string {
 	var names []string
 	name := ""
@@ -213,7 +216,7 @@ func parsePolicy(out string) []string {
 	return names
 }
 
-// resolve returns the packages to install for names, including dependencies.
+// resolve returns the packages to install, given names of packages. The result includes dependencies.
 func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
 	out, err := a.run(ctx, "apt-get", append([]string{"--simulate", "install"}, names...)...)
 	if err != nil {
@@ -222,8 +225,8 @@ func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
 	return parseSimulation(out), nil
 }
 
-// parseSimulation parses the output of apt-get --simulate, lines of the form "Inst NAME (VERSION ORIGIN…
-// [ARCH]) …". It skips packages whose names are unsuitable for files.
+// parseSimulation parses the output of apt-get --simulate, which contains lines of the form "Inst NAME
+// (VERSION ORIGIN… [ARCH]) …". It skips packages whose names are unsuitable as file names.
 func parseSimulation(out string) []aptItem {
 	var items []aptItem
 	for line := range strings.Lines(out) {
@@ -248,8 +251,8 @@ func parseSimulation(out string) []aptItem {
 	return slices.Compact(items)
 }
 
-// download returns the files of packages. It downloads those that are missing or whose hash differs from the
-// signed lists.
+// download returns the files of packages. It downloads files that are missing or whose hash differs from the
+// hash in the signed lists.
 func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	want := []string{"--download-only", "install"}
 	for _, i := range items {
@@ -263,7 +266,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 		return check.WithHint(fmt.Errorf("download packages: %w: %w", errOutdated, err),
 			"check the network, or "+ownKernel)
 	}
-	// With an empty archive directory, apt-get prints the hashes of all packages.
+	// If its archive directory is empty, apt-get prints the hashes of all packages.
 	out, err := a.run(ctx, "apt-get", append([]string{"-o", "Dir::Cache::archives=" + a.dir + "/none",
 		"--print-uris"}, want...)...)
 	if err != nil {
@@ -277,7 +280,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 			file := filepath.Join(a.dir, "cache/archives", i.file())
 			files = append(files, file)
 			if sum, err := fileSum(file); err != nil || sum != sums[i.file()] {
-				_ = os.Remove(file) // apt-get itself checks only the size
+				_ = os.Remove(file) // because apt-get itself checks only the size
 				missing = append(missing, i.file())
 			}
 		}
@@ -297,8 +300,8 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 	}
 }
 
-// parseURIs parses the output of apt-get --print-uris, lines of the form "'URI' FILE SIZE SHA256:SUM", and
-// returns each file's hash.
+// parseURIs parses the output of apt-get --print-uris, which contains lines of the form "'URI' FILE SIZE
+// SHA256:SUM". It returns the hash of each file.
 func parseURIs(out string) map[string]string {
 	sums := map[string]string{}
 	for line := range strings.Lines(out) {
@@ -314,12 +317,12 @@ func parseURIs(out string) map[string]string {
 	return sums
 }
 
-// lentDirs is the prefix of the temporary directories used by fetch.
+// lentDirs is the prefix of the temporary directories that fetch uses.
 const lentDirs = "/var/tmp/chokepoint-apt-"
 
-// fetch runs apt-get with one of the download directories. When run as root, apt-get downloads as another
-// user, who has no access to root's directories. In that case fetch moves the directory's files to a public
-// directory, where only root can write, and back afterwards.
+// fetch runs apt-get with one of the download directories. If run as root, apt-get downloads files as another
+// user, who cannot access directories of root. In that case, fetch moves the files of the directory to a
+// public directory, in which only root can write, and moves them back afterwards.
 func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
 	if os.Geteuid() != 0 {
 		_, err := a.run(ctx, "apt-get", args...)
@@ -329,7 +332,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 	left, _ := filepath.Glob(lentDirs + "*")
 	for _, dir := range left {
 		if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > listsAge {
-			_ = os.RemoveAll(dir) // left by a killed build
+			_ = os.RemoveAll(dir) // remains of a build that was killed
 		}
 	}
 
@@ -347,7 +350,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 	return errors.Join(err, moveFiles(lent, own))
 }
 
-// moveFiles moves the files in a directory to another one, which may be on a different file system.
+// moveFiles moves the files in a directory to another directory, which may be on a different file system.
 func moveFiles(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -383,20 +386,20 @@ func (a apt) prune(files []string) {
 	old, _ := filepath.Glob(filepath.Join(a.dir, "cache/archives", "*.deb"))
 	for _, f := range old {
 		if !slices.Contains(files, f) {
-			_ = os.Remove(f) // an error only costs disk space
+			_ = os.Remove(f) // error ignored: the file only uses disk space
 		}
 	}
 }
 
-// sourceFiles returns the contents of the machine's source lists, by file name. It skips files that this user
-// may not read: the others may suffice.
+// sourceFiles returns the contents of the machine's source lists by file name. It skips files that this user
+// cannot read, because the other files may suffice.
 func (a apt) sourceFiles() map[string]string {
 	found := map[string]string{}
 	names, _ := filepath.Glob(filepath.Join(a.etc, "sources.list.d", "*"))
 	for _, name := range append(names, filepath.Join(a.etc, "sources.list")) {
 		ext := filepath.Ext(name)
 		if ext != ".list" && ext != ".sources" {
-			continue // as apt does
+			continue // as apt itself does
 		}
 
 		if b, err := os.ReadFile(name); err == nil {
@@ -407,10 +410,11 @@ func (a apt) sourceFiles() map[string]string {
 	return found
 }
 
-// sourcesKey returns a hash of the sources. Package lists from other sources are not reused.
+// sourcesKey returns a hash of the sources. It is used to detect that package lists were downloaded from
+// other sources.
 func (a apt) sourcesKey() string { return keyOf(a.sourceFiles()) }
 
-// copySources replaces the sources in the private root with the machine's.
+// copySources replaces the sources in the private root directory with those of the machine.
 func (a apt) copySources() error {
 	files := a.sourceFiles()
 	if len(files) == 0 {
@@ -426,11 +430,12 @@ func (a apt) copySources() error {
 	return writeAll(dir, files)
 }
 
-// rewriteSources adapts a source list to the guest's architecture. It removes restrictions to other
-// architectures and source code entries, and replaces Ubuntu's servers, which differ by architecture.
+// rewriteSources adapts a source list to the architecture of the guest. It removes entries for source code
+// and restrictions to other architectures, and replaces Ubuntu's servers, because they depend on the
+// architecture.
 func rewriteSources(text string, deb822 bool, arch string) string {
 	var b strings.Builder
-	dropping := false // in a field being dropped
+	dropping := false // whether the current line belongs to a field that is dropped
 	for line := range strings.Lines(text) {
 		continues := deb822 && (strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t"))
 		field, _, _ := strings.Cut(line, ":")
@@ -448,15 +453,15 @@ func rewriteSources(text string, deb822 bool, arch string) string {
 			continue
 		}
 
-		// This also changes comments, which is harmless.
+		// This may also change comments, which has no effect.
 		b.WriteString(ubuntuServers(line, arch))
 	}
 
 	return b.String()
 }
 
-// rewriteLine removes the "arch" options from a line of the form "deb [arch=x signed-by=y] URI SUITE…". It
-// returns "" for other lines, such as "deb-src …".
+// rewriteLine removes the "arch" option from a line of the form "deb [arch=x signed-by=y] URI SUITE…". It
+// returns "" for any other line, such as "deb-src …".
 func rewriteLine(line string) string {
 	kind := strings.Fields(line)
 	if len(kind) == 0 || kind[0] != "deb" {
@@ -484,8 +489,8 @@ func rewriteLine(line string) string {
 	return "deb [" + strings.Join(kept, " ") + "]" + after
 }
 
-// ubuntuServers replaces Ubuntu's server: archive.ubuntu.com has amd64, ports.ubuntu.com the other
-// architectures.
+// ubuntuServers replaces Ubuntu's server. archive.ubuntu.com has packages for amd64, and ports.ubuntu.com for
+// the other architectures.
 func ubuntuServers(line, arch string) string {
 	const ports, main = "ports.ubuntu.com/ubuntu-ports", "archive.ubuntu.com/ubuntu"
 	if arch == "amd64" {
@@ -496,7 +501,7 @@ func ubuntuServers(line, arch string) string {
 	for i, w := range words {
 		scheme, rest, ok := strings.Cut(w, "://")
 		server, after, below := strings.Cut(rest, "/ubuntu")
-		// also de.archive.ubuntu.com and security.ubuntu.com
+		// This also matches de.archive.ubuntu.com and security.ubuntu.com.
 		if ok && below && (strings.HasSuffix(server, "archive.ubuntu.com") ||
 			server == "security.ubuntu.com") {
 			words[i] = scheme + "://ports.ubuntu.com/ubuntu-ports" + after

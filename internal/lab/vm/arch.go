@@ -14,20 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// machine describes an architecture for guests, or a system and architecture for agents.
+// machine describes an architecture that guests support, or a system and architecture that agents support.
 type machine struct {
-	arch    string // Debian's name, prefixed with the system unless it is Linux
+	arch    string // Debian's name, preceded by the system unless that is Linux
 	goos    string
 	goarch  string
 	elf     elf.Machine
 	order   binary.ByteOrder
 	class   elf.Class
-	kernels []string // kernel packages; the first available one is used
+	kernels []string // names of kernel packages, of which the first available one is used
 }
 
 // machines lists the architectures of guests in display order.
 var machines = []machine{
-	// The cloud kernel has only virtio drivers and is a quarter of the size of the others. Ubuntu's
+	// The cloud kernel has only virtio drivers, and is a quarter of the size of the other kernels. Ubuntu's
 	// counterpart is linux-image-virtual.
 	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{
 		"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
@@ -37,7 +37,7 @@ var machines = []machine{
 		"linux-image-4kc-malta"}},
 }
 
-// foreign lists machines that are supported only by agents.
+// foreign lists machines that only agents support.
 var foreign = []machine{
 	{"arm", "linux", "arm", elf.EM_ARM, binary.LittleEndian, elf.ELFCLASS32, nil},
 	{"mips", "linux", "mips", elf.EM_MIPS, binary.BigEndian, elf.ELFCLASS32, nil},
@@ -48,8 +48,8 @@ var foreign = []machine{
 	{arch: "darwin-arm64", goos: "darwin", goarch: "arm64"},
 }
 
-// AgentArches returns the machines for which an agent can be built. Names have the system as a prefix unless
-// it is Linux.
+// AgentArches returns the names of the machines for which an agent can be built. The system precedes the
+// architecture unless the system is Linux.
 func AgentArches() []string {
 	names := Arches()
 	for _, m := range foreign {
@@ -58,7 +58,7 @@ func AgentArches() []string {
 	return names
 }
 
-// Arches returns the architectures of guests, the usual one first.
+// Arches returns the architectures that guests support, the usual one first.
 func Arches() []string {
 	var names []string
 	for _, m := range machines {
@@ -67,7 +67,7 @@ func Arches() []string {
 	return names
 }
 
-// NativeArch returns this machine's architecture, or "" if guests do not support it.
+// NativeArch returns the architecture of this machine, or "" if guests do not support it.
 func NativeArch() string {
 	for _, m := range machines {
 		if m.goarch == runtime.GOARCH {
@@ -87,7 +87,7 @@ func machineOf(arch string) (machine, error) {
 		"choose one of "+strings.Join(Arches(), ", "))
 }
 
-// targetOf returns the machine for one of AgentArches.
+// targetOf returns the machine for an element of AgentArches.
 func targetOf(arch string) (machine, error) {
 	for _, m := range foreign {
 		if m.arch == arch {
@@ -99,7 +99,7 @@ func targetOf(arch string) (machine, error) {
 
 // runs reports whether the machine can run an ELF file.
 func (m machine) runs(f *elf.File) bool {
-	if m.goos == "freebsd" { // the FreeBSD kernel checks EI_OSABI, see its elf(3)
+	if m.goos == "freebsd" { // the kernel of FreeBSD checks EI_OSABI; see elf(3) of FreeBSD
 		return f.Machine == m.elf && f.OSABI == elf.ELFOSABI_FREEBSD
 	}
 	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order &&
@@ -155,9 +155,9 @@ func checkProgram(path, arch string) error {
 	return nil
 }
 
-// CheckKernel returns an error if QEMU cannot boot a file as a kernel on arch. On amd64 it must have the
-// header of Documentation/arch/x86/boot.rst. On arm64 it must have the header of
-// Documentation/arch/arm64/booting.rst, be compressed, or be an EFI program. On mipsel it must be an ELF
+// CheckKernel returns an error if QEMU cannot boot a file as a kernel on arch. On amd64, the file must have
+// the header of Documentation/arch/x86/boot.rst. On arm64, it must have the header of
+// Documentation/arch/arm64/booting.rst, be compressed, or be an EFI program. On mipsel, it must be an ELF
 // file.
 func CheckKernel(file, arch string) error {
 	head, err := headOf(file, 1024)
@@ -185,7 +185,7 @@ func CheckKernel(file, arch string) error {
 	return nil
 }
 
-// headOf returns up to the first most bytes of a file.
+// headOf returns up to most bytes from the start of a file.
 func headOf(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

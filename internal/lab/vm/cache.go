@@ -19,7 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// lock waits until no other build uses the cache. The kernel releases the lock when the process exits.
+// lock waits until no other build uses the cache, and reserves the cache. The kernel releases the lock when
+// the process exits.
 func (r Recipe) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(r.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -58,7 +59,7 @@ func writeSynced(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// writeWhole replaces a file atomically.
+// writeWhole atomically replaces a file.
 func writeWhole(name string, data []byte) error {
 	part := name + ".part"
 	if err := writeSynced(part, data); err != nil {
@@ -81,7 +82,7 @@ func whole(names ...string) bool {
 func keyOf(values ...any) string {
 	b, err := json.Marshal(values)
 	if err != nil {
-		panic("encode a key: " + err.Error()) // cannot fail for text and numbers
+		panic("encode a key: " + err.Error()) // cannot happen for text and numbers
 	}
 
 	sum := sha256.Sum256(b)
@@ -103,8 +104,8 @@ func fileSum(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// treesKey returns a short hash of the names, sizes and modification times of files at and below paths,
-// except those for which skip returns true.
+// treesKey returns a short hash of the names, sizes and modification times of the files at and below paths.
+// It ignores entries for which skip returns true.
 func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 	var files []any
 	for _, root := range paths {
@@ -133,9 +134,9 @@ func treesKey(skip func(fs.DirEntry) bool, paths ...string) (string, error) {
 }
 
 const keep = 30 * 24 * time.Hour // time after which unused files are removed from the cache
-const workFolder = ".work-"      // prefix of incomplete directories
+const workFolder = ".work-"      // name prefix of incomplete directories
 
-// forgetOld removes unused and incomplete directories from the cache, ignoring errors. The caller must hold
+// forgetOld removes unused and incomplete directories from the cache. It ignores errors. The caller must hold
 // the lock.
 func (r Recipe) forgetOld(now time.Time) {
 	entries, err := os.ReadDir(r.Cache)

@@ -18,32 +18,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Disk is a user's disk image that a guest boots from. The image is only read: QEMU writes changes to a
+// Disk is a disk image of a user from which a guest boots. The image is only read. QEMU writes changes to a
 // temporary file, which is deleted when QEMU exits.
 type Disk struct {
 	File     string `json:"file"`
 	Format   string `json:"format"`             // qcow2 or raw
-	Sum      string `json:"sum"`                // hash of the content, see Identify
-	Firmware string `json:"firmware,omitempty"` // UEFI firmware file; "" = BIOS
+	Sum      string `json:"sum"`                // hash of the content; see Identify
+	Firmware string `json:"firmware,omitempty"` // UEFI firmware file; "" means BIOS
 	Login    Login  `json:"login"`
 	Agent    string `json:"agent"` // file of the program to start in the guest
 
-	// Set for each start of QEMU.
-	Management net.HardwareAddr `json:"-"` // address of the NIC for login
+	// The following fields are set for each start of QEMU.
+	Management net.HardwareAddr `json:"-"` // hardware address of the NIC for logging in
 	FileFD     int              `json:"-"` // file descriptor of File
 	AgentFD    int              `json:"-"` // file descriptor of Agent
-	TerminalFD int              `json:"-"` // file descriptor of a socket for the serial console; 0 = a file
+	TerminalFD int              `json:"-"` // descriptor of a socket for the serial console; 0 means a file
 }
 
-// Login describes how to log in to a guest booted from a user's image.
+// Login describes how to log in to a guest that was booted from a user's image.
 type Login struct {
 	Method   string `json:"method"` // LoginSSH or LoginSerial
 	User     string `json:"user"`
-	Key      string `json:"key,omitempty"`      // private key file
-	Password string `json:"password,omitempty"` // password file
+	Key      string `json:"key,omitempty"`      // file that contains the private key
+	Password string `json:"password,omitempty"` // file that contains the password
 }
 
-// Login methods.
+// These are the login methods.
 const (
 	LoginSSH    = "ssh"
 	LoginSerial = "serial"
@@ -74,27 +74,28 @@ func (l Login) String() string { return l.Method + ":" + l.User }
 // AgentDisk is the serial number of the read-only disk that contains the agent's program.
 const AgentDisk = "chokepoint"
 
-// Address of the guest's ssh server in QEMU's network namespace.
+// These are the address and port of the guest's ssh server in QEMU's network namespace.
 const (
 	SSHAddress = "127.0.0.1"
-	SSHPort    = 2222 // unprivileged
+	SSHPort    = 2222 // a port that requires no privileges
 )
 
-// ManagementAddr returns the hardware address of the management NIC of a lab's n-th guest. No port has this
-// address.
+// ManagementAddr returns the hardware address of the management NIC of the n-th guest in a lab. No port has
+// this address.
 func ManagementAddr(n int) net.HardwareAddr { return HardwareAddr(n, 0xfe) }
 
-// diskModel is the CPU model for emulated guests that boot a disk: the oldest that all distributions support.
-// QEMU's default is older.
+// diskModel is the CPU model for emulated guests that boot from a disk. It is the oldest model that all
+// distributions support. QEMU's default is older.
 const diskModel = "Nehalem"
 
-// NewForeignGuest returns a guest that boots a disk, with enough memory for a full distribution.
+// NewForeignGuest returns a guest that boots from a disk. Its memory suffices for a full distribution.
 func NewForeignGuest(d Disk) Guest {
 	return Guest{Image: Image{Arch: "amd64"}, Disk: &d, MemoryMB: 1024}
 }
 
-// args returns QEMU's options for the disk. The management NIC comes first, because many images configure
-// only their first NIC. It forwards only ssh from QEMU's network namespace to the guest.
+// args returns QEMU's options for the disk and the management NIC. The management NIC comes first, because
+// many images configure only their first NIC. Only ssh is forwarded, from QEMU's network namespace to the
+// guest.
 func (d Disk) args() []string {
 	var a []string
 	if d.Firmware != "" {
@@ -109,7 +110,7 @@ func (d Disk) args() []string {
 		"virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
 }
 
-// console returns the QEMU character device for the guest's first serial port. All output is appended to
+// console returns the QEMU character device for the first serial port of the guest. All output is appended to
 // file.
 func (d *Disk) console(file string) string {
 	if d == nil || d.TerminalFD == 0 {
@@ -118,14 +119,15 @@ func (d *Disk) console(file string) string {
 	return fmt.Sprintf("socket,id=console,fd=%d,logappend=on,logfile=%s", d.TerminalFD, comma(file))
 }
 
-// errNoDisk returns an error for a file that cannot be used as a disk image.
+// errNoDisk returns an error that a file cannot be used as a disk image.
 func errNoDisk(file, text, hint string) error {
 	return check.WithHint(fmt.Errorf("read disk image %s: %s", file, text), hint)
 }
 
 const convert = "qemu-img convert -O qcow2 makes one of its own"
 
-// OpenDisk checks an image. It returns an error if the image would not boot or refers to other files.
+// OpenDisk checks an image. It returns an error if a guest cannot boot from the image or if the image refers
+// to other files.
 func OpenDisk(file string) (Disk, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -140,9 +142,10 @@ func OpenDisk(file string) (Disk, error) {
 	return Disk{File: path, Format: format}, f.Close()
 }
 
-// openDisk opens and checks an image. name is the path as typed by the user, for errors.
+// openDisk opens and checks an image. name is the path that the user typed, for use in errors.
 func openDisk(path, name string) (f *os.File, format string, err error) {
-	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: a pipe would block
+	// Use O_NONBLOCK, because opening a pipe would block.
+	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, "", check.WithHint(fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img")
 	}
@@ -184,7 +187,7 @@ func (d Disk) Open() (*os.File, error) {
 	return f, err
 }
 
-// others lists the first bytes of files that users mistake for disk images.
+// others lists the first bytes of types of files that users may mistake for disk images.
 var others = []struct {
 	magic, what, hint string
 }{{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
@@ -195,8 +198,8 @@ var others = []struct {
 	{"<<< ", "it is a VDI image", convert}, {"vhdxfile", "it is a VHDX image", convert},
 	{"conectix", "it is a VHD image", convert}, {"QED\x00", "it is a QED image", convert}}
 
-// checkHead returns the format of an image, given its first sector, or a reason and hint why it is
-// unsuitable.
+// checkHead returns the format of an image, given its first sector. If the image is unsuitable, it returns
+// the reason and a hint.
 func checkHead(head []byte) (format, wrong, hint string) {
 	for _, o := range others {
 		if bytes.HasPrefix(head, []byte(o.magic)) {
@@ -248,10 +251,10 @@ func checkQCOW2(head []byte) (wrong, hint string) {
 	return "", ""
 }
 
-const hashMost = 8 << 30 // maximum size of an image to hash, in bytes; takes some seconds
+const hashMost = 8 << 30 // maximum size of an image to hash in bytes; hashing it takes some seconds
 
-// Identify sets d.Sum to the hash of the image, or to its size and modification time if the image is larger
-// than hashMost.
+// Identify sets d.Sum to the hash of the image. If the image is larger than hashMost, d.Sum instead contains
+// its size and modification time.
 func (d *Disk) Identify() error {
 	info, err := os.Stat(d.File)
 	if err == nil && info.Size() > hashMost {
@@ -268,14 +271,14 @@ func (d *Disk) Identify() error {
 	return nil
 }
 
-// String returns the image's file name and Sum.
+// String returns the file name of the image and Sum.
 func (d Disk) String() string { return filepath.Base(d.File) + " " + d.Sum }
 
-// firmwares lists the paths where distributions install UEFI firmware as a single file.
+// firmwares lists the paths at which distributions install UEFI firmware as a single file.
 var firmwares = []string{"/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd",
 	"/usr/share/edk2/x64/OVMF.4m.fd", "/usr/share/edk2-ovmf/x64/OVMF.fd"}
 
-// BootByUEFI selects UEFI instead of BIOS.
+// BootByUEFI makes the guest boot with UEFI instead of BIOS.
 func (d *Disk) BootByUEFI() error {
 	i := slices.IndexFunc(firmwares, func(f string) bool { return whole(f) })
 	if i < 0 {

@@ -1,4 +1,4 @@
-// Package vm builds the image that a lab's virtual routers boot, and QEMU's command line.
+// Package vm builds the image from which the virtual routers of a lab boot, and the command line of QEMU.
 package vm
 
 import (
@@ -21,31 +21,31 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-const imageFormat = 1 // increment when equal inputs yield a different image
+const imageFormat = 1 // must be incremented when equal inputs yield a different image
 
-// Image describes the files that QEMU boots.
+// Image describes the files from which QEMU boots a guest.
 type Image struct {
 	Arch     string   `json:"arch"`
-	Release  string   `json:"release"`            // kernel release; "" without modules
-	Kernel   string   `json:"-"`                  // file
-	Initrd   string   `json:"-"`                  // file: two gzipped cpio archives
+	Release  string   `json:"release"`            // release of the kernel; "" if the image has no modules
+	Kernel   string   `json:"-"`                  // path of the kernel
+	Initrd   string   `json:"-"`                  // path of a file that consists of two gzipped cpio archives
 	Key      string   `json:"key"`                // hash of the inputs; equal keys mean equal bytes
-	Packages []string `json:"packages,omitempty"` // name=version, sorted
+	Packages []string `json:"packages,omitempty"` // sorted, in the form name=version
 }
 
 // Recipe describes the inputs of an image.
 type Recipe struct {
-	Arch string // amd64, arm64 or mipsel, see Arches
-	// Package is the kernel's package; "" = the distribution's usual one.
+	Arch string // amd64, arm64 or mipsel; see Arches
+	// Package is the package of the kernel. "" means the usual package of the distribution.
 	Package string
-	// Kernel is a user's own kernel file, and Modules its module directory (…/lib/modules/RELEASE, "" =
-	// none). If Kernel is "", the kernel comes from a package.
+	// Kernel is a kernel file that the user provides, and Modules the directory of its modules
+	// (…/lib/modules/RELEASE), or "" if it has none. If Kernel is "", the kernel comes from a package.
 	Kernel, Modules string
-	Program         string // the guest's program, for Linux on Arch; see GuestProgram
-	Cache           string // cache directory, private to this user
+	Program         string // program for the guest, built for Linux on Arch; see GuestProgram
+	Cache           string // cache directory, which is private to this user
 	Say             func(text string)
 
-	aptDir string // the machine's apt configuration; "" = /etc/apt
+	aptDir string // apt configuration of the machine; "" means /etc/apt
 }
 
 func (r Recipe) say(format string, args ...any) {
@@ -54,12 +54,13 @@ func (r Recipe) say(format string, args ...any) {
 	}
 }
 
-// Image returns the image for a recipe. It builds the image unless the cache contains one with the same
-// inputs. Concurrent builds wait for each other. An interrupted build leaves nothing that could be mistaken
-// for an image.
+// Image returns the image for a recipe. It builds the image unless the cache contains an image with the same
+// inputs. Concurrent builds wait for each other. An interrupted build leaves nothing behind that could be
+// mistaken for an image.
 //
-// An image has two parts. The base contains the kernel, its modules and tools for users, and is built once
-// per set of packages. The other part is the guest's program, which is packed whenever it changes.
+// An image consists of two parts. The base contains the kernel, its modules and tools for users, and is built
+// once for each set of packages. The other part is the program for the guest, which is packed whenever it
+// changes.
 func (r Recipe) Image(ctx context.Context) (Image, error) {
 	if _, err := machineOf(r.Arch); err != nil {
 		return Image{}, err
@@ -96,7 +97,7 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	}
 
 	if img, ok := r.cached(in, program); ok {
-		return img, nil // built by another process while we waited for the lock
+		return img, nil // because another process built it while we waited for the lock
 	}
 
 	if err := r.buildImage(in, program); err != nil {
@@ -113,7 +114,7 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	return img, nil
 }
 
-// checkFiles checks the recipe's files before any work starts.
+// checkFiles checks the files of the recipe before any work starts.
 func (r Recipe) checkFiles() error {
 	if r.Modules != "" && r.Kernel == "" {
 		return check.WithHint(fmt.Errorf("build an image with the modules of %s: their kernel is missing",
@@ -138,10 +139,10 @@ func (r Recipe) checkFiles() error {
 	return checkProgram(r.Program, r.Arch)
 }
 
-// inputs are the inputs of a base.
+// inputs holds the inputs from which a base is built.
 type inputs struct {
-	Packages []aptItem `json:"packages"` // includes the kernel's, unless the user provides one
-	tree     string    // hash of the user's kernel and modules
+	Packages []aptItem `json:"packages"` // includes the kernel's package unless the user provides a kernel
+	tree     string    // hash of the kernel and modules that the user provides
 }
 
 func (in inputs) names() []string {
@@ -152,7 +153,7 @@ func (in inputs) names() []string {
 	return names
 }
 
-// key returns a hash of the inputs and of this program's own choices.
+// key returns a hash of the inputs and of choices that are part of this program.
 func (r Recipe) key(in inputs) string {
 	return keyOf(imageFormat, r.Arch, in.Packages, in.tree, programs, applets, moduleFolders, notRouted,
 		moduleNames, bootModules, etcFiles)
@@ -166,7 +167,7 @@ func (r Recipe) imageDir(in inputs, program string) string {
 	return filepath.Join(r.Cache, "image-"+r.Arch+"-"+keyOf(r.key(in), program))
 }
 
-// Files in the directories of bases and images.
+// These are the files in the directories of bases and images.
 const (
 	kernelFile = "kernel"
 	initrdFile = "initrd"
@@ -181,8 +182,8 @@ func readJSON[T any](file string) (v T, err error) {
 	return v, err
 }
 
-// cached returns the image if the cache contains it. A directory gets its final name last, so a directory
-// with that name is complete.
+// cached returns an image if the cache contains it. A directory that has its final name is complete, because
+// renaming it is the last step.
 func (r Recipe) cached(in inputs, program string) (Image, bool) {
 	base := r.baseDir(in)
 	dir := r.imageDir(in, program)
@@ -198,7 +199,7 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 
 	now := time.Now()
 	for _, d := range []string{base, dir} {
-		_ = os.Chtimes(d, now, now) // marks it as used, for forgetOld
+		_ = os.Chtimes(d, now, now) // marks the directory as used, for forgetOld
 	}
 
 	return img, true
@@ -207,8 +208,8 @@ func (r Recipe) cached(in inputs, program string) (Image, bool) {
 // errOutdated reports that a package in the lists is no longer available.
 var errOutdated = errors.New("the package lists may be outdated")
 
-// prepareBase builds the base unless it is in the cache. If a package is unavailable, it downloads the lists
-// again, because mirrors remove superseded packages, and retries once.
+// prepareBase builds the base unless it is in the cache. If a package is unavailable, prepareBase downloads
+// the lists again, because mirrors remove superseded packages, and retries once.
 func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 	for again := false; ; again = true {
 		in, err := r.findInputs(ctx)
@@ -231,12 +232,13 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 			return inputs{}, err
 		}
 
-		_ = os.Remove(r.resolvedFile()) // resolve and update again
+		_ = os.Remove(r.resolvedFile()) // so that findInputs updates the lists and resolves packages again
 		_ = os.Remove(r.apt().stamp())
 	}
 }
 
-// buildBase builds a base: the kernel, and an archive of everything except the guest's program.
+// buildBase builds a base, which consists of the kernel and an archive of everything except the program for
+// the guest.
 func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	m, err := machineOf(r.Arch)
 	if err != nil {
@@ -293,7 +295,7 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	return finish(out, r.baseDir(in), img, map[string][]byte{kernelFile: boot, initrdFile: packed.Bytes()})
 }
 
-// buildImage appends the guest's program to the base.
+// buildImage appends the program for the guest to the base.
 func (r Recipe) buildImage(in inputs, program string) error {
 	base := r.baseDir(in)
 	img, err := readJSON[Image](filepath.Join(base, imageFile))
@@ -333,7 +335,7 @@ func (r Recipe) buildImage(in inputs, program string) error {
 	return finish(work, r.imageDir(in, program), img, map[string][]byte{initrdFile: packed.Bytes()})
 }
 
-// finish writes the files and then renames the directory to its final name.
+// finish writes the files, and then renames the directory to its final name.
 func finish(work, name string, img Image, files map[string][]byte) error {
 	b, err := json.MarshalIndent(img, "", "\t")
 	if err != nil {
@@ -347,7 +349,7 @@ func finish(work, name string, img Image, files map[string][]byte) error {
 		}
 	}
 
-	// An existing directory of that name is incomplete.
+	// An existing directory with this name is incomplete.
 	if err := os.RemoveAll(name); err != nil {
 		return err
 	}
@@ -389,10 +391,10 @@ func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 
 // kernel returns the paths of the kernel and its modules among the unpacked packages.
 func (r root) kernel() (kernel, modules string, err error) {
-	// The file is vmlinux, an ELF file, on MIPS, and vmlinuz otherwise.
+	// On MIPS, the file is vmlinux, an ELF file. Otherwise, it is vmlinuz.
 	for _, pattern := range []string{"boot/vmlinuz-*", "boot/vmlinux-*", "usr/lib/modules/*/vmlinuz",
 		"lib/modules/*/vmlinuz"} {
-		found, _ := fs.Glob(os.DirFS(r.dir), pattern) // the patterns are valid
+		found, _ := fs.Glob(os.DirFS(r.dir), pattern) // cannot fail, because the patterns are valid
 		if len(found) == 1 {
 			kernel = filepath.Join(r.dir, found[0])
 			break
@@ -417,10 +419,11 @@ func (r root) kernel() (kernel, modules string, err error) {
 		release), ownKernel)
 }
 
-// addModules adds the modules that a router needs, with modprobe's lists, and returns the kernel's release.
+// addModules adds the modules that a router needs and the lists that modprobe reads. It returns the release
+// of the kernel.
 func addModules(ctx context.Context, a archive, dir string, m machine) (string, error) {
 	if dir == "" {
-		return "", nil // the kernel needs no modules
+		return "", nil // because the kernel needs no modules
 	}
 
 	tree, err := openModules(dir, m)

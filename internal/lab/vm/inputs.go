@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// resolved is a cached resolution of packages.
+// resolved is a cached result of resolving packages.
 type resolved struct {
 	Request string    `json:"request"` // hash of the sources and requested packages
 	Until   time.Time `json:"until"`
@@ -32,13 +32,13 @@ func (r Recipe) resolvedFile() string {
 	return filepath.Join(r.Cache, name)
 }
 
-// packageName matches a package name (deb-control(5)) or nothing.
+// packageName matches a valid package name (deb-control(5)) or an empty string.
 var packageName = regexp.MustCompile(`^([a-z0-9][a-z0-9+.-]+)?$`)
 
 // PackageName reports whether name is empty or a valid package name.
 func PackageName(name string) bool { return packageName.MatchString(name) }
 
-// kernels returns kernel packages. The first available one is used.
+// kernels returns the names of kernel packages. The first available package is used.
 func (r Recipe) kernels() []string {
 	if r.Package != "" {
 		return []string{r.Package}
@@ -46,9 +46,9 @@ func (r Recipe) kernels() []string {
 	return r.apt().machine.kernels
 }
 
-// apt returns the private root for r.Arch.
+// apt returns the private root directory for r.Arch.
 func (r Recipe) apt() apt {
-	m, _ := machineOf(r.Arch) // checked in Image
+	m, _ := machineOf(r.Arch) // error ignored: Image has checked the architecture
 	dir, err := filepath.Abs(r.Cache)
 	if err != nil {
 		dir = r.Cache
@@ -57,19 +57,20 @@ func (r Recipe) apt() apt {
 	return apt{filepath.Join(dir, "apt-"+r.Arch), cmp.Or(r.aptDir, "/etc/apt"), m, r.say}
 }
 
-// requestKey returns a hash of everything that the resolution depends on.
+// requestKey returns a hash of everything on which the resolution depends.
 func (r Recipe) requestKey() string {
 	a := r.apt()
 	return keyOf(imageFormat, a.sourcesKey(), r.kernels(), programs, present, r.Kernel != "")
 }
 
-// remembered returns the last resolution, even if expired. It reports whether the request was the same.
+// remembered returns the last resolution, even if it has expired. It reports whether the request was the
+// same.
 func (r Recipe) remembered() (resolved, bool) {
 	known, err := readJSON[resolved](r.resolvedFile())
 	return known, err == nil && known.Request == r.requestKey()
 }
 
-// knownInputs returns the inputs if a resolution is cached and has not expired.
+// knownInputs returns the inputs if the cache contains a resolution that has not expired.
 func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	known, ok := r.remembered()
 	if !ok || now.After(known.Until) || known.Until.After(now.Add(listsAge)) {
@@ -80,9 +81,9 @@ func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 	return in, err == nil
 }
 
-// findInputs returns the inputs. It resolves the packages unless knownInputs has them. If that fails, it
-// extends the last resolution by an hour. With the user's own kernel on a system without apt, it continues
-// without packages.
+// findInputs returns the inputs. If knownInputs does not know them, it resolves the packages. If that fails,
+// it extends the validity of the last resolution by an hour. If the user provides a kernel and the system has
+// no apt, it continues without packages.
 func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	now := time.Now()
 	if in, ok := r.knownInputs(now); ok {
@@ -118,7 +119,7 @@ func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	return r.withTree(known.Inputs)
 }
 
-// findPackages resolves the packages of the kernel and the programs.
+// findPackages resolves the packages of the kernel and of the programs.
 func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 	a := r.apt()
 	err := a.exists(ctx)
@@ -138,14 +139,14 @@ func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 
 	items, err := r.resolvePackages(ctx, a)
 	if err != nil && fresh && ctx.Err() == nil {
-		// The lists may be older than the mirror.
+		// The lists may be older than the packages on the mirror.
 		if stale = a.update(ctx); stale == nil {
 			items, err = r.resolvePackages(ctx, a)
 		}
 	}
 
 	if err != nil && stale != nil {
-		return nil, stale // the likely cause
+		return nil, stale // because this is the likely cause
 	}
 
 	return items, err
@@ -203,8 +204,8 @@ func (r Recipe) resolvePackages(ctx context.Context, a apt) ([]aptItem, error) {
 	return r.withExtraModules(ctx, a, want, items)
 }
 
-// withExtraModules adds Ubuntu's package of modules that are missing from its kernel for virtual machines,
-// such as queueing disciplines.
+// withExtraModules adds Ubuntu's package of modules that its kernel for virtual machines lacks, such as
+// queueing disciplines.
 func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, items []aptItem) ([]aptItem,
 	error) {
 	for _, i := range items {
@@ -223,7 +224,8 @@ func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, item
 	return items, nil
 }
 
-// withTree adds the hash of the user's own kernel: names, sizes and times of its files.
+// withTree adds to in the hash of the kernel that the user provides. The hash depends on the names, sizes and
+// times of the files.
 func (r Recipe) withTree(in inputs) (inputs, error) {
 	if r.Kernel == "" {
 		return in, nil
@@ -235,7 +237,7 @@ func (r Recipe) withTree(in inputs) (inputs, error) {
 	}
 
 	var err error
-	for i, p := range paths { // a link, such as /vmlinuz, has another time than its target
+	for i, p := range paths { // because the time of a link, such as /vmlinuz, differs from that of its target
 		if paths[i], err = filepath.EvalSymlinks(p); err != nil {
 			return inputs{}, fmt.Errorf("read the kernel: %w", err)
 		}

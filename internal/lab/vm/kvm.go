@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// exitSector is a boot sector that writes 0x10 to the port of QEMU's isa-debug-exit. QEMU then exits with
-// status 0x10<<1|1 (hw/misc/debugexit.c).
+// exitSector is a boot sector that writes 0x10 to the port of QEMU's isa-debug-exit device. QEMU then exits
+// with status 0x10<<1|1 (hw/misc/debugexit.c).
 var exitSector = []byte{
 	0xb0, 0x10, // mov al, 0x10
 	0xba, 0xf4, 0x00, // mov dx, 0xf4
@@ -26,9 +26,9 @@ const (
 	bootLimit  = 2 * time.Second
 )
 
-// TryKVM reports whether hardware virtualisation works, by booting a guest of one sector within two seconds.
-// CheckKVM only checks for the device, which may exist even if guests do not run (nested virtualisation
-// disabled, or a CPU whose state KVM rejects).
+// TryKVM reports whether hardware virtualisation works. It boots a guest of one sector, with a time limit of
+// two seconds. CheckKVM only checks whether the device exists. It may exist even if guests do not run,
+// because nested virtualisation is disabled or KVM rejects the state of the CPU.
 func TryKVM(ctx context.Context) check.Answer {
 	arch := NativeArch()
 	a := CheckKVM(arch)

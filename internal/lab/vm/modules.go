@@ -24,24 +24,24 @@ import (
 
 // module is a kernel module.
 type module struct {
-	name string // normalised, see normalName
-	path string // path below the tree, such as kernel/net/tls/tls.ko.xz
-	data []byte // uncompressed
+	name string // normalised; see normalName
+	path string // path relative to the tree, such as kernel/net/tls/tls.ko.xz
+	data []byte // uncompressed content
 	modinfo
 }
 
-// place returns the module's path in the image, where it is not compressed.
+// place returns the path of the module in the image, where the module is not compressed.
 func (m *module) place() string {
 	base, _, _ := strings.Cut(path.Base(m.path), ".ko")
 	return path.Join(path.Dir(m.path), base+".ko")
 }
 
-// moduleTree is a kernel's module directory, /lib/modules/RELEASE. It reads modules only on demand, because a
-// distribution has thousands and an image needs hundreds.
+// moduleTree is the module directory of a kernel, /lib/modules/RELEASE. It reads modules only on demand,
+// because a distribution has thousands of modules and an image needs hundreds.
 type moduleTree struct {
 	dir     string
 	machine machine
-	paths   map[string]string // by normalised name
+	paths   map[string]string // paths by normalised name
 }
 
 func openModules(dir string, m machine) (*moduleTree, error) {
@@ -52,7 +52,7 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 		}
 
 		base, suffix, ok := strings.Cut(d.Name(), ".ko")
-		// skips "build" and "source", which are links to kernel headers
+		// This skips "build" and "source", which are links to kernel headers.
 		if !ok || !d.Type().IsRegular() || !slices.Contains(compressions, suffix) {
 			return nil
 		}
@@ -63,8 +63,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 		}
 
 		name := normalName(base)
-		// Modules in updates/ and extra/ take precedence over those in kernel/, as in depmod; kernel/ sorts
-		// between the two.
+		// Modules in updates/ and extra/ take precedence over those in kernel/, as in depmod. In sorted
+		// order, kernel/ is between the two.
 		if old, ok := t.paths[name]; !ok || strings.HasPrefix(old, "kernel/") {
 			t.paths[name] = filepath.ToSlash(rel)
 		}
@@ -78,8 +78,8 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 	return t, nil
 }
 
-// choose returns the wanted modules and all their dependencies, by name. It skips dependencies without a
-// file, which are built into the kernel.
+// choose returns the wanted modules and all their dependencies by name. It skips dependencies without a file,
+// because they are built into the kernel.
 func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) bool) (map[string]*module,
 	error) {
 	var queue []string
@@ -119,8 +119,8 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 	return chosen, nil
 }
 
-// dependencies returns the modules that must be loaded before a module. Each precedes those that it depends
-// on itself, so load them from the end.
+// dependencies returns the modules that must be loaded before a module. Each of them precedes the modules on
+// which it depends, so load them starting from the end.
 func dependencies(chosen map[string]*module, name string) []*module {
 	var done []*module
 	seen := map[string]bool{name: true}
@@ -141,7 +141,7 @@ func dependencies(chosen map[string]*module, name string) []*module {
 	return done
 }
 
-// moduleLists returns the contents of modules.dep and modules.alias, as depmod(8) writes them.
+// moduleLists returns the contents of modules.dep and modules.alias in the format of depmod(8).
 func moduleLists(chosen map[string]*module) (dep, alias string) {
 	var deps, aliases strings.Builder
 	for _, m := range sortedModules(chosen) {
@@ -164,8 +164,9 @@ func sortedModules(chosen map[string]*module) []*module {
 		func(a, b *module) int { return strings.Compare(a.place(), b.place()) })
 }
 
-// releaseOf returns the kernel release that all modules were built for. The kernel looks for modules in a
-// directory of that name. The user's directory may have another name.
+// releaseOf returns the kernel release for which all modules were built. It is needed because the kernel
+// looks for modules in a directory with this name, and the directory that the user provides may have another
+// name.
 func releaseOf(chosen map[string]*module) (string, error) {
 	release, from := "", ""
 	for _, m := range sortedModules(chosen) {
@@ -183,12 +184,12 @@ func releaseOf(chosen map[string]*module) (string, error) {
 	return release, nil
 }
 
-// modinfo is the contents of a module's .modinfo section.
+// modinfo holds the contents of a module's .modinfo section.
 type modinfo struct {
-	depends []string // modules that define symbols used by this one
-	soft    []string // softdep: modules to load before or after, if available
-	aliases []string // patterns by which the kernel may request the module
-	release string   // kernel release, the first word of "6.1.0-56-cloud-amd64 SMP preempt mod_unload "
+	depends []string // modules that define symbols used by this module
+	soft    []string // modules to load before or after this module if they exist (softdep)
+	aliases []string // patterns for the names by which the kernel may request the module
+	release string   // first word of a text such as "6.1.0-56-cloud-amd64 SMP preempt mod_unload "
 }
 
 // readModinfo parses a module file and its .modinfo section.
@@ -211,7 +212,7 @@ func readModinfo(file []byte) (*elf.File, modinfo, error) {
 	return f, parseModinfo(string(b)), nil
 }
 
-// parseModinfo parses a .modinfo section: "key=value" strings, each terminated by NUL.
+// parseModinfo parses a .modinfo section, which consists of "key=value" strings terminated by NUL.
 func parseModinfo(section string) modinfo {
 	var m modinfo
 	for field := range strings.SplitSeq(section, "\x00") {
@@ -222,7 +223,7 @@ func parseModinfo(section string) modinfo {
 		case "softdep":
 			m.soft = append(m.soft, moduleNamesIn(strings.Fields(value))...)
 		case "alias":
-			// modules.alias has one alias per line and is separated by blanks.
+			// Fields in modules.alias are separated by blanks, so an alias cannot contain any.
 			if value != "" && !strings.ContainsAny(value, " \t\r\n") {
 				m.aliases = append(m.aliases, value)
 			}
@@ -233,8 +234,8 @@ func parseModinfo(section string) modinfo {
 	return m
 }
 
-// moduleNamesIn returns the normalised names among fields. It skips empty fields and the "pre:" and "post:"
-// of a softdep.
+// moduleNamesIn returns the normalised names of the modules in fields. It skips empty fields, and "pre:" and
+// "post:" in a softdep.
 func moduleNamesIn(fields []string) []string {
 	var names []string
 	for _, f := range fields {
@@ -245,13 +246,13 @@ func moduleNamesIn(fields []string) []string {
 	return names
 }
 
-// normalName returns a module's name with "_" for "-", which the kernel treats alike.
+// normalName returns the name of a module with "-" replaced by "_". The kernel treats the two as equal.
 func normalName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-var compressions = []string{"", ".gz", ".xz", ".zst"} // suffixes after ".ko"
+var compressions = []string{"", ".gz", ".xz", ".zst"} // suffixes that follow ".ko"
 
-// readCompressed reads a file and decompresses it according to its name, because not every guest's kernel can
-// decompress modules.
+// readCompressed reads a file and decompresses it according to its name. Modules are decompressed because the
+// kernels of some guests cannot do so.
 func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -289,12 +290,13 @@ func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	return b, nil
 }
 
-// moduleFolders lists directories whose modules are all included: the network stack and what it may need.
+// moduleFolders lists directories whose modules are all included. They contain the network stack and what it
+// may need.
 var moduleFolders = []string{
 	"kernel/net/", "kernel/crypto/", "kernel/lib/", "kernel/drivers/virtio/",
 	"kernel/drivers/net/bonding/", "kernel/drivers/net/ipvlan/", "kernel/drivers/net/ppp/",
 	"kernel/drivers/net/team/", "kernel/drivers/net/vxlan/", "kernel/drivers/net/wireguard/",
-	// out-of-tree modules, for example for flow accounting
+	// These contain out-of-tree modules, for example for flow accounting.
 	"updates/", "extra/",
 }
 
@@ -307,7 +309,7 @@ var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/ap
 	"kernel/net/rxrpc/", "kernel/net/smc/", "kernel/net/sunrpc/", "kernel/net/tipc/", "kernel/net/wireless/",
 	"kernel/net/x25/", "kernel/net/vmw_vsock/", "kernel/net/qrtr/", "kernel/lib/kunit/"}
 
-// moduleNames lists modules that are included from any directory.
+// moduleNames lists modules that are included regardless of their directory.
 var moduleNames = []string{"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover", "tun",
 	"tap", "veth", "ifb", "dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec", "nlmon",
 	"vmxnet3", "e1000", "e1000e"}
@@ -319,44 +321,46 @@ func wantedModule(name, path string) bool {
 	}
 	switch {
 	case slices.Contains(moduleNames, name), !strings.Contains(path, "/"):
-		return true // a tree without directories, such as OpenWrt's, was selected by its author
+		// The author of a tree without directories, such as OpenWrt's, has already selected its modules.
+		return true
 	case strings.HasPrefix(path, "kernel/arch/"):
 		return strings.Contains(path, "/crypto/") || strings.Contains(path, "/lib/")
 	case strings.HasPrefix(name, "test_"), strings.HasSuffix(name, "_kunit"), name == "tcrypt":
-		return false // tests of the kernel
+		return false // because they test the kernel
 	}
 	return has(moduleFolders) && !has(notRouted)
 }
 
-// bootModules lists modules that are loaded at boot, in this order, by one process; calling modprobe for each
-// on first use takes 35 to 80 ms under emulation. Drivers for reaching the guest come first. Loading these
-// modules does not change the path of packets. Names that a kernel does not have are skipped.
+// bootModules lists modules that one process loads at boot in this order. If the kernel instead called
+// modprobe on the first use of each module, a call would take 35 to 80 ms under emulation. The drivers that
+// are needed to reach the guest come first. Loading these modules does not change the path of packets.
+// Modules that a kernel does not have are skipped.
 var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",
-	// Link drivers, except ifb and dummy, which create devices when loaded, and 8021q, which adds a filter to
-	// each device.
+	// These are link drivers. ifb and dummy are omitted because they create devices when they are loaded, and
+	// 8021q because it adds a filter to each device.
 	"veth", "tun", "bridge",
-	// Queueing disciplines, actions and classifiers.
+	// These are queueing disciplines, actions and classifiers.
 	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",
 	"cls_u32", "cls_matchall", "cls_flower", "act_police", "act_mirred", "act_gact",
-	// Firewall, NAT, flow offload.
+	// These are for the firewall, NAT and flow offload.
 	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_chain_nat",
 	"nft_redir", "nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter",
 	"nft_hash", "nft_quota", "nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
-	// CPU-specific ciphers before generic ones. Those for another CPU fail to load, and the kernel uses the
-	// generic ones.
+	// CPU-specific ciphers come before generic ones. Ciphers for another CPU fail to load, and the kernel
+	// then uses the generic ones.
 	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3", "aes_ce_blk",
 	"aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon", "poly1305_neon",
-	// IPsec; without these, setting up an association fails.
+	// These are for IPsec. Without them, setting up an association fails.
 	"seqiv", "echainiv", "drbg", "jitterentropy_rng", "hmac", "sha1_generic", "sha256_generic",
 	"sha512_generic", "aes_generic", "ctr", "gcm", "ghash_generic", "cbc", "ecb", "cmac", "authenc",
 	"chacha_generic", "poly1305_generic", "chacha20poly1305", "xfrm_user", "xfrm_algo", "esp4", "esp6",
 	"xfrm_interface", "wireguard",
-	// for probes
+	// These are for probes.
 	"inet_diag", "tcp_diag", "udp_diag",
 }
 
-// bootList returns the guest's list of modules to load at boot.
+// bootList returns the list of modules that the guest loads at boot.
 func bootList(chosen map[string]*module) string {
 	var b strings.Builder
 	for _, name := range bootModules {

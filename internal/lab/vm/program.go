@@ -18,7 +18,7 @@ const (
 	modulePath  = "github.com/chokepoint-lab/chokepoint"
 	agentSource = "cmd/chokepoint-agent"
 	agentName   = "chokepoint-agent"
-	agentFolder = "../lib/chokepoint" // directory of installed agents, relative to the program's
+	agentFolder = "../lib/chokepoint" // directory of installed agents, relative to this program's
 )
 
 // GuestProgram returns the path of the program that a guest runs as init and agent, or of the agent for
@@ -26,11 +26,11 @@ const (
 //
 //   - chokepoint-agent-SYSTEM-ARCH, or a suitable chokepoint-agent, next to this executable
 //   - chokepoint-agent-SYSTEM-ARCH in ../lib/chokepoint, where packages install it
-//   - an agent built from source, a tree of this module such as OwnSource, and cached
-//   - this executable, for the machine's own architecture
+//   - an agent built from source, which is a tree of this module such as OwnSource; the build is cached
+//   - this executable, if arch is the architecture of this machine
 //
-// Because the program runs as root, here and on other machines, files that others can change are neither
-// used nor built. GuestProgram calls say before steps that take time.
+// Because the program runs as root, both here and on other machines, GuestProgram neither uses nor builds
+// files that others can change. It calls say before steps that take time.
 func GuestProgram(ctx context.Context, arch, cache, source string, say func(text string)) (path string,
 	err error) {
 	m, err := targetOf(arch)
@@ -65,12 +65,12 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 		none = err
 	}
 
-	// This path is valid even if the executable's file was replaced.
+	// This path is valid even if the file of the executable was replaced.
 	if checkProgram("/proc/self/exe", arch) == nil {
 		return "/proc/self/exe", nil
 	}
 
-	variant := "" // for routers' oldest CPUs; their MIPS CPUs have no FPU
+	variant := "" // set for the oldest CPUs of routers; their MIPS CPUs have no FPU
 	switch m.goarch {
 	case "arm":
 		variant = " GOARM=5"
@@ -89,7 +89,8 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 }
 
 // fittingProgram returns the path of the first program in names, relative to folder, that the machine can
-// run. unfit is the reason why the first existing one is unsuitable, or nil if none exists.
+// run. If no program fits, unfit is the reason why the first existing program does not, or nil if none
+// exists.
 func fittingProgram(folder, arch string, names ...string) (path string, unfit error) {
 	for _, name := range names {
 		path := filepath.Join(folder, name)
@@ -109,8 +110,8 @@ func fittingProgram(folder, arch string, names ...string) (path string, unfit er
 	return "", unfit
 }
 
-// OwnSource returns the source tree that this program was built from. It returns "" if the compiler did not
-// record it (-trimpath) or the tree no longer exists.
+// OwnSource returns the source tree from which this program was built. It returns "" if the compiler did not
+// record the path (-trimpath) or if the tree no longer exists.
 func OwnSource() string {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
@@ -119,7 +120,7 @@ func OwnSource() string {
 	return SourceTree(filepath.Dir(file))
 }
 
-// SourceTree returns the root directory of this module above dir, or "".
+// SourceTree returns the root directory of this module if dir is in it, and "" otherwise.
 func SourceTree(dir string) string {
 	for {
 		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -139,15 +140,15 @@ func SourceTree(dir string) string {
 	}
 }
 
-// notBuilt reports whether an entry of a source tree is not a part of any program.
+// notBuilt reports whether an entry of a source tree is not part of any program.
 func notBuilt(d fs.DirEntry) bool {
 	return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
 }
 
-// buildProgram builds the agent from source. It returns the cached build if the source has not changed.
+// buildProgram builds the agent from source. If the source has not changed, it returns the cached build.
 func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string,
 	error) {
-	var parts []string // everything that the agent may be built from
+	var parts []string // everything from which the agent may be built
 	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
 		parts = append(parts, filepath.Join(source, part))
 	}
@@ -183,7 +184,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	}
 
 	work.Close()
-	defer os.Remove(work.Name()) // fails after the rename
+	defer os.Remove(work.Name()) // fails if the file was renamed
 	out, err := filepath.Abs(work.Name())
 	if err != nil {
 		return "", err

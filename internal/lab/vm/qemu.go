@@ -15,42 +15,42 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// PortName is the name of the virtio port that the guest's agent serves. QEMU connects the port to its own
+// PortName is the name of the virtio port that the agent of a guest serves. QEMU connects the port to its own
 // standard input and output.
 const PortName = "chokepoint.agent"
 
-// Guest describes a virtual machine. Zero values of sizes select defaults for a typical router.
+// Guest describes a virtual machine. If a size is zero, the default for a typical router is used.
 type Guest struct {
 	Image    Image  `json:"image"`
-	Kernel   string `json:"kernel"` // file, as in Image; used with its own modules only
+	Kernel   string `json:"kernel"` // as in Image; requires the modules in Initrd
 	Initrd   string `json:"initrd"`
-	CPUs     int    `json:"cpus,omitempty"`      // 0 = see VCPUs
-	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
-	Model    string `json:"model,omitempty"`     // CPU model; "" = see CPUModel
+	CPUs     int    `json:"cpus,omitempty"`      // 0 means the default; see VCPUs
+	MemoryMB int    `json:"memory_mb,omitempty"` // 0 means 320
+	Model    string `json:"model,omitempty"`     // CPU model; "" means the default; see CPUModel
 	KVM      bool   `json:"kvm,omitempty"`
-	// Mitigations is the kernel's mitigations= parameter, "auto" or "off"; "" = auto with KVM, off under
-	// emulation.
+	// Mitigations is the value of the kernel parameter mitigations, "auto" or "off". "" means auto with KVM
+	// and off under emulation.
 	Mitigations string `json:"mitigations,omitempty"`
-	// Disk is the user's image to boot instead of Image, whose Arch still applies.
+	// Disk is the user's image to boot instead of Image. The Arch of Image still applies.
 	Disk *Disk `json:"disk,omitempty"`
 }
 
-// NewGuest returns a guest that boots img.
+// NewGuest returns a guest that boots from img.
 func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, Initrd: img.Initrd} }
 
-// board describes QEMU's machine for an architecture. Its CPU model is the fastest one under emulation, where
-// vector instructions take more time than they save.
+// board describes the machine that QEMU emulates for an architecture. Its CPU model is the fastest under
+// emulation, where vector instructions take more time than they save.
 type board struct {
 	program string
 	machine []string
 	model   string
 	cpus    int      // default number of vCPUs under emulation
-	most    int      // maximum number of vCPUs; 0 = unlimited
-	console string   // the kernel's name for the first serial port
+	most    int      // maximum number of vCPUs; 0 means unlimited
+	console string   // name of the first serial port in the kernel
 	cmdline []string // additional kernel parameters
-	slots   []string // PCI addresses of the ports; nil = any
-	serial  bool     // the agent is connected to the second UART
-	single  bool     // see SingleCore
+	slots   []string // PCI addresses of the ports; nil means any
+	serial  bool     // whether the agent is connected to the second UART
+	single  bool     // whether all threads must run on one core; see SingleCore
 }
 
 var boards = map[string]board{
@@ -69,8 +69,8 @@ var boards = map[string]board{
 		cpus:    2,
 		console: "ttyAMA0",
 	},
-	// malta has only two usable PCI interrupt lines, and two devices on the same line stall under load, so
-	// there is no third port.
+	// malta has only two usable PCI interrupt lines, and two devices on the same line stall under load.
+	// Therefore, there is no third port.
 	"mipsel": {
 		program: "qemu-system-mipsel",
 		machine: []string{"-M", "malta"},
@@ -84,30 +84,31 @@ var boards = map[string]board{
 	},
 }
 
-// Sandbox is the value of QEMU's -sandbox option. It denies system calls that start programs, gain privileges
+// Sandbox is the value of QEMU's option -sandbox. It denies system calls that start programs, gain privileges
 // or change resource limits.
 const Sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
-// Program returns the name of the emulator for the guest's architecture.
+// Program returns the name of the emulator for the architecture of the guest.
 func (g Guest) Program() string { return boards[g.Image.Arch].program }
 
-// SingleCore reports whether all of the emulator's threads must run on one core. QEMU changes the pending
-// interrupts of a MIPS CPU (CP0_Cause) from two threads without a lock (target/mips/sysemu/cp0_timer.c,
-// hw/mips/mips_int.c). On two busy cores, an interrupt is lost or remains pending within a minute, and the
-// guest hangs, sometimes with "irq 23: nobody cared".
+// SingleCore reports whether all threads of the emulator must run on one core. Two threads of QEMU change the
+// pending interrupts of a MIPS CPU (CP0_Cause) without a lock (target/mips/sysemu/cp0_timer.c,
+// hw/mips/mips_int.c). If they run on two busy cores, an interrupt is lost or remains pending within a
+// minute, and the guest hangs, sometimes with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
-// MaxCPUs returns the maximum number of vCPUs of a guest; 0 = unlimited.
+// MaxCPUs returns the maximum number of vCPUs of a guest. 0 means unlimited.
 func MaxCPUs(arch string) int { return boards[arch].most }
 
-// HardwareAddr returns the locally administered hardware address of the i-th port of a lab's n-th guest.
+// HardwareAddr returns the hardware address of the i-th port of the n-th guest in a lab. The address is
+// locally administered.
 func HardwareAddr(n, i int) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
 }
 
-// Args returns QEMU's command line. taps are file descriptors in QEMU's process, in the order of macs. The
-// guest's console output is appended to the file console. The agent's port is connected to standard input and
-// output.
+// Args returns the command line of QEMU. taps are file descriptors in the QEMU process, in the order of macs.
+// The console output of the guest is appended to the file console. The port of the agent is connected to
+// standard input and output.
 func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
 	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
@@ -122,12 +123,12 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	}
 
 	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
-	mitigations := "off" // under emulation they take CPU time and protect nothing
+	mitigations := "off" // because under emulation they take CPU time but protect nothing
 	if g.KVM {
 		mitigations = "auto"
 	}
 
-	// nokaslr and cryptomgr.notests shorten the boot
+	// nokaslr and cryptomgr.notests shorten the boot.
 	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "nokaslr",
 		"mitigations=" + cmp.Or(g.Mitigations, mitigations), "cryptomgr.notests"}, b.cmdline...)
 	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev",
@@ -158,7 +159,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	return a
 }
 
-// VCPUs returns the number of vCPUs. The default is two with KVM.
+// VCPUs returns the number of vCPUs. The default with KVM is two.
 func (g Guest) VCPUs() int {
 	b := boards[g.Image.Arch]
 	switch {
@@ -171,17 +172,17 @@ func (g Guest) VCPUs() int {
 }
 
 // Fragile reports whether QEMU may make the guest hang or crash. A kernel modifies code while its other vCPUs
-// execute it (static keys for socket time stamps and nftables hooks, and tracepoints: text_poke_bp in
-// arch/x86/kernel/alternative.c). With one thread per vCPU, QEMU 7.2 may continue to execute the old code: of
-// three guests with two vCPUs on a busy machine, none survived 10,000 changes (docs/measured). A single
-// thread for all vCPUs would avoid this, but each vCPU then waits for the other, which distorts queueing
-// delays.
+// execute it (static keys for socket time stamps and nftables hooks, and tracepoints; see text_poke_bp in
+// arch/x86/kernel/alternative.c). If each vCPU has a thread, QEMU 7.2 may continue to execute the old code:
+// on a busy machine, none of three guests with two vCPUs survived 10,000 changes (docs/measured). A single
+// thread for all vCPUs would avoid this, but each vCPU would then wait for the others, which distorts
+// queueing delays.
 func (g Guest) Fragile() bool { return !g.KVM && g.Image.Arch == "amd64" && g.VCPUs() > 1 }
 
 // Memory returns the size of the guest's memory in MB.
 func (g Guest) Memory() int { return cmp.Or(g.MemoryMB, 320) }
 
-// CPUModel returns QEMU's name for the CPU model.
+// CPUModel returns QEMU's name of the CPU model.
 func (g Guest) CPUModel() string {
 	switch {
 	case g.KVM:
@@ -192,7 +193,7 @@ func (g Guest) CPUModel() string {
 	return cmp.Or(g.Model, boards[g.Image.Arch].model)
 }
 
-// comma escapes commas in a value of a QEMU option.
+// comma escapes the commas in the value of a QEMU option.
 func comma(text string) string { return strings.ReplaceAll(text, ",", ",,") }
 
 // String returns a description of the guest for users.
@@ -211,7 +212,7 @@ func (g Guest) String() string {
 		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
 }
 
-// CheckEmulator reports whether the emulator for an architecture is installed, and its version.
+// CheckEmulator reports whether the emulator for an architecture is installed, and which version.
 func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	g := Guest{Image: Image{Arch: arch}}
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
@@ -238,8 +239,8 @@ func (g Guest) Package() string {
 	return "qemu-system-x86"
 }
 
-// CheckKVM reports whether this machine has KVM and can use it for a guest of arch. Only booting a guest
-// shows whether it works, see TryKVM.
+// CheckKVM reports whether this machine has KVM and can use it for a guest of arch. Whether KVM works can be
+// found out only by booting a guest; see TryKVM.
 func CheckKVM(arch string) check.Answer {
 	if arch != NativeArch() {
 		return check.Not("a guest of %s on a machine of %s", arch, NativeArch())

@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// program lists files in the image. Most are tools for users; chokepoint itself runs openssl, openvpn, pppd
-// and softflowd.
+// program lists files to include in the image. Most are tools for users. chokepoint itself runs openssl,
+// openvpn, pppd and softflowd.
 type program struct {
-	Packages []string // alternatives; the first available one is used
-	Files    []string // names of programs, or patterns with a slash for other files
+	Packages []string // alternatives, of which the first available one is used
+	Files    []string // names of programs, or patterns that contain a slash for other files
 }
 
 var programs = []program{
-	// The shell is dash, because Debian's busybox shell prefers its own ip. busybox provides only a few
-	// applets.
+	// The shell is dash, because the shell of Debian's busybox prefers its own applet ip. busybox provides
+	// only a few applets.
 	{[]string{"dash"}, []string{"dash"}}, {[]string{"busybox", "busybox-static"}, []string{"busybox"}},
 	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
@@ -34,9 +34,9 @@ var programs = []program{
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
 
-// applets lists links to busybox, created unless another program has the name. Omitted are applets that run
-// other programs by name, which would prefer applets again, and applets that shut down the machine without
-// its init.
+// applets lists the links to busybox. A link is created unless another program has its name. The list omits
+// applets that run other programs by name, because they would prefer applets, and applets that shut down the
+// machine without its init.
 var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff",
 	"dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head",
 	"hexdump", "hostname", "id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod",
@@ -45,29 +45,29 @@ var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", 
 	"stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true", "tty",
 	"umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat"}
 
-// etcFiles are the files with users, groups and names that programs look up.
+// etcFiles contains the files in which programs look up users, groups and names.
 var etcFiles = [][2]string{
 	{"etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"},
 	{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
 	{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
-	{"etc/ppp/options", ""}, // creates the directory for pppd
+	{"etc/ppp/options", ""}, // so that the directory for pppd is created
 	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
 }
 
-// unwinder is a library that no program lists: glibc opens it to unwind the stack of a cancelled thread.
+// unwinder is a library that no program declares. glibc opens it to unwind the stack of a cancelled thread.
 const unwinder = "libgcc_s.so.1"
 
-// root is a directory with unpacked packages.
+// root is a directory that contains unpacked packages.
 type root struct {
 	dir     string
 	machine machine
 }
 
-// follow resolves a path relative to the root directory and returns the file's real path. It tries both
-// /lib/x and /usr/lib/x, because packages contain either and in an installed system one is a link to the
-// other.
+// follow resolves a path relative to the root directory, and returns the real path of the file. It tries both
+// /lib/x and /usr/lib/x. Packages contain one or the other, but on an installed system /lib is a link to
+// /usr/lib.
 func (r root) follow(p string) (string, bool) {
-	for range 16 { // maximum number of links
+	for range 16 { // limits the number of links
 		full := ""
 		info := fs.FileInfo(nil)
 		for _, candidate := range []string{p, path.Join("usr", p), strings.TrimPrefix(p, "usr/")} {
@@ -101,10 +101,10 @@ func (r root) follow(p string) (string, bool) {
 	return "", false
 }
 
-// find returns the path of name in the first of folders that contains it. Folders may be patterns.
+// find returns the path of name in the first element of folders that contains it. Elements may be patterns.
 func (r root) find(name string, folders []string) (string, bool) {
 	for _, folder := range folders {
-		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // an error means an invalid pattern
+		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // error ignored: the pattern is invalid
 		for _, d := range dirs {
 			if full, ok := r.follow(path.Join(d, name)); ok {
 				return full, true
@@ -119,8 +119,8 @@ var (
 	libraryFolders = []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib", "lib", "usr/lib64", "lib64"}
 )
 
-// addUserland adds the programs and the libraries they need. Programs go to /bin, libraries to /lib, where
-// the dynamic linker looks last. The other directories are links.
+// addUserland adds the programs and the libraries that they need. Programs are stored in /bin and libraries
+// in /lib, which is the last directory that the dynamic linker searches. The other directories are links.
 func (r root) addUserland(a archive) error {
 	var needed []string
 	for _, p := range programs {
@@ -134,7 +134,7 @@ func (r root) addUserland(a archive) error {
 
 			full, ok := r.find(name, programFolders)
 			if !ok {
-				continue // its package may be unavailable, which was reported
+				continue // its package may be unavailable, which was already reported
 			}
 
 			more, err := r.addBinary(a, "bin/"+name, full)
@@ -189,8 +189,8 @@ func (r root) addApplets(a archive) {
 	}
 }
 
-// addBinary adds a program or library. It returns the libraries that the file needs and a program's dynamic
-// linker.
+// addBinary adds a program or library. It returns the libraries that the file needs and, for a program, its
+// dynamic linker.
 func (r root) addBinary(a archive, name, full string) (needed []string, err error) {
 	defer func() {
 		if err != nil {
@@ -232,7 +232,7 @@ func (r root) addBinary(a archive, name, full string) (needed []string, err erro
 	return needed, nil
 }
 
-// addFiles adds the files that match a pattern, with their paths.
+// addFiles adds the files that match a pattern, and keeps their paths.
 func (r root) addFiles(a archive, pattern string) error {
 	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "usr/")} {
 		found, err := fs.Glob(os.DirFS(r.dir), p)
@@ -275,7 +275,7 @@ func addSkeleton(a archive) {
 	for _, l := range [][2]string{
 		{"sbin", "bin"}, {"lib64", "lib"}, {"usr/bin", "../bin"}, {"usr/sbin", "../bin"},
 		{"usr/lib", "../lib"}, {"usr/lib64", "../lib"}, {"var/run", "../run"}, {"var/tmp", "../tmp"},
-		// The kernel runs /sbin/modprobe. init recognises from its name that it should act as modprobe.
+		// The kernel runs /sbin/modprobe, which is a link to init. The name tells init to act as modprobe.
 		{"bin/modprobe", "../init"}, {"bin/chokepoint-agent", "../init"},
 	} {
 		a.link(l[0], l[1])
