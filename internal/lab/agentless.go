@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// site is a setting on a node, made by the node's agent or driver.
+// site is one setting of one node, made by the node's agent or driver.
 type site struct {
 	l    *Lab
 	n    *Node
@@ -25,15 +25,14 @@ type site struct {
 	want knob.State
 }
 
-// turn sends a knob request to the node's agent, to check a state or set it permanently.
+// turn sends a knob request to the node's agent in order to check a state or to apply it permanently.
 func (x site) turn(ctx context.Context, t agent.KnobRequest) (held agent.KnobReply, err error) {
 	t.Place = x.p
 	err = x.n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, x.k.Name()), t, &held)
 	return held, err
 }
 
-// check reports whether the node can make the setting. Whether a driver accepts the value shows only when it
-// is applied.
+// check reports whether the node can make the setting. It cannot predict whether a driver accepts the value.
 func (x site) check(ctx context.Context) check.Answer {
 	if !x.n.HasDriver() {
 		got, err := x.turn(ctx, agent.KnobRequest{Want: x.want, Check: true})
@@ -62,8 +61,8 @@ func (x site) check(ctx context.Context) check.Answer {
 	return check.OK()
 }
 
-// on returns the settings to pass to the driver. A real machine also has devices that are not under test, so
-// the result names each device under test.
+// on returns the settings to pass to the driver. On a real machine, the settings name each device under test,
+// because the machine also has other devices.
 func (x site) on(value string) (out []record.Setting, err error) {
 	s := x.s
 	s.Port = x.p.Port
@@ -85,7 +84,7 @@ func (x site) on(value string) (out []record.Setting, err error) {
 	return out, err
 }
 
-// each returns the state that a value would replace, read by the driver.
+// each returns the state that a value would replace, as read by the driver.
 func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	list, err := x.on(value)
 	if err != nil {
@@ -105,8 +104,8 @@ func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	return knob.OfAll(each), nil
 }
 
-// now returns the state that want would replace. The agent's session ends before the go-ahead and therefore
-// changes nothing.
+// now returns the state that want would replace. It ends the agent's session after the first reply, so the
+// agent changes nothing.
 func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	if x.n.HasDriver() {
 		return x.each(ctx, string(want))
@@ -124,7 +123,7 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	return held.State, err
 }
 
-// put applies a value through the node's current connection, which may differ from x.n after a Reconnect.
+// put applies a value over the node's current connection, which differs from that of x.n after a Reconnect.
 func (x site) put(ctx context.Context, value knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {
@@ -163,8 +162,8 @@ func (x site) keep(ctx context.Context) (err error) {
 	return err
 }
 
-// back restores the previous state. It writes nothing if that state is in effect: a setting that could not be
-// changed may not be writable at all.
+// back restores the previous state. It writes nothing if that state is already in effect, because a setting
+// that could not be changed may not be writable at all.
 func (x site) back(ctx context.Context, before knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {
@@ -179,8 +178,9 @@ func (x site) back(ctx context.Context, before knob.State) error {
 	return x.put(ctx, before)
 }
 
-// applyByDriver makes a setting through the node's driver: read, guard, journal, apply, read back. If an
-// attempt fails, it undoes whatever that may have changed.
+// applyByDriver makes a setting with the node's driver: it reads the state, updates the guard, writes the
+// journal, applies the value and reads it back. If a step fails, applyByDriver undoes what may have been
+// changed.
 func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	before, err := x.now(ctx, x.want)
 	if err != nil {
@@ -212,15 +212,15 @@ func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	return x.l.failed(ctx, t, err)
 }
 
-// guarded returns the node's driver if it can install a guard and the node is a real machine, whose
-// connection may be lost.
+// guarded returns the node's driver if the driver can install a guard and the node is a real machine. Only
+// the connection to a real machine may be lost.
 func (x site) guarded() (driver.Guarded, bool) {
 	by, ok := x.n.Driver.(driver.Guarded)
 	return by, ok && x.n.Facts.OwnMachine()
 }
 
-// startGuard installs a guard with nothing to undo, and journals it so that restore can dismiss it. If that
-// fails, it dismisses the guard, because nobody would touch it.
+// startGuard installs a guard that has nothing to undo yet, and journals it so that restore can dismiss it.
+// If journalling fails, startGuard dismisses the guard, because nothing would touch it.
 func (x site) startGuard(ctx context.Context) error {
 	by, ok := x.guarded()
 	if !ok || x.n.guard.name != "" {
@@ -259,7 +259,7 @@ func (x site) startGuard(ctx context.Context) error {
 	return errors.Join(err, left)
 }
 
-// arm makes the node's guard undo all settings of the node, including next.
+// arm makes the node's guard undo all settings of the node, including next, if the connection is lost.
 func (x site) arm(ctx context.Context, next *applied) error {
 	by, ok := x.guarded()
 	if !ok {
@@ -277,7 +277,7 @@ func (x site) arm(ctx context.Context, next *applied) error {
 	return err
 }
 
-// dismiss removes the node's guard and what remains of earlier ones.
+// dismiss removes the node's guard and the remains of earlier guards.
 func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok {
@@ -302,7 +302,7 @@ func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	return err
 }
 
-// guardGone returns an error if the node's guard no longer exists.
+// guardGone returns an error if the guard of the node does not exist any more.
 func (n *Node) guardGone(ctx context.Context) error {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok || n.guard.name == "" {

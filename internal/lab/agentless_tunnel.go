@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings made by the node's
-// driver, which last as long as the tunnel and are journalled and guarded like others.
+// agentlessEnd is an end of a tunnel on a node without an agent. It consists of settings that the node's
+// driver makes for as long as the tunnel exists. They are journalled and guarded like other settings.
 type agentlessEnd struct {
 	l      *Lab
 	n      *Node
@@ -26,7 +26,8 @@ type agentlessEnd struct {
 	stop   func()     // cancels the agent's context
 }
 
-// agentlessEnd returns the end that a node's driver can set up for a kind of tunnel, or nil if it cannot.
+// agentlessEnd returns the end that the node's driver can set up for a tunnel of the given kind, or nil if
+// the driver does not support the kind.
 func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 	by, ok := n.Driver.(driver.Tunneling)
 	if !ok || !n.HasDriver() || kind != tunnel.WireGuard().Name() && kind != tunnel.WireGuardKernel().Name() {
@@ -41,7 +42,7 @@ func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 	}
 }
 
-// hold returns an agent that serves the end until release.
+// hold returns an agent that serves the end until release is called.
 func (e *agentlessEnd) hold(ctx context.Context) host.Agent {
 	ctx, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	e.agent = tunnel.Agentless(ctx, tunnel.Router{
@@ -70,7 +71,8 @@ func (e *agentlessEnd) release(ctx context.Context) error {
 	return errors.Join(err, e.l.undo(ctx, ours))
 }
 
-// byHand returns the commands by which the owner can set up an end on a node, or "" if the driver knows none.
+// byHand returns the commands with which the owner can set up an end on a node, or "" if the driver does not
+// know them.
 func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	end := slices.Index(l.Topology.Tunnel[:], n.Name)
 	if by, ok := n.Driver.(driver.ByHand); ok {
@@ -89,7 +91,7 @@ func (e *agentlessEnd) setting(value knob.State) site {
 	}, k, knob.Place{Node: e.n.Name, Port: e.device}, value}
 }
 
-// set applies the end's present state.
+// set applies the current state of the end.
 func (e *agentlessEnd) set(ctx context.Context) error {
 	t, err := e.setting(e.state.State()).applyByDriver(ctx)
 	if t != nil {

@@ -11,22 +11,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// cage confines QEMU, in case a guest breaks out: QEMU gets file descriptors instead of paths, filters its
-// own system calls, and runs as a user who owns no files.
+// cage confines QEMU, in case a guest exploits a vulnerability in QEMU: the process gets file descriptors
+// instead of paths, filters its own system calls, and runs as a user who owns no files.
 type cage struct {
 	words   []string // options for QEMU
 	files   []*os.File
 	console string
 	as      *host.User
-	root    string // why QEMU runs as root, or ""
+	root    string // reason why QEMU runs as root, or ""
 }
 
-// cagedUser is a UID that no distribution assigns, outside the ranges of systemd's dynamic users and of
-// containers (see systemd's table of UIDs and GIDs).
+// cagedUser is a UID that no distribution assigns. It is outside the UID ranges of systemd's dynamic users
+// and of containers (see systemd's table of UIDs and GIDs).
 const cagedUser = 65533
 
-// newCage opens the guest's files. They become QEMU's descriptors from next on, and g is changed to refer to
-// these.
+// newCage opens the guest's files. QEMU inherits them as descriptors next, next+1 and so on, and newCage
+// changes g to refer to the descriptors.
 func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	c := &cage{}
 	c.as, c.root = userFor(g.KVM)
@@ -37,7 +37,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		}
 
 		c.files = append(c.files, f)
-		if c.as != nil { // reopening needs permission; the directory is private
+		if c.as != nil { // QEMU reopens the files, which requires permission; the directory is private.
 			if err := f.Chmod(mode); err != nil {
 				return "", err
 			}
@@ -46,7 +46,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		return fmt.Sprintf("/proc/self/fd/%d", next+len(c.files)-1), nil
 	}
 	var err error
-	if g.Disk == nil { // these files are in the cache
+	if g.Disk == nil { // These files are in the cache.
 		if g.Kernel, err = give(g.Kernel, os.O_RDONLY, 0o644); err == nil {
 			g.Initrd, err = give(g.Initrd, os.O_RDONLY, 0o644)
 		}
@@ -61,7 +61,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		return nil, err
 	}
 
-	// QEMU without seccomp support rejects the option.
+	// A QEMU that was built without seccomp support rejects the option.
 	sandbox := []string{"-sandbox", vm.Sandbox}
 	if _, err := host.Run(context.Background(), host.Local(), host.Command{
 		Path: g.Program(),
@@ -73,9 +73,9 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	return c, nil
 }
 
-// userFor returns the user to run QEMU as, or nil for our own. If u is nil, root explains why QEMU runs as
-// root, or is "" if it does not. An ordinary user has no privileges to drop, and its user namespace maps no
-// other user.
+// userFor returns the user to run QEMU as, or nil for the current user. If u is nil, root is the reason why
+// QEMU runs as root, or "" if it does not. An ordinary user has no privileges to drop, and its user namespace
+// maps no other user.
 func userFor(kvm bool) (u *host.User, root string) {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {
@@ -94,8 +94,8 @@ func userFor(kvm bool) (u *host.User, root string) {
 	return userOfKVM(device.Mode, device.Gid)
 }
 
-// userOfKVM returns a user that owns no files and can access /dev/kvm with the given mode and group. It never
-// uses group root, which can read many files.
+// userOfKVM returns a user that owns no files and can access /dev/kvm, which has the given mode and group. It
+// never uses group root, because that group can read many files.
 func userOfKVM(mode, group uint32) (u *host.User, root string) {
 	u = &host.User{ID: cagedUser}
 	switch {

@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// Time limits for booting a user's image, which may contain a whole distribution.
+// These are the time limits for booting a user's image, which may contain a whole distribution.
 const (
 	diskBootTime = 4 * time.Minute
 	diskKVMTime  = time.Minute
@@ -38,8 +38,8 @@ func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	return kvmTime, bootTime
 }
 
-// refusedLogin is the error if a guest has booted but refuses the login or the agent. It would do so again
-// after another boot.
+// refusedLogin is the error if a guest has booted but refuses the login or the agent. Booting the guest again
+// would not help.
 type refusedLogin struct{ error }
 
 func (r *refusedLogin) Unwrap() error { return r.error }
@@ -54,16 +54,16 @@ var startScript string
 // foreign is a guest booted from a user's image, where an agent can be started only after a login.
 type foreign struct {
 	login    vm.Login
-	dir      string // lab's directory
+	dir      string // directory of the lab
 	files    []*os.File
 	terminal *os.File // our end of the serial console, or nil
 }
 
-// enterForeign opens what QEMU needs for a user's image: the image, the agent's disk, and, for a serial
-// login, the other end of the console. They become descriptors from next on.
+// enterForeign opens what QEMU needs for a user's image: the image, the disk that contains the agent, and,
+// for a serial login, the other end of the console. QEMU inherits them as descriptors next, next+1 and so on.
 func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	f := &foreign{login: d.Login, dir: dir}
-	// QEMU's port forward to ssh listens on this namespace's loopback device. No other process runs in the
+	// QEMU forwards a port on the loopback device of this namespace to ssh. No other process runs in the
 	// namespace.
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		err = unix.SetNonblock(ends[0], true) // required for deadlines
+		err = unix.SetNonblock(ends[0], true) // nonblocking, because deadlines require it
 	}
 
 	if err != nil {
@@ -103,7 +103,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	return f, nil
 }
 
-// started closes our copies of descriptors that QEMU has inherited.
+// started closes our copies of the descriptors that QEMU has inherited.
 func (f *foreign) started() {
 	if f == nil {
 		return
@@ -137,7 +137,7 @@ func (f *foreign) connect(ctx context.Context, child *host.Child) (host.Agent, e
 	go func() {
 		var err error
 		if far, err = host.ConnectLine(ctx, child); err != nil {
-			cancel(err) // if QEMU has exited, no login can succeed
+			cancel(err) // because no login can succeed after QEMU has exited
 		}
 
 		ended <- err
@@ -178,8 +178,8 @@ func (f *foreign) start(ctx context.Context) error {
 	return nil
 }
 
-// startBySerial starts the agent through the serial console. It keeps reading the console afterwards, because
-// QEMU blocks if nobody reads.
+// startBySerial starts the agent through the serial console. Afterwards, it keeps reading the console,
+// because QEMU blocks if its output is not read.
 func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	password, err := f.password()
 	if err != nil {
@@ -196,7 +196,7 @@ func (f *foreign) startBySerial(ctx context.Context, shell string) error {
 	}
 
 	f.terminal.SetReadDeadline(time.Time{})
-	go func() { // until QEMU exits
+	go func() { // reads until QEMU exits
 		io.Copy(io.Discard, f.terminal)
 		f.terminal.Close()
 	}()
@@ -218,7 +218,8 @@ func (f *foreign) password() (string, error) {
 	return text, err
 }
 
-// sshAgain is the interval between login attempts. A booting guest refuses connections for a while.
+// sshAgain is the interval between login attempts. They are repeated because a booting guest refuses
+// connections for a while.
 const sshAgain = 500 * time.Millisecond
 
 func (f *foreign) startBySSH(ctx context.Context, shell string) error {
@@ -242,7 +243,7 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 		case strings.Contains(err.Error(), "Permission denied"):
 			return errLogin(strings.TrimSpace(err.Error()),
 				"--image-key FILE names a private key, --image-password FILE a file that holds a password")
-		case !known || code != 255: // 255 means that ssh itself failed
+		case !known || code != 255: // 255 is the exit code if ssh itself failed
 			return errLogin(strings.TrimSpace(err.Error()), "the guide lists what an image needs")
 		}
 
@@ -254,8 +255,8 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 	}
 }
 
-// ssh returns the ssh command. It ignores the user's configuration and known hosts, because every guest is
-// new and its address cannot lead to another machine.
+// ssh returns the ssh command. The command ignores the user's configuration and known hosts, because every
+// guest is new and its address cannot lead to another machine.
 func (f *foreign) ssh(command string) (host.Command, error) {
 	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
 		"GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5",
@@ -264,7 +265,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 		Path: "ssh",
 		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User},
 	}
-	// The guest is not trusted: offer it only the given key.
+	// Offer the guest only the given key, because the guest is not trusted.
 	options = append(options, "IdentitiesOnly=yes", "IdentityAgent=none")
 	if f.login.Key != "" {
 		c.Args = append(c.Args, "-i", f.login.Key)
@@ -276,7 +277,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	if f.login.Password == "" {
 		options = append(options, "BatchMode=yes")
 	} else {
-		// ssh gets the password from a program, which reads the user's file.
+		// ssh gets the password from a program that reads the user's file.
 		ask := filepath.Join(f.dir, "askpass")
 		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+host.Quote(f.login.Password)+"\n"),
 			0o700); err != nil {
@@ -295,8 +296,8 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	return c, nil
 }
 
-// describeForeign removes the file of the running agent, and returns the guest's distribution and kernel
-// release.
+// describeForeign removes the executable of the running agent, and returns the guest's distribution and
+// kernel release.
 func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {
 	const script = `rm -f "$(readlink /proc/$PPID/exe)"; uname -r; . /etc/os-release 2>/dev/null; echo "$PRETTY_NAME"`
 	out, err := host.Run(ctx, agent.NewHost("the guest", far), host.Command{

@@ -23,24 +23,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Roles in which this program starts itself for a local lab. The holder is the first process in the lab's
-// PID, mount and network namespaces. When it exits, for whatever reason, the kernel kills all processes
-// inside and removes the links. Each node has an anchor, which keeps the node's namespaces and starts an
-// agent for each connection to the node's socket.
+// These are the roles in which this program starts itself for a local lab. The holder is the first process in
+// the lab's PID, mount and network namespaces. When it exits, for whatever reason, the kernel kills all
+// processes in these namespaces and removes the links. Each node has an anchor, which keeps the node's
+// namespaces alive and starts an agent for each connection to the node's socket.
 const (
 	HolderRole = "lab-holder"
 	AnchorRole = "lab-anchor"
 )
 
-// holderAnswer is the line that the holder writes to standard output when it is ready or has failed.
+// holderAnswer is the line that the holder writes to standard output once it is ready or has failed.
 type holderAnswer struct {
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
-	// Refused is set if the kernel refused namespaces or mounts in them.
+	// Refused is set if the kernel refused to create namespaces or to mount file systems in them.
 	Refused bool `json:"refused,omitempty"`
 }
 
-// answer writes the outcome as a holderAnswer and returns err.
+// answer writes err, or success if err is nil, as a holderAnswer. It returns err.
 func answer(to io.Writer, err error) error {
 	var a holderAnswer
 	if err != nil {
@@ -50,8 +50,8 @@ func answer(to io.Writer, err error) error {
 	return errors.Join(err, json.NewEncoder(to).Encode(a))
 }
 
-// HolderMain runs the holder. It returns when the controller closes the connection; the holder of a detached
-// lab waits to be killed.
+// HolderMain runs the holder. It returns when the controller closes the connection. The holder of a detached
+// lab instead runs until it is killed.
 func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	in := bufio.NewReader(stdin)
 	var o Local
@@ -59,11 +59,11 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("read lab request: %w", err)
 	}
 
-	// A guest may take minutes to boot: exit as soon as the controller is gone.
+	// Exit as soon as the controller is gone, even while a guest is booting, which may take minutes.
 	hungUp := make(chan error, 1)
 	held := make(chan error, 1)
 	go func() {
-		_, err := in.Peek(1) // also returns if the controller sends more
+		_, err := in.Peek(1) // also returns if the controller sends another message
 		hungUp <- err
 	}()
 	var anchors []*host.Child
@@ -74,23 +74,23 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	}()
 	select {
 	case <-hungUp:
-		return nil // the kernel then kills all processes in our PID namespace
+		return nil // The kernel then kills all processes in our PID namespace.
 	case err := <-held:
 		if err = answer(stdout, err); err != nil {
 			return err
 		}
 	}
-	// Keep the anchors' pipes open: an anchor exits when its input ends, and a garbage-collected file is
-	// closed.
+	// Keep the anchors' pipes reachable: the garbage collector closes files that are not, and an anchor exits
+	// when its input is closed.
 	defer runtime.KeepAlive(anchors)
-	// The controller of a detached lab sends a second message after it has journalled this process, because a
-	// lab that is not journalled must not stay up.
+	// The controller of a detached lab sends a second message after it has journalled this process. Until
+	// then, the lab must not outlive the controller, because nothing could remove an unjournalled lab.
 	for err := <-hungUp; err == nil && o.Detached; {
-		time.Sleep(time.Hour) // until killed by "lab down"
+		time.Sleep(time.Hour) // until "lab down" kills this process
 	}
 
-	io.Copy(io.Discard, in) // until the controller closes the connection or dies
-	return nil              // the kernel then kills the remaining processes
+	io.Copy(io.Discard, in) // returns when the controller closes the pipe or dies
+	return nil              // The kernel then kills the remaining processes.
 }
 
 func readLine(r *bufio.Reader, v any) error {
@@ -101,9 +101,10 @@ func readLine(r *bufio.Reader, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// hold builds the lab: private mounts, anchors, links between them, and each node's addresses and routes.
+// hold builds the lab: private mounts, anchors, the links between nodes, and the addresses and routes of each
+// node.
 func (o Local) hold() ([]*host.Child, error) {
-	dir, err := os.Open(o.dir()) // opened before the mounts change
+	dir, err := os.Open(o.dir()) // opened first, because the mounts hide it later
 	if err != nil {
 		return nil, fmt.Errorf("open lab directory: %w", err)
 	}
@@ -135,7 +136,8 @@ func (o Local) hold() ([]*host.Child, error) {
 		}
 	}
 
-	asked := make([]any, len(plan)) // requests to all nodes, sent first so that guests boot in parallel
+	// Requests to all nodes are sent first, so that guests boot in parallel.
+	asked := make([]any, len(plan))
 	guests := 0
 	for i, l := range plan {
 		asked[i] = l
@@ -166,12 +168,12 @@ func (o Local) hold() ([]*host.Child, error) {
 	return anchors, nil
 }
 
-// cabling creates the links of a lab in the holder's namespace: a veth between two namespaces, a tap between
-// a namespace and a machine, and two taps with a bridge between two machines.
+// cabling creates the links of a lab in the holder's namespace. A link is a veth between two namespaces, a
+// tap between a namespace and a machine, or two taps with a bridge between two machines.
 type cabling struct {
-	pids    map[string]int // PIDs of namespace nodes; a node without a PID is a machine
+	pids    map[string]int // PIDs of nodes that are namespaces; other nodes are machines
 	queues  int
-	taps    map[record.TopoPort]*os.File // ports of machines
+	taps    map[record.TopoPort]*os.File // taps for the ports of machines
 	bridges int
 }
 
@@ -203,7 +205,8 @@ func (c *cabling) join(link record.TopoLink) error {
 	return kernel.AddBridge(name, name+"a", name+"b")
 }
 
-// tap creates a machine's port. Its other end is a device in the namespace of pid, or in our own if pid is 0.
+// tap creates a port of a machine. The device at its other end is in the network namespace of process pid, or
+// in our own if pid is 0.
 func (c *cabling) tap(machine record.TopoPort, dev string, pid int) (err error) {
 	if c.taps[machine], err = kernel.AddTap(dev); err != nil || pid == 0 {
 		return err
@@ -211,7 +214,7 @@ func (c *cabling) tap(machine record.TopoPort, dev string, pid int) (err error) 
 	return kernel.MoveLink(dev, pid)
 }
 
-// of returns a machine's taps in the order of its ports.
+// of returns the taps of a machine in the order of its ports.
 func (c *cabling) of(l agent.Layout) []*os.File {
 	files := make([]*os.File, len(l.Ports))
 	for i, port := range l.Ports {
@@ -220,7 +223,7 @@ func (c *cabling) of(l agent.Layout) []*os.File {
 	return files
 }
 
-// close closes the taps, which the machines have inherited.
+// close closes our copies of the taps, which the machines have inherited.
 func (c *cabling) close() {
 	for _, f := range c.taps {
 		f.Close()
@@ -242,8 +245,8 @@ func mountOwn() error {
 	return nil
 }
 
-// startAnchor creates a node's socket and starts the process that serves it. The socket's path goes through
-// the directory's descriptor, because it could otherwise exceed 108 bytes (unix(7)).
+// startAnchor creates a node's socket and starts the process that serves it. The path of the socket goes
+// through the descriptor of dir, because it could otherwise exceed 108 bytes (unix(7)).
 func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child, error) {
 	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -270,7 +273,7 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 	return anchor, nil
 }
 
-// settled waits until a process reports that its node is set up.
+// settled waits until process p reports that its node is set up.
 func settled(p *host.Child) error {
 	var a holderAnswer
 	if err := json.NewDecoder(p).Decode(&a); errors.Is(err, io.EOF) {
@@ -291,8 +294,8 @@ func settled(p *host.Child) error {
 	return err
 }
 
-// AnchorMain runs a node's first process. It sets up the node and starts an agent, with agentArgs, for each
-// connection.
+// AnchorMain runs the first process of a node. It sets up the node, and starts an agent with agentArgs for
+// each connection.
 func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
 	var l agent.Layout
 	return carry(node, stdin, stdout, &l, func() error {
@@ -304,8 +307,8 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 }
 
 // carry runs the first process of a node. It reads a description into what, calls stand to set up the node,
-// reports the outcome, and calls attend for each connection to the node's socket, descriptor 3, until the
-// holder closes standard input.
+// and reports the outcome. Then, until the holder closes standard input, it calls attend for each connection
+// to the node's socket, which is descriptor 3.
 func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func() error,
 	attend func(context.Context, *net.UnixConn) error) error {
 	listener := os.NewFile(3, "listener")
@@ -329,14 +332,14 @@ func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func(
 	defer cancel()
 	context.AfterFunc(ctx, func() { ln.Close() })
 	go func() {
-		io.Copy(io.Discard, in) // until the holder closes it
+		io.Copy(io.Discard, in) // returns when the holder closes it
 		cancel()
 	}()
 	return serveNode(ctx, ln.(*net.UnixListener), attend)
 }
 
 // serveNode accepts connections until ln is closed. It reports errors to standard error and continues,
-// because the node, and everything that agents have set in it, would end with this process.
+// because the node and all changes that agents have made in it would vanish with this process.
 func serveNode(ctx context.Context, ln *net.UnixListener,
 	attend func(context.Context, *net.UnixConn) error) error {
 	for {
@@ -356,8 +359,8 @@ func serveNode(ctx context.Context, ln *net.UnixListener,
 	}
 }
 
-// breath is a pause after an error, so that a persistent one, such as too many open files, does not use up a
-// core.
+// breath is a pause after an error. Without it, a persistent error, such as too many open files, would keep a
+// core busy.
 const breath = 10 * time.Millisecond
 
 // startAgent starts an agent that serves the connection.
@@ -368,18 +371,18 @@ func startAgent(c *net.UnixConn, args []string) error {
 		return fmt.Errorf("accept: %w", err)
 	}
 	defer f.Close()
-	// Do not set c to non-blocking mode: that is a property of the open file, which the agent shares, and the
-	// agent's runtime chooses the mode itself.
+	// Do not set c to non-blocking mode. This mode is a property of the open file, which is shared with the
+	// agent, and the runtime of the agent chooses it.
 	agent, err := host.Spawn{Args: args, Conn: f}.Start()
 	if err != nil {
 		return err
 	}
 
-	go agent.Wait() // reaps it
+	go agent.Wait() // reaps the process
 	return nil
 }
 
-// mountNode mounts a /sys for this network namespace. A /sys shows the network namespace of the process that
+// mountNode mounts a /sys for this network namespace, because a /sys shows the namespace of the process that
 // mounted it.
 func mountNode() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -394,7 +397,7 @@ func mountNode() error {
 	return nil
 }
 
-// socketOf returns the path of a node's socket, through the descriptor of the lab's directory.
+// socketOf returns the path of a node's socket. The path goes through the descriptor of the lab's directory.
 func socketOf(dir *os.File, node string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(node)+".sock")
 }

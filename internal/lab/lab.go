@@ -1,5 +1,6 @@
-// Package lab brings up testbeds and takes them down: nodes connected by links, an agent or driver for each,
-// and tunnels and settings, which are undone. It measures nothing.
+// Package lab brings up testbeds and takes them down. A testbed consists of nodes connected by links, an
+// agent or driver for each node, tunnels, and settings, which are undone at the end. The package measures
+// nothing.
 package lab
 
 import (
@@ -18,67 +19,68 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Parts lists the knobs and kinds of tunnels in the registry.
+// Parts holds the knobs and kinds of tunnels from the registry.
 type Parts struct {
 	Knobs   []knob.Knob
 	Tunnels []tunnel.Tunnel
 }
 
-// Lab is a testbed that is up. Only one campaign may use it at a time. Only the method Node is safe for
+// Lab is a testbed that is up. Only one campaign may use it at a time. No method except Node is safe for
 // concurrent use.
 type Lab struct {
 	ID       string
-	Kind     string // as in record.Run.Lab; ask a Node, not the lab, what it can do
+	Kind     string // as in record.Run.Lab; call methods of Node to find out what a node supports
 	Topology record.Topology
-	Note     string // sentence about what this lab cannot do
-	Holder   int    // root process of the lab's process tree; 0 = this process
+	Note     string // sentence that describes what this lab cannot do
+	Holder   int    // root of the lab's process tree; 0 means this process
 
 	parts   Parts
 	plan    addressPlan
-	journal *journal.Journal // nil = changes are not journalled
+	journal *journal.Journal // if nil, changes are not journalled
 
 	mu    sync.Mutex
 	nodes map[string]*Node
 
-	settings []*applied // in order of application
+	settings []*applied // settings in effect, in the order in which they were made
 	tunnels  map[string]*laid
-	wanted   []string // keys of the tunnels requested last; empty for the plain path
-	left     error    // errors from tunnels that were given up
-	clock    int      // counts calls of Path, for tunnels' last use
+	wanted   []string // keys of the tunnels that were last requested; empty for the plain path
+	left     error    // errors of tunnels that were abandoned
+	clock    int      // counts calls of Path, in order to record when a tunnel was last used
 	dead     bool     // set by PathDead
 
 	supply
 }
 
-// supply is what a kind of lab provides. All fields but dial are optional.
+// supply holds what a kind of lab provides. All fields except dial are optional.
 type supply struct {
 	dial    func(ctx context.Context, node string) (*Node, error)
-	down    func(ctx context.Context) error // undoes what Up did
-	network *network                        // nil = a network of the lab's own, with the plan's addresses
-	carried bool                            // HostNode is a node of the lab
-	dir     string                          // the lab's directory on this machine; "" = none
-	owned   bool                            // down also undoes all settings in the lab
-	// regularly calls a function at intervals until it fails or the lab is taken down.
+	down    func(ctx context.Context) error // undoes what Up has done
+	network *network                        // nil means the lab's own network with the plan's addresses
+	carried bool                            // whether HostNode is a node of the lab
+	dir     string                          // directory of the lab on this machine; "" means none
+	owned   bool                            // whether down also undoes all settings in the lab
+	// regularly calls a function at intervals until the function fails or the lab is taken down.
 	regularly func(func(context.Context) error)
-	// lead adds routes so that data of a tunnel's slot uses the tunnel, if the network is not the lab's own.
-	// The returned function removes them. Routes of a router without an agent are added to agentless. nil =
-	// no routes are needed, or tunnels are impossible.
+	// lead adds routes that make data use the tunnel in a slot, if the network does not belong to the lab.
+	// The function that it returns removes them. Routes of a router without an agent are added to agentless.
+	// If lead is nil, no routes are needed or tunnels are impossible.
 	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
-	// again discovers the path between the ends and its devices again; nil = not needed.
+	// again rediscovers the path between the ends, and the devices on the path. If nil, this is not needed.
 	again func(ctx context.Context) error
-	// leave is called while nodes are still reachable.
+	// leave is called while the nodes are still reachable.
 	leave func(ctx context.Context) error
-	// devices maps node and port to a device name, for nodes whose devices are not named like ports.
+	// devices maps nodes and ports to device names, for nodes whose devices do not have the names of ports.
 	devices map[string]map[string]string
 
-	// contact is the destination address of data if it was chosen only because ssh reaches the far end there,
-	// although the far end has other addresses.
+	// contact is the address to which data is sent, if that address was chosen only because ssh reaches the
+	// far end there, although the far end has other addresses.
 	contact netip.Addr
-	// management maps nodes to the devices by which they are reached, if known.
+	// management maps nodes to the devices through which they are reached, if known.
 	management map[string]string
 
-	// For labs with guests: the additional time for a guest to return, facts about the host, the end of a
-	// node's console output, and a function that saves the consoles.
+	// The following fields are for labs that have guests: the additional time until a guest responds again,
+	// facts about the host, a function that returns the end of a node's console output, and one that saves
+	// the consoles.
 	patience time.Duration
 	facts    func(ctx context.Context) map[string]string
 	words    func(node string) string
@@ -98,8 +100,8 @@ func newLab(id, kind string, t record.Topology, parts Parts, j *journal.Journal)
 	}
 }
 
-// MachineFacts returns facts about the machine that hosts the lab's guests, needed to compare their results
-// with those on other machines. It returns nil without guests.
+// MachineFacts returns facts about the machine that hosts the guests of the lab. They are needed to compare
+// results with those from other machines. MachineFacts returns nil if the lab has no guests.
 func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	if l.facts == nil {
 		return nil
@@ -107,14 +109,14 @@ func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	return l.facts(ctx)
 }
 
-// Additional time that a trial may take beyond its configured times, enough for slow emulated guests on a
-// busy machine. Guests that hang are detected long before.
+// This is the additional time that a trial may take beyond its configured duration. It suffices for slow
+// emulated guests on a busy machine. Guests that hang are detected much earlier.
 const (
 	UsualSlack = 20 * time.Second
 	guestSlack = 60 * time.Second
 )
 
-// Slack returns how much longer than its configured times a trial may take.
+// Slack returns the time by which a trial may exceed its configured duration.
 func (l *Lab) Slack() time.Duration {
 	if l.patience > 0 {
 		return guestSlack
@@ -122,7 +124,7 @@ func (l *Lab) Slack() time.Duration {
 	return UsualSlack
 }
 
-// Node returns the node of that name. It connects to the node on first use.
+// Node returns the node with the given name. It connects to the node on first use.
 func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +141,7 @@ func (l *Lab) Node(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// Nodes returns the names of all nodes, near to far, followed by HostNode if the lab has it.
+// Nodes returns the names of all nodes from near to far, followed by HostNode if the lab has it.
 func (l *Lab) Nodes() []string {
 	var names []string
 	for _, n := range l.Topology.Nodes {
@@ -153,9 +155,9 @@ func (l *Lab) Nodes() []string {
 	return names
 }
 
-// Close undoes settings, takes down tunnels, closes connections, and takes down the lab if we own it. It
-// continues after errors and returns them joined as ErrDirty. Settings in a lab that no longer exists need no
-// undoing.
+// Close undoes settings, takes down tunnels, closes connections, and takes down the lab unless it was only
+// attached to. Close continues after errors and returns them joined as ErrDirty. It ignores settings in a lab
+// that no longer exists, because they need no undoing.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {
@@ -176,7 +178,7 @@ func (l *Lab) Close(ctx context.Context) error {
 
 	l.mu.Lock()
 	for name, n := range l.nodes {
-		if len(l.settings) == 0 { // otherwise the guard still has settings to undo
+		if len(l.settings) == 0 { // otherwise, the guard still has settings to undo
 			err = errors.Join(err, n.dismiss(ctx, l.journal))
 		}
 
@@ -201,11 +203,11 @@ func (l *Lab) Close(ctx context.Context) error {
 	return nil
 }
 
-// ErrDirty reports that something could not be undone. The error's text lists what remains; "lab restore"
-// tries again.
+// ErrDirty reports that a change could not be undone. The text of the error lists what remains; "lab restore"
+// tries to undo it again.
 var ErrDirty = errors.New("left dirty")
 
-// dirtied adds the operation to err and marks it as ErrDirty, unless it is marked already.
+// dirtied adds the operation to err, and wraps ErrDirty unless err already does.
 func dirtied(operation string, err error) error {
 	if errors.Is(err, ErrDirty) {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -213,11 +215,10 @@ func dirtied(operation string, err error) error {
 	return fmt.Errorf("%s: %w: %w", operation, ErrDirty, err)
 }
 
-// NoTopology is the error if the available labs do not have a topology, or cannot build it with the requested
-// routers.
+// NoTopology is the error if no available lab has the topology or can build it with the requested routers.
 type NoTopology struct{ Topology, Reason string }
 
-// noGuests refuses a size in a lab whose routers are not booted for the run.
+// noGuests returns the error for a requested guest size in a lab whose routers are not booted for the run.
 func noGuests(topology string) error {
 	why := "vcpus, memory and mitigations need a router that is booted for the run"
 	return check.WithHint(&NoTopology{topology, why}, "take lab vm, which boots its routers")
@@ -225,9 +226,9 @@ func noGuests(topology string) error {
 
 func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }
 
-// Assemble returns a lab of existing nodes. Close undoes settings and tunnels but does not take down the
-// nodes. All nodes of the topology are required, with an agent or a driver and host; HostNode is optional. If
-// j is nil, changes are not journalled.
+// Assemble returns a lab that consists of existing nodes. Close undoes settings and tunnels but does not take
+// down the nodes. Each node of the topology must have an agent, or a driver and a host. HostNode is optional.
+// If j is nil, changes are not journalled.
 func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journal.Journal) (*Lab, error) {
 	l := newLab(id, "assembled", t, parts, j)
 	l.carried = true
@@ -252,8 +253,8 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 	return l, nil
 }
 
-// Ends returns the two ends that a tunnel of the given kind would have in a slot (1 to Slots-1), with their
-// addresses.
+// Ends returns the two ends, including their addresses, that a tunnel of the given kind would have in a slot
+// from 1 to Slots-1.
 func (l *Lab) Ends(ctx context.Context, kind string, slot int) (near, far tunnel.End, err error) {
 	x, err := l.planTunnel(ctx, TunnelSpec{Kind: kind}, slot)
 	return x.ends[0], x.ends[1], err

@@ -28,25 +28,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// upTime is the time limit for bringing up a local lab without guests, which takes about 20 ms.
+// upTime is the time limit for bringing up a local lab without guests. This usually takes about 20 ms.
 const upTime = 10 * time.Second
 
-// Local describes a local lab, made of namespaces or guests on this machine. It is passed to the lab's
-// holder.
+// Local describes a local lab, which consists of namespaces or guests on this machine. It is passed to the
+// holder of the lab.
 type Local struct {
 	ID       string           `json:"id"`
 	Topology record.Topology  `json:"topology"`
-	Dir      string           `json:"dir,omitempty"`    // runtime directory of all labs
-	Journal  *journal.Journal `json:"-"`                // may be nil only for a detached lab
-	Detached bool             `json:"detached"`         // stays up until Down
-	Guest    *vm.Guest        `json:"guest,omitempty"`  // makes the routers guests; nil = namespaces
-	Driver   string           `json:"driver,omitempty"` // driver for the routers; "" = agents
-	Queues   int              `json:"queues,omitempty"` // transmit and receive queues per veth; 0 = 1
-	State    string           `json:"state,omitempty"`  // state directory of the lab's creator
+	Dir      string           `json:"dir,omitempty"`    // runtime directory that contains all labs
+	Journal  *journal.Journal `json:"-"`                // may be nil only if Detached is set
+	Detached bool             `json:"detached"`         // if set, the lab stays up until Down
+	Guest    *vm.Guest        `json:"guest,omitempty"`  // makes the routers guests; nil means namespaces
+	Driver   string           `json:"driver,omitempty"` // driver that controls the routers; "" means agents
+	Queues   int              `json:"queues,omitempty"` // transmit and receive queues per veth; 0 means 1
+	State    string           `json:"state,omitempty"`  // state directory of the process that created the lab
 	Parts    Parts            `json:"-"`
 }
 
-// Info describes a running local lab. It is stored in the lab's directory, without Dir.
+// Info describes a running local lab. It is stored in the directory of the lab, without Dir.
 type Info struct {
 	Local
 	Pid     int       `json:"pid"`
@@ -56,10 +56,10 @@ type Info struct {
 
 const infoFile = "lab.json"
 
-// dir returns the lab's directory.
+// dir returns the directory of the lab.
 func (o Local) dir() string { return filepath.Join(o.Dir, o.ID) }
 
-// Up brings up the lab. After an error, nothing remains.
+// Up brings up the lab. After an error, nothing of it remains.
 func (o Local) Up(ctx context.Context) (*Lab, error) {
 	if _, ok := driver.Named(o.Driver); o.Driver != "" && !ok {
 		return nil, fmt.Errorf("make lab with driver %q: %w: it is not known", o.Driver, host.ErrUnsupported)
@@ -84,7 +84,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	}
 
 	if err == nil && o.Detached {
-		_, err = child.Write([]byte("\n")) // allows it to stay up
+		_, err = child.Write([]byte("\n")) // allows the lab to stay up after this process has exited
 	}
 
 	if err != nil {
@@ -100,7 +100,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 
 	l := o.lab()
 	if o.Detached {
-		held.Close() // the existence of infoFile now protects it from sweeping
+		held.Close() // because infoFile now protects the directory from being swept
 		return l, nil
 	}
 
@@ -115,8 +115,9 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir creates dir in above and locks it against sweeping until the returned file is closed. It retries,
-// because another process may remove above when it is empty, and a restore may sweep dir before it is locked.
+// makeDir creates dir in above, and locks it until the returned file is closed, so that it is not swept. It
+// retries, because another process may remove above when it is empty, and a restore may sweep dir before it
+// is locked.
 func makeDir(above, dir string) (held *os.File, err error) {
 	for end := time.Now().Add(time.Second); ; {
 		if err = os.MkdirAll(above, 0o700); err == nil {
@@ -133,7 +134,8 @@ func makeDir(above, dir string) (held *os.File, err error) {
 	}
 }
 
-// holdDir locks a directory. With unix.LOCK_NB, it fails if another process has the lock.
+// holdDir locks a directory. If how includes unix.LOCK_NB, it fails if another process has locked the
+// directory.
 func holdDir(dir string, how int) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -149,7 +151,7 @@ func holdDir(dir string, how int) (*os.File, error) {
 	if err == nil {
 		var there os.FileInfo
 		if there, err = os.Stat(dir); err == nil && !os.SameFile(ours, there) {
-			err = fs.ErrNotExist // removed before it was locked
+			err = fs.ErrNotExist // because another process removed dir before it was locked
 		}
 	}
 
@@ -161,7 +163,7 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// agentlessNote returns a note about routers without an agent.
+// agentlessNote returns a note that routers are controlled without an agent.
 func agentlessNote(who, by string) string {
 	return who + " driven by driver " + by +
 		": settings and counters are those that it knows, sampled once a second"
@@ -194,7 +196,8 @@ func (o Local) lab() *Lab {
 	return l
 }
 
-// dial connects to a node: it starts an agent there, or, with a driver, a host for the driver's commands.
+// dial connects to a node. It starts an agent there or, if the lab uses a driver, returns a host for the
+// commands of the driver.
 func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	n = &Node{Name: node, Facts: record.NodeFacts{CPUs: record.CPUsShared, Clock: record.ClockSame}}
 	if node == HostNode {
@@ -232,8 +235,8 @@ func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// startHolder starts the lab's holder and waits until everything is up, for at most patience plus the time
-// for booting guests.
+// startHolder starts the holder of the lab and waits until everything is up. The time limit is patience plus
+// the time for booting guests.
 func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.Child, error) {
 	path := filepath.Join(o.dir(), "holder.log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -262,7 +265,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	defer cancel()
 	wanted := context.AfterFunc(within, func() { child.Kill() })
 	err = begin(child, o)
-	inTime := wanted() // if false, the child is being killed
+	inTime := wanted() // if false, the time limit has passed and the child is being killed
 	if err == nil && inTime {
 		return child, nil
 	}
@@ -280,7 +283,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	b, _ := os.ReadFile(path)
 	if len(b) > 0 {
 		last := lastSaid(string(b))
-		// Processes also log their answer, after their name.
+		// Processes also log their answers, preceded by their names.
 		_, text, _ := strings.Cut(last, ": ")
 		if text == "" || !strings.Contains(err.Error(), text) {
 			err = fmt.Errorf("%w (%s)", err, last)
@@ -294,8 +297,8 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	return nil, err
 }
 
-// lastSaid returns the last line of a log. After a crash, it returns the cause, because the last lines are
-// register contents.
+// lastSaid returns the last line of a log. If the log ends with a crash, it instead returns the cause,
+// because the last lines then contain registers.
 func lastSaid(log string) (last string) {
 	for line := range strings.Lines(check.Plain(log)) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -309,7 +312,7 @@ func lastSaid(log string) (last string) {
 	return last
 }
 
-// saying quotes the consoles of the lab's guests, to show how far each got.
+// saying quotes the consoles of the lab's guests, in order to show how far each guest has booted.
 func (o Local) saying() (said string) {
 	if o.Guest == nil {
 		return ""
@@ -321,7 +324,7 @@ func (o Local) saying() (said string) {
 	return said
 }
 
-// begin asks a holder to build a lab, and waits for its answer.
+// begin sends o to a holder, which builds the lab, and waits for its answer.
 func begin(child *host.Child, o Local) error {
 	err := json.NewEncoder(child).Encode(o)
 	if err == nil {
@@ -335,13 +338,13 @@ func begin(child *host.Child, o Local) error {
 	return nil
 }
 
-// refused marks errors of creating namespaces or mounts in them, as opposed to errors of what is built
-// inside.
+// refused wraps an error of creating namespaces, or of mounting file systems in them. This distinguishes it
+// from errors that occur while the lab is built there.
 type refused struct{ error }
 
 func (r *refused) Unwrap() error { return r.error }
 
-// noNamespaces adds a hint for kernels that refuse namespaces.
+// noNamespaces adds a hint to the error if the kernel refuses to create namespaces.
 func noNamespaces(err error) error {
 	if os.Geteuid() == 0 || check.HintOf(err) != "" {
 		return err
@@ -359,8 +362,8 @@ func writeJSON(path string, v any) error {
 	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 
-// Attach connects to a detached lab. With a journal, it reserves the lab for one campaign; without, it only
-// looks into the lab.
+// Attach connects to a detached lab. If j is not nil, it reserves the lab for one campaign. Otherwise, the
+// lab can only be inspected.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	i, err := Standing(dir, id)
 	if err != nil {
@@ -383,7 +386,7 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	return l, nil
 }
 
-// Standing returns the running lab of that name, or an error if there is none.
+// Standing returns the running lab with the given name, or an error if there is none.
 func Standing(dir, id string) (*Info, error) {
 	i, err := living(dir, id)
 	if err == nil && i == nil {
@@ -393,7 +396,7 @@ func Standing(dir, id string) (*Info, error) {
 	return i, err
 }
 
-// Describe records the lab in run, for a run that attaches to it.
+// Describe records a description of the lab in run. It is for runs that attach to the lab.
 func (i *Info) Describe(run *record.Run) {
 	run.Attached, run.Lab, run.Driver, run.Queues = i.ID, KindOf(i.Guest), i.Driver, 0
 	run.GuestSize = nil
@@ -442,7 +445,7 @@ func List(dir string) ([]Info, error) {
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
-			continue // taken down in the meantime
+			continue // because it was taken down in the meantime
 		}
 
 		var i Info
@@ -455,7 +458,7 @@ func List(dir string) ([]Info, error) {
 	return out, nil
 }
 
-// living returns the running lab of that name, or nil if there is none.
+// living returns the running lab with the given name, or nil if there is none.
 func living(dir, id string) (*Info, error) {
 	labs, err := List(dir)
 	for _, i := range labs {
@@ -466,13 +469,13 @@ func living(dir, id string) (*Info, error) {
 	return nil, err
 }
 
-// Alive reports whether the lab's holder is running.
+// Alive reports whether the holder of the lab is running.
 func (i Info) Alive() bool {
 	return i.Pid > 0 && i.Born != 0 && bornAt(i.Pid) == i.Born && isHolder(i.Pid)
 }
 
-// isHolder reports whether a process is a lab's holder and belongs to this user. It checks because the PID
-// comes from a file. A process that is exiting has no command line.
+// isHolder reports whether a process is the holder of a lab and belongs to this user. The check is needed
+// because the PID comes from a file. A process that is exiting has no command line.
 func isHolder(pid int) bool {
 	words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	facts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -482,13 +485,13 @@ func isHolder(pid int) bool {
 		(len(words) == 0 || strings.HasSuffix(string(words), "\x00"+HolderRole+"\x00"))
 }
 
-// Down takes down a lab by killing its holder, which kills everything inside.
+// Down takes down a lab by killing its holder. This also kills all processes in the lab.
 func Down(dir string, i Info) error {
 	if !journal.ValidID(i.ID) {
 		return fmt.Errorf("take down lab %q: no lab has such a name", i.ID)
 	}
 
-	// Use a pidfd: unlike a PID, it always refers to the same process.
+	// Use a pidfd, because it always refers to the same process, unlike a PID.
 	if fd, err := unix.PidfdOpen(i.Pid, 0); err == nil {
 		defer unix.Close(fd)
 		if i.Alive() {
@@ -498,13 +501,13 @@ func Down(dir string, i Info) error {
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}
-	} else if i.Alive() { // before Linux 5.3
+	} else if i.Alive() { // Linux before 5.3 has no pidfd_open
 		if err := unix.Kill(i.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}
 	}
 
-	// A zombie's namespaces are gone, so do not wait for it to be reaped.
+	// Do not wait until a zombie is reaped, because its namespaces are already gone.
 	for deadline := time.Now().Add(5 * time.Second); i.Alive(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("take down lab %s: its holder %d did not die: %w", i.ID, i.Pid, ErrDirty)
@@ -518,8 +521,8 @@ func Down(dir string, i Info) error {
 	return nil
 }
 
-// bornAt returns the start time of a process in clock ticks since boot (field 22 in /proc/PID/stat, proc(5)),
-// which identifies a process together with its PID. It returns 0 if the process does not exist or is a
+// bornAt returns the start time of a process in clock ticks since boot (field 22 in /proc/PID/stat, proc(5)).
+// Start time and PID together identify a process. bornAt returns 0 if the process does not exist or is a
 // zombie.
 func bornAt(pid int) uint64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -537,23 +540,23 @@ func bornAt(pid int) uint64 {
 	return t
 }
 
-// Locals provides local labs by topology and guest size. It creates labs on first use and takes them down in
-// Close. If Attached is set, it is the only lab provided, and is not taken down.
+// Locals provides local labs by topology and guest size. It creates labs on first use, and takes them down in
+// Close. If Attached is set, Locals provides only that lab and does not take it down.
 type Locals struct {
-	Owner    string // prefix of lab names; identifies the run
+	Owner    string // prefix of the names of labs, which identifies the run
 	Dir      string
 	Journal  *journal.Journal
 	Parts    Parts
-	Guest    *vm.Guest // makes the routers guests; nil = namespaces
-	Driver   string    // driver for the routers; "" = agents
-	Queues   int       // transmit and receive queues per veth; 0 = 1
+	Guest    *vm.Guest // makes the routers guests; nil means namespaces
+	Driver   string    // driver that controls the routers; "" means agents
+	Queues   int       // transmit and receive queues per veth; 0 means 1
 	Attached *Lab
-	Keep     string // directory to save consoles of guests in; "" = do not save
+	Keep     string // directory in which consoles of guests are saved; "" means that they are not
 
 	labs map[string]*Lab
 }
 
-// For returns the lab with the given topology. A non-zero size overrides the guests' default size.
+// For returns a lab with the given topology. If size is not zero, it overrides the default size of guests.
 func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize) (*Lab, error) {
 	guest := o.Guest
 	key := topology
@@ -617,7 +620,7 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 	return l, nil
 }
 
-// Close closes all labs, which takes down those that For has created.
+// Close closes all labs. This takes down the labs that For has created.
 func (o *Locals) Close(ctx context.Context) error {
 	var err error
 	for _, key := range slices.Sorted(maps.Keys(o.labs)) {

@@ -22,39 +22,39 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// MachineRole is the role of the process that runs a node's virtual machine, as the anchor does for a
-// namespace. It starts QEMU, whose standard input and output are connected to the guest's agent, and shares
-// that agent among any number of controllers. Its argument is the node's name.
+// MachineRole is the role of the process that runs the virtual machine of a node. It corresponds to the
+// anchor of a namespace. The process starts QEMU, whose standard input and output are connected to the agent
+// in the guest, and shares this agent among any number of controllers. Its argument is the name of the node.
 const MachineRole = "lab-machine"
 
-// Time limits for booting a guest. Booting takes 3 to 8 s under emulation, less than 2 s with KVM, and
-// minutes on a busy machine.
+// These are the time limits for booting a guest. Booting takes 3 to 8 s under emulation, less than 2 s with
+// KVM, and minutes on a busy machine.
 const (
 	bootTime = 150 * time.Second
 	kvmTime  = 10 * time.Second
 )
 
-// machineRequest is the first line on standard input.
+// machineRequest is the first line of a machine process's standard input.
 type machineRequest struct {
 	Guest   vm.Guest     `json:"guest"`
-	Number  int          `json:"number"` // index among the lab's guests
+	Number  int          `json:"number"` // index of the guest in the lab
 	Console string       `json:"console"`
 	Layout  agent.Layout `json:"layout"`
 }
 
-// MachineMain runs the machine process. Descriptor 3 is the node's socket; the following ones are the taps of
-// the guest's ports in the layout's order.
+// MachineMain runs the machine process. Descriptor 3 is the socket of the node. The descriptors after it are
+// the taps for the ports of the guest, in the order of the layout.
 func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
 	m := machine{node: node}
 	defer m.kill()
 	return carry(node, stdin, stdout, &m.q, m.begin, func(ctx context.Context, c *net.UnixConn) error {
-		go m.attend(ctx, c) // until that controller disconnects
+		go m.attend(ctx, c) // returns when that controller disconnects
 		return nil
 	})
 }
 
-// machine is a node whose guest this process runs. The taps outlive the guest: if it has ended, the next
-// connection boots a new one on them.
+// machine is a node that runs as a guest of this process. The taps outlive the guest: if the guest has ended,
+// the next connection boots a new guest on them.
 type machine struct {
 	node string
 	q    machineRequest
@@ -62,24 +62,24 @@ type machine struct {
 	macs []net.HardwareAddr
 
 	mu    sync.Mutex // held during boot
-	guest *running   // nil if booting failed
-	why   string     // reason not to try KVM again, see bootedAs.Why
+	guest *running   // nil if the guest failed to boot
+	why   string     // reason for not trying KVM again; see bootedAs.Why
 }
 
-// running is a guest that has booted. It may have ended since.
+// running is a guest that has booted. It may have ended in the meantime.
 type running struct {
 	child *host.Child
 	far   host.Agent
-	words func() string // end of its console output at the first call
-	as    bootedAs      // without Why
-	hung  atomic.Bool   // killed because it hung
+	words func() string // returns the end of the console output as it was at the first call
+	as    bootedAs      // how the guest was booted; Why is not set
+	hung  atomic.Bool   // whether the guest was killed because it did not respond
 	ended chan struct{} // closed when QEMU has exited
 }
 
 // begin boots the first guest.
 func (m *machine) begin() error {
 	m.q.Layout.Names = map[string]string{}
-	m.q.Layout.Interrupts = "0" // a single CPU, the same after every boot
+	m.q.Layout.Interrupts = "0" // a fixed CPU, because results would vary otherwise
 	for i, port := range m.q.Layout.Ports {
 		m.taps = append(m.taps, os.NewFile(uintptr(4+i), "tap"))
 		unix.CloseOnExec(4 + i)
@@ -90,8 +90,9 @@ func (m *machine) begin() error {
 	return m.boot()
 }
 
-// attend serves a controller with the running guest, or a new one if that has ended or does not answer. If
-// the guest ends, requests fail with the end of its console output.
+// attend serves a controller with the agent of the running guest. If the guest has ended or does not respond,
+// attend boots a new one. If the guest ends later, requests fail with an error that contains the end of its
+// console output.
 func (m *machine) attend(ctx context.Context, c net.Conn) {
 	g, err := m.living(ctx)
 	if err != nil {
@@ -118,7 +119,7 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 	})
 }
 
-// epitaph returns the error for a guest that has ended.
+// epitaph returns the error that reports that a guest has ended.
 func (m *machine) epitaph(g *running) error {
 	how := "has ended"
 	if g.hung.Load() {
@@ -127,7 +128,7 @@ func (m *machine) epitaph(g *running) error {
 	return fmt.Errorf("guest %s %s: %w; its console%s", m.node, how, host.ErrUnreachable, g.words())
 }
 
-// living returns the running guest. It boots one if necessary.
+// living returns the running guest. It boots a guest if necessary.
 func (m *machine) living(ctx context.Context) (*running, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,17 +144,17 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	return m.guest, nil
 }
 
-// A guest hangs if it does not answer wakeTries requests within wakeTime each. It is checked every wakeEvery,
-// and for each new connection. One unanswered request is not enough: a serial line may lose it, and an
-// emulated guest on a busy machine may be slow.
+// A guest hangs if it does not answer wakeTries requests, each within wakeTime. It is checked at intervals of
+// wakeEvery and for each new connection. A single unanswered request does not suffice, because a serial line
+// may lose the request, and an emulated guest on a busy machine may be slow.
 const (
 	wakeEvery = 5 * time.Second
 	wakeTime  = 5 * time.Second
 	wakeTries = 2
 )
 
-// guard kills the guest if it hangs, so that waiting controllers get an error, and limits the size of its
-// console file.
+// guard kills the guest if it hangs, so that controllers that wait for it get an error. It also limits the
+// size of the guest's console file.
 func (m *machine) guard(g *running) {
 	for {
 		select {
@@ -162,7 +163,7 @@ func (m *machine) guard(g *running) {
 		case <-time.After(wakeEvery):
 		}
 
-		// Ignore errors: readers of the file limit its size, too.
+		// Ignore errors, because readers of the file also limit its size.
 		_ = errors.Join(cutConsole(m.q.Console), cutConsole(m.q.Console+".qemu"))
 		if look(context.Background(), g.far) == errHangs {
 			g.words()
@@ -172,11 +173,11 @@ func (m *machine) guard(g *running) {
 	}
 }
 
-// errHangs reports that a guest runs but does not answer.
+// errHangs reports that a guest runs but does not respond.
 var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
 
-// look checks whether a guest answers. It returns errHangs if it does not, and ErrUnreachable if it has
-// ended.
+// look checks whether a guest responds. It returns errHangs if the guest does not, and ErrUnreachable if the
+// guest has ended.
 func look(ctx context.Context, far host.Agent) error {
 	for range wakeTries {
 		ctx, cancel := context.WithTimeout(ctx, wakeTime)
@@ -189,19 +190,19 @@ func look(ctx context.Context, far host.Agent) error {
 	return errHangs
 }
 
-// kill ends the guest, if any.
+// kill ends the guest if there is one.
 func (m *machine) kill() {
 	if m.guest == nil {
 		return
 	}
 
-	m.guest.words() // before the next guest writes to the console
+	m.guest.words() // called before the next guest writes to the console
 	m.guest.child.Kill()
 	m.guest.far.Close() // waits until QEMU has exited
 	m.guest = nil
 }
 
-// boot boots a guest on the taps and sets it up according to the layout.
+// boot boots a guest on the taps, and sets it up according to the layout.
 func (m *machine) boot() error {
 	may := vm.CheckKVM(m.q.Guest.Image.Arch)
 	if m.why != "" {
@@ -222,14 +223,14 @@ func (m *machine) boot() error {
 	}
 
 	go func() {
-		g.child.Wait() // reaps it
+		g.child.Wait() // reaps the process
 		close(g.ended)
 	}()
 	go m.guard(g)
 	return nil
 }
 
-// bootBest boots with KVM if may is yes, and under emulation otherwise or if that fails.
+// bootBest boots with KVM if may is yes. If may is not yes or booting fails, it boots under emulation.
 func bootBest(may check.Answer, kvm, emulated time.Duration,
 	start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
 	var as bootedAs
@@ -250,7 +251,7 @@ func bootBest(may check.Answer, kvm, emulated time.Duration,
 	return g, as, err
 }
 
-// start boots a guest and waits until its agent is ready, for at most within.
+// start boots a guest, and waits at most within until its agent is ready.
 func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) {
 	if err := markConsole(m.q.Console); err != nil {
 		return nil, err
@@ -333,8 +334,8 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	return r, nil
 }
 
-// meet waits for the guest's agent, after starting one in a foreign guest, and sets up the guest according to
-// the layout.
+// meet waits for the agent of the guest, and sets up the guest according to the layout. In a foreign guest,
+// it first starts an agent.
 func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (err error) {
 	if inside == nil {
 		r.far, err = host.ConnectLine(ctx, r.child)
@@ -348,8 +349,8 @@ func (r *running) meet(ctx context.Context, inside *foreign, l agent.Layout) (er
 	return r.far.Invoke(ctx, agent.VerbArrange, l, &r.as.Arranged)
 }
 
-// coreFor returns a core, counted from 1, for a guest with number n. It begins with the last core, because
-// the first serves most interrupts.
+// coreFor returns the core, counted from 1, for guest number n. It assigns the last core first, because the
+// first core serves most interrupts.
 func coreFor(n int) (int, error) {
 	var ours unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &ours); err != nil {

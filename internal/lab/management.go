@@ -10,15 +10,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Management returns the device by which a node is reached, or "" if it is unknown or there is none.
+// Management returns the device through which a node is reached. It returns "" if the device is unknown or
+// there is none.
 func (l *Lab) Management(node string) string { return l.management[node] }
 
-// Contact returns the far end's address if data goes there only because ssh reaches the far end there.
-// Otherwise it returns the zero Addr: the address was given, discovered in another way, or is the only one.
+// Contact returns the address of the far end to which data is sent, if this address was chosen only because
+// ssh reaches the far end there. Otherwise, it returns the zero Addr. This is so if the address was given or
+// discovered in another way, or is the only one.
 func (l *Lab) Contact() netip.Addr { return l.contact }
 
-// OnManagement returns the device by which a node is reached if a setting affects that device, one below it,
-// or the firewall, and "" otherwise.
+// OnManagement returns the device through which a node is reached if a setting affects that device, a device
+// below it, or the firewall. Otherwise, it returns "".
 func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil || n.given(s) {
@@ -36,7 +38,8 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 		devices = []string{x.p.Port}
 	}
 
-	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") } // a VLAN on dev
+	// A device such as dev.10 is a VLAN on dev.
+	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") }
 	if knob.OfPorts(x.k) && slices.ContainsFunc(devices, above) || x.k.Name() == firewall {
 		return by
 	}
@@ -44,5 +47,5 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	return ""
 }
 
-// firewall is the name of a knob that affects a whole node, and thus its management device.
+// firewall is the name of a knob that affects a whole node, and therefore its management device.
 const firewall = "firewall"

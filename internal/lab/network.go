@@ -9,23 +9,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// network describes a network between a lab's ends that is not the lab's own: it has other users, addresses
-// and ports are discovered, and the path is unknown.
+// network describes a network between the ends of a lab that does not belong to the lab. It has other users,
+// its addresses and ports are discovered, and the path through it is unknown.
 type network struct {
-	ends map[int][2]Meeting // addresses of the near and far node, by IP version
-	// outer contains the underlay addresses of a tunnel's two ends, by IP version.
+	ends map[int][2]Meeting // addresses of the near and the far node by IP version
+	// outer contains the underlay addresses of the two ends of a tunnel by IP version.
 	outer    map[int][2]netip.Addr
-	why      map[int]string // why there is no path, by IP version
-	farOpens int            // IP version over which the far node may open connections
-	mutual   bool           // both ends may open connections, over both IP versions
+	why      map[int]string // reason why there is no path, by IP version
+	farOpens int            // IP version with which the far node may open connections
+	mutual   bool           // whether both ends may open connections with both IP versions
 	ports    DataPorts
-	tag      func(name string) string // derives the text that distinguishes our packets from others
-	lost     error                    // why a lost node could not be reached again
-	// reachable checks whether a third-party server responds; nil = the far node has an agent.
+	tag      func(name string) string // returns a text that distinguishes our packets from those of others
+	lost     error                    // reason why a node that was lost could not be reached again
+	// reachable checks whether a third-party server responds. If nil, the far node has an agent.
 	reachable func(ctx context.Context) error
 }
 
-// newNetwork calls find for both IP versions.
+// newNetwork returns a network whose ends are determined by calling find for both IP versions.
 func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]Meeting, error)) *network {
 	n := &network{
 		ends:  map[int][2]Meeting{},
@@ -44,20 +44,20 @@ func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]
 	return n
 }
 
-// Meeting contains the addresses of one end of a path.
+// Meeting holds the addresses of one end of a path.
 type Meeting struct {
-	Addr   netip.Addr // address on the machine itself
-	Target netip.Addr // address used by the other end
+	Addr   netip.Addr // address on the machine at this end
+	Target netip.Addr // address to which the other end sends
 }
 
-// DataPorts are listening ports, the same on both machines.
+// DataPorts holds the listening ports for data. They are the same on both machines.
 type DataPorts struct{ Load, Echo, Check int }
 
-// OwnNetwork reports whether the network between the ends is the lab's own.
+// OwnNetwork reports whether the network between the ends belongs to the lab.
 func (l *Lab) OwnNetwork() bool { return l.network == nil }
 
 // End returns the addresses of the near (0) or far (1) node for a slot. It returns an error if there is no
-// path with that IP version.
+// path with the IP version.
 func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	if l.network == nil {
 		a := l.Address(slot, end, ip)
@@ -77,7 +77,7 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	return ends[end], nil
 }
 
-// outer returns the underlay address of a tunnel's near (0) or far (1) end.
+// outer returns the underlay address of the near (0) or far (1) end of a tunnel.
 func (l *Lab) outer(end, ip int) (netip.Addr, error) {
 	if l.network == nil {
 		return l.plan.outer(end, ip), nil
@@ -92,16 +92,17 @@ func (l *Lab) outer(end, ip int) (netip.Addr, error) {
 	return a, nil
 }
 
-// FarMayOpen reports whether the far node may open connections to the near one.
+// FarMayOpen reports whether the far node may open connections to the near node.
 func (l *Lab) FarMayOpen(ip int) bool {
 	return l.network == nil || l.network.mutual || l.network.farOpens == ip
 }
 
-// Mutual reports whether both ends may open connections with both IP versions, because both run our agents.
+// Mutual reports whether both ends may open connections with both IP versions. They may if both run our
+// agents.
 func (l *Lab) Mutual() bool { return l.network == nil || l.network.mutual }
 
-// Lost returns why the last Reconnect could not reach a machine whose connection was lost. It returns nil if
-// all nodes were reached or are the lab's own.
+// Lost returns the reason why the last Reconnect could not reach a machine whose connection was lost. It
+// returns nil if all nodes were reached or belong to the lab.
 func (l *Lab) Lost() error {
 	if l.network == nil {
 		return nil
@@ -109,8 +110,8 @@ func (l *Lab) Lost() error {
 	return l.network.lost
 }
 
-// Translated lists the ends whose addresses are translated on the path, for an IP version: "near", "far",
-// "near far", "none", or "" if unknown.
+// Translated returns the ends whose addresses are translated on the path with an IP version: "near", "far",
+// "near far" or "none". It returns "" if this is unknown.
 func (l *Lab) Translated(ip int) string {
 	if l.network == nil {
 		return ""
@@ -120,7 +121,8 @@ func (l *Lab) Translated(ip int) string {
 	ends := l.network.ends[ip]
 	near := ends[0]
 	far := ends[1]
-	// The ends learn translated addresses only from the control connection, so only for its IP version.
+	// The ends learn translated addresses only from the control connection, and therefore only for its IP
+	// version.
 	told := l.network.farOpens == ip
 	if near.Addr != near.Target || !told && near.Addr.IsPrivate() && public(far.Target) {
 		out = append(out, "near")
@@ -137,10 +139,11 @@ func (l *Lab) Translated(ip int) string {
 	return strings.Join(out, " ")
 }
 
-// public reports whether a is reachable from private addresses only by translation (RFC 1918, RFC 4193).
+// public reports whether a can be reached from a private address only through translation (RFC 1918, RFC
+// 4193).
 func public(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
 
-// DataPorts returns the ports for data; ok is false for a network of the lab's own.
+// DataPorts returns the ports for data. ok is false if the network belongs to the lab.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	if l.network == nil {
 		return DataPorts{}, false
@@ -148,8 +151,8 @@ func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	return l.network.ports, true
 }
 
-// Tag returns the text that distinguishes the packets of a trial from others. On a shared network it is a
-// secret, computed with the run's key.
+// Tag returns a text that distinguishes the packets of a trial from others. On a shared network, the text is
+// a secret that is computed with the key of the run.
 func (l *Lab) Tag(name string) string {
 	if l.network == nil {
 		return name
@@ -157,11 +160,11 @@ func (l *Lab) Tag(name string) string {
 	return l.network.tag(name)
 }
 
-// Address returns the near (0) or far (1) node's address for a slot.
+// Address returns the address of the near (0) or far (1) node for a slot.
 func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
 
-// ForwardAddress returns the address at which the far node reaches the near one through a port forward: that
-// of the first router's WAN port.
+// ForwardAddress returns the address at which the far node reaches the near node through a port forward. This
+// is the address of the first router's WAN port.
 func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
 		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
@@ -175,7 +178,7 @@ func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	return family(l.plan.link(i, e), ip), nil
 }
 
-// Addresses returns each node's addresses on the plain path, IPv4 first.
+// Addresses returns the addresses of each node on the plain path, the IPv4 address first.
 func (l *Lab) Addresses() map[string][]netip.Addr {
 	out := map[string][]netip.Addr{}
 	for i, link := range l.Topology.Links {
@@ -188,7 +191,7 @@ func (l *Lab) Addresses() map[string][]netip.Addr {
 	return out
 }
 
-// Neighbor returns the port at the other end of a node's first link.
+// Neighbor returns the port at the other end of the first link of a node.
 func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
 	i, e, ok := l.plan.linkOf(node, "")
 	if !ok {

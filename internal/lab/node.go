@@ -17,40 +17,40 @@ import (
 // HostNode is the name of the machine that hosts the lab.
 const HostNode = record.HostNode
 
-// Node is a machine of a lab. It describes the machine's properties and abilities, so that callers do not
-// depend on the kind of lab. It is controlled by an agent, by a driver, or not at all.
+// Node is a machine of a lab. It describes the properties and abilities of the machine, so that callers do
+// not depend on the kind of lab. A node is controlled by an agent, by a driver, or not at all.
 type Node struct {
 	Name  string
-	Facts record.NodeFacts // incomplete, see Describe
+	Facts record.NodeFacts // incomplete; see Describe
 
-	Agent  host.Agent    // may be nil, see HasAgent
-	Driver driver.Driver // may be nil, see HasDriver
-	Host   host.Host     // executes the driver's commands
-	Reader host.Host     // executes read-only commands, see Reads; nil = Host does
+	Agent  host.Agent    // may be nil; see HasAgent
+	Driver driver.Driver // may be nil; see HasDriver
+	Host   host.Host     // executes the commands of the driver
+	Reader host.Host     // executes read-only commands (see Reads); if nil, Host does
 	line   host.Agent    // connection that Host uses, closed with the node; may be nil
-	// Unagented explains why a driver is used although an agent was tried first.
+	// Unagented is the reason why the node is controlled by a driver although an agent was tried first.
 	Unagented string
-	// Rights describes the rights of the agent or driver, such as RightsOfRoot; "" = unknown.
+	// Rights describes the rights of the agent or driver, such as RightsOfRoot. It is "" if unknown.
 	Rights string
-	// Sysctls lists the kernel settings that may be changed.
+	// Sysctls are the kernel settings that may be changed.
 	Sysctls knob.Permission
-	guard   guard   // the driver's guard
-	past    []guard // guards that no longer exist but may have left something
+	guard   guard   // guard installed by the driver
+	past    []guard // guards that no longer exist but may have left files or settings behind
 
-	boot    string           // kernel's boot ID, if known
-	Version string           // the agent's version, if it differs from ours
-	Serves  string           // third-party engine that serves traffic there, or ""
+	boot    string           // boot ID of the kernel, if known
+	Version string           // version of the agent, if it differs from ours
+	Serves  string           // third-party engine that serves traffic on the node, or ""
 	Trace   bool             // tracepoints may be used: the kernel is the lab's own and supports them
-	Given   []record.Setting // settings in effect by default, without Node and Port
+	Given   []record.Setting // settings that are in effect by default; Node and Port are not set
 }
 
-// guard is a guard that a driver has installed. The zero value means none.
+// guard is a guard that a driver has installed. The zero value means that there is none.
 type guard struct {
 	name string
-	seq  int // number of its journal entry
+	seq  int // number of the guard's journal entry
 }
 
-// Rights on a node.
+// These are the rights of an agent or driver on a node.
 const (
 	RightsOfRoot = "as root"
 	RightsBySudo = "as root by sudo"
@@ -63,7 +63,7 @@ func (n *Node) HasAgent() bool { return n.Agent != nil }
 // HasDriver reports whether the node is controlled by a driver.
 func (n *Node) HasDriver() bool { return n.Driver != nil && n.Host != nil }
 
-// Reads returns the host for read-only commands of the driver.
+// Reads returns the host that executes read-only commands of the driver.
 func (n *Node) Reads() host.Host {
 	if n.Reader != nil {
 		return n.Reader
@@ -71,7 +71,7 @@ func (n *Node) Reads() host.Host {
 	return n.Host
 }
 
-// AgentFor returns the node's agent. If there is none, the error names the purpose.
+// AgentFor returns the agent of the node. If there is none, the error contains the purpose.
 func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	if n.Agent == nil {
 		return nil, fmt.Errorf("node %s has no agent to %s", n.Name, purpose)
@@ -79,7 +79,7 @@ func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	return n.Agent, nil
 }
 
-// Command runs a program on the node. The session uses the messages of agent.VerbExec.
+// Command runs a program on the node. The messages of the session are those of agent.VerbExec.
 func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error) {
 	c := n.connection()
 	if c == nil {
@@ -88,8 +88,8 @@ func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error
 	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 }
 
-// Describe returns the node's facts, completed by its name and its agent or driver, or the reason why it has
-// neither.
+// Describe returns the facts of the node. It adds the name of the node and its agent or driver, or the reason
+// why it has neither.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts
 	f.Name = n.Name
@@ -105,7 +105,8 @@ func (n *Node) Describe() record.NodeFacts {
 	return f
 }
 
-// Boot returns an identifier of the current boot of the node's kernel, or "" if unknown.
+// Boot returns an identifier of the current boot of the node's kernel. It returns "" if the identifier is
+// unknown.
 func (n *Node) Boot(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -114,7 +115,8 @@ func (n *Node) Boot(ctx context.Context) string {
 		return n.boot
 	case c != nil:
 		var f agent.Faced
-		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f) // fails on a peer, or another version
+		// Ignore errors: a peer or another version may not serve this verb.
+		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f)
 		boot, _, _ := strings.Cut(f.Machine, " ")
 		return boot
 	case n.HasDriver() && n.Driver.Name() == driver.Linux{}.Name():
@@ -173,8 +175,8 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	return out, nil
 }
 
-// NamePorts replaces device names by port names in a node's data, also in names of devices stacked on ports.
-// It does nothing if devices are named like ports.
+// NamePorts replaces device names by port names in the data of a node. It also does so in the names of
+// devices that are stacked on ports. It does nothing if devices have the names of ports.
 func (l *Lab) NamePorts(node string, data record.NodeData) {
 	if len(l.devices[node]) == 0 {
 		return
@@ -196,11 +198,10 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 	}
 }
 
-// belongs reports whether rest, the text after a device's name, starts something else instead of continuing
-// the name.
+// belongs reports whether a device name ends before rest. It does not if rest continues the name.
 func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
-// connection returns the agent connection of the node, or nil if it has none.
+// connection returns the connection to the node's agent, or nil if there is none.
 func (n *Node) connection() host.Agent {
 	if n.Agent != nil {
 		return n.Agent

@@ -21,9 +21,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Pair describes a lab of two machines: this one, the near node, and the one running "chokepoint peer", the
-// far node. The topology's router stands for the unknown path between them. Nothing is changed on either
-// machine.
+// Pair describes a lab of two machines. This machine is the near node, and the machine that runs "chokepoint
+// peer" is the far node. The router in the topology stands for the unknown path between them. Nothing is
+// changed on either machine.
 type Pair struct {
 	ID      string
 	Address string // "host:port" of the peer
@@ -31,31 +31,32 @@ type Pair struct {
 	Parts   Parts
 }
 
-// ThirdParty describes a lab of this machine and one that runs "iperf3 -s" and nothing of ours.
+// ThirdParty describes a lab that consists of this machine and a machine that runs "iperf3 -s" but no program
+// of ours.
 type ThirdParty struct {
 	ID      string
 	Address string // "host:port" of the server
 	Parts   Parts
 }
 
-// VerbAbout asks a peer for its About.
+// VerbAbout asks a peer for an About.
 const VerbAbout = "pair/about"
 
-// VerbCeilings asks a peer what it achieves alone with given kinds of traffic. The answer is a
-// []record.Ceiling.
+// VerbCeilings asks a peer for the highest rates that it reaches alone, for given kinds of traffic. The
+// answer is a []record.Ceiling.
 const VerbCeilings = "pair/ceilings"
 
 // About describes a peer and its view of the connection.
 type About struct {
-	Local     netip.Addr   `json:"local"`  // the peer's own address in the connection
-	Remote    netip.Addr   `json:"remote"` // the controller's address in the connection
+	Local     netip.Addr   `json:"local"`  // the peer's address on its end of the connection
+	Remote    netip.Addr   `json:"remote"` // the controller's address as seen by the peer
 	Addresses []netip.Addr `json:"addresses"`
 	Ports     [2]int       `json:"ports"` // first and last data port
 	Version   string       `json:"version"`
-	Boot      string       `json:"boot,omitempty"` // boot ID of its kernel
+	Boot      string       `json:"boot,omitempty"` // boot ID of the peer's kernel
 }
 
-// MinDataPorts is the minimum number of a peer's data ports.
+// MinDataPorts is the minimum number of data ports of a peer.
 const MinDataPorts = 3
 
 const (
@@ -65,7 +66,7 @@ const (
 )
 
 // untouched returns a node for a real machine that is not changed. Its offload setting is "wire", because
-// packets on a real wire are not merged.
+// packets on a cable are not merged.
 func untouched(name, clock string) *Node {
 	return &Node{
 		Name:  name,
@@ -74,7 +75,7 @@ func untouched(name, clock string) *Node {
 	}
 }
 
-// newPair returns the lab for a Pair or ThirdParty. far connects to the far node.
+// newPair returns the lab of a Pair or ThirdParty. far connects to the far node.
 func newPair(id string, parts Parts, note string, far func(context.Context, *Lab, *Node) error) (*Lab,
 	error) {
 	t, err := TopologyNamed("forward")
@@ -102,7 +103,7 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 	return l, nil
 }
 
-// Up connects to the peer. After an error, nothing remains.
+// Up connects to the peer. After an error, no connection remains.
 func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	stop := func() {}
 	l, err := newPair(o.ID, o.Parts, "two machines and what lies between them, which is not changed; "+
@@ -110,7 +111,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 		func(ctx context.Context, l *Lab, far *Node) (err error) {
 			stop()
 			n, leave, err := o.meet(ctx, far)
-			if stop = leave; err == nil { // otherwise keep the previous network
+			if stop = leave; err == nil { // otherwise, the previous network stays in use
 				l.network = n
 			}
 
@@ -125,7 +126,7 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 	return l, err
 }
 
-// meet connects to the peer, initially and after a lost connection. stop ends the keepalive.
+// meet connects to the peer, both initially and after the connection was lost. stop ends the keepalive.
 func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err error) {
 	stop = func() {}
 	v, err := pair.Dial(ctx, o.Address, o.Code)
@@ -152,7 +153,7 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 	return n, func() { cancel(); exchange.Wait() }, nil
 }
 
-// Up looks up the server's addresses. It does not connect yet.
+// Up looks up the addresses of the server, but does not connect to it yet.
 func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	name, text, err := net.SplitHostPort(o.Address)
 	if err != nil {
@@ -192,7 +193,7 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	return l, err
 }
 
-// ownAgent starts an agent on this machine with a permission for kernel settings.
+// ownAgent starts an agent on this machine. sysctls are the kernel settings that the agent may change.
 func ownAgent(sysctls knob.Permission) (host.Agent, error) {
 	child, err := host.Spawn{Args: agent.Arguments(agent.Role, sysctls)}.Start()
 	if err != nil {
@@ -207,24 +208,24 @@ type peering struct {
 	about About
 }
 
-// tag returns a text computed with the run's key, which others cannot guess.
+// tag returns a text that is computed with the key of the run, so that others cannot guess it.
 func (p *peering) tag(name string) string {
 	text := ""
-	_ = p.visit.Data.Use(func(key []byte) error { // the function never fails
+	_ = p.visit.Data.Use(func(key []byte) error { // error ignored: the function never fails
 		text = tagBy(key, name)
 		return nil
 	})
 	return text
 }
 
-// tagBy returns a text computed with the key, which others cannot guess.
+// tagBy returns a text that is computed with key, so that others cannot guess it.
 func tagBy(key []byte, name string) string {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(name))
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// Peers provides the lab of two machines that Up creates.
+// Peers provides the lab that Up creates, which consists of two machines.
 type Peers struct {
 	Up func(ctx context.Context) (*Lab, error)
 
@@ -266,14 +267,15 @@ func versionOf(a netip.Addr) int {
 	return 6
 }
 
-// usable reports whether data can be sent to an address. Link-local addresses are excluded because they
+// usable reports whether data can be sent to an address. It excludes link-local addresses, because they
 // require a zone.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
 }
 
-// endsOf returns the addresses of both machines for an IP version. For the version of the control connection
-// they are known. For the other it resolves the peer's name or tries addresses that the peer reports.
+// endsOf returns the addresses of both machines for an IP version. For the IP version of the control
+// connection, they are known. For the other, endsOf resolves the name of the peer or tries addresses that the
+// peer reports.
 func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
 	at := p.visit.Remote.Addr()
 	if versionOf(at) == ip {
@@ -301,7 +303,8 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	}
 
 	far := Meeting{Addr: target, Target: target}
-	if !slices.Contains(p.about.Addresses, target) { // translated: the peer's own address is unknown
+	// target is translated, so the peer's own address is unknown.
+	if !slices.Contains(p.about.Addresses, target) {
 		far.Addr = netip.IPv4Unspecified()
 		if ip == 6 {
 			far.Addr = netip.IPv6Unspecified()
@@ -311,7 +314,7 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	return [2]Meeting{{Addr: near, Target: near}, far}, nil
 }
 
-// sourceTo returns the source address of this machine for packets to target.
+// sourceTo returns the source address that this machine uses for packets to target.
 func sourceTo(target netip.Addr) (netip.Addr, error) {
 	w, err := kernel.WayTo(target)
 	if err != nil || !w.Source.IsValid() {
@@ -320,7 +323,7 @@ func sourceTo(target netip.Addr) (netip.Addr, error) {
 	return w.Source, nil
 }
 
-// endsTowards returns the ends of the path to a machine, given its name or address.
+// endsTowards returns the ends of the path to the machine with the given name or address.
 func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err error) {
 	found := addressesOf(ctx, name, ip)
 	if len(found) == 0 {
@@ -331,9 +334,11 @@ func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: found[0], Target: found[0]}}, err
 }
 
-// addressesOf returns the usable addresses of a name for an IP version. An address resolves to itself.
+// addressesOf returns the usable addresses of a name for an IP version. If name is an address, the result is
+// that address.
 func addressesOf(ctx context.Context, name string, ip int) (out []netip.Addr) {
-	found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name) // an error means none
+	// An error means that there are no addresses.
+	found, _ := net.DefaultResolver.LookupNetIP(ctx, fmt.Sprintf("ip%d", ip), name)
 	for _, a := range found {
 		if usable(a) {
 			out = append(out, a.Unmap())
@@ -342,7 +347,7 @@ func addressesOf(ctx context.Context, name string, ip int) (out []netip.Addr) {
 	return out
 }
 
-// candidates returns the peer's possible addresses for an IP version, the likeliest first.
+// candidates returns the possible addresses of the peer for an IP version, the likeliest first.
 func (p *peering) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -363,13 +368,13 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 	return out, nil
 }
 
-// elsewhere contains addresses reserved for documentation (RFC 5737, RFC 3849), whose route is the default
-// route.
+// elsewhere contains addresses that are reserved for documentation (RFC 5737, RFC 3849). The route to them is
+// the default route.
 var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
 
-// OwnAddresses returns this machine's addresses: first the source addresses towards the Internet, last those
-// of the loopback device.
+// OwnAddresses returns the addresses of this machine. The source addresses for packets to the Internet come
+// first, and the addresses of the loopback device come last.
 func OwnAddresses() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// laid is a tunnel that is up in a slot.
+// laid is a tunnel that is up, and its slot.
 type laid struct {
 	tunnel.Path
 	slot   int
 	used   int
-	burden bool // must be down while other paths are measured
+	burden bool // whether it must be down while other paths are measured
 	follow []Followed
-	leave  func(context.Context) error // removes the end without an agent, and the routes of supply.lead
+	leave  func(context.Context) error // removes an end without an agent, and the routes added by supply.lead
 }
 
-// Path is a path between the near and far node: the plain one (slot 0), through a tunnel, or through several
-// tunnels in parallel.
+// Path is a path between the near and the far node: the plain path (slot 0), a path through a tunnel, or a
+// path through several tunnels in parallel.
 type Path struct {
 	Slot     int
 	Tunnel   tunnel.Path // nil for the plain path
-	Resolved string      // implementation of the tunnel: "none", "wireguard-userspace", …
+	Resolved string      // implementation of the tunnel, such as "none" or "wireguard-userspace"
 	Beside   []Subpath   // further tunnels in parallel
-	Settings []Followed  // settings applied to the tunnels' devices
+	Settings []Followed  // settings that were applied to the devices of the tunnels
 }
 
 // Subpath is one of the parallel paths of a Path.
@@ -44,22 +44,22 @@ type Subpath struct {
 // Subpaths returns all parallel paths.
 func (p Path) Subpaths() []Subpath { return append([]Subpath{{p.Slot, p.Tunnel}}, p.Beside...) }
 
-// TunnelSpec describes the tunnels of a path.
+// TunnelSpec describes the tunnels that a path uses.
 type TunnelSpec struct {
 	Kind  string // name of the kind, or "none"
-	MTU   int    // inner MTU in bytes; 0 = the kind's default
-	Outer int    // outer IP version; 0 = 4
-	Count int    // number of parallel tunnels; 0 = 1
-	Queue int    // queue length of each end's TUN device in packets; 0 = the kind's default
+	MTU   int    // inner MTU in bytes; 0 means the default of the kind
+	Outer int    // outer IP version; 0 means 4
+	Count int    // number of parallel tunnels; 0 means 1
+	Queue int    // queue length of each end's TUN device in packets; 0 means the default of the kind
 }
 
-// key identifies one of the parallel tunnels.
+// key identifies one of several parallel tunnels.
 func (s TunnelSpec) key(index int) string {
 	return fmt.Sprintf("%s mtu %d over IPv%d, queue %d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), s.Queue,
 		index)
 }
 
-// CheckTunnel reports whether the lab can set up such a tunnel.
+// CheckTunnel reports whether the lab can set up a tunnel as described by s.
 func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
@@ -69,7 +69,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	defer x.agentless.release(ctx) // releases only its agent: nothing was set up
+	defer x.agentless.release(ctx) // only releases its agent, because nothing was set up
 	a := x.kind.Check(ctx, x.ends[0], x.ends[1])
 	if x.agentless != nil && a.State == check.No {
 		a.Reason += l.byHand(x.agentless.n, s.Kind, 1)
@@ -78,8 +78,8 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	return a
 }
 
-// Path returns the path that a row needs. It sets up tunnels unless they are up. It takes down tunnels that
-// slow down other paths if they are not part of this one.
+// Path returns the path described by s. It sets up the tunnels that are not up yet. It takes down tunnels
+// that slow down other paths and do not belong to this path.
 func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	l.wanted = nil
 	follow := l.following()
@@ -126,7 +126,7 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	return p, nil
 }
 
-// stand returns the tunnel of a key. It sets up the tunnel unless it is up.
+// stand returns the tunnel with the given key. It sets up the tunnel if it is not up yet.
 func (l *Lab) stand(ctx context.Context, key string, s TunnelSpec, follow []record.Setting) (*laid, error) {
 	t := l.tunnels[key]
 	if t == nil {
@@ -163,7 +163,7 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	}
 
 	leave := func(ctx context.Context) error { return errors.Join(x.agentless.release(ctx), unlead(ctx)) }
-	if x.agentless != nil { // an answer may take long: stop it if ctx ends
+	if x.agentless != nil { // because an answer may take long; the call ends with ctx
 		defer context.AfterFunc(ctx, x.agentless.stop)()
 	}
 
@@ -193,11 +193,12 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
 func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
-// kept is the number of tunnels that stay up for later rows. It is limited because an end may be a process.
+// kept is the maximum number of tunnels that remain up for later paths. The number is limited because an end
+// may be a process.
 const kept = 4
 
-// freeSlot returns a free slot. If the number of tunnels has reached kept, it takes down the least recently
-// used one that is not wanted now.
+// freeSlot returns a free slot. If the number of tunnels has reached kept, freeSlot takes down the least
+// recently used tunnel that is not requested now.
 func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 	used := map[int]bool{}
 	oldest := ""
@@ -232,7 +233,7 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
-// plannedTunnel is a tunnel to be set up in a slot. If agentless is not nil, it must be released.
+// plannedTunnel describes a tunnel to set up in a slot. If agentless is not nil, it must be released.
 type plannedTunnel struct {
 	kind      tunnel.Tunnel
 	ends      [2]tunnel.End
@@ -291,9 +292,9 @@ func (l *Lab) planTunnel(ctx context.Context, s TunnelSpec, slot int) (x planned
 	return x, nil
 }
 
-// AwaitReassembly waits until fragments of earlier traffic no longer fill the nodes' reassembly memory. If a
-// router drops some fragments, for example of tunnel packets that exceed the link's MTU, the memory fills
-// with incomplete packets, and until they time out, all fragmented packets are lost.
+// AwaitReassembly waits until the fragments of earlier traffic have left the reassembly memory of the nodes.
+// If a router drops some fragments, for example those of tunnel packets that exceed the MTU of the link, the
+// memory fills with incomplete packets. Until these time out, the node loses all fragmented packets.
 func (l *Lab) AwaitReassembly(ctx context.Context) error {
 	end := time.Now().Add(fragmentTime)
 	for _, node := range l.Topology.Nodes {
@@ -302,7 +303,7 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 			return err
 		}
 
-		if n.Facts.OwnMachine() { // its reassembly memory is shared with others
+		if n.Facts.OwnMachine() { // otherwise, other programs share its reassembly memory
 			continue
 		}
 
@@ -323,7 +324,7 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 }
 
 const (
-	fragmentTime  = 65 * time.Second // more than the kernel's timeout, 60 s for IPv6
+	fragmentTime  = 65 * time.Second // longer than the kernel's timeout, which is 60 s for IPv6
 	fragmentsLeft = 0.1              // share of the reassembly memory that may remain in use
 )
 

@@ -16,15 +16,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// remotes provides labs of real machines, to undo settings of an owner that no longer runs.
+// remotes provides labs of real machines, in order to undo the settings of an owner that is not running.
 type remotes struct {
 	dir    string
 	agents Program
 	of     *journal.Stale
-	labs   map[string]*Lab // labs connected to, by name
+	labs   map[string]*Lab // connected labs by name
 }
 
-// machines returns the machines of a lab, or nil if it had none.
+// machines returns the machines of a lab, or nil if the lab has none.
 func (o *remotes) machines(id string) *record.Machines {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindMachines && e.Lab == id {
@@ -36,9 +36,9 @@ func (o *remotes) machines(id string) *record.Machines {
 
 func (o *remotes) have(id string) bool { return o.machines(id) != nil }
 
-// putBack restores the previous state of a setting on a real machine. Usually the machine's agent or guard
-// has done so when it lost the connection, unless it was killed. The text describes what was restored, even
-// if there is an error, too.
+// putBack restores the previous state of a setting on a real machine. Usually, the agent or guard on the
+// machine has already done so when it lost the connection, unless it was killed. The returned text describes
+// what was restored, even if putBack also returns an error.
 func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
 	at := fmt.Sprintf(" on %s (%s)", e.Node, o.machine(e).At)
 	what := "put back " + e.Knob + at
@@ -72,7 +72,7 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	text := ""
 	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
-	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent checks this itself
+	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent makes this check itself
 		err = b.n.free(ctx, o.guards(e)...)
 	}
 
@@ -92,11 +92,11 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	return text, err
 }
 
-// restoreTime is the time limit for restoring one setting, including the connection. Other restores wait for
-// the lock meanwhile.
+// restoreTime is the time limit for restoring one setting, including the time to connect. Meanwhile, other
+// restores wait for the lock.
 const restoreTime = 3 * time.Minute
 
-// guards returns the owner's guards on the node of a setting.
+// guards returns the names of the owner's guards on the node of a setting.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {
@@ -106,7 +106,8 @@ func (o *remotes) guards(of journal.Entry) (names []string) {
 	return names
 }
 
-// dismiss removes a guard after its settings were restored. Otherwise it would later undo settings of others.
+// dismiss removes a guard after its settings were restored. Otherwise, the guard would later undo settings of
+// other controllers.
 func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
 	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
@@ -123,7 +124,7 @@ func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
 	return nil
 }
 
-// node connects to the node of an entry, through the agent or driver that made the setting.
+// node connects to the node of an entry through the agent or driver that made the setting.
 func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
 	if !o.have(e.Lab) {
 		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
@@ -152,8 +153,8 @@ func (o *remotes) machine(e journal.Entry) record.Machine {
 	return r.machine(e.Node)
 }
 
-// lab returns a Lab that connects to the machines of a lab on first use. The router uses the driver that made
-// the settings. There is no journal, because only changes that are already journalled are undone.
+// lab returns a Lab that connects to its machines on first use. It controls the router with the driver that
+// made the settings. It has no journal, because only changes that are already journalled are undone.
 func (o *remotes) lab(id string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil
@@ -171,8 +172,8 @@ func (o *remotes) lab(id string) (*Lab, error) {
 		machines.Router.Driver = o.of.Entries[i].Driver
 	}
 
-	machines.Server.ISP, machines.Server.ISPPort = "", "" // no provider is needed
-	machines.AcceptNew = false                            // it applied only when the run began
+	machines.Server.ISP, machines.Server.ISPPort = "", "" // because restoring needs no provider
+	machines.AcceptNew = false                            // because it applied only to the start of the run
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err
@@ -193,28 +194,28 @@ func (o *remotes) close(ctx context.Context) (err error) {
 	return err
 }
 
-// errOthers reports that a setting has neither the previous state nor the owner's: somebody has changed it
-// since, so it was not restored.
+// errOthers reports that the state of a setting is neither the previous state nor the one that the owner set.
+// Someone has changed the setting since, so it was not restored.
 var errOthers = errors.New("somebody has changed it since, and it was left as it is")
 
-// leftover is a setting on a real machine left by an owner that no longer runs.
+// leftover is a setting that remains on a real machine after its owner has ended.
 type leftover struct {
 	site
 	e journal.Entry
-	// earlier lists the owner's previous changes of the same knob on that node.
+	// earlier contains the owner's earlier changes of the same knob on the node.
 	earlier []journal.Entry
 }
 
-// Results of comparing a device's state.
+// These are the results of comparing the state of a device with known states.
 const (
-	stateBefore = iota // from before this change or an earlier one of the owner
-	stateSet           // from after this change
-	stateOther         // neither
-	states             // number of results
+	stateBefore = iota // the state before this change or an earlier change of the owner
+	stateSet           // the state after this change
+	stateOther         // any other state
+	states             // number of possible results
 )
 
-// putBack compares each device's state with the states before and after the owner's change. It restores only
-// devices that still have the state after the change.
+// putBack compares the state of each device with the states before and after the owner's change. It restores
+// only the devices that still have the state after the change.
 func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	now, err := b.now(ctx, b.want)
 	if err != nil {
@@ -275,13 +276,14 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	}
 
 	if err != nil && changed != nil {
-		return text, fmt.Errorf("%w\n%v", err, changed) // not errOthers: more remains to be restored
+		// This is not errOthers, because a device has yet to be restored.
+		return text, fmt.Errorf("%w\n%v", err, changed)
 	}
 
 	return text, cmp.Or(err, changed)
 }
 
-// says returns a state with the knob's name. For a family, the state already contains it.
+// says returns a state preceded by the name of the knob. The state of a family already contains the name.
 func (b leftover) says(state string) string {
 	if strings.HasSuffix(b.k.Name(), ":") {
 		return b.k.Name() + check.Plain(state)
@@ -289,7 +291,7 @@ func (b leftover) says(state string) string {
 	return b.k.Name() + "=" + check.Plain(state)
 }
 
-// compare returns which state a device has.
+// compare reports which of the known states a device has.
 func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	ours, err := b.each(b.e.After)
 	switch {
@@ -305,7 +307,8 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 		return stateSet, nil
 	}
 
-	for _, e := range b.earlier { // a state from earlier changes: this change was undone, and so were those
+	// A state from before or after an earlier change means that this change was undone.
+	for _, e := range b.earlier {
 		for _, state := range []string{e.Before, e.After} {
 			each, err := b.each(state)
 			if err != nil {
@@ -321,7 +324,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	return stateOther, nil
 }
 
-// devices returns the devices of the setting, or "" for a setting of the node.
+// devices returns the devices of the setting. For a setting of the node, the only element is "".
 func (b leftover) devices() []string {
 	switch {
 	case !knob.OfPorts(b.k):
@@ -341,7 +344,7 @@ func (b leftover) each(s string) (map[string]knob.State, error) {
 	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
 }
 
-// differs returns an error that describes a difference and how to restore the setting by hand.
+// differs returns an error that describes how a state differs, and how the user can restore the setting.
 func (b leftover) differs(dev string, held, before knob.State) error {
 	ours, err := b.each(b.e.After)
 	if err != nil {
@@ -359,12 +362,14 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 		b.byHand(dev, string(before)))
 }
 
-// byHand returns how to restore a state on the machine: a command if Linux has one, otherwise a description.
+// byHand returns instructions for restoring a state on the machine. They are a command if Linux has one, and
+// a description otherwise.
 func (b leftover) byHand(dev, value string) string {
 	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
 		"txqueuelen": "ip link set dev %s txqueuelen %s",
 		"queue":      "tc qdisc replace dev %s root %s"}[b.k.Name()]
-	if !ok || b.e.Driver != "" && b.e.Driver != "linux" || strings.Contains(value, " ") { // in our syntax
+	// value has our own syntax.
+	if !ok || b.e.Driver != "" && b.e.Driver != "linux" || strings.Contains(value, " ") {
 		return "set it to " + check.Plain(value)
 	}
 	return fmt.Sprintf(command, host.ShellWord(check.Plain(dev)), host.ShellWord(check.Plain(value)))

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// provided is the server's service as the router's provider. It runs in a child process, which undoes it when
-// the agent is gone.
+// provided represents the service that makes the server the provider of the router. The service runs in a
+// child process, which undoes it when the agent is gone.
 type provided struct {
 	session host.Session
 	ended   chan struct{}
@@ -68,11 +68,12 @@ func (r *remote) endProviding(ctx context.Context) error {
 	return errors.Join(err, p.session.Close())
 }
 
-// routerTime is the time limit for a router to bring up its WAN. It may have to boot, and asks the provider
-// only at intervals.
+// routerTime is the time limit for a router to bring up its WAN port. The router may have to boot, and it
+// contacts the provider only at intervals.
 const routerTime = 90 * time.Second
 
-// awaitRouter waits until packets from the client pass the router and return from the server, its provider.
+// awaitRouter waits until packets from the client pass the router and return from the server, which is the
+// router's provider.
 func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	p := r.provided
 	if p == nil {
@@ -103,7 +104,7 @@ func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	}
 }
 
-// returns checks whether a packet from the client returns from an address of the server.
+// returns checks whether a packet that the client sends to an address of the server returns.
 func (r *remote) returns(ctx context.Context, l *Lab, at netip.Addr) error {
 	const size, tries = 100, 3
 	var ends [2]host.Agent

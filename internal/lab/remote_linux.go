@@ -25,35 +25,35 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Remote describes a lab of real machines, reached over ssh or this machine itself: a client and a server,
-// with a router between them or an unknown path. Agents are installed on the machines and removed without a
-// trace.
+// Remote describes a lab of real machines, which are reached over ssh or are this machine itself. It consists
+// of a client, a server, and a router or an unknown path between them. Agents are installed on the machines
+// and removed without leaving files behind.
 type Remote struct {
 	ID       string
 	Machines record.Machines
-	Dir      string           // runtime directory of all labs
-	Journal  *journal.Journal // nil = changes are not journalled
+	Dir      string           // runtime directory that contains all labs
+	Journal  *journal.Journal // if nil, changes are not journalled
 	Parts    Parts
 	Program  Program
 }
 
-// remotePort is the default for the first of three data ports.
+// remotePort is the default value of the first of three data ports.
 const remotePort = 20100
 
 const remoteNote = "real machines, reached over ssh; what is set on them is put back"
 
-// remote is the state of a running Remote.
+// remote is the state of a Remote that is up.
 type remote struct {
 	Remote
 	regularly func(func(context.Context) error)
 	held      *os.File
-	config    string          // path of the copied ssh configuration
-	sysctls   knob.Permission // permission for all machines
-	key       [32]byte        // key for tags of data packets
+	config    string          // path of the copy of the ssh configuration
+	sysctls   knob.Permission // kernel settings that may be changed, on all machines
+	key       [32]byte        // key for the tags of data packets
 	conns     map[string]io.Closer
-	stop      func() // ends the functions run regularly
+	stop      func() // stops the functions that are called regularly
 	keepers   sync.WaitGroup
-	provided  *provided // nil = the server is not the router's provider
+	provided  *provided // if nil, the server is not the provider of the router
 }
 
 // machine returns the machine of a node.
@@ -66,8 +66,8 @@ func (o *Remote) firstPort() int { return cmp.Or(o.Machines.Port, remotePort) }
 
 func (o *Remote) dir() string { return filepath.Join(o.Dir, o.ID) }
 
-// Up connects to the machines and discovers the path between them, or, if only a router is given, its ports.
-// After an error, nothing remains.
+// Up connects to the machines and discovers the path between them. If only a router is given, Up discovers
+// the ports of the router. After an error, no agent or file remains.
 func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	l, r, err := o.begin()
 	if err != nil {
@@ -77,7 +77,8 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	seq := 0
 	l.down = func(ctx context.Context) error {
 		err := r.down(ctx)
-		if seq > 0 && len(l.settings) == 0 && err == nil { // otherwise restore needs the machines' locations
+		// Otherwise, restore needs the locations of the machines.
+		if seq > 0 && len(l.settings) == 0 && err == nil {
 			err = o.Journal.Done(seq)
 		}
 		return err
@@ -87,7 +88,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	// Journalled before anything is changed on them.
+	// Write the journal entry before changing anything on the machines.
 	seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindMachines, Lab: o.ID, Machines: &o.Machines})
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	return l, nil
 }
 
-// free returns an error if another controller has changed settings on one of the lab's machines.
+// free returns an error if another controller has changed settings on a machine of the lab.
 func (l *Lab) free(ctx context.Context) error {
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
@@ -131,7 +132,7 @@ func (l *Lab) free(ctx context.Context) error {
 	return nil
 }
 
-// free returns an error if another controller has changed settings on the node. own are the names of our
+// free returns an error if another controller has changed settings on the node. own lists the names of our
 // guards.
 func (n *Node) free(ctx context.Context, own ...string) error {
 	by, ok := n.Driver.(driver.Guarded)
@@ -144,7 +145,7 @@ func (n *Node) free(ctx context.Context, own ...string) error {
 	return nil
 }
 
-// Reach connects to the router only, to examine it. After an error, nothing remains.
+// Reach connects only to the router, in order to examine it. After an error, no agent or file remains.
 func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	l, _, err := o.begin()
 	if err != nil {
@@ -163,7 +164,7 @@ func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// begin returns a lab that is not yet connected to any machine.
+// begin returns a lab that is not connected to any machine yet.
 func (o Remote) begin() (*Lab, *remote, error) {
 	t, err := TopologyNamed("forward")
 	if err != nil {
@@ -200,8 +201,8 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	return l, r, nil
 }
 
-// dial connects to the machine of a node, see meet. On the server, it also starts the service as the router's
-// provider, if requested.
+// dial connects to the machine of a node (see meet). On the server, it also starts the service that makes the
+// server the provider of the router, if requested.
 func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 	if n, err = r.meet(ctx, node); err == nil && node == "server" && r.Machines.Server.ISP != "" {
 		if err = r.provide(ctx, n); err != nil {
@@ -232,7 +233,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	}
 
 	old := r.conns[node]
-	if old != nil { // the connection or the agent was lost
+	if old != nil { // because the connection or the agent was lost
 		old.Close()
 		delete(r.conns, node)
 	}
@@ -262,7 +263,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	by, agentless := driver.Named(m.Driver)
 	if !agentless {
 		n.Agent, err = r.agent(ctx, node, c)
-		// Use a driver for a router where an agent cannot run.
+		// Use a driver if the machine is a router on which an agent cannot run.
 		if agentless = node == "router" && errors.Is(err, host.ErrUnsupported); agentless {
 			n.Unagented = err.Error()
 			err = nil
@@ -292,7 +293,8 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// suited returns the named driver, or, if named is nil, the first one that supports the machine.
+// suited returns the driver named if it is not nil. Otherwise, it returns the first driver that supports the
+// machine.
 func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Driver, error) {
 	candidates := driver.All()
 	if named != nil {
@@ -336,7 +338,7 @@ func (r *remote) agent(ctx context.Context, node string, c *ssh.Connection) (hos
 	return c.StartAgent(ctx, program, agent.Arguments(agent.MachineRole, r.sysctls)...)
 }
 
-// down closes all connections, which ends the agents.
+// down closes all connections. This makes the agents exit.
 func (r *remote) down(context.Context) error {
 	r.stop()
 	r.keepers.Wait()
@@ -348,12 +350,12 @@ func (r *remote) down(context.Context) error {
 	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
 }
 
-// tag returns a text computed with the run's key, which others cannot guess.
+// tag returns a text that is computed with the key of the run, so that others cannot guess it.
 func (r *remote) tag(name string) string {
 	return tagBy(r.key[:], name)
 }
 
-// survey discovers the ends of the path and the devices on it.
+// survey discovers the ends of the path and the devices on the path.
 func (r *remote) survey(ctx context.Context, l *Lab) error {
 	first := r.firstPort()
 	x := &surveyed{
@@ -431,18 +433,18 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 	return nil
 }
 
-// surveyed collects what is discovered about a path.
+// surveyed collects what has been discovered about a path.
 type surveyed struct {
 	r       *remote
 	l       *Lab
-	own     map[string]agent.Faced // answers of nodes about their own addresses
+	own     map[string]agent.Faced // replies of nodes, which contain their own addresses
 	devices map[string]map[string]string
 	// crossings describes how data crosses the router, by IP version.
 	crossings map[int]crossing
-	contact   netip.Addr // see supply.contact
+	contact   netip.Addr // value for supply.contact
 }
 
-// ask returns a node's routes to some addresses.
+// ask returns the routes of a node to the given addresses.
 func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f agent.Faced, err error) {
 	n, err := x.l.Node(ctx, node)
 	if err != nil {
@@ -468,8 +470,9 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 	return f, nil
 }
 
-// ends chooses the addresses for data with an IP version. The target is the server's address if given,
-// otherwise one that the client reaches through the router, otherwise the one that ssh uses.
+// ends chooses the addresses for data with an IP version. The target is the given address of the server, if
+// any. Otherwise, it is an address that the client reaches through the router, or else the address that ssh
+// uses.
 func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error) {
 	t := x.l.Topology
 	near := t.Near
@@ -488,7 +491,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	chosen := slices.IndexFunc(ways.Ways, func(w kernel.Way) bool {
 		return w.Device != "" && slices.Contains(x.own[router].Own, w.Via)
 	})
-	if chosen < 0 { // the router is unknown, or the path avoids it, which a later check detects
+	if chosen < 0 { // the router is unknown, or the path does not pass it, which a later check detects
 		chosen = slices.IndexFunc(ways.Ways, func(w kernel.Way) bool { return w.Device != "" })
 	}
 
@@ -527,7 +530,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	return [2]Meeting{{source, source}, {target, target}}, nil
 }
 
-// targets returns the server's possible addresses for data, the likeliest first.
+// targets returns the addresses of the server that may be used for data, the likeliest first.
 func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 	m := x.r.Machines.Server
 	if m.Address != "" {

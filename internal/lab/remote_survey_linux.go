@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// rightsOf describes a user's rights on a machine.
+// rightsOf describes the rights of a user on a machine.
 func rightsOf(root, sudo bool) string {
 	switch {
 	case root:
@@ -37,7 +37,7 @@ func (x *surveyed) distinct() error {
 	return nil
 }
 
-// across discovers the router's devices towards both ends.
+// across discovers the devices of the router that lead to the two ends.
 func (x *surveyed) across(ctx context.Context, router string, c crossing) error {
 	if x.own[router].Own == nil {
 		return nil
@@ -68,9 +68,9 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 	return nil
 }
 
-// alone discovers the ports of a router without ends. The LAN is the device towards the controller; the WAN
-// is the device of the default route, found by looking up addresses from RFC 5737 and RFC 3849. If only one
-// is known, it is both.
+// alone discovers the ports of a router in a lab without ends. The LAN port is the device towards the
+// controller. The WAN port is the device of the default route, which alone finds by looking up addresses
+// reserved by RFC 5737 and RFC 3849. If only one of the two devices is known, it is used for both ports.
 func (x *surveyed) alone(ctx context.Context, router string) error {
 	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
 	if err != nil {
@@ -92,7 +92,8 @@ func (x *surveyed) alone(ctx context.Context, router string) error {
 	return nil
 }
 
-// faces records the device of a node's port. If the IP versions differ, the first one counts.
+// faces records the device of a port of a node. If IPv4 and IPv6 use different devices, it keeps the one that
+// was recorded first.
 func (x *surveyed) faces(node, port, device string) {
 	if x.devices[node] == nil {
 		x.devices[node] = map[string]string{}

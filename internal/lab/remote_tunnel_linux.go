@@ -12,17 +12,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// crossing describes how data with an IP version crosses the router: the client's and the server's routes to
-// each other, the server's address, and the router's routes to both.
+// crossing describes how data with an IP version crosses the router. It contains the routes of the client and
+// the server to each other, the address of the server, and the routes of the router to both.
 type crossing struct {
 	near, far     kernel.Way
 	target        netip.Addr
 	toNear, toFar kernel.Way
 }
 
-// lead adds the far address of a tunnel's slot to the server, and routes to the server and the router; the
-// client's routes are part of the tunnel. The returned function removes them. Routes of a router without an
-// agent are added to its end of the tunnel.
+// lead adds the far address for a tunnel's slot to the server, and routes to the server and the router. The
+// routes of the client are part of the tunnel. The function that lead returns removes the address and routes.
+// Routes of a router without an agent are added to its end of the tunnel.
 func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (
 	leave func(context.Context) error, err error) {
 	server := x.l.Topology.Far

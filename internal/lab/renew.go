@@ -14,12 +14,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// answerTime is the time limit for a node's or tunnel's answer to a check.
+// answerTime is the time limit for the reply of a node or tunnel to a check.
 const answerTime = 5 * time.Second
 
-// ReconnectTime returns the time limit for Reconnect. With guests, it includes detecting that a guest hangs
-// and booting another. With a peer, it includes the time until the peer notices that the old connection is
-// lost.
+// ReconnectTime returns the time limit for Reconnect. In a lab with guests, it includes the time to detect
+// that a guest hangs and to boot another guest. In a lab with a peer, it includes the time until the peer
+// notices that the old connection is lost.
 func (l *Lab) ReconnectTime() time.Duration {
 	if l.network != nil {
 		return renewTime + pair.Silence
@@ -29,11 +29,11 @@ func (l *Lab) ReconnectTime() time.Duration {
 
 const renewTime = 20 * time.Second
 
-// Reconnect makes the lab usable again after a failure. It connects again to nodes whose agents are gone, and
-// boots guests that have ended or hang. Their settings are then unknown, and the next Reconcile restores
-// them. It takes down tunnels that ended on such nodes, are currently requested, or whose counters cannot be
-// read; the next Path sets them up again. fresh reports whether a node has a new agent. found describes the
-// nodes that did not answer.
+// Reconnect makes the lab usable again after a failure. It reconnects to nodes whose agents are gone, and
+// boots guests that have ended or hang. The settings of such nodes are then unknown, and the next Reconcile
+// restores them. Reconnect also takes down tunnels that end on such nodes, are currently requested, or have
+// counters that cannot be read. The next Path sets them up again. fresh reports whether a node has a new
+// agent. found describes the nodes that did not respond.
 func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 	renewed, found := l.reconnect(ctx)
 	l.dead = false
@@ -42,8 +42,8 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 			t.stuck, t.undo = true, t.again
 		}
 
-		// Settings of the host affected the previous guest. The host's own agent still runs and can undo
-		// them.
+		// Settings of the host affected the previous guest. The agent of the host is still running and can
+		// undo them.
 		if t.setting.Node == HostNode && slices.ContainsFunc(renewed, func(name string) bool {
 			return l.nodes[name].Facts.Guest()
 		}) {
@@ -62,14 +62,15 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 	return len(renewed) > 0, found
 }
 
-// Boots returns the boot ID of each router that is a guest not booted by this lab, such as in a lab that was
-// attached to. A router with another boot ID counts as another one, because the previous state is unknown.
+// Boots returns the boot ID of each router that is a guest, if this Lab did not boot the guest, for example
+// because it was attached to. A router whose boot ID has changed counts as another router, because its
+// previous state is unknown.
 func (l *Lab) Boots(ctx context.Context) map[string]string {
 	boots := map[string]string{}
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || l.owned || !n.Facts.Guest() {
-			continue // errors are reported on next use
+			continue // because the next use reports the error
 		}
 
 		boot := n.Boot(ctx)
@@ -80,8 +81,9 @@ func (l *Lab) Boots(ctx context.Context) map[string]string {
 	return boots
 }
 
-// PathDead records that no packet passed the path. The next Reconnect reboots routers that are guests: their
-// emulated network devices may have stopped although their agents, which use another device, still answer.
+// PathDead records that no packet passed the path. The next Reconnect then reboots routers that are guests.
+// Their emulated network devices may have stopped although their agents, which use another device, still
+// respond.
 func (l *Lab) PathDead() { l.dead = true }
 
 // Clear takes down tunnels and undoes settings as Close does, but keeps the lab.
@@ -105,10 +107,10 @@ func (l *Lab) Clear(ctx context.Context) error {
 	return err
 }
 
-// Rediscover is Reconnect for a router that may have been replaced. If the network is not the lab's own, it
-// also discovers the path and its devices again. Call Clear first.
+// Rediscover is like Reconnect, but for a router that may have been replaced. If the network does not belong
+// to the lab, it also rediscovers the path and the devices on the path. Call Clear before.
 func (l *Lab) Rediscover(ctx context.Context) error {
-	_, _ = l.Reconnect(ctx) // errors are expected
+	_, _ = l.Reconnect(ctx) // error ignored, because errors are expected
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err == nil && (n.HasAgent() || n.HasDriver()) {
@@ -127,7 +129,7 @@ func (l *Lab) Rediscover(ctx context.Context) error {
 	return l.again(ctx)
 }
 
-// reconnect connects again to nodes whose agents are gone, and returns their names.
+// reconnect reconnects to nodes whose agents are gone, and returns the names of these nodes.
 func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,12 +155,13 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 		found = errors.Join(found, fmt.Errorf("node %s: %w", name, gone))
 		fresh, err := l.dial(ctx, name)
 		if err == nil && fresh.Facts.Guest() {
-			if err = host.Answers(ctx, fresh.connection()); err != nil { // a guest answers once it has booted
+			// A guest replies only after it has booted.
+			if err = host.Answers(ctx, fresh.connection()); err != nil {
 				fresh.close()
 			}
 		}
 
-		// An agent cannot undo settings of a driver, or vice versa.
+		// An agent cannot undo settings that a driver made, or vice versa.
 		if err == nil && fresh.HasAgent() != n.HasAgent() {
 			fresh.close()
 			err = fmt.Errorf("%w: it would be driven otherwise than before", host.ErrUnreachable)
@@ -169,7 +172,7 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 		}
 
 		if err != nil {
-			continue // keep the old node, whose use reports the error
+			continue // keep the old node, because its next use reports the error
 		}
 
 		l.inherit(ctx, fresh, n)
@@ -181,8 +184,8 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	return names, found
 }
 
-// inherit takes over the old node's guard, which still excludes other controllers, and keeps touching it
-// through the new connection. If the guard is gone, what remains of it is removed when the lab is closed.
+// inherit takes over the guard of the old node, which still excludes other controllers, and keeps touching it
+// through the new connection. If the guard is gone, its remains are removed when the lab is closed.
 func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	by, ok := fresh.Driver.(driver.Guarded)
 	if !ok {
@@ -203,9 +206,9 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard.name) })
 }
 
-// gone returns why a node's agent is unusable, or nil. It does not return an error for an agent that is
-// merely slow, because its settings are still in effect. A guest that does not answer, although it is not
-// under load, counts as hung.
+// gone returns the reason why the agent of a node is unusable, or nil. If the agent is only slow, gone
+// returns nil, because the settings made by the agent are still in effect. A guest that is not under load but
+// does not respond counts as hung.
 func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -226,7 +229,8 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	switch {
 	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
 		said := l.words(n.Name)
-		_ = n.connection().Invoke(ctx, verbKill, nil, nil) // the next trial shows whether this helped
+		// Ignore errors: the next trial shows whether this helped.
+		_ = n.connection().Invoke(ctx, verbKill, nil, nil)
 		return fmt.Errorf("guest %s passes no packet, though its agent answers; its console%s", n.Name, said)
 	case err == nil || errors.Is(err, host.ErrUnreachable):
 		return err
@@ -245,13 +249,13 @@ func tells(ctx context.Context, t *laid) bool {
 	return err == nil
 }
 
-// goneWithIt reports whether all remaining settings were inside the lab, and none on the machine that hosted
-// it.
+// goneWithIt reports whether all remaining settings were made inside the lab, and none on the machine that
+// hosted the lab.
 func (l *Lab) goneWithIt() bool {
 	return !slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting.Node == HostNode })
 }
 
-// forget records the settings of a lab that is gone as undone.
+// forget records in the journal that the settings of a lab that no longer exists are undone.
 func (l *Lab) forget() error {
 	var err error
 	for _, t := range l.settings {
@@ -262,15 +266,16 @@ func (l *Lab) forget() error {
 	return err
 }
 
-// verbEnds waits for the end of a guest. The process that runs the guest serves it. It returns an error that
-// describes how the guest ended.
+// verbEnds waits until a guest ends, and returns an error that describes how the guest ended. The process
+// that runs the guest serves this verb.
 var verbEnds = host.Verb("guest", "ends")
 
-// verbKill kills a guest. The process that runs the guest serves it; the next connection boots a new guest.
+// verbKill kills a guest. The process that runs the guest serves this verb, and boots a new guest for the
+// next connection.
 var verbKill = host.Verb("guest", "kill")
 
-// Guard waits until a router that is a guest ends, and returns an error with the end of its console output. A
-// guest that hangs is killed. Guard returns nil if ctx ends first, or if no router is a guest.
+// Guard waits until a router that is a guest ends, and returns an error that contains the end of its console
+// output. A guest that hangs is killed. Guard returns nil if ctx ends first or no router is a guest.
 func (l *Lab) Guard(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -280,7 +285,7 @@ func (l *Lab) Guard(ctx context.Context) error {
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || !n.Facts.Guest() || n.connection() == nil {
-			continue // errors are reported on next use
+			continue // because the next use reports the error
 		}
 
 		all.Go(func() {
@@ -294,7 +299,7 @@ func (l *Lab) Guard(ctx context.Context) error {
 	return found
 }
 
-// ended waits for the end of a guest.
+// ended waits until the guest of agent a has ended.
 func ended(ctx context.Context, a host.Agent) error {
 	s, err := a.Open(ctx, verbEnds, nil)
 	if err == nil {
@@ -303,7 +308,7 @@ func ended(ctx context.Context, a host.Agent) error {
 	}
 
 	if ctx.Err() != nil || !errors.Is(err, host.ErrUnreachable) {
-		return nil // unsupported by the other side
+		return nil // because the other side does not support the verb
 	}
 
 	return err

@@ -23,26 +23,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Restored describes what Restore did.
+// Restored describes what Restore has done.
 type Restored struct {
-	Undone []string `json:"undone"` // descriptions of what was undone
-	Living []string `json:"living"` // owners that still run; their labs were not touched
-	Held   []string `json:"held"`   // labs with settings of killed runs, not touched because they are in use
+	Undone []string `json:"undone"` // descriptions of the changes that were undone
+	Living []string `json:"living"` // owners that are running, and whose labs were therefore left alone
+	Held   []string `json:"held"`   // labs with settings of killed runs, left alone because they are in use
 }
 
-// Program returns the path of the agent for an architecture.
+// Program returns the path of the agent's executable for an architecture.
 type Program func(ctx context.Context, arch string) (path string, err error)
 
-// Restore undoes what owners that no longer run have left: it takes down their labs, and restores their
-// settings in detached labs and on real machines. It does not touch labs of running owners, and does not take
-// down detached labs. Journals that are damaged, or could not be undone, are kept. labDirs are the
-// directories where this user's labs are made now, or may have been made before. agents provides the agent
-// for real machines.
+// Restore undoes the changes of owners that are no longer running: it takes down their labs, and restores
+// their settings in detached labs and on real machines. It does not affect labs of running owners, and does
+// not take down detached labs. It keeps journals that are damaged or contain changes that could not be
+// undone. labDirs lists the directories in which this user's labs are created now, or may have been created
+// before. agents provides the agent for real machines.
 func Restore(ctx context.Context, journalDir string, agents Program, labDirs ...string) (Restored, error) {
 	return restore(ctx, journalDir, agents, labDirs, nil)
 }
 
-// RestoreOwner is Restore for a single owner.
+// RestoreOwner is like Restore, but for a single owner.
 func RestoreOwner(ctx context.Context, owner, journalDir string, agents Program, labDirs ...string) (Restored,
 	error) {
 	return restore(ctx, journalDir, agents, labDirs, func(name string) bool { return name == owner })
@@ -64,7 +64,7 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 
 	for _, s := range stale {
 		labDir := cmp.Or(s.Labs, labDirs[0])
-		if s.Rebooted { // no lab is up, wherever it was
+		if s.Rebooted { // because no lab is up after a reboot, in any directory
 			labDir = labDirs[0]
 		}
 
@@ -91,8 +91,8 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	return out, nil
 }
 
-// outOfReach returns the error for an owner whose labs are in a directory not in labDirs. A journal alone
-// must not make this program use a directory.
+// outOfReach returns the error for an owner whose labs are in a directory that is not in labDirs. This
+// program must not use a directory only because a journal contains it.
 func outOfReach(s *journal.Stale) error {
 	err := fmt.Errorf("owner %s: its labs are in %q, which is not where this user's are now", s.Owner, s.Labs)
 	hint := "restore from where it was started, a login or a job"
@@ -103,28 +103,28 @@ func outOfReach(s *journal.Stale) error {
 	return check.WithHint(err, hint)
 }
 
-// restore undoes the entries of one journal. It records each as done at once, so that a later attempt does
-// not revert changes that others have made since. If nothing remains, failing to record them does not matter,
-// because the journal is removed.
+// restore undoes the entries of one journal. It records at once that an entry was undone, so that a later
+// attempt does not revert changes that others have made since. If it has undone all entries, errors of
+// recording are ignored, because the journal is removed.
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
-	// Undo settings first, then dismiss guards, and finally remove the machines' locations.
+	// Undo settings first, then dismiss guards, and finally remove the locations of the machines.
 	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2}
 	slices.SortStableFunc(s.Entries, func(a, b journal.Entry) int {
 		return cmp.Compare(order[a.Kind], order[b.Kind])
 	})
 	type place struct{ lab, node string }
 	failed := false
-	guarded := map[place]bool{} // nodes whose guards may still have settings to undo
+	guarded := map[place]bool{} // nodes with guards that may still have settings to undo
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
-			continue // ends with its lab
+			continue // because the guard ends with its lab
 		}
 
 		if e.Kind == journal.KindMachines && failed {
-			continue // the next attempt needs the locations
+			continue // because the next attempt needs the locations
 		}
 
 		if e.Kind == journal.KindGuard && guarded[place{e.Lab, e.Node}] {
@@ -134,7 +134,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		text := ""
 		undoErr := error(nil)
 		switch {
-		case e.Kind == journal.KindMachines: // all its settings are undone
+		case e.Kind == journal.KindMachines: // all settings on the machines have been undone
 			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
 		case e.Kind == journal.KindGuard:
 			undoErr = machines.dismiss(ctx, e)
@@ -175,13 +175,13 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	return s.Remove()
 }
 
-// owns reports whether the owner created the lab.
+// owns reports whether the lab was created by the owner of the journal.
 func owns(s *journal.Stale, id string) bool {
 	return slices.ContainsFunc(s.Entries,
 		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
-// undoEntry undoes one entry and describes what it undid, or returns an error.
+// undoEntry undoes one entry. It returns a description of what it has undone, or an error.
 func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string, err error) {
 	defer func() {
 		if err != nil {
@@ -191,7 +191,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
 		if rebooted {
-			i.Pid = 0 // another process may have that PID by now
+			i.Pid = 0 // because another process may have that PID by now
 		}
 		return "took down lab " + e.Lab, Down(labDir, i)
 	}
@@ -203,14 +203,14 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 		return "", err
 	case rebooted:
 		return "forgot " + what + ": the machine has started anew", nil
-	case i != nil: // unless a run is using it
+	case i != nil: // fails if a run is using the lab
 		lock, err := lockLab(i.dir(), e.Lab)
 		if err != nil {
 			return "", err
 		}
 		defer lock.Close()
 		return "put back " + what, i.putBack(ctx, e)
-	case e.Node == HostNode: // outlives the lab
+	case e.Node == HostNode: // because the host outlives the lab
 		return "put back " + what, Local{ID: e.Lab, Dir: labDir}.putBack(ctx, e)
 	}
 
@@ -230,7 +230,7 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	}
 
 	wanted := ""
-	if e.Node == HostNode { // its agent runs in the machine's own namespaces
+	if e.Node == HostNode { // because its agent runs in the namespaces of the machine itself
 		wanted = o.dir()
 		if !slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
 			return k.Name() == e.Knob && k.Factor().Placed&factor.OnHost != 0
@@ -280,10 +280,11 @@ func turnBack(e journal.Entry) (agent.KnobRequest, error) {
 	return t, nil
 }
 
-// sweep removes the directories of labs that ended with their owners, or were killed before they were
-// journalled. Directories of labs that are starting, or whose owners run, are locked.
+// sweep removes the directories of labs that ended with their owners, or that were killed before they were
+// journalled. It skips locked directories, which belong to labs that are starting or whose owners are
+// running.
 func sweep(labDir string) (out []string, err error) {
-	if isHolder(1) { // inside a node of a lab, no lab seems to run
+	if isHolder(1) { // in a node of a lab, the holders of labs are not visible
 		return nil, nil
 	}
 
@@ -297,7 +298,7 @@ func sweep(labDir string) (out []string, err error) {
 
 	for _, e := range entries {
 		if !e.IsDir() || !journal.ValidID(e.Name()) {
-			continue // not ours
+			continue // because it is not ours
 		}
 
 		swept, err := sweepOne(labDir, e.Name())
@@ -324,7 +325,7 @@ func sweepOne(labDir, id string) (swept bool, err error) {
 		return false, err
 	}
 	defer held.Close()
-	i, err := living(labDir, id) // checked after locking, so that the state is stable
+	i, err := living(labDir, id) // checked after locking, because the state cannot change then
 	if err != nil || i != nil {
 		return false, err
 	}

@@ -18,36 +18,36 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// applied is a setting in effect, with the function that undoes it.
+// applied is a setting that is in effect, and the function that undoes it.
 type applied struct {
 	setting record.Setting
 	seq     int
 	undo    func(ctx context.Context) error
-	again   func(ctx context.Context) error // replaces undo after a failure; nil = undo itself
-	stuck   bool                            // undoing has failed: the state is unknown
-	guarded []record.Setting                // settings by which the guard would undo it
-	// ofTunnel is set for settings of a tunnel's end, which are undone with the tunnel.
+	again   func(ctx context.Context) error // called if undo has failed; if nil, undo is called again
+	stuck   bool                            // whether undoing has failed, so that the state is unknown
+	guarded []record.Setting                // settings with which the guard would undo it
+	// ofTunnel is set if the setting belongs to the end of a tunnel, and is undone with the tunnel.
 	ofTunnel bool
 }
 
-// sameAs reports whether both settings have the same knob and node, so that the later one's previous state is
-// the earlier one. Settings of tunnels must also belong to the same tunnel.
+// sameAs reports whether both settings have the same knob and node. In that case, the previous state of the
+// later setting is the earlier setting. Settings of tunnels must also belong to the same tunnel.
 func (t *applied) sameAs(o *applied) bool {
 	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node &&
 		(!t.ofTunnel || t.setting.Port == o.setting.Port)
 }
 
 // Reconcile puts exactly the wanted settings into effect. It undoes settings that are not wanted, in reverse
-// order, then applies missing ones in the given order, and keeps the rest. A wanted setting applied after an
-// unwanted one of the same knob and node is undone and applied again, because its previous state is the
-// unwanted one. If undoing fails, every call fails until undoing succeeds, so that nothing is measured with
-// an unwanted setting.
+// order, and then applies missing settings in the given order. It keeps the other settings, except that it
+// reapplies a wanted setting that was applied after an unwanted setting of the same knob and node, because
+// the previous state that it would restore is the unwanted one. If undoing fails, every call fails until
+// undoing succeeds, so that nothing is measured with an unwanted setting.
 func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	want = slices.DeleteFunc(slices.Clone(want), func(s record.Setting) bool {
 		n, err := l.Node(ctx, s.Node)
 		return err == nil && n.given(s)
 	})
-	// drop lists unwanted settings, and later ones of the same knob and node.
+	// drop contains unwanted settings, and later settings of the same knob and node.
 	var drop []*applied
 	for i, t := range l.settings {
 		if t.stuck || !t.ofTunnel && !slices.Contains(want, t.setting) || slices.ContainsFunc(l.settings[:i],
@@ -78,7 +78,7 @@ func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	return nil
 }
 
-// StopIdleLoad undoes settings whose companion processes keep cores busy, see knob.Accompanied.
+// StopIdleLoad undoes settings whose companion processes keep cores busy; see knob.Accompanied.
 func (l *Lab) StopIdleLoad(ctx context.Context) error {
 	var keep []record.Setting
 	for _, t := range l.settings {
@@ -109,8 +109,8 @@ func (l *Lab) StopIdleLoad(ctx context.Context) error {
 	return l.Reconcile(ctx, keep)
 }
 
-// undo undoes settings in reverse order and removes them from l.settings. If undoing fails, earlier settings
-// of the same knob and node are kept, too.
+// undo undoes settings in reverse order and removes them from l.settings. If undoing a setting fails, undo
+// also keeps earlier settings of the same knob and node.
 func (l *Lab) undo(ctx context.Context, drop []*applied) error {
 	var failed error
 	var left []*applied
@@ -154,8 +154,8 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	return x.check(ctx)
 }
 
-// resolve returns the knob, canonical state and place of a setting. For a family such as "sysctl:", the state
-// includes the rest of the name.
+// resolve returns the knob, the canonical state and the place of a setting. For a family such as "sysctl:",
+// the state includes the rest of the name.
 func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 	k, member := knobNamed(l.parts.Knobs, s.Knob)
 	if k == nil {
@@ -175,14 +175,15 @@ func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
 	}
 
-	if limited, ok := k.(knob.Limited); ok && err == nil { // an agent would check it, too
+	if limited, ok := k.(knob.Limited); ok && err == nil { // an agent also makes this check
 		err = limited.Allowed(x.p, x.want)
 	}
 
 	return x, err
 }
 
-// knobNamed returns the knob of that name, or nil, and for a family the member's name.
+// knobNamed returns the knob with the given name, or nil if there is none. If the knob is a family, member is
+// the rest of the name.
 func knobNamed(all []knob.Knob, name string) (k knob.Knob, member string) {
 	for _, k := range all {
 		if k.Name() == name {
@@ -196,7 +197,8 @@ func knobNamed(all []knob.Knob, name string) (k knob.Knob, member string) {
 	return nil, ""
 }
 
-// placeOf returns the place of a setting, with what knobs need to know about the node's surroundings.
+// placeOf returns the place of a setting, including what knobs need to know about the surroundings of the
+// node.
 func (l *Lab) placeOf(s record.Setting) knob.Place {
 	p := knob.Place{Node: s.Node, Port: l.Device(s.Node, s.Port)}
 	if s.Node == HostNode {
@@ -215,7 +217,7 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 				p.Ports = append(p.Ports, dev)
 			}
 
-			if e == 0 { // towards the far side
+			if e == 0 { // the port leads to the far side
 				p.WAN = dev
 				for _, a := range l.plan.link(i, e) {
 					if l.OwnNetwork() {
@@ -239,8 +241,8 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 	return p
 }
 
-// Device returns the device of a node's port, or of a VLAN on it. In labs of our own, devices are named like
-// ports.
+// Device returns the device of a port of a node, or the VLAN device on the port. In namespaces and guests,
+// devices have the names of ports.
 func (l *Lab) Device(node, port string) string {
 	base, rest, tagged := strings.Cut(port, ".")
 	dev, named := l.devices[node][base]
@@ -254,8 +256,8 @@ func (l *Lab) Device(node, port string) string {
 	return dev
 }
 
-// apply journals and makes a setting. If it fails and cannot be undone either, apply returns both the setting
-// and an error.
+// apply journals a setting and then makes it. If making it fails and it cannot be undone either, apply
+// returns both the setting and an error.
 func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil {
@@ -281,7 +283,8 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return nil, err
 	}
 
-	// If ctx ends, finish the session. The node then undoes what it did and reports that, within unwindTime.
+	// If ctx ends, finish the session. The node then undoes what it has done, and reports that within
+	// unwindTime.
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		session.Finish()
@@ -298,7 +301,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		t.again = func(ctx context.Context) error { return x.put(ctx, before) }
 		t.seq, err = x.remember(x.k.Name(), before)
 	} else {
-		t.undo = func(context.Context) error { return nil } // nothing changes before the go-ahead
+		t.undo = func(context.Context) error { return nil } // because nothing changes before the go-ahead
 		defer session.Close()
 	}
 
@@ -308,7 +311,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		}
 	}
 
-	close(answered) // undoing has its own time limit
+	close(answered) // because undoing has its own time limit
 	if !stop() {
 		err = context.Cause(ctx)
 	}
@@ -320,8 +323,8 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	return l.failed(ctx, t, err)
 }
 
-// failed undoes a setting that could not be applied because of err. It returns the setting if undoing fails,
-// too.
+// failed undoes a setting that could not be applied because of err. If undoing also fails, failed returns the
+// setting.
 func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, error) {
 	if undoErr := l.unwind(ctx, t); undoErr != nil {
 		return t, errors.Join(err, undoErr)
@@ -329,15 +332,15 @@ func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, erro
 	return nil, err
 }
 
-// Time limits for undoing a setting. On a node without an agent, programs must be started, and a small router
-// takes seconds to load its firewall.
+// These are the time limits for undoing a setting. They are longer on a node without an agent, because
+// programs must be started there, and a small router needs seconds to load its firewall.
 const (
 	unwindTime          = 5 * time.Second
 	agentlessUnwindTime = 30 * time.Second
 )
 
-// unwind undoes a setting, even if ctx is cancelled, which is the usual reason for undoing. If that fails,
-// the journal entry remains for restore.
+// unwind undoes a setting. It ignores that ctx may be cancelled, because this is the usual reason for
+// undoing. If undoing fails, the journal entry remains for restore.
 func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	limit := unwindTime
 	if t.guarded != nil {
@@ -357,7 +360,7 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	return l.journal.Done(t.seq)
 }
 
-// remember journals a change before it is made.
+// remember writes a journal entry for a change that is about to be made.
 func (x site) remember(knob string, before knob.State) (int, error) {
 	b, err := json.Marshal(x.p)
 	if err != nil {
@@ -375,7 +378,7 @@ func (x site) remember(knob string, before knob.State) (int, error) {
 	})
 }
 
-// driverOf returns the name of the node's driver, "" for an agent.
+// driverOf returns the name of the node's driver, or "" if the node has an agent.
 func driverOf(n *Node) string {
 	if n.HasDriver() {
 		return n.Driver.Name()
@@ -383,8 +386,8 @@ func driverOf(n *Node) string {
 	return ""
 }
 
-// finish ends a session and waits until the node has undone its changes. The node undoes them before it
-// reports an error, so changes remain only after host.ErrNotUndone or a lost connection.
+// finish ends a session and waits until the node has undone its changes. Because the node undoes them before
+// it reports an error, changes remain only after host.ErrNotUndone or a lost connection.
 func finish(ctx context.Context, s host.Session) error {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {
@@ -399,8 +402,8 @@ func finish(ctx context.Context, s host.Session) error {
 	}
 }
 
-// leftBy returns an error if the end of a session means that changes remain. They do not after an ordinary
-// end, or an error of the node other than host.ErrNotUndone.
+// leftBy returns an error if changes remain after the session has ended with err. No changes remain if err is
+// nil or an error of the node other than host.ErrNotUndone.
 func leftBy(err error) error {
 	_, ended := errors.AsType[*host.RemoteError](err)
 	if errors.Is(err, io.EOF) || ended && !errors.Is(err, host.ErrNotUndone) {
@@ -409,14 +412,15 @@ func leftBy(err error) error {
 	return err
 }
 
-// Followed is a setting of all ports of a node, as applied to the device of a tunnel that ends there.
+// Followed describes a setting for all ports of a node that was also applied to the device of a tunnel that
+// ends on the node.
 type Followed struct {
 	record.Setting
-	Cannot string // why the device does not support it; "" if it does
+	Cannot string // reason why the device does not support it; "" if it does
 }
 
-// following returns the settings in effect that also apply to tunnels' devices. They are part of a tunnel's
-// key: a device gets them when it is created and they are never changed, so nothing must be undone.
+// following returns the settings in effect that also apply to the devices of tunnels. They are part of a
+// tunnel's key. A device gets them when it is created, and they do not change later, so they need no undoing.
 func (l *Lab) following() []record.Setting {
 	var out []record.Setting
 	for _, t := range l.settings {
@@ -442,12 +446,12 @@ func wordsOf(list []record.Setting) string {
 	return text
 }
 
-// follow applies settings to the devices of a new tunnel. It records settings that a device does not support.
+// follow applies settings to the devices of a new tunnel, and records those that a device does not support.
 func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) error {
 	for _, s := range settings {
 		s.Port = t.Devices()[slices.Index(l.Topology.Tunnel[:], s.Node)]
 		if slices.Contains(l.Ports(s.Node), s.Port) {
-			continue // a tunnel without a device
+			continue // because the tunnel has no device
 		}
 
 		f, err := l.followOn(ctx, s)

@@ -13,30 +13,31 @@ import (
 	"time"
 )
 
-// terminal logs in on a serial console by reading its output, as a human would.
+// terminal logs in on a serial console. It reads the output of the console as a human would.
 type terminal struct {
 	conn interface {
 		io.ReadWriter
 		SetReadDeadline(t time.Time) error
 	}
-	said  []byte        // output since the last line typed
-	quiet time.Duration // silence that ends the output; 0 = quietTime
+	said  []byte        // output since the last line was typed
+	quiet time.Duration // duration of silence that marks the end of the output; 0 means quietTime
 }
 
-// quietTime is the silence after which a line at the end of the output may be a prompt. After nudgeAfter such
-// silences, Enter is pressed: a message may hide the prompt, or the console may wait for Enter.
+// quietTime is the duration of silence after which a line at the end of the output may be a prompt. After
+// nudgeAfter such silences, Enter is pressed, because a message may hide the prompt or the console may wait
+// for Enter.
 const (
 	quietTime  = 500 * time.Millisecond
 	nudgeAfter = 6
 )
 
-// maxShown is the maximum size of the output before the next line is typed, in bytes.
+// maxShown is the maximum size in bytes of the output before the next line is typed.
 const maxShown = 1 << 20
 
 // control matches escape sequences for colours and cursor movement.
 var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 
-// shown returns the output since the last line typed, without escape sequences.
+// shown returns the output since the last line was typed, without escape sequences.
 func (t *terminal) shown() string {
 	return strings.ReplaceAll(string(control.ReplaceAll(t.said, nil)), "\r", "")
 }
@@ -77,13 +78,13 @@ func (t *terminal) enter(line string) error {
 	return err
 }
 
-// A command that detects a shell, and its output, which differs from the command's echo.
+// These are a command that detects a shell, and the output of the command, which differs from its echo.
 const (
 	shellQuestion = "echo chokepoint-$((6*7))-shell"
 	shellAnswer   = "chokepoint-42-shell"
 )
 
-// login logs in and returns when a shell responds.
+// login logs in, and returns once a shell responds.
 func (t *terminal) login(ctx context.Context, user, password string) error {
 	silent := 0
 	asked := false
@@ -130,20 +131,20 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 	}
 }
 
-// endsAsPrompt reports whether a line looks like a shell's prompt.
+// endsAsPrompt reports whether the end of a line looks like the prompt of a shell.
 func endsAsPrompt(line string) bool {
 	return line != "" && strings.ContainsAny(line[len(line)-1:], "#$>%")
 }
 
-// Marks around a command's output. The typed command builds them from a variable, so its echo does not
-// contain them.
+// These marks surround the output of a command. The typed command composes them from a variable, so that its
+// echo does not contain them.
 const (
 	beginMark = "chokepoint-begin"
 	endMark   = "chokepoint-end "
 )
 
-// run makes a shell run a script and returns its output. The script is typed line by line, because shells of
-// small systems do not accept long lines.
+// run makes a shell run a script, and returns the output of the script. It types the script line by line,
+// because shells of small systems do not accept long lines.
 func (t *terminal) run(ctx context.Context, shell, script string) (said string, err error) {
 	if err := t.enter("stty -echo 2>/dev/null; PS1= PS2= b=chokepoint"); err != nil {
 		return "", err

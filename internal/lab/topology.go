@@ -10,23 +10,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Topologies returns the topologies of labs in display order. A router's ports are "lan" towards the near
-// side and "wan" towards the far side. In labs of our own, devices are named like ports.
+// Topologies returns the topologies of labs in display order. Port "lan" of a router leads to the near side,
+// and port "wan" to the far side. In namespaces and guests, devices have the names of ports.
 func Topologies() []record.Topology {
 	return []record.Topology{
 		chain("forward", "client lan router wan server", "client", "router"),
 		chain("to-router", "client lan router", "client", "router"),
-		// The peer between client and router has the tunnel's near end, for clients that cannot run a tunnel
-		// themselves.
+		// The peer between client and router is the near end of the tunnel, for clients that cannot run a
+		// tunnel themselves.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
-		// control: what the tester and a tunnel achieve without a router
+		// This control shows what the tester and a tunnel achieve without a router.
 		chain("direct", "client lan server", "client", "server"),
 	}
 }
 
-// chain returns a topology of nodes in a row. row lists nodes and links alternately, near to far. The name of
-// a link is the name of its ports, optionally followed by "-" and a letter. near and far are the ends of a
+// chain returns a topology whose nodes form a row. row alternates nodes and links, from near to far. The name
+// of a link is the name of its ports, optionally followed by "-" and a letter. near and far are the ends of a
 // tunnel.
 func chain(name, row, near, far string) record.Topology {
 	f := strings.Fields(row)
@@ -50,7 +50,7 @@ func chain(name, row, near, far string) record.Topology {
 	return t
 }
 
-// TopologyNamed returns the topology of that name.
+// TopologyNamed returns the topology with the given name.
 func TopologyNamed(name string) (record.Topology, error) {
 	all := Topologies()
 	i := slices.IndexFunc(all, func(t record.Topology) bool { return t.Name == name })
@@ -61,29 +61,29 @@ func TopologyNamed(name string) (record.Topology, error) {
 	return all[i], nil
 }
 
-// Slots is the number of paths that a lab can have at the same time: the plain path, slot 0, and up to
-// Slots-1 tunnels. Paths are selected by address, so that routes need not change between trials: each
-// tunnel's slot has its own far address and, in site-to-site, its own near address.
+// Slots is the number of paths that a lab can have at the same time: the plain path in slot 0, and up to
+// Slots-1 tunnels. The destination address selects the path, so routes need not change between trials. The
+// slot of each tunnel has its own far address and, in topology site-to-site, its own near address.
 const Slots = 17
 
-// addressPlan assigns addresses from the blocks reserved for benchmarking: 198.18.0.0/15 (RFC 2544 §C.2.2)
+// addressPlan assigns addresses from the blocks reserved for benchmarking, 198.18.0.0/15 (RFC 2544 §C.2.2)
 // and 2001:2::/48 (RFC 5180 §8).
 type addressPlan struct{ topology record.Topology }
 
-// link returns the IPv4 and IPv6 address of an end (0 or 1) of the i-th link.
+// link returns the IPv4 and IPv6 addresses of one end (0 or 1) of the i-th link.
 func (addressPlan) link(i, end int) []netip.Prefix { return both(18, i+1, i+1, end, 24, 64) }
 
-// tunnel returns the inner addresses of the near (0) or far (1) end for a slot.
+// tunnel returns the inner addresses of the near (0) or far (1) end of the tunnel in a slot.
 func (addressPlan) tunnel(slot, end int) []netip.Prefix {
 	return both(19, slot, 0x100+slot, end, 24, 64)
 }
 
-// behind returns the addresses of the near (0) or far (1) node that only a slot's tunnel leads to.
+// behind returns the addresses of the near (0) or far (1) node to which only the tunnel in a slot leads.
 func (addressPlan) behind(slot, end int) []netip.Prefix {
 	return both(19, 64+slot, 0x200+slot, end, 32, 128)
 }
 
-// both returns an end's IPv4 address, from a subnet of 198.block, and its IPv6 address.
+// both returns the IPv4 address of an end, which is in a subnet of 198.block.0.0/16, and its IPv6 address.
 func both(block byte, subnet4, subnet6, end, bits4, bits6 int) []netip.Prefix {
 	return []netip.Prefix{
 		netip.PrefixFrom(netip.AddrFrom4([4]byte{198, block, byte(subnet4), byte(end + 1)}), bits4),
@@ -92,7 +92,7 @@ func both(block byte, subnet4, subnet6, end, bits4, bits6 int) []netip.Prefix {
 	}
 }
 
-// family returns the IPv4 or IPv6 address of a pair.
+// family returns the IPv4 or the IPv6 address of a pair.
 func family(pair []netip.Prefix, ip int) netip.Addr {
 	if ip == 6 {
 		return pair[1].Addr()
@@ -103,7 +103,8 @@ func family(pair []netip.Prefix, ip int) netip.Addr {
 // node returns the name of the near (0) or far (1) node.
 func (p addressPlan) node(end int) string { return [2]string{p.topology.Near, p.topology.Far}[end] }
 
-// linkOf returns the index and end of the link at a node's port, or at its first port if port is "".
+// linkOf returns the index of the link at a port of a node, and the end of the link at which the node is. If
+// port is "", it uses the first port of the node.
 func (p addressPlan) linkOf(node, port string) (link, end int, ok bool) {
 	for i, l := range p.topology.Links {
 		for e, q := range l.Ends {
@@ -124,10 +125,11 @@ func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	case p.hasBehind(end):
 		return family(p.behind(slot, end), ip)
 	}
-	return family(p.tunnel(slot, end), ip) // the tunnel ends on this node
+	return family(p.tunnel(slot, end), ip) // because the tunnel ends on this node
 }
 
-// outer returns the underlay address of a tunnel's near (0) or far (1) end, on the link that the ends share.
+// outer returns the underlay address of the near (0) or far (1) end of a tunnel, on the link that both ends
+// share.
 func (p addressPlan) outer(end, ip int) netip.Addr {
 	for i, l := range p.topology.Links {
 		for e, q := range l.Ends {
@@ -139,8 +141,8 @@ func (p addressPlan) outer(end, ip int) netip.Addr {
 	return netip.Addr{}
 }
 
-// layouts returns the layouts of a topology's nodes. Because nodes form a chain, each reaches the networks
-// behind a neighbour through that neighbour.
+// layouts returns the layouts of the nodes in a topology. Because the nodes form a chain, each node reaches
+// the networks behind a neighbour through this neighbour.
 func layouts(t record.Topology) []agent.Layout {
 	p := addressPlan{t}
 	out := make([]agent.Layout, len(t.Nodes))
@@ -158,9 +160,10 @@ func layouts(t record.Topology) []agent.Layout {
 				}
 
 				l.Ports = append(l.Ports, end.Port)
-				// Existing devices have settings of their own, and duplicate address detection is off only if
-				// the settings of the device and of "all" are 0. With it, a link-local address, which
-				// neighbour discovery uses, is unusable for the first one to two seconds.
+				// Set this for each port, because existing devices have settings of their own, and duplicate
+				// address detection is off only if both the setting of the device and that of "all" are 0.
+				// During detection, a link-local address, which neighbour discovery uses, is unusable for the
+				// first one to two seconds.
 				l.Sysctls = append(l.Sysctls, [2]string{"net.ipv6.conf." + end.Port + ".accept_dad", "0"},
 					[2]string{"net.ipv6.conf." + end.Port + ".accept_ra", "0"})
 				add(end.Port, p.link(li, e))
@@ -168,7 +171,7 @@ func layouts(t record.Topology) []agent.Layout {
 			}
 		}
 
-		// Add the near or far node's address for each slot to its only port.
+		// Add to the only port of the near or far node the address of the node for each slot.
 		for side := range 2 {
 			for slot := 1; slot < Slots && n.Name == p.node(side) && p.hasBehind(side); slot++ {
 				add(l.Ports[0], p.behind(slot, side))
@@ -181,9 +184,9 @@ func layouts(t record.Topology) []agent.Layout {
 	return out
 }
 
-// baseSysctls returns kernel settings for all nodes, written before links come up. They turn off duplicate
-// address detection, which would lose the packets of a lab's first second, and acceptance of router
-// advertisements. On routers, they turn on forwarding.
+// baseSysctls returns kernel settings for all nodes, which are written before links are brought up. They turn
+// off duplicate address detection, because it would lose packets in the first second of a lab, and the
+// acceptance of router advertisements. On routers, they turn on forwarding.
 func baseSysctls(router bool) [][2]string {
 	s := [][2]string{{"net.ipv6.conf.all.accept_dad", "0"}, {"net.ipv6.conf.default.accept_dad", "0"},
 		{"net.ipv6.conf.default.accept_ra", "0"}}
@@ -193,8 +196,8 @@ func baseSysctls(router bool) [][2]string {
 	return s
 }
 
-// routesOver returns the routes of node i over end e of link li: to all further links in that direction, and
-// to the end node's addresses for slots, unless node i reaches these through a tunnel.
+// routesOver returns the routes of node i over end e of link li. They lead to all further links in that
+// direction and, unless node i uses a tunnel for them, to the addresses for slots of the node at the end.
 func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	via := p.link(li, 1-e)
 	add := func(to []netip.Prefix) {
@@ -206,7 +209,7 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 			})
 		}
 	}
-	// Links and nodes are in order from near to far, so link li connects nodes li and li+1, and e == 0 means
+	// Links and nodes are numbered from near to far, so link li connects nodes li and li+1, and e == 0 means
 	// towards the far side.
 	step := 1 - 2*e
 	for on := li + step; on >= 0 && on < len(p.topology.Links); on += step {
@@ -215,18 +218,18 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 
 	tunnel := p.topology.Tunnel
 	for slot := 1; slot < Slots; slot++ {
-		side := 1 - e // 1 = the far node's addresses
+		side := 1 - e // 1 means the addresses of the far node
 		if p.hasBehind(side) && p.leadsPlainly(i, side) {
 			add(p.behind(slot, side))
 		}
 
-		// Return routes to the inner addresses of a tunnel that ends on the near node: nodes behind the
-		// tunnel's far end send to it.
+		// These are return routes to the inner addresses of a tunnel that ends on the near node. Nodes behind
+		// the far end of the tunnel send packets to these addresses.
 		if e == 1 && !p.hasBehind(0) && i > p.index(tunnel[1]) {
 			add(p.tunnel(slot, 0))
 		}
 
-		// Return routes for a tunnel that ends on the far node.
+		// These are return routes for a tunnel that ends on the far node.
 		if e == 0 && !p.hasBehind(1) && i < p.index(tunnel[0]) {
 			add(p.tunnel(slot, 1))
 		}
@@ -235,13 +238,13 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	return out
 }
 
-// hasBehind reports whether the near (0) or far (1) node has an address per slot, because the tunnel ends on
-// another node.
+// hasBehind reports whether the near (0) or far (1) node has an address for each slot. It has if the tunnel
+// ends on another node.
 func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] != p.node(side) }
 
-// leadsPlainly reports whether node i reaches a side's addresses for slots over plain links. This is so at
-// and beyond the tunnel's end on that side, and before the tunnel's other end, where nodes send to their
-// router. Only the node with the tunnel's other end sends them into the tunnel.
+// leadsPlainly reports whether node i reaches the addresses for slots on a side over plain links. This is so
+// at and beyond the end of the tunnel on that side. It is also so before the other end of the tunnel, where
+// nodes send packets to their router. Only the node at the other end sends packets into the tunnel.
 func (p addressPlan) leadsPlainly(i, side int) bool {
 	near := p.index(p.topology.Tunnel[0])
 	far := p.index(p.topology.Tunnel[1])

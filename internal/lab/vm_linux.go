@@ -22,20 +22,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bootedAs describes how a machine process has booted a guest.
+// bootedAs describes how a machine process booted a guest.
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
-	Why string `json:"why,omitempty"` // why KVM failed, if tried
-	// Root explains why QEMU runs as root, or is "".
+	Why string `json:"why,omitempty"` // reason why KVM failed, if it was tried
+	// Root is the reason why QEMU runs as root, or "" if it does not.
 	Root string `json:"root,omitempty"`
 	agent.Arranged
 
-	// Distribution and kernel release of a foreign guest.
+	// These are the distribution and kernel release of a foreign guest.
 	System  string `json:"system,omitempty"`
 	Release string `json:"release,omitempty"`
 }
 
-// of returns g completed by what is known from b.
+// of returns a copy of g that includes what b reports.
 func (b bootedAs) of(g vm.Guest) vm.Guest {
 	g.KVM = b.KVM
 	if g.Disk != nil {
@@ -48,7 +48,7 @@ func bootedFile(dir, node string) string {
 	return filepath.Join(dir, filepath.Base(node)+".guest.json")
 }
 
-// supplyGuests sets the fields of l.supply for guests.
+// supplyGuests sets the fields of l.supply that are for guests.
 func (o Local) supplyGuests(l *Lab) {
 	kvm, emulated := bootTimes(o.Guest)
 	l.patience = wakeTries*wakeTime + kvm + emulated
@@ -57,7 +57,7 @@ func (o Local) supplyGuests(l *Lab) {
 	l.words = func(node string) string { return lastWords(consoleOf(o.dir(), node)) }
 }
 
-// KindOf returns the kind of lab with such routers, as in record.Run.Lab.
+// KindOf returns the kind of lab whose routers are the given guests, as in record.Run.Lab.
 func KindOf(guest *vm.Guest) string {
 	switch {
 	case guest == nil:
@@ -68,7 +68,7 @@ func KindOf(guest *vm.Guest) string {
 	return record.LabVM + ":" + guest.Image.Arch
 }
 
-// guestNodes returns the nodes that are guests, in the topology's order.
+// guestNodes returns the nodes that are guests, in the order of the topology.
 func (o Local) guestNodes() (names []string) {
 	for _, n := range o.Topology.Nodes {
 		if n.Router {
@@ -78,10 +78,10 @@ func (o Local) guestNodes() (names []string) {
 	return names
 }
 
-// bootedAs reads what was reported about a node's guest.
+// bootedAs reads what the machine process of a node reported about its guest.
 func (o Local) bootedAs(node string) (b bootedAs) {
 	if text, err := os.ReadFile(bootedFile(o.dir(), node)); err == nil {
-		json.Unmarshal(text, &b) // ignore a file of another version
+		json.Unmarshal(text, &b) // error ignored: another version may have written the file
 	}
 	return b
 }
@@ -98,7 +98,7 @@ func (o Local) describe(n *Node) {
 	})
 }
 
-// guestNote describes the routers, including failed attempts.
+// guestNote describes the routers, including failed attempts to boot them.
 func (o Local) guestNote() string {
 	var said []string
 	for _, name := range o.guestNodes() {
@@ -175,10 +175,11 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 	return facts
 }
 
-// consoleLines is the maximum number of console lines that are quoted.
+// consoleLines is the maximum number of console lines to quote.
 const consoleLines = 6
 
-// consoleMark precedes the output of each guest in a node's console file, to which all its guests append.
+// consoleMark precedes the output of each guest in the console file of a node. All guests of the node append
+// to this file.
 const consoleMark = "=== a guest is booted ==="
 
 func markConsole(console string) error {
@@ -191,14 +192,14 @@ func markConsole(console string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Limits on a console file. If a guest writes without end, machine.guard truncates the file.
+// These limit the size of a console file. If a guest writes without end, machine.guard truncates the file.
 const (
 	maxConsole  = 4 << 20
 	keptConsole = 256 << 10
 )
 
-// cutConsole reduces a console file that exceeds maxConsole to its last keptConsole bytes. Writers append to
-// it.
+// cutConsole reduces a console file that is larger than maxConsole to its last keptConsole bytes. Programs
+// that write to the file must append.
 func cutConsole(console string) error {
 	f, err := os.OpenFile(console, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -223,7 +224,7 @@ func cutConsole(console string) error {
 	return err
 }
 
-// readConsole returns the contents of a console file, at most its last maxConsole bytes.
+// readConsole returns the last maxConsole bytes of a console file, or all of it if it is smaller.
 func readConsole(console string) ([]byte, error) {
 	f, err := os.Open(console)
 	if err != nil {
@@ -254,7 +255,7 @@ func lastWords(console string) string {
 	return quoteConsole(slices.Concat(printable(complaint), printable(said)))
 }
 
-// printable returns the non-empty lines of a console.
+// printable returns the non-empty lines of a console's output.
 func printable(b []byte) []string {
 	var lines []string
 	for l := range strings.Lines(check.Plain(string(b))) {
@@ -265,7 +266,7 @@ func printable(b []byte) []string {
 	return lines
 }
 
-// alarms are texts in a kernel's fault messages. Register dumps may follow these.
+// alarms lists texts in fault messages of a kernel. Register dumps may follow such a message.
 var alarms = []string{"Kernel panic", "BUG:", "Oops:", "Out of memory", "watchdog:", "rcu: INFO",
 	"general protection fault"}
 
@@ -291,10 +292,11 @@ func quoteConsole(lines []string) string {
 	return ": " + strings.Join(append(quoted, lines[tail:]...), " | ")
 }
 
-// consoleOf returns the path of a guest's console file.
+// consoleOf returns the path of the console file of a node.
 func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }
 
-// replace writes a private file. It replaces an existing file and does not follow links.
+// replace writes a file that only this user can access. It replaces an existing file and does not follow
+// links.
 func replace(path string, data []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -309,8 +311,8 @@ func replace(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// keepConsoles copies the consoles of a lab's guests to TOPOLOGY-NODE.console in dir, because the originals
-// vanish with the lab.
+// keepConsoles copies the consoles of the lab's guests to dir as TOPOLOGY-NODE.console, because the originals
+// are removed with the lab.
 func (o Local) keepConsoles(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("keep consoles of lab %s: %w", o.ID, err)
