@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Files in the folder of an article. Its pictures are in a folder beside them.
+// Names of the files and the folder of pictures in the folder of an article.
 const (
 	ArticleText = "article.md"
 	planFile    = "plan.yaml"
@@ -20,18 +20,18 @@ const (
 	chartFolder = "charts/"
 )
 
-// article collects the text of a run's article and its pictures.
+// article collects the text and the pictures of an article on a run.
 type article struct {
 	markdown
 	v        *view
-	hasPlan  bool // in its folder
+	hasPlan  bool // the folder contains the plan
 	pictures []File
 	err      error
 }
 
-// Article lays a run out as a folder that can be published as it is: one text in Markdown, the cells as CSV,
-// the plan, unless it is "", and the pictures, each as SVG, which the text shows, and as PNG unless it is too
-// large for that. The text comes first.
+// Article renders a run as the files of a folder that can be published as it is: a Markdown text, the cells
+// as CSV, the plan if it is not "", and each picture as SVG and, unless it is too large, as PNG. The text
+// is the first file and shows the SVG files.
 func Article(d *analysis.Document, plan string) ([]File, error) {
 	a := &article{v: newView(d), hasPlan: plan != ""}
 	for _, part := range []struct {
@@ -71,8 +71,8 @@ func Article(d *analysis.Document, plan string) ([]File, error) {
 	return append(files, a.pictures...), nil
 }
 
-// subject names the device under test: in a person's words, or else the first router by its product and
-// system. A router that is part of a machine is no device.
+// subject describes the device under test: as the user named it, or else by the first router: its product
+// and system, or that it is a guest or a namespace.
 func (v *view) subject() string {
 	if v.Run.Device != "" {
 		return v.Run.Device
@@ -100,7 +100,7 @@ func (v *view) subject() string {
 	return ""
 }
 
-// systemOf names the operating system of a node.
+// systemOf returns the name of a node's operating system.
 func systemOf(facts map[string]string) string {
 	return joined(" ", cmp.Or(facts["distribution"], facts["os"]), facts["distribution_version"])
 }
@@ -118,7 +118,7 @@ func (a *article) paragraph(text string) {
 	}
 }
 
-// summary answers what was measured at all, what was found, and what held the traffic back.
+// summary writes what was measured, what was found and what limited the traffic.
 func (a *article) summary() {
 	h := headOf(a.v)
 	a.paragraph(h.Lead)
@@ -136,7 +136,7 @@ func (a *article) summary() {
 	}
 
 	for _, x := range verdicts {
-		x.Evidence = nil // in the section on it
+		x.Evidence = nil // the section on the bottleneck shows it
 		a.item(x)
 	}
 
@@ -152,7 +152,7 @@ func (a *article) topology() {
 	a.items(foundItems(a.v, true))
 }
 
-// machineFacts are the facts of a node that readers compare, by the heads of their columns.
+// machineFacts are the facts in the table of hardware, with the headings of their columns.
 var machineFacts = [...]struct {
 	head string
 	of   func(map[string]string) string
@@ -179,7 +179,7 @@ func fact(name string) func(map[string]string) string {
 	return func(facts map[string]string) string { return facts[name] }
 }
 
-// hardware makes a row for each machine: nodes that are alike share one.
+// hardware writes a table with a row for each machine. Identical nodes share a row.
 func (a *article) hardware() {
 	t := Table{Columns: columns("Nodes")}
 	for _, m := range machineFacts {
@@ -257,7 +257,7 @@ func (a *article) results() {
 	}
 }
 
-// bottleneck writes what was found of each group of cells, with its numbers. What was ruled out has no room.
+// bottleneck writes what was found in each group of cells, with the numbers. Excluded causes are omitted.
 func (a *article) bottleneck() {
 	all := a.v.found()
 	if len(all) == 0 {
@@ -289,7 +289,7 @@ func (a *article) bottleneck() {
 	a.blocks(filter(s.Blocks, func(b Block) bool { return b.kind() == Figure{}.kind() }))
 }
 
-// uses writes what the results mean for usual uses, and the rule of each verdict.
+// uses writes the suitability for common uses, with the rule behind each verdict.
 func (a *article) uses() {
 	t := Table{Columns: columns("Use", "Verdict", "Because")}
 	for _, u := range a.v.Uses {
@@ -322,7 +322,7 @@ func (a *article) uses() {
 	a.gap()
 }
 
-// limits lists what keeps the results from meaning more than they do.
+// limits lists the limitations of the results.
 func (a *article) limits() {
 	a.items(headOf(a.v).Caveats)
 	a.items(trialNotes(a.v, resultTables(a.v)...))
@@ -358,7 +358,7 @@ func (v *view) constantWords() string {
 	return strings.Join(words, ", ")
 }
 
-// repeat gives the command, and what the plan varied.
+// repeat writes the command to repeat the run, and what the plan varied.
 func (a *article) repeat() {
 	v := a.v
 	t := Table{Columns: columns("Factor", "Levels")}
@@ -389,7 +389,7 @@ func (a *article) repeat() {
 	a.gap()
 }
 
-// blocks writes blocks of the page as far as a text has room: no panels, and no numbers behind charts.
+// blocks writes blocks of the page in Markdown. It omits panels and the tables behind charts.
 func (a *article) blocks(blocks []Block) {
 	for _, b := range blocks {
 		switch b := b.(type) {
@@ -434,7 +434,7 @@ func (a *article) title(text string) {
 	}
 }
 
-// picture draws a figure as two files, and shows the one. What it shows is in its alternative text too.
+// picture adds a figure as SVG and PNG, and shows the SVG. The alternative text describes what it shows.
 func (a *article) picture(f Figure) {
 	s := a.v.figureSheet(f)
 	name := chartFolder + shortSlug(strings.TrimSuffix(f.ID, "-bars"))
@@ -446,7 +446,7 @@ func (a *article) picture(f Figure) {
 	points := "([PNG](" + name + ".png))"
 	for _, format := range []string{"svg", "png"} {
 		content, err := s.drawn(a.v.Run.ID, name, format, Size{})
-		if errors.Is(err, errTooLarge) { // of a thousand cells
+		if errors.Is(err, errTooLarge) { // with about a thousand cells
 			points = ""
 			continue
 		}

@@ -9,10 +9,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// bars draws horizontal bars from zero in groups, with a dot for every run, the interval as a whisker, and
-// marks for ceilings and thresholds. Beside them stands the round trip under load, if there is any.
+// bars draws grouped horizontal bars from zero, with a dot for every run, whiskers for the interval, and
+// marks for ceilings and thresholds. Round-trip times under load, if any, are drawn to the right.
 type bars struct {
-	Label  string // for those who do not see it
+	Label  string // for screen readers
 	Axis   string // what the axis measures
 	Unit   string // base unit
 	Groups []barGroup
@@ -23,23 +23,23 @@ type barGroup struct {
 	Bars []bar
 }
 
-// sort puts the group whose first bar is the longest first.
+// sort sorts the groups by the length of their first bar, longest first.
 func (b *bars) sort() {
 	slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
 		return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
 	})
 }
 
-// estimate is a median with its interval, as charts draw it.
+// estimate is a median with its interval, prepared for a chart.
 type estimate struct {
 	Class             string // c0 … c8
-	Title             string // long form
+	Title             string // shown on hover
 	Text              string // the median
 	Median, Low, High float64
 	Whisker, Doubt    bool
 }
 
-// estimate returns what a cell has of a metric.
+// estimate returns a cell's median and interval of a metric.
 func (v *view) estimate(c *analysis.Cell, metric string) estimate {
 	x := c.Metrics[metric]
 	return estimate{
@@ -57,24 +57,24 @@ func (v *view) estimate(c *analysis.Cell, metric string) estimate {
 type bar struct {
 	estimate
 	Runs    []float64
-	Ceiling float64 // 0: none
-	Limit   float64 // threshold, 0: none
-	Failed  string  // instead of a number
+	Ceiling float64 // 0 means none
+	Limit   float64 // threshold; 0 means none
+	Failed  string  // text to show instead of a number
 
-	// round trips in ns, 0: none
+	// round-trip times in ns; 0 means none
 	Idle, Loaded, Loaded99 float64
 }
 
 const (
-	narrowBelow = 600.0 // the width from which names stand beside what is drawn
+	narrowBelow = 600.0 // below this width, names are placed above what they describe
 
-	labelRoom = 15 // above a bar, for the number at its median
+	labelRoom = 15 // above a bar, for the number at the median
 	barHeight = 13
 	barGap    = 6
 	barStep   = labelRoom + barHeight + barGap
 	groupGap  = 16
 	axisRoom  = 34
-	// what the round trips take of a wide drawing, and of a narrow one, where they are numbers alone
+	// width of the round-trip times in a wide drawing, and in a narrow one, which shows only numbers
 	delayRoom, delayColumn = 300, 66
 )
 
@@ -94,7 +94,7 @@ func (b bars) top() float64 {
 	return high
 }
 
-// delays returns the smallest and the greatest round trip; high is 0 without any.
+// delays returns the lowest and highest round-trip time. high is 0 if there are none.
 func (b bars) delays() (low, high float64) {
 	b.each(func(x bar) {
 		for _, ns := range []float64{x.Idle, x.Loaded, x.Loaded99} {
@@ -108,7 +108,7 @@ func (b bars) delays() (low, high float64) {
 	return low, high
 }
 
-// Draw puts the names of groups beside the bars, or above them on a narrow page.
+// Draw puts the names of groups beside the bars or, on a narrow page, above them.
 func (b bars) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 4 + axisRoom}
 	narrow := width < narrowBelow
@@ -152,7 +152,7 @@ func (b bars) Draw(width float64) *canvas {
 	x := linear{0, marks[len(marks)-1], left, right - 12}
 	d := delayAxis{narrow: narrow, right: width}
 	if high > 0 {
-		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 12} // with room at its ends
+		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 12} // with a margin at both ends
 	}
 
 	b.axis(c, x, marks)
@@ -204,7 +204,8 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 	c.text("ax", "start", x.from, base+31, name)
 }
 
-// draw stacks the number on the mark of its median: beside the bar, it could be taken for a whisker's end.
+// draw puts the number above the mark of its median. Beside the bar, it could be read as the end of the
+// whisker.
 func (b bar) draw(c *canvas, x linear, y float64) {
 	top := y + labelRoom
 	middle := top + barHeight/2.0
@@ -235,13 +236,13 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 	c.over(at, top-4, x.from, x.to+12, b.Text)
 }
 
-// over centres a number over its mark, as far as there is room from left to right.
+// over centres a number above its mark, within the bounds left and right.
 func (c *canvas) over(at, y, left, right float64, number string) {
-	half := textWidth(number, 12.5) * .55 // it is bold
+	half := textWidth(number, 12.5) * .55 // the text is bold
 	c.text("v", "middle", min(max(at, left+half), right-half), y, number)
 }
 
-// delayAxis draws the right part of the bars: round trips on a logarithmic axis, idle and under load.
+// delayAxis draws the idle and loaded round-trip times beside the bars, on a logarithmic axis.
 type delayAxis struct {
 	of     logarithmic
 	narrow bool
@@ -268,7 +269,8 @@ func (d delayAxis) axis(c *canvas) {
 	c.text("ax", "start", d.of.from, base+31, "round trip: idle ○, under load ● to p99")
 }
 
-// delayTicks returns the powers of ten in a range, or, where it has fewer than two, steps of 1, 2 and 5.
+// delayTicks returns the powers of ten in a range or, if there are fewer than two, also their multiples by
+// 2 and 5.
 func delayTicks(low, high float64) []float64 {
 	_, _, tens := decades(low, high)
 	within := func(v float64) bool { return v >= low && v <= high }

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// keyMetrics returns the metrics that scripts read of a cell, in this order: rates, losses, latency, load and
-// power. Only those that one of the cells has a number of are returned; csv-long and JSON have all others.
+// keyMetrics returns the metrics that scripts need, in this order: rates, losses, latency, load and power.
+// It omits those that no cell has. JSON and csv-long contain all metrics.
 func (v *view) keyMetrics() []string {
 	return filter([]string{
 		goodput, metrics.GoodputUp, metrics.GoodputDown, packetRate,
@@ -27,12 +27,12 @@ func (v *view) keyMetrics() []string {
 	}, func(m string) bool { return with(v.all, m) })
 }
 
-// CSV writes one line per cell: its id, label and factors, its grade with the kinds of its reasons and
-// caveats, those of the run included, the number of its trials, what limited it with the confidence (0…1),
-// and of each key metric median, bounds of the interval and number of trials, in base units as the metric's
-// name says. Bounds are empty where there is no interval. Behind them stand the rate's shares of the baseline
-// and of the default MTU (0…), if the run has such. A skipped cell has the grade "skipped", and its reason in
-// words in place of kinds.
+// CSV writes one line per cell: id, label, factors, the grade with the kinds of its reasons and caveats
+// (including those of the run), number of trials, and the cause with its confidence (0 to 1). For each key
+// metric, median, bounds of the interval and number of trials follow, in the base unit that the metric's
+// name ends with; bounds are empty if there is no interval. The last columns, if the run has them, are the
+// rate as a share of the baseline and of the rate at the default MTU. A skipped cell has the grade
+// "skipped" and its reason as text.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -72,7 +72,7 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	return v.table(lines)
 }
 
-// skipped returns the skipped cells. Their reason has no kind: its text stands in place of it.
+// skipped returns the skipped cells. CSV writes the text of their reason, which has no kind.
 func (v *view) skipped() []*analysis.Cell {
 	return each(v.Skipped, func(k record.Skipped) *analysis.Cell {
 		return &analysis.Cell{Cell: metrics.Cell{
@@ -109,13 +109,13 @@ func (v *view) cellLine(c *analysis.Cell, factors, shown []string) []string {
 	return line
 }
 
-// shareColumn is a column with the shares of cells.
+// shareColumn is a column with a share for each cell.
 type shareColumn struct {
 	name string
 	of   func(*analysis.Cell) *analysis.Share
 }
 
-// shares returns the columns of shares that some cell has.
+// shares returns the columns of shares that at least one cell has.
 func (v *view) shares() []shareColumn {
 	return filter([]shareColumn{
 		{"of_baseline_ratio", func(c *analysis.Cell) *analysis.Share { return c.OfBaseline }},
@@ -125,8 +125,8 @@ func (v *view) shares() []shareColumn {
 	})
 }
 
-// cellNumbers writes median, bounds of the interval and number of trials that a cell has for a metric, "" for
-// what it lacks.
+// cellNumbers formats a cell's median, bounds of the interval and number of trials for a metric. Missing
+// values are "".
 func cellNumbers(c *analysis.Cell, metric string) (median, low, high, n string) {
 	x, ok := c.Metrics[metric]
 	if !ok {

@@ -9,12 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// maxColours counts the colours that stay apart in both themes and for the common kinds of colour vision.
-// Further levels are grey and told apart by their names.
+// maxColours is the number of colours that can be told apart in both themes, also with the common kinds of
+// colour blindness. Further levels are grey and are distinguished by their names.
 const maxColours = 8
 
-// lineFactor returns the factor whose levels have colours, the same on the whole page: the tunnel if it
-// varies, or else the first that varies and is no number, or else the first.
+// lineFactor returns the factor that the whole page shows by colour: the tunnel if it varies, or else the
+// first varying factor that is not a number, or else the first varying one.
 func (v *view) lineFactor() string {
 	cells := v.cells(loaded)
 	names := v.varying(cells)
@@ -32,10 +32,10 @@ func (v *view) lineFactor() string {
 	return ""
 }
 
-// class returns the colour of a cell, c1 to c8, by its level of the line factor.
+// class returns the CSS class of a cell's colour, c1 to c8, by its level of the line factor.
 func (v *view) class(f map[string]string) string { return v.colour(v.line, f[v.line]) }
 
-// colour returns the colour of a level, which has its own wherever it is shown.
+// colour returns the CSS class of a level, which is the same on the whole page.
 func (v *view) colour(name, level string) string {
 	key := name + "=" + level
 	i := index(&v.coloured, key)
@@ -46,7 +46,7 @@ func (v *view) colour(name, level string) string {
 	return "c" + strconv.Itoa(i+1)
 }
 
-// levelLegend explains the colours of cells drawn in a class; other words where they have no level.
+// levelLegend explains the colours of cells by their levels, or class by words if the cells have no level.
 func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []LegendItem {
 	l := levels(cells, v.line)
 	if len(l) < 2 {
@@ -61,8 +61,8 @@ func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []Legend
 	})
 }
 
-// tunnelClass returns the colour of a tunnel in the picture of a path: that of its level, if only one runs
-// there.
+// tunnelClass returns the colour of the tunnel in the picture of a path: that of its level if colours show
+// tunnels and all cells have the same one, else c0.
 func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	if v.line != string(factor.Tunnel) {
 		return "c0"
@@ -70,19 +70,19 @@ func (v *view) tunnelClass(cells []*analysis.Cell) string {
 
 	named := without(levels(cells, v.line), factor.NoTunnel)
 	if len(named) != 1 {
-		return "c0" // several run over it
+		return "c0" // several levels share the path
 	}
 
 	return v.colour(v.line, named[0])
 }
 
-// dashes tell the second and further lines of a chart apart for readers who do not see their colours.
+// dashes distinguishes the second and further lines of a chart for readers who cannot see the colours.
 var dashes = [...]string{"7 3", "2 3", "9 3 2 3", "4 2", "12 3", "1 3", "6 2 1 2"}
 
 func lineDash(i int) string { return " d" + strconv.Itoa(i%(len(dashes)+1)) }
 
-// seriesStyle gives each colour to what is drawn in it. It names colours outright, not by a variable of the
-// class, because some programs that show SVG know no variables.
+// seriesStyle returns the CSS that colours each class. It uses literal colours because some programs that
+// show SVG do not support variables.
 func seriesStyle() string {
 	var b strings.Builder
 	for i := range maxColours + 1 {

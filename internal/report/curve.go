@@ -7,11 +7,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// curves show a metric against a factor that is a number: packets per second by packet size, goodput by
-// streams or MTU.
+// curves plots a metric against a numeric factor: packets per second by packet size, goodput by streams or
+// MTU.
 type curves struct {
 	Label, XName, YName, Unit string
-	X                         []float64 // the levels that were measured
+	X                         []float64 // measured levels
 	Lines                     []curveLine
 }
 
@@ -25,10 +25,11 @@ type curvePoint struct {
 	X float64
 }
 
-// maxSpan bounds the ratio of the greatest level to the smallest on a linear axis.
+// maxSpan is the maximum ratio of the highest to the lowest level on a linear axis.
 const maxSpan = 4
 
-// scale places the levels of X, by their logarithm where they span much, and names its axis.
+// scale maps the levels of X onto the axis, logarithmically if they span more than maxSpan, and returns the
+// axis's name.
 func (k curves) scale(from, to float64) (at func(float64) float64, name string) {
 	low := k.X[0]
 	high := k.X[len(k.X)-1]
@@ -38,9 +39,9 @@ func (k curves) scale(from, to float64) (at func(float64) float64, name string) 
 	return linear{low, high, from, to}.at, k.XName
 }
 
-// Draw marks the levels of X that were measured.
+// Draw labels the measured levels of X.
 func (k curves) Draw(width float64) *canvas {
-	const top, height = 28, 240 // what the axis counts stands above all points
+	const top, height = 28, 240 // the name of the axis is above all points
 	left, right := 56.0, 12.0
 	c := &canvas{w: width, h: top + height + 42}
 	x, name := k.scale(left+24, width-right-24)
@@ -65,7 +66,7 @@ func (k curves) Draw(width float64) *canvas {
 
 	c.text("ax", "start", left, top+height+36, name)
 	c.text("ax", "start", left-8, 12, k.YName+", "+s.Unit)
-	for i, l := range k.Lines { // side by side, so that intervals do not lie upon each other
+	for i, l := range k.Lines { // shift the lines so that their intervals do not overlap
 		aside := 6 * (float64(i) - float64(len(k.Lines)-1)/2)
 		l.draw(c, func(v float64) float64 { return x(v) + aside }, y)
 	}
@@ -92,7 +93,7 @@ func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
 	}
 }
 
-// pointKind draws what is suspect hollow.
+// pointKind returns the class of a point: suspect ones are hollow.
 func pointKind(doubt bool) string {
 	if doubt {
 		return "hollow "
@@ -100,24 +101,24 @@ func pointKind(doubt bool) string {
 	return "point "
 }
 
-// quantilePlot shows the distribution of round-trip times: each curve is one measurement, from its smallest
-// value at the left to the tail at the right, on axes where every further nine takes the same room.
+// quantilePlot plots the distributions of round-trip times, one curve per measurement, from the minimum on
+// the left to the tail on the right. On its x axis, 90 %, 99 % and 99.9 % are equally far apart.
 type quantilePlot struct {
 	Label     string
-	Low, High float64 // of the whole row of plots, so that they compare
+	Low, High float64 // bounds of all plots in the row, so that they can be compared
 	Curves    []quantileCurve
 }
 
 type quantileCurve struct {
-	Class      string // idle, or the colour of its cell
+	Class      string // idle, or the colour of the cell
 	Title      string
 	Levels, NS []float64
 }
 
-// nines returns the place of a quantile on the axis.
+// nines returns the x coordinate of a quantile: −log10 of the share above it.
 func nines(level float64) float64 { return -math.Log10(1 - min(level, 0.99999)) }
 
-// Draw shows the plot with marks at the quantiles people ask for.
+// Draw labels the axis at common quantiles.
 func (q quantilePlot) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 8 + 140 + 20}
 	last := nines(.9)

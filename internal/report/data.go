@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// JSON returns the document itself, indented: the output of show --json.
+// JSON returns the document as indented JSON, the output of show --json.
 func JSON(d *analysis.Document) ([]byte, error) {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
@@ -24,11 +24,10 @@ func JSON(d *analysis.Document) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// CSVLong writes one line per trial and metric: the trial, its cell's id, its factors, the metric with its
-// unit, and the value in base units, or why there is none. Reasons and caveats stand as their kinds, those of
-// the cell and of the run included, and the programs that measured an imported run. Behind it stand grade,
-// number of trials, median and interval that the cell has for the metric. A trial without any number has one
-// line, so that it is not lost.
+// CSVLong writes one line per trial and metric: the trial, its cell's id and factors, the metric with its
+// unit, and the value in base units or why it is missing. Further columns hold the kinds of reasons and
+// caveats (including those of the cell and of the run), the programs that measured an imported run, and the
+// cell's grade, number of trials, median and interval. A trial without numbers has a single line.
 func CSVLong(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -48,7 +47,7 @@ func CSVLong(d *analysis.Document) ([]byte, error) {
 	return v.table(lines)
 }
 
-// table writes lines as CSV that spreadsheets open as it is: it begins with the mark of UTF-8.
+// table writes CSV with a UTF-8 byte order mark, which spreadsheets need to detect the encoding.
 func (v *view) table(lines [][]string) ([]byte, error) {
 	out := bytes.NewBufferString("\uFEFF")
 	w := csv.NewWriter(out)
@@ -60,7 +59,7 @@ func (v *view) table(lines [][]string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// asText marks what a spreadsheet would take for a formula as text.
+// asText prefixes what a spreadsheet would interpret as a formula.
 func asText(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text
@@ -93,8 +92,8 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	return lines
 }
 
-// cellColumns returns grade, n, median and interval that the cell of a trial has for a metric; a trial
-// without a cell has none.
+// cellColumns returns grade, n, median and interval of a trial's cell for a metric. They are empty if the
+// trial belongs to no cell.
 func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 	columns := make([]string, 6)
 	c := v.cell[t.Factors.Key()]
@@ -116,11 +115,11 @@ func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 	return columns
 }
 
-// decimal prints all digits of a number, and no exponent.
+// decimal formats a number with all digits and without exponent.
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// eachNumber gives each metric of a trial with its value, or why there is none. A trial without any number
-// is given once, so that it is not lost.
+// eachNumber calls add for each metric of a trial, with the value or why it is missing. For a trial without
+// numbers, it calls add once.
 func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, missing string)) {
 	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
 		add(name, new(t.Metrics[name]), "")
@@ -155,7 +154,7 @@ func (v *view) caveatKinds(t *analysis.TrialView) string {
 	return v.kindsWith(all)
 }
 
-// kindsWith lists the kinds of caveats, and of those of the run.
+// kindsWith lists the kinds of the given caveats and of those of the run.
 func (v *view) kindsWith(all []record.Caveat) string {
 	return strings.Join(distinct(slices.Concat(all, v.Caveats), caveatKind), " ")
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ForeignWords names what measured an imported run and what its results lack, a sentence for each program; a
-// run of our own has none.
+// ForeignWords returns a sentence for each program that measured an imported run, with what its results
+// lack. It returns nil for other runs.
 func ForeignWords(d *analysis.Document) (all []string) {
 	for _, c := range d.Caveats {
 		if c.Kind == "foreign" {
@@ -32,7 +32,7 @@ func (v *view) measuredBy() string {
 	return printable(cmp.Or(strings.Join(v.Run.ImportedFrom, ", "), "chokepoint"))
 }
 
-// counted returns the trials of a cell that have numbers, the last one for each row of the plan.
+// counted returns the trials of a cell that have metrics: for each row of the plan, the last one.
 func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	var out []*analysis.TrialView
 	for _, t := range v.trials[c.Factors.Key()] {
@@ -51,10 +51,10 @@ func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	return out
 }
 
-// Benchstat writes the run in Go's benchmark format (golang.org/design/14313-benchmark-format), which
-// benchstat compares: a line for each trial, whose name has the factors that differ between cells, with every
-// metric whose better direction is declared, in base units and under its own name. A comment before each
-// cell's lines gives its validity, median and interval, and the number of trials.
+// Benchstat writes the run in Go's benchmark format (golang.org/design/14313-benchmark-format) for
+// benchstat. Each trial is a line. Its name consists of the factors that differ between cells. It contains
+// every metric with a declared better direction, in base units. The comment above a cell's lines has its
+// validity, median, interval and number of trials.
 func Benchstat(d *analysis.Document) []byte {
 	v := newView(d)
 	var b bytes.Buffer
@@ -101,11 +101,11 @@ func Benchstat(d *analysis.Document) []byte {
 	return b.Bytes()
 }
 
-// Ministat writes one column of a metric, in its base unit, for each cell, and a line for each of its trials,
-// as ministat(1) reads them by -C: goodput, or where there is none the rate of packets or of a cipher.
-// Ministat passes over lines that have no such column, so that cells with fewer trials than others come last.
-// A comment names the cells, each with its validity, median and interval, and those without the metric. A run
-// that has none of these metrics is refused.
+// Ministat writes a table for ministat(1), to be read with -C. Each cell has a column with the base-unit
+// values of its trials: goodput or, if there is none, the rate of packets or of a cipher. Columns of cells
+// with fewer trials come last, because ministat skips lines that lack a column. Comments list the cells
+// with validity, median and interval, and those without the metric. Without any of these metrics, Ministat
+// returns an error.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	known := filter([]string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number},
@@ -165,10 +165,11 @@ func reasonWords(c *analysis.Cell) string {
 	return strings.Join(distinct(c.Reasons, reasonKind), ", ")
 }
 
-// gradeWords returns the grade of a cell with the kinds of its reasons: "suspect (background-load)".
+// gradeWords returns the grade of a cell with the kinds of its reasons, such as "suspect
+// (background-load)".
 func gradeWords(c *analysis.Cell) string { return printable(c.Grade + bracket(reasonWords(c))) }
 
-// valueWords prints a metric of a cell with its interval, the number of its trials, and the cell's validity.
+// valueWords formats a cell's metric with its interval and number of trials, and the cell's validity.
 func (v *view) valueWords(c *analysis.Cell, metric string) string {
 	x, ok := c.Metrics[metric]
 	if !ok {
@@ -183,7 +184,7 @@ func (v *view) valueWords(c *analysis.Cell, metric string) string {
 	return text + ", " + gradeWords(c)
 }
 
-// resultWords prints the metric that a cell measures in the same form.
+// resultWords is valueWords for the metric that represents the cell.
 func (v *view) resultWords(c *analysis.Cell) string {
 	metric := rateOf(c)
 	if has(c, metrics.Number) {
@@ -199,8 +200,8 @@ func (v *view) resultWords(c *analysis.Cell) string {
 	return metrics.Label(metric) + " " + v.valueWords(c, metric)
 }
 
-// TrialWords describes, by the trial's id, how valid each trial is and what result its cell has: for formats
-// that have a file for each trial.
+// TrialWords describes each trial's validity and its cell's result, by trial ID, for formats with a file
+// per trial.
 func TrialWords(d *analysis.Document) map[string]string {
 	v := newView(d)
 	out := map[string]string{}
@@ -222,9 +223,9 @@ func TrialWords(d *analysis.Document) map[string]string {
 	return out
 }
 
-// WGBench writes a row for each WireGuard cell of TCP in the form of the tables that owners of routers share
-// (github.com/cyyself/wg-bench): device and CPU, system and kernel, rate, note. It refuses a run without such
-// a cell.
+// WGBench writes a row for each WireGuard cell with TCP, in the format of the table at
+// github.com/cyyself/wg-bench: device and CPU, system and kernel, rate, note. Without such a cell, it
+// returns an error.
 func WGBench(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	var device, system []string
@@ -256,7 +257,7 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// wgRate prints a rate as iperf3 does.
+// wgRate formats a rate as iperf3 does.
 func wgRate(bps float64) string {
 	prefix := ""
 	for _, p := range []string{"K", "M", "G"} {

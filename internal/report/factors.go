@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// varying lists the factors that differ between cells, in the order of people. A factor that some cells
-// lack differs.
+// varying lists the factors that differ between cells, in display order. A factor that only some cells have
+// counts as different.
 func (v *view) varying(cells []*analysis.Cell) []string {
 	all := record.Factors{}
 	for _, c := range cells {
@@ -26,13 +26,13 @@ func (v *view) varying(cells []*analysis.Cell) []string {
 	})
 }
 
-// ordinary reports whether a level is the plain one, which needs no mention where others are named.
+// ordinary reports whether a level is the usual one, which labels omit.
 func ordinary(level string) bool {
 	return slices.Contains([]string{"", "-", factor.Off, "default", "auto"}, level)
 }
 
-// independent drops the factors that follow from another one, such as the MTU that exists only with a
-// tunnel: within each level of it they are fixed.
+// independent drops the factors that are fixed within each level of the factor of, such as an MTU that
+// exists only with a tunnel.
 func independent(cells []*analysis.Cell, names []string, of string) []string {
 	return filter(names, func(n string) bool {
 		by := map[string]string{}
@@ -46,7 +46,7 @@ func independent(cells []*analysis.Cell, names []string, of string) []string {
 	})
 }
 
-// implied names the factors that follow from a level of another one.
+// implied describes the factors that are fixed by a level of another one.
 func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	rest := without(v.varying(cells), of)
 	names := without(rest, independent(cells, rest, of)...)
@@ -59,7 +59,7 @@ func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	return ""
 }
 
-// setWords describes a cell by the named factors.
+// setWords describes a cell by those of the named factors that are set in it.
 func (v *view) setWords(f record.Factors, names []string) string {
 	var parts []string
 	for _, n := range names {
@@ -70,7 +70,7 @@ func (v *view) setWords(f record.Factors, names []string) string {
 	return strings.Join(parts, " · ")
 }
 
-// unsetWords describes a cell by the named factors that are not set in it.
+// unsetWords describes a cell by those of the named factors that are not set in it.
 func (v *view) unsetWords(f record.Factors, names []string) string {
 	return strings.Join(each(names, func(n string) string {
 		if level := f[n]; level != "" {
@@ -80,7 +80,7 @@ func (v *view) unsetWords(f record.Factors, names []string) string {
 	}), " · ")
 }
 
-// levels lists the levels of a factor in the order of the cells.
+// levels lists the levels of a factor in the order in which they occur in cells.
 func levels(cells []*analysis.Cell, name string) []string {
 	return distinct(cells, func(c *analysis.Cell) string { return c.Factors[name] })
 }
@@ -89,7 +89,7 @@ func without(names []string, drop ...string) []string {
 	return filter(names, func(n string) bool { return !slices.Contains(drop, n) })
 }
 
-// skippedWords describes a skipped cell by the factors that set it apart from the others.
+// skippedWords describes a skipped cell by the factors in which it differs from other cells.
 func (v *view) skippedWords(f record.Factors) string {
 	all := slices.Clone(v.all)
 	for i := range v.Skipped {
@@ -104,7 +104,7 @@ func (v *view) skippedWords(f record.Factors) string {
 	return v.setWords(f, v.sorted(f))
 }
 
-// sorted returns all factors of a cell in the order in which people read them.
+// sorted returns the factors of a cell in display order.
 func (v *view) sorted(f record.Factors) []string {
 	names := f.Names()
 	v.Catalogue.Sort(names)

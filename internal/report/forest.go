@@ -9,19 +9,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// forest shows ratios with their intervals against a line at "the same".
+// forest draws ratios with their intervals around a line at ratio 1.
 type forest struct {
 	Label, Axis string
 	Rows        []forestRow
 }
 
 type forestRow struct {
-	estimate         // of a ratio
-	Group     string // stands above the first of its rows
+	estimate         // the ratio
+	Group     string // heading above the group's first row
 	Name, Sub string
 }
 
-// Draw uses a logarithmic axis: half and double are equally far from one.
+// Draw uses a logarithmic axis, so that half and double are equally far from 1.
 func (f forest) Draw(width float64) *canvas {
 	narrow := width < narrowBelow
 	step := 42.0
@@ -65,7 +65,7 @@ func (f forest) Draw(width float64) *canvas {
 	x := logarithmic{low / 1.06, high * 1.06, left, width - right}
 	base := c.h - 34
 	marks := ratioTicks(x.low, x.high)
-	slices.SortStableFunc(marks, func(a, b float64) int { // the same comes first: its number must stand
+	slices.SortStableFunc(marks, func(a, b float64) int { // 1 comes first, because its number must be shown
 		return cmp.Compare(math.Abs(math.Log(a)), math.Abs(math.Log(b)))
 	})
 	for _, m := range marks {
@@ -90,7 +90,7 @@ func (f forest) Draw(width float64) *canvas {
 			y += groupHead
 		}
 
-		if narrow { // the lines leave out the names, which have the whole width
+		if narrow { // only beside the intervals, because the names take the full width
 			for _, m := range marks {
 				c.line(ratioLine(m), x.at(m), y+45, x.at(m), y+63)
 			}
@@ -103,10 +103,10 @@ func (f forest) Draw(width float64) *canvas {
 	return c.labelled(f.Label)
 }
 
-// Heights of what stands above rows: the head of a group, and the words that all names share.
+// Heights of a group's heading, and of the line with words that all names share.
 const groupHead, sharedRoom = 30, 19
 
-// ratioLine returns the class of a line of the grid.
+// ratioLine returns the class of a grid line.
 func ratioLine(m float64) string {
 	if m == 1 {
 		return "one"
@@ -114,7 +114,7 @@ func ratioLine(m float64) string {
 	return "grid"
 }
 
-// heads reports whether a group begins with a row.
+// heads reports whether row i is the first of its group.
 func (f forest) heads(i int) bool {
 	return f.Rows[i].Group != "" && (i == 0 || f.Rows[i-1].Group != f.Rows[i].Group)
 }
@@ -149,7 +149,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	}
 }
 
-// ratioTick prints a ratio as the numbers beside it are.
+// ratioTick formats a ratio like the numbers beside it.
 func ratioTick(m float64) string {
 	text := unit.Times(m)
 	if strings.Contains(text, ".") {
@@ -159,13 +159,13 @@ func ratioTick(m float64) string {
 	return text
 }
 
-// ratioTicks returns few round ratios in a range; one always belongs to them.
+// ratioTicks returns a few round ratios within a range, among them 1 if the range includes it.
 func ratioTicks(low, high float64) []float64 {
 	all := []float64{1}
 	for at, room := 1.0, high/low; room > 1 && at < 1e9; at *= 10 {
 		steps := []float64{2, 5, 10}
 		if room > 1e3 {
-			steps = []float64{10} // more would not have room
+			steps = []float64{10} // there is no space for more
 		}
 
 		for _, s := range steps {

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Glance lays out what a node does just now, for a terminal of the given width.
+// Glance renders the current state of a node for a terminal of the given width.
 func Glance(g *analysis.Glance, width int, colour bool) string {
 	t := &terminal{width: max(width, 40), colour: colour}
 	names := 0
@@ -67,16 +67,16 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 	return t.b.String()
 }
 
-// barWidth counts the columns of a bar.
+// barWidth is the width of a bar in columns.
 const barWidth = 24
 
-// blocks draws a share of a width.
+// blocks draws a bar for a share of width.
 func blocks(share float64, width int) string {
 	full := int(min(max(share, 0), 1)*float64(width) + .5)
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// Shares of a core's time from which on it is shown as a doubt, and as full.
+// Shares of a core's time from which it is shown as nearly full, and as full.
 const (
 	busyCore = .7
 	fullCore = .93
@@ -94,7 +94,7 @@ func busyCode(share float64) string {
 
 func rateText(base string, v float64) string { return unit.ScaleOf(base, v).Text(v) }
 
-// aligned prints rows in columns, all but the first to the right.
+// aligned prints rows in columns. All columns except the first are right-aligned.
 func (t *terminal) aligned(rows [][]string) {
 	for n, r := range rows {
 		line := ""
@@ -108,7 +108,7 @@ func (t *terminal) aligned(rows [][]string) {
 			line += "  " + gap + text
 		}
 
-		if r := []rune(line); len(r) > t.width { // a line that the terminal wraps is one more than is counted
+		if r := []rune(line); len(r) > t.width { // a line that wraps would make the line count wrong
 			line = string(r[:t.width])
 		}
 

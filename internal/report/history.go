@@ -21,7 +21,7 @@ import (
 //go:embed history.tmpl
 var historyTemplate string
 
-// HistoryJSON returns the document itself, indented.
+// HistoryJSON returns the document as indented JSON.
 func HistoryJSON(h *history.History) ([]byte, error) {
 	b, err := json.MarshalIndent(h, "", "  ")
 	if err != nil {
@@ -30,7 +30,7 @@ func HistoryJSON(h *history.History) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// HistoryCSV writes a line for each cell and run, those of the canary included.
+// HistoryCSV writes a line for each cell and run, including those of the canary.
 func HistoryCSV(h *history.History) ([]byte, error) {
 	lines := [][]string{{"cell", "label", "metric", "unit", "started", "run", "name", "firmware", "kernel",
 		"canary", "n", "median", "low", "high", "grade", "missing", "change", "status"}}
@@ -67,7 +67,7 @@ func pointLine(c *history.Cell, p history.Point, canary bool) []string {
 	return append(line, each([]string{p.Grade, missing, change, status}, asText)...)
 }
 
-// ChangeWords describes a change of a cell.
+// ChangeWords describes a change in a cell's history.
 func ChangeWords(c *history.Cell, x history.Change) string {
 	name := c.Metric.Name
 	text := metrics.Label(name) + ": " + metrics.Say(name, x.Old) + " → " + metrics.Say(name, x.New)
@@ -96,9 +96,9 @@ func ChangeWords(c *history.Cell, x history.Change) string {
 	return text
 }
 
-// HistoryJUnit writes a history for a CI: a test for each cell, which fails if its last change is for the
-// worse, confirmed and not the testbed's, and is skipped if that change is only proposed, or suspect unless
-// strict.
+// HistoryJUnit renders a history for CI systems, with a test for each cell. The test fails if the cell's
+// last change is a confirmed regression that is not due to the testbed. It is skipped if that change is
+// only proposed or, unless strict, suspect.
 func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: printable("chokepoint history " + h.Plan + " on " + h.Device)}
 	for i := range h.Cells {
@@ -127,7 +127,7 @@ func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
 	return s.encode()
 }
 
-// HistorySVG draws the first cell as a file of its own.
+// HistorySVG draws the chart of the first cell as a standalone file.
 func HistorySVG(h *history.History) ([]byte, error) {
 	c := &h.Cells[0]
 	s := sheet{
@@ -263,10 +263,10 @@ func trendLegend(c *history.Cell) []LegendItem {
 	return legend
 }
 
-// trend draws the runs of a cell over time, with the levels between its change points.
+// trend draws a cell's results over time, with the levels between change points.
 type trend struct{ *history.Cell }
 
-// Draw uses an axis between the smallest and the largest bound, so that a change of a few per cent is seen.
+// Draw does not start the axis at zero, so that a change of a few per cent is visible.
 func (t trend) Draw(width float64) *canvas {
 	const top, height = 28, 240
 	left, right := 66.0, 12.0

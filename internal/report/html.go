@@ -60,7 +60,7 @@ func LinkedHTML(d *analysis.Document, links []Link) ([]byte, error) {
 	return page, nil
 }
 
-// laidOut executes a page with its style and script.
+// laidOut executes the template of a page with its style and script.
 func laidOut(t *template.Template, script string, page map[string]any) ([]byte, error) {
 	page["Style"] = template.CSS(themes() + pageStyle + chartStyle + seriesStyle())
 	page["Script"] = template.JS(script)
@@ -69,25 +69,25 @@ func laidOut(t *template.Template, script string, page map[string]any) ([]byte, 
 	return []byte(printable(out.String())), err
 }
 
-// themes follow the reader's system.
+// themes returns the CSS variables of the light and dark theme, chosen by the reader's system.
 func themes() string {
 	return ":root{color-scheme:light dark;" + variables(0) + "}" +
 		"@media (prefers-color-scheme:dark){:root{" + variables(1) + "}}"
 }
 
-// hash returns the source of the page's own style or script for its policy (Content Security Policy Level 3):
-// the browser runs no other, even if a text was taken for markup.
+// hash returns the Content Security Policy source of an inline style or script. Browsers do not run others,
+// even if text were interpreted as markup.
 func hash(content any) string {
 	sum := sha256.Sum256(fmt.Append(nil, content))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// pageCell holds a cell with its classes, and with the name that it needs on a card.
+// pageCell is a cell with its CSS classes and its heading on a card.
 type pageCell struct {
 	Table       Table
 	Cell        TableCell
 	Class, Head string
-	Heads       bool // its row
+	Heads       bool // heading of its row
 }
 
 func cellOf(t Table, i int, c TableCell) pageCell {
@@ -144,17 +144,18 @@ func saved(id string, s sheet) savedFile {
 		inURL.Replace(c.file(c.pixels())) + `"`)}
 }
 
-// svgURL begins the address of a chart to be saved.
+// svgURL is the prefix of the data URL of a chart.
 const svgURL = "data:image/svg+xml,"
 
-// inURL escapes what would end an attribute or an address; base64 takes a quarter more bytes.
+// inURL escapes the characters that are not allowed in a data URL or attribute. Base64 would need about a
+// quarter more bytes.
 var inURL = strings.NewReplacer("%", "%25", "#", "%23", "&", "%26", "<", "%3C", "\n", "%0A", "\t", "%09",
 	`"`, "'")
 
 var widths = map[string]float64{"wide": wideWidth, "narrow": narrowWidth - 28, "panel": panelWidth,
 	"picture": 660, "half": 500, "phone": narrowWidth, "bar": 88}
 
-// mark returns the letter of a note: a, b, … z, then numbers.
+// mark returns the label of a note: a to z, then numbers.
 func mark(i int) string {
 	if i < 26 {
 		return string(rune('a' + i))
@@ -164,12 +165,12 @@ func mark(i int) string {
 
 var notInSlugs = regexp.MustCompile(`[^a-z0-9]`)
 
-// slug makes an identifier for anchors and file names.
+// slug converts text to an identifier for anchors and file names.
 func slug(s string) string {
 	return notInSlugs.ReplaceAllString(strings.ToLower(s), "-")
 }
 
-// swatch draws a sample of a class for a legend.
+// swatch draws a legend's sample of a class.
 func swatch(class string) *canvas {
 	c := &canvas{w: 22, h: 12}
 	switch {
@@ -188,9 +189,9 @@ func swatch(class string) *canvas {
 	return c
 }
 
-// palette holds every colour of the page, light and dark. The eight series colours keep apart for the common
-// kinds of colour vision and have at least 3:1 contrast to the ground they stand on (WCAG 2.2, 1.4.11);
-// text colours have 4.5:1.
+// palette returns the page's colours, light and dark. The eight series colours remain distinguishable with
+// the common kinds of colour blindness and have a contrast of at least 3:1 to the background (WCAG 2.2,
+// 1.4.11). Text colours have at least 4.5:1.
 func palette() map[string][2]string {
 	return map[string][2]string{
 		"ground":  {"#fcfcfa", "#121519"},
@@ -217,7 +218,7 @@ func palette() map[string][2]string {
 	}
 }
 
-// variables declares the colours of one theme (0 light, 1 dark).
+// variables returns the CSS variables of a theme (0 light, 1 dark).
 func variables(theme int) string {
 	p := palette()
 	var b strings.Builder
@@ -228,7 +229,7 @@ func variables(theme int) string {
 	return b.String()
 }
 
-// resolve replaces variables by their light colours, for files that leave the page.
+// resolve replaces variables by the colours of the light theme, for saved files.
 func resolve(css string) string {
 	var pairs []string
 	for name, colours := range palette() {

@@ -47,7 +47,7 @@ type (
 	}
 )
 
-// property adds a property that is not empty.
+// property appends a property unless its value is empty.
 func property(list *[]junitProperty, name, value string) {
 	if value != "" {
 		*list = append(*list, junitProperty{name, printable(value)})
@@ -76,13 +76,14 @@ func (s *junitSuite) encode() ([]byte, error) {
 	return append([]byte(xml.Header), append(b, '\n')...), nil
 }
 
-// JUnit writes the run for a CI: a test for each cell, which is an error where it has no number, and for each
-// requirement in each cell that it names, which fails where it is missed. Cells that were skipped or not
-// reached are skipped, with the reason; so are a suspect cell and a requirement met in one, which fail if
-// strict. The properties of a cell's test are its id, its validity and of each key metric median, unit,
-// bounds of the interval and number of trials, by the names of the columns of CSV; those of a requirement's
-// test are the value that was compared, its limit, unit, interval and number of trials. The output is the
-// result in words.
+// JUnit renders a run for CI systems. Each cell is a test, which is an error if the cell has no number. So
+// is each requirement in each cell that it names; the test fails if the requirement is missed. Tests of
+// skipped and unreached cells are skipped, with the reason. Tests of suspect cells, and of requirements met
+// in a suspect cell, are skipped, or fail if strict.
+//
+// The properties of a cell's test are its id, its validity and, for each key metric, median, unit, bounds
+// of the interval and number of trials, named like the columns of CSV. Those of a requirement's test are
+// the compared value, its limit, unit, interval and number of trials. The output is the result in words.
 func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 	v := newView(d)
 	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
@@ -120,7 +121,7 @@ func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 	return s.encode()
 }
 
-// cellCase is the test of a cell's validity.
+// cellCase returns the test of a cell's validity.
 func (v *view) cellCase(c *analysis.Cell, shown []string, strict bool) junitCase {
 	t := junitCase{Class: "cell", Name: printable(c.Label), Out: v.resultWords(c)}
 	v.tellCell(&t, c)
@@ -145,7 +146,7 @@ func (v *view) cellCase(c *analysis.Cell, shown []string, strict bool) junitCase
 	return t
 }
 
-// requirementCase is the test of a requirement in a cell.
+// requirementCase returns the test of a requirement in a cell.
 func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 	t := junitCase{Class: "requirement", Name: printable(x.Requirement)}
 	c := v.cell[x.Factors.Key()]
@@ -186,7 +187,7 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 	return t
 }
 
-// doubt skips a test, which fails if strict.
+// doubt marks a test as skipped, or as failed if strict.
 func (t *junitCase) doubt(why string, strict bool) {
 	if strict {
 		t.Failure = &junitReason{why}
@@ -195,14 +196,14 @@ func (t *junitCase) doubt(why string, strict bool) {
 	}
 }
 
-// tellCell adds which cell a test is about, and how valid that is.
+// tellCell adds the cell's id and validity to a test.
 func (v *view) tellCell(t *junitCase, c *analysis.Cell) {
 	property(&t.Properties, "id", c.ID)
 	property(&t.Properties, "validity", c.Grade)
 	property(&t.Properties, "reasons", strings.Join(distinct(c.Reasons, reasonKind), " "))
 }
 
-// tellNumbers adds what a cell has of a metric, each name with a prefix.
+// tellNumbers adds a cell's values of a metric as properties whose names begin with prefix.
 func (v *view) tellNumbers(t *junitCase, c *analysis.Cell, metric, prefix string) {
 	median, low, high, n := cellNumbers(c, metric)
 	if n == "" {
@@ -216,17 +217,20 @@ func (v *view) tellNumbers(t *junitCase, c *analysis.Cell, metric, prefix string
 	property(&t.Properties, prefix+"n", n)
 }
 
-// gradeReasons returns the grade of a cell with its reasons: "suspect: background-load: other processes …".
+// gradeReasons formats the grade of a cell with its reasons, such as "suspect: background-load: other
+// processes …".
 func gradeReasons(c *analysis.Cell) string {
 	reasons := distinct(c.Reasons, func(r evidence.Reason) string { return r.Kind + ": " + r.Text })
 	return printable(c.Grade + around(": ", strings.Join(reasons, "; "), ""))
 }
 
-// ComparisonJUnit writes the comparison of two runs for a CI: a test for each cell that was compared, which
-// fails where the second run is worse, or has lost it, and is skipped where it is suspect in one of the runs,
-// unless strict, or no comparison of it has a verdict. The properties are the id of the cell and of each
-// comparison the ratio, or with _difference the difference, of second to first run with its bounds. The
-// output is the comparisons in words. labels names the cells by key.
+// ComparisonJUnit renders the comparison of two runs for CI systems. Each compared cell is a test. It fails
+// if the second run is worse or lacks the cell. It is skipped if no comparison of the cell has a verdict
+// or, unless strict, if it is suspect in one of the runs.
+//
+// The properties are the cell's id and, for each comparison, the ratio of the second to the first run with
+// its bounds, or the difference with the suffix _difference. The output is the comparisons in words. labels
+// maps the keys of cells to their names.
 func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
 	for i, run := range []analysis.RunHead{c.A, c.B} {
@@ -288,7 +292,7 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict
 	return s.encode()
 }
 
-// tellCompared adds a comparison's numbers, the validity of both sides and the verdict.
+// tellCompared adds the numbers of a comparison, the validity of both sides and the verdict.
 func tellCompared(t *junitCase, x comparison.Comparison) {
 	name := x.Metric + "_ratio"
 	if x.Difference {
@@ -303,7 +307,7 @@ func tellCompared(t *junitCase, x comparison.Comparison) {
 	property(&t.Properties, name+"_validity", joined(", ", x.GradeA, x.GradeB))
 }
 
-// comparedWords describes a comparison of two runs in a line.
+// comparedWords describes a comparison of two runs on one line.
 func comparedWords(x comparison.Comparison) string {
 	say := unit.Times
 	if x.Difference {
@@ -319,7 +323,7 @@ func comparedWords(x comparison.Comparison) string {
 	return text
 }
 
-// notCompared returns why a cell that is not worse has no verdict; "" where it has one.
+// notCompared returns why a cell that is not worse has no verdict, or "" if it has one.
 func notCompared(all []comparison.Comparison, strict bool) string {
 	few := len(all) > 0
 	suspect := false

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// Markdown writes a block to paste into a forum: the result in words, the table with every caveat below it,
-// the path as a picture of characters, and the command that made it.
+// Markdown renders the run for a forum post: the result in words, the table with its caveats, the path as
+// text, and the command that repeats the run.
 func Markdown(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	m := &markdown{}
@@ -33,7 +33,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// Brief writes what Screen shows for a post, with the run, the machine and the day that the numbers are of.
+// Brief renders what Screen shows as a post, with the run, the machine and the date of the numbers.
 func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	m := &markdown{}
@@ -46,7 +46,7 @@ type markdown struct{ paragraphs }
 
 func (m *markdown) line(s string) { m.b.WriteString(s + "\n") }
 
-// sections writes sections one below the other, the first as a title with its text.
+// sections writes sections one after the other. The first consists of a title and text.
 func (m *markdown) sections(all []Section) {
 	for _, s := range all {
 		if s.Title != "" {
@@ -97,7 +97,7 @@ func (m *markdown) fence(lines []string) {
 	m.gap()
 }
 
-// table prints medians with what belongs to them in one field each.
+// table writes each median in one field with its interval and other details.
 func (m *markdown) table(t Table) {
 	if t.Of != "" {
 		m.line("**" + escape(t.Of) + "**")
@@ -114,7 +114,7 @@ func (m *markdown) table(t Table) {
 	for _, r := range t.Rows {
 		cells := r.Cells
 		switch {
-		case len(cells) == 1: // the names of the rows below say it
+		case len(cells) == 1: // the rows below include the heading in their names
 			continue
 		case r.Name != "":
 			cells = append([]TableCell{{Text: r.Name}}, cells[1:]...)
@@ -147,7 +147,7 @@ func (m *markdown) table(t Table) {
 
 func (m *markdown) row(fields []string) { m.line("| " + strings.Join(fields, " | ") + " |") }
 
-// markdownCell puts an interval in brackets and anything else behind a dot.
+// markdownCell appends an interval in parentheses, and other details after a dot.
 func markdownCell(c TableCell) string {
 	text := escape(c.Text)
 	sub := escape(c.Pre + c.Sub)
@@ -179,9 +179,9 @@ func (m *markdown) item(it Item) {
 	m.line("- " + around("**", escape(it.Kind), "**: ") + escape(text))
 }
 
-// escape keeps text from being read as Markdown, HTML, or what GitHub adds: formulas and mentions.
+// escape escapes text so that it is not interpreted as Markdown, HTML, or GitHub's formulas and mentions.
 func escape(s string) string {
-	return escapes.Replace(mention.ReplaceAllString(printable(s), "$1@\u2060")) // a word joiner, not visible
+	return escapes.Replace(mention.ReplaceAllString(printable(s), "$1@\u2060")) // invisible word joiner
 }
 
 var (

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// opening holds the page's first screen: the rates, what limits them, what load does to latency, and the path
-// with its choke point. The sections below have all other numbers.
+// opening is the page's first screen: the rates, what limits them, latency under load, and the path with
+// its choke point. The sections below contain all other numbers.
 type opening struct {
 	Rates   rates
 	Limits  []limit
@@ -22,36 +22,38 @@ type opening struct {
 	Path    *Figure
 }
 
-// loadedLatency holds the median round trips of the cell whose load adds most.
+// loadedLatency holds the median round-trip times of the cell whose load adds the most delay.
 type loadedLatency struct {
 	Who                 string
 	Idle, Loaded, Added TableCell
-	Interval            string // of the round trip under load, and n
-	Grade               string // of bufferbloat
+	Interval            string // of the round-trip time under load, with n
+	Grade               string // grade of bufferbloat
 	Tone                Tone
 	Doubt               bool
 }
 
-// Bounds of the first screen. A phone has room for fewer: the page hides the others there.
+// Maximum numbers of rows and limits on the first screen. A phone has space for fewer: the page hides the
+// others there.
 const (
 	maxRates, phoneRates = 12, 10
 	maxLimits            = 5
-	// of the limits on a phone, and of what stands before them and takes more than a line for each row
+	// lines of the limits on a phone, and the widths of a limit and of a row's name beyond which they take
+	// more than a line
 	phoneLines          = 14
 	limitWide, nameWide = 335, 160
 )
 
-// rates holds the rate of each cell, in groups of one colour.
+// rates holds the rate of each cell, grouped by colour.
 type rates struct {
-	Axis   string // what the bars' column reaches
-	Spread string // heads the intervals; "" without any
-	Delays bool   // some rows have round trips
+	Axis   string // description of the axis of the bars
+	Spread string // heading of the intervals; "" if there are none
+	Delays bool   // some rows have round-trip times
 	Doubt  bool   // some rows are suspect
 	Groups []rateGroup
-	Cells  int // all that have a rate
+	Cells  int // number of cells with a rate
 	Shown  int
 
-	Fastest bool // only the fastest of each group are shown
+	Fastest bool // only the fastest rows of each group are shown
 }
 
 type rateGroup struct {
@@ -63,23 +65,23 @@ type rateRow struct {
 	Name, Key    string
 	Rate         TableCell
 	Spread       string
-	Bar          Drawing // nil: its rate is not on the bars' axis
+	Bar          Drawing // nil if the rate's metric is not that of the axis
 	Idle, Loaded TableCell
 	Doubt        bool
-	Desk         bool // a phone has no room for it
+	Desk         bool // hidden on a phone
 
 	cell *analysis.Cell
-	rank int // rows of its group that are faster, by the same metric
+	rank int // number of faster rows of the same metric in the group
 }
 
-// limit says what held cells back, how sure that is, and what to change.
+// limit describes what limited cells, how certain that is, and what to change.
 type limit struct {
 	Who, Text, Sure, Fix string
 
-	Desk bool // a phone has no room for it
+	Desk bool // hidden on a phone
 }
 
-// openingOf returns the first screen of a page that begins with a number of alerts.
+// openingOf returns the first screen of a page with the given number of alerts above it.
 func openingOf(v *view, alerts int) opening {
 	o := opening{
 		Rates:   v.rates(),
@@ -97,13 +99,13 @@ func openingOf(v *view, alerts int) opening {
 	return o
 }
 
-// lines counts the lines that a limit takes on a phone.
+// lines returns the number of lines of a limit on a phone.
 func (l limit) lines() int {
 	return len(phoneText(l.Who+": "+l.Text+" · "+l.Sure, limitWide)) +
 		len(phoneText(around("Fix ", l.Fix, ""), limitWide))
 }
 
-// loadedLatency returns nil if no load with its idle path was measured.
+// loadedLatency returns nil unless a load and its idle path were measured.
 func (v *view) loadedLatency() *loadedLatency {
 	c, ns := v.MostAdded()
 	if c == nil || !has(c, idleP50) || !has(c, loadedP50) {
@@ -123,7 +125,7 @@ func (v *view) loadedLatency() *loadedLatency {
 	}
 }
 
-// lines counts the lines that it takes on a phone, with its heading and the space above it.
+// lines returns the number of lines on a phone, including the heading and the space above it.
 func (l *loadedLatency) lines() int {
 	if l == nil {
 		return 0
@@ -132,31 +134,31 @@ func (l *loadedLatency) lines() int {
 		l.Added.Text+" · bufferbloat grade "+l.Grade, limitWide))
 }
 
-// phoneText breaks a text into lines of a width, in the size of the first screen.
+// phoneText breaks text into lines of the given width, in the font size of the first screen.
 func phoneText(text string, width float64) []string {
 	return broken(text, func(line string) bool { return textWidth(line, 13) <= width })
 }
 
-// Shown returns the limits of the first screen.
+// Shown returns the limits on the first screen.
 func (o opening) Shown() []limit { return o.Limits[:min(len(o.Limits), maxLimits)] }
 
-// Left counts the limits that a desk leaves to the section below.
+// Left returns the number of limits that are only in the section below.
 func (o opening) Left() int { return len(o.Limits) - len(o.Shown()) }
 
-// LeftOnPhone counts those that a phone does.
+// LeftOnPhone returns the number of limits that a phone does not show on the first screen.
 func (o opening) LeftOnPhone() int {
 	return o.Left() + len(filter(o.Shown(), func(l limit) bool { return l.Desk }))
 }
 
-// maxNamed bounds the sets of cells that the first screen names.
+// maxNamed is the maximum number of sets of cells that the first screen names.
 const maxNamed = 3
 
-// limit shortens a finding to the words of the first screen.
+// limit shortens a finding for the first screen.
 func (v *view) limit(f finding) limit {
 	return limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty(), Fix: f.fix()}
 }
 
-// cellWords returns the words that name a cell beside the others, in the order of its label.
+// cellWords returns the words that distinguish a cell from the others, in the order of its label.
 func (v *view) cellWords(c *analysis.Cell) []string {
 	head, rest := v.headAndRest(c)
 	if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
@@ -165,9 +167,9 @@ func (v *view) cellWords(c *analysis.Cell) []string {
 	return append(head, rest...)
 }
 
-// rates groups the cells by the levels that have colours on the whole page.
+// rates groups the cells by the levels that the page shows by colour.
 func (v *view) rates() rates {
-	if len(v.Searches) > 0 { // the rate of a cell is that of one trial of its search
+	if len(v.Searches) > 0 { // a cell's rate is that of a single trial of its search
 		return v.searchedRates()
 	}
 
@@ -175,7 +177,7 @@ func (v *view) rates() rates {
 		return loaded(c) || enciphered(c) || has(c, metrics.Number)
 	})
 	out := rates{Cells: len(cells), Spread: pageIntervalHead(cells)}
-	var all []string // also "", of cells that lack the factor
+	var all []string // includes "", for cells without the factor
 	for _, c := range cells {
 		index(&all, c.Factors[v.line])
 	}
@@ -186,7 +188,7 @@ func (v *view) rates() rates {
 		shared := filter(words[0], func(word string) bool {
 			return !slices.ContainsFunc(words, func(w []string) bool { return !slices.Contains(w, word) })
 		})
-		if len(alike) == 1 { // the group's name would be that of its only row
+		if len(alike) == 1 { // the only row of the group would repeat the group's name
 			shared = nil
 		}
 
@@ -205,7 +207,7 @@ func (v *view) rates() rates {
 	return out
 }
 
-// searchedRates shows what the searches found, by goal, with the bounds of each.
+// searchedRates returns the results of searches, by goal, with their bounds.
 func (v *view) searchedRates() rates {
 	out := rates{Spread: "Bounds"}
 	for i := range v.Searches {
@@ -235,7 +237,7 @@ func (v *view) searchedRates() rates {
 	return out
 }
 
-// Columns counts the columns of the table.
+// Columns returns the number of columns of the table.
 func (r rates) Columns() int {
 	n := 2
 	if r.Axis != "" {
@@ -253,7 +255,8 @@ func (r rates) Columns() int {
 	return n
 }
 
-// pageIntervalHead names the intervals of the cells' rates, where all are of one kind.
+// pageIntervalHead returns the heading of the intervals: their kind and n if all are of the same kind, or
+// "" if there are none.
 func pageIntervalHead(cells []*analysis.Cell) string {
 	kinds, runs := intervalKinds(cells, rateMetric)
 	switch len(kinds) {
@@ -291,7 +294,7 @@ func (v *view) rateRow(c *analysis.Cell, name string) rateRow {
 	return r
 }
 
-// ofRow leaves it to the row to say which cell the number is of.
+// ofRow removes the cell's name from a number, because the row names the cell.
 func ofRow(c TableCell) TableCell {
 	if c.Num != nil {
 		n := *c.Num
@@ -301,7 +304,8 @@ func ofRow(c TableCell) TableCell {
 	return c
 }
 
-// shorten keeps as many of the fastest rows of each group and metric as a desk and a phone have room for.
+// shorten removes the slower rows of each group and metric that do not fit on the first screen, and marks
+// those that do not fit on a phone.
 func (r *rates) shorten() {
 	most := maxRates
 	for ; most > 1 && r.fastest(most) > maxRates; most-- {
@@ -327,7 +331,7 @@ func (r *rates) shorten() {
 	}
 }
 
-// fastest counts the rows that are among the most fastest of their group and metric.
+// fastest returns the number of rows that are among the fastest most of their group and metric.
 func (r *rates) fastest(most int) (n int) {
 	for _, g := range r.Groups {
 		n += len(filter(g.Rows, func(row rateRow) bool { return row.rank < most }))
@@ -335,7 +339,7 @@ func (r *rates) fastest(most int) (n int) {
 	return n
 }
 
-// rankRows counts for each row those that are faster, by the same metric.
+// rankRows sets the rank of each row: the number of faster rows with the same metric.
 func (g *rateGroup) rankRows() {
 	negative := func(row rateRow) (metric string, rate float64) {
 		metric = rateMetric(row.cell)
@@ -357,10 +361,10 @@ func (g *rateGroup) rankRows() {
 	}
 }
 
-// Left counts the cells without a row on a desk.
+// Left returns the number of cells without a row.
 func (r rates) Left() int { return r.Cells - r.Shown }
 
-// LeftOnPhone counts those without one on a phone.
+// LeftOnPhone returns the number of cells without a row on a phone.
 func (r rates) LeftOnPhone() int {
 	n := r.Left()
 	r.each(func(row *rateRow) {
@@ -371,12 +375,12 @@ func (r rates) LeftOnPhone() int {
 	return n
 }
 
-// Desk reports whether a phone has room for no row of the group.
+// Desk reports whether a phone shows no row of the group.
 func (g rateGroup) Desk() bool {
 	return !slices.ContainsFunc(g.Rows, func(row rateRow) bool { return !row.Desk })
 }
 
-// each visits the rows.
+// each calls visit for each row.
 func (r *rates) each(visit func(*rateRow)) {
 	for i := range r.Groups {
 		for k := range r.Groups[i].Rows {
@@ -385,7 +389,8 @@ func (r *rates) each(visit func(*rateRow)) {
 	}
 }
 
-// addBars draws the metric of the first row: those of other metrics would seem to compare with it.
+// addBars draws bars for the metric of the first row only, because bars of different metrics cannot be
+// compared.
 func (r *rates) addBars(v *view) {
 	metric, top := "", 0.0
 	r.each(func(row *rateRow) {
@@ -412,13 +417,13 @@ func (r *rates) addBars(v *view) {
 	})
 }
 
-// rateBar draws a median with its interval on an axis from zero to top.
+// rateBar draws a median with its interval, on an axis from zero to top.
 type rateBar struct {
 	estimate
 	top float64
 }
 
-// Draw marks the median, which the table beside it prints.
+// Draw marks the median. The table beside it shows the number.
 func (b rateBar) Draw(width float64) *canvas {
 	const middle = 7
 	c := &canvas{w: width, h: 2 * middle}
@@ -432,7 +437,8 @@ func (b rateBar) Draw(width float64) *canvas {
 	return c
 }
 
-// openingPath draws the path of the first finding small, or else the first path under test.
+// openingPath draws the path of the first finding, reduced for the first screen, or else the first path
+// under test.
 func (v *view) openingPath() *Figure {
 	for _, f := range v.found() {
 		if len(f.Path) > 0 {

@@ -14,14 +14,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OpenMetrics writes the run as OpenMetrics text 1.0 for a gateway of Prometheus: for each metric and cell
-// the median with the bounds of its interval, by the label "stat"; the number of trials behind it, in trials;
-// whether the cell is valid, in cell_valid; and whether it meets a requirement, in requirement_met. Names end
-// in their unit: times are in seconds, rates in bits or packets per second, shares are ratios of 1. All are
-// gauges, because a median counts nothing up. The labels of a sample are the id and the factors of its cell,
-// which are the same in every run, so that the samples of many runs make one series. What changes from run to
-// run is in the labels of cell_info: run, label of the cell, its grade, which may be "skipped", its reasons,
-// and what measured an imported run. The help names what such a run lacks.
+// OpenMetrics renders the run as OpenMetrics 1.0 text for a Prometheus gateway. For each metric and cell,
+// it has the median and the bounds of its interval (label "stat"). The number of trials is in trials, the
+// validity of the cell in cell_valid, and the outcome of requirements in requirement_met.
+//
+// Names end with their unit: seconds, bits or packets per second, or ratio. All metrics are gauges, because
+// a median is not a counter. Samples are labelled with the id and factors of the cell, which are the same
+// in every run, so that the samples of several runs form one series. Labels that differ between runs are
+// those of cell_info: run, label and grade of the cell (including "skipped"), its reasons, and the programs
+// that measured an imported run. The help text names what an imported run lacks.
 func OpenMetrics(d *analysis.Document) []byte {
 	v := newView(d)
 	x := &exposition{}
@@ -97,8 +98,8 @@ func truth(yes bool) float64 {
 	return 0
 }
 
-// openName returns a metric's name and unit by the conventions of OpenMetrics, and the factor that converts
-// our values. What is counted has no unit.
+// openName returns a metric's OpenMetrics name and unit, and the factor that converts its values. Counts
+// have no unit.
 func openName(m record.Metric) (name, unit string, scale float64) {
 	name = "chokepoint_" + labelName(m.Name)
 	for _, u := range [...]struct {
@@ -117,7 +118,7 @@ func openName(m record.Metric) (name, unit string, scale float64) {
 	return name, "", 1
 }
 
-// openWords writes a unit as people read it.
+// openWords formats a unit for the help text.
 func openWords(unit string) string { return strings.ReplaceAll(unit, "_", " ") }
 
 // openLabels returns the labels of a cell that are the same in every run.
@@ -130,12 +131,12 @@ func (v *view) openLabels(c *analysis.Cell) [][2]string {
 	return slices.Clip(labels)
 }
 
-// exposition collects a text of OpenMetrics.
+// exposition builds a text in OpenMetrics format.
 type exposition struct{ b bytes.Buffer }
 
 var openQuote = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
 
-// family writes the samples of a gauge, if there are any. Its name ends with its unit, if it has one.
+// family writes the samples of a gauge, if there are any. The unit, if any, is the end of its name.
 func (x *exposition) family(name, unit, help string, samples []string) {
 	if len(samples) == 0 {
 		return
@@ -159,7 +160,8 @@ func sampleText(name string, labels [][2]string, value float64) string {
 
 var notInLabels = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 
-// labelName writes a name in the letters that OpenMetrics allows; "f_" keeps factors apart from our own.
+// labelName replaces the characters that OpenMetrics does not allow in names. The prefix f_ distinguishes
+// factors from other labels.
 func labelName(name string) string {
 	name = notInLabels.ReplaceAllString(name, "_")
 	if slices.Contains([]string{"run", "id", "cell", "stat", "measured_by", "validity", "interval", "metric",

@@ -11,24 +11,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// chain holds a topology in the order in which packets meet its nodes.
+// chain is a topology whose nodes are in the order of the path.
 type chain struct {
 	Nodes  []chainNode
 	Links  []string // Links[i] joins Nodes[i] and Nodes[i+1]
-	Tunnel [2]int   // indexes of the nodes that it joins; equal: none
+	Tunnel [2]int   // indexes of the endpoints' nodes; equal if there is no tunnel
 	Name   string   // of the tunnel
-	Class  string   // its colour
+	Class  string   // colour of the tunnel
 }
 
 type chainNode struct {
 	Name   string
 	Router bool
-	Ends   bool // traffic starts or ends here
+	Ends   bool // endpoint of the traffic
 	Note   string
 }
 
-// chainOfWay joins both ends of a path between two machines, with one node that stands for all routers
-// between.
+// chainOfWay joins the endpoints of a path between two machines. One node represents all routers on the
+// path.
 func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 	near, far := "client", "server"
 	for _, t := range topologies {
@@ -61,7 +61,7 @@ func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 	return c
 }
 
-// chainOf walks from the near node; nodes off the path are left out, which ok = false says.
+// chainOf follows the links from the near node. ok is false if nodes off the path were omitted.
 func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 	routers := map[string]bool{}
 	for _, n := range t.Nodes {
@@ -105,7 +105,7 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 
 func (c chain) inTunnel(link int) bool { return link >= c.Tunnel[0] && link < c.Tunnel[1] }
 
-// lines draws the chain with characters; the tunnel is the double line.
+// lines draws the chain as text. A double line is a tunnel.
 func (c chain) lines() []string {
 	rows := make([]string, 4)
 	add := func(parts ...string) {
@@ -142,7 +142,8 @@ func (c chain) lines() []string {
 	return filter(rows, func(r string) bool { return r != "" })
 }
 
-// edge returns the side of a box where a link arrives: none, bare, in a tunnel.
+// edge returns the sign for the side of a box where a link ends; signs holds those for no link, a plain
+// link and a tunnel.
 func (c chain) edge(link int, signs string) string {
 	r := []rune(signs)
 	switch {
@@ -154,7 +155,7 @@ func (c chain) edge(link int, signs string) string {
 	return string(r[1])
 }
 
-// words names the chain in one line.
+// words describes the chain on one line.
 func (c chain) words() string {
 	s := ""
 	for i, n := range c.Nodes {
@@ -176,7 +177,7 @@ func centre(s string, width int) string {
 	return strings.Repeat(" ", left) + s + strings.Repeat(" ", width-n-left)
 }
 
-// Draw shows boxes for nodes, lines for links, and the tunnel as a tube around the links that it runs over.
+// Draw draws nodes as boxes, links as lines, and the tunnel as a tube around its links.
 func (c chain) Draw(width float64) *canvas {
 	const top, height = 26, 46
 	k := &canvas{w: width, h: top + height + 26}
@@ -188,7 +189,7 @@ func (c chain) Draw(width float64) *canvas {
 
 	gap := min((width-2-n*widest)/max(n-1, 1), 260)
 	if gap < 34 {
-		return c.drawDown(width) // a telephone and five boxes
+		return c.drawDown(width) // too narrow, such as a phone with five nodes
 	}
 
 	x := func(i int) float64 { return 1 + float64(i)*(widest+gap) }
@@ -256,7 +257,7 @@ func (c chain) drawDown(width float64) *canvas {
 
 		k.box(class, left, y(i), wide, height, 6)
 		name := node.Name
-		if node.Note != "" { // an end's address, or what the routers do, says more than what they are
+		if node.Note != "" { // an address, or what the routers do, says more than the kind
 			name = node.Note
 		}
 

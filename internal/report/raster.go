@@ -20,24 +20,25 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// raster paints the shapes of a canvas in the style of a saved chart.
+// raster draws the shapes of a canvas into an image, in the style of saved charts.
 type raster struct {
 	img   *image.RGBA
 	scale float64
 	rules []styleRule
-	x, y  []float64   // translations of the open groups
-	from  image.Point // of the part of the picture that a shape is drawn in
+	x, y  []float64   // offsets of the open groups
+	from  image.Point // origin of the part of the picture that is drawn
 	fonts map[string]*opentype.Font
 }
 
-// styleRule applies to the shapes that have all of its classes.
+// styleRule applies to shapes that have all of its classes.
 type styleRule struct {
 	selector string
 	classes  []string
 	body     string
 }
 
-// styleRules returns the style of saved charts, the rules of fewer classes first, as CSS weighs them.
+// styleRules returns the style of saved charts. Rules with fewer classes come first, in the order of CSS
+// specificity.
 func styleRules() (rules []styleRule) {
 	for rule := range strings.SplitSeq(resolve(chartStyle+seriesStyle()), "}") {
 		selectors, body, ok := strings.Cut(strings.TrimSpace(rule), "{")
@@ -56,7 +57,7 @@ func (r styleRule) matches(classes []string) bool {
 	return !slices.ContainsFunc(r.classes, func(c string) bool { return !slices.Contains(classes, c) })
 }
 
-// paint renders a canvas as PNG of a size, at a number of pixels per unit.
+// paint renders a canvas as PNG of the given size, with scale pixels per unit.
 func paint(c *canvas, size Size, scale float64) (_ []byte, err error) {
 	r := &raster{
 		scale: scale,
@@ -135,7 +136,7 @@ func (r *raster) draw(s shape) error {
 func (r *raster) px(x float64) float64 { return (x+r.x[len(r.x)-1])*r.scale - float64(r.from.X) }
 func (r *raster) py(y float64) float64 { return (y+r.y[len(r.y)-1])*r.scale - float64(r.from.Y) }
 
-// shape fills and strokes what add draws.
+// shape fills and strokes the path that add draws.
 func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	outline := rasterx.NewScannerGV(1, 1, r.img, r.img.Bounds())
 	add(rasterx.NewFiller(1, 1, outline))
@@ -153,7 +154,7 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	h := part.Dy()
 	within, ok := r.img.SubImage(part).(*image.RGBA)
 	if !ok {
-		return // it is one, of the same picture
+		return // cannot happen: a part of an RGBA image is one
 	}
 
 	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
@@ -183,7 +184,7 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 
 var commandForm = regexp.MustCompile(`([MLHV])(-?[0-9.]+) ?(-?[0-9.]*)`)
 
-// path follows the commands that segment and polyline write.
+// path replays the path commands that segment and polyline write.
 func (r *raster) path(a rasterx.Adder, d string) {
 	x, y := 0.0, 0.0
 	for i, m := range commandForm.FindAllStringSubmatch(d, -1) {
@@ -211,7 +212,7 @@ func (r *raster) path(a rasterx.Adder, d string) {
 	a.Stop(false)
 }
 
-// write draws a text in the built-in font.
+// write draws text in the built-in font.
 func (r *raster) write(set map[string]string, s shape) error {
 	size := numberOf(strings.TrimSuffix(set["font-size"], "px")) * r.scale
 	face, err := opentype.NewFace(r.fonts[set["font-weight"]], &opentype.FaceOptions{Size: size, DPI: 72})
@@ -225,7 +226,7 @@ func (r *raster) write(set map[string]string, s shape) error {
 		Face: face,
 		Dot:  rasterx.ToFixedP(r.px(s.x), r.py(s.y)),
 	}
-	text := strings.ReplaceAll(printable(s.text), "▶", "►") // the font has only the latter
+	text := strings.ReplaceAll(printable(s.text), "▶", "►") // the font lacks the former
 	switch s.anchor {
 	case "middle":
 		d.Dot.X -= d.MeasureString(text) / 2
@@ -237,11 +238,11 @@ func (r *raster) write(set map[string]string, s shape) error {
 	return face.Close()
 }
 
-// hexColour reads #rrggbb.
+// hexColour parses #rrggbb.
 func hexColour(text string, opacity float64) color.NRGBA {
 	v, err := strconv.ParseUint(strings.TrimPrefix(text, "#"), 16, 32)
 	if err != nil {
-		v = 0 // the style names no other form
+		v = 0 // the style uses no other notation
 	}
 	return color.NRGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), uint8(opacity*255 + .5)}
 }

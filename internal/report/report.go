@@ -1,7 +1,7 @@
-// Package report lays out an analysed run for people and for other programs: as a page, as text for a
-// terminal, as Markdown for a forum, as CSV and as JSON. It shows what the document says and refuses to
-// compute: every number on a page stands in the document, and so does every caveat the reverse. The same
-// document gives the same bytes.
+// Package report renders an analysed run for people and for other programs: as an HTML page, as text for a
+// terminal, as Markdown for a forum, as CSV and as JSON. It computes no results: every number and caveat on
+// a page is in the document, and the page shows every caveat of the document. The output depends only on
+// the document.
 package report
 
 import (
@@ -12,39 +12,40 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
 
-// Section answers one question about a run. It is made of blocks and holds no markup; renderers draw the
-// blocks.
+// Section answers one question about a run. Its blocks contain no markup; renderers draw them.
 type Section struct {
-	ID     string // of its anchor
+	ID     string // for the anchor
 	Title  string
-	Lead   string // one or two sentences: what is shown, and what to mind
+	Lead   string // one or two sentences: what is shown, and what to be aware of
 	Blocks []Block
 }
 
-// Block makes up a section. The page has a template for each kind.
+// Block is a part of a section. The page has a template for each kind.
 type Block interface{ kind() string }
 
 // Prose holds paragraphs.
 type Prose struct{ Text []string }
 
-// Points holds sentences, one below the other.
+// Points holds sentences, each shown on a line of its own.
 type Points struct{ Text []string }
 
-// Facts holds a short list of names with their values. Names that run in are headings.
+// Facts holds a short list of names and values. If RunIn is set, names are shown as headings on the line of
+// their value.
 type Facts struct {
 	Title string
 	RunIn bool
 	Items []Fact
 }
 
-// Fact names a value, or the reason why it is missing. Aside stands at the right of the value.
+// Fact is a name with a value, or with the reason why the value is missing. Aside is shown to the right of
+// the value.
 type Fact struct {
 	Name, Value, Missing string
 	Aside                string
-	Below                string // lines that belong to it
+	Below                string // further lines below the value
 }
 
-// given returns facts of a list of names with their values, without those that have none.
+// given converts name, value pairs to facts. It omits empty values.
 func given(texts ...string) (out []Fact) {
 	for pair := range slices.Chunk(texts, 2) {
 		if pair[1] != "" {
@@ -60,23 +61,23 @@ type List struct {
 	Items []Item
 }
 
-// Item fills one line of a list.
+// Item is one line of a list.
 type Item struct {
-	Kind     string // the stable word, such as few-runs
+	Kind     string // stable identifier, such as few-runs
 	Text     string
 	Evidence []string
 	Tone     Tone
 }
 
-// items makes an item of a kind and a tone of each text.
+// items returns an item with the given kind and tone for each text.
 func items(kind string, tone Tone, texts ...string) []Item {
 	return each(texts, func(text string) Item { return Item{Kind: kind, Text: text, Tone: tone} })
 }
 
-// Tone tells good news from bad. Renderers use a word or a sign for it as well as a colour.
+// Tone separates good news from bad. Renderers show it by a word or sign, not only by a colour.
 type Tone string
 
-// Tones.
+// Values of Tone.
 const (
 	Plain Tone = ""
 	Good  Tone = "good"
@@ -85,54 +86,54 @@ const (
 	Quiet Tone = "quiet" // secondary
 )
 
-// Table holds rows under columns. Notes holds the caveats of its numbers: cells refer to them by their index.
+// Table is a table. Its cells refer to Notes, the caveats of its numbers, by index.
 type Table struct {
 	ID, Caption string
-	Of          string // what all rows are of, where another table has rows of something else
+	Of          string // what the rows are about, if similar tables are about something else
 	Columns     []Column
 	Rows        []TableRow
 	Notes       []Item
-	Common      []Item // what is said of all rows
-	Cards       bool   // on a narrow page each row becomes a card
-	Folded      bool   // long: closed until asked for
-	Sorted      bool   // by any column, where scripts run
+	Common      []Item // notes that apply to all rows
+	Cards       bool   // on a narrow page, show each row as a card
+	Folded      bool   // collapsed initially, because it is long
+	Sorted      bool   // scripts let the reader sort it by any column
 }
 
-// Column heads a column.
+// Column is the heading of a column.
 type Column struct {
 	Head    string
 	Sub     string // second line: unit, layer
 	Numeric bool
-	Keep    bool // on one line
-	Drop    int  // where there is no room: those of 1 first; 0: never
+	Keep    bool // do not break lines
+	Drop    int  // order in which columns are dropped if space is short, from 1; 0 means never
 }
 
-// TableRow holds the cells of one line, and below it the notes that belong to it alone. A row of one cell is
-// the heading of those below it.
+// TableRow is one line of a table, with the notes that apply only to it. A row with a single cell is a
+// heading for the rows below it.
 type TableRow struct {
-	Name  string // in full, where the first cell leaves out what rows above say
+	Name  string // full name, if the first cell omits what the rows above it show
 	Cells []TableCell
 	Tone  Tone
 	Notes []Item
-	Cell  *analysis.Cell // that the row is of
+	Cell  *analysis.Cell // cell that the row describes
 }
 
-// TableCell holds text, with a second, smaller line and a long form of both. A shown number names its metric,
-// so that a program can check the page.
+// TableCell holds text, a smaller second line, and a long form. Num and More name the metric of a shown
+// number, so that a program can check the page.
 type TableCell struct {
-	Head      string // on a card, where it is not that of the column
+	Head      string // on a card, if it differs from that of the column
 	Text      string
-	Href      string // of a page of the site, or of a source
-	Class     string // colour of the level it is about
-	Pre       string // before the second line: "p99"
+	Href      string // page of the site, or source
+	Class     string // colour of the level
+	Pre       string // text before the second line, such as "p99"
 	Sub, Long string
 	Tone      Tone
 	Num       *Number
-	More      *Number // the number of the second line
-	Mark      []int   // notes of the table, from 0
+	More      *Number // number in the second line
+	Mark      []int   // indexes into Table.Notes
 }
 
-// Number ties a shown number to the document.
+// Number identifies a shown number in the document.
 type Number struct {
 	Cell   string // key of the cell's factors
 	Metric string
@@ -140,54 +141,55 @@ type Number struct {
 	Value  float64
 }
 
-// Figure shows a drawing with its title and caption. Table, if any, holds the numbers it was drawn from.
+// Figure is a drawing with title and caption. Table, if not nil, holds the numbers that it shows.
 type Figure struct {
 	ID, Title, Caption string
 	Legend             []LegendItem
 	Draw               Drawing
 	Table              *Table
-	Whisker            string           // what its whiskers show
-	Cells              []*analysis.Cell // that it shows; nil: all
-	Path               bool             // a picture of a path; without cells, of a topology
-	Text               []string         // the same as lines of characters
-	Unsaved            bool             // it is not offered as a file
+	Whisker            string           // what the whiskers show
+	Cells              []*analysis.Cell // cells that it shows; nil means all
+	Path               bool             // a picture of a path or, if Cells is nil, of a topology
+	Text               []string         // the drawing as text
+	Unsaved            bool             // the page does not offer to save it
 }
 
-// Panels shows small figures of the same kind side by side, each of one cell.
+// Panels shows small figures of the same kind side by side, one per cell.
 type Panels struct {
 	ID, Title, Caption string
 	Legend             []LegendItem
 	Panels             []Figure
 }
 
-// LegendItem explains a colour or sign of a drawing.
+// LegendItem explains a colour or symbol.
 type LegendItem struct{ Class, Text string }
 
-// Fold hides blocks until a reader opens it.
+// Fold holds blocks that are hidden until the reader expands it.
 type Fold struct {
 	Title  string
 	Blocks []Block
 }
 
-// MetricTables hold the numbers of many tables once, as data: the page's script fills a table when a reader
-// opens it.
+// MetricTables stores the numbers of many tables as data, without repetition. The page's script fills a
+// table when the reader opens it.
 type MetricTables struct {
 	Run    string      `json:"-"`
 	Empty  Table       `json:"-"` // the columns of each table
-	Names  [][4]string // of a metric: in words, in the document, its scope, its definition
+	Names  [][4]string // per metric: display name, name in the document, scope, definition
 	Words  []string    // intervals, and reasons for a missing number
 	Tables []MetricTable
 }
 
-// MetricTable holds the metrics of a cell. A row has the indexes of a metric's names and words, the number of
-// trials, and median, low and high, each as shown and exact; a row without a number ends with the words.
+// MetricTable holds the metrics of a cell. A row holds indexes into Names and Words, the number of trials,
+// then median, low and high, each formatted and exact. A row without a number ends after the index into
+// Words.
 type MetricTable struct {
 	Title string `json:"-"`
 	Cell  string
 	Rows  [][]any
 }
 
-// Drawing draws itself at a width, in units of one CSS pixel. Its colours are classes.
+// Drawing draws itself at a width in CSS pixels. Shapes have classes instead of colours.
 type Drawing interface{ Draw(width float64) *canvas }
 
 func (Prose) kind() string  { return "prose" }
@@ -201,7 +203,7 @@ func (Fold) kind() string   { return "fold" }
 
 func (MetricTables) kind() string { return "metrics" }
 
-// sections returns the page from top to bottom. A section without blocks is left out.
+// sections returns the sections of the page in order. It omits sections without blocks.
 func sections(v *view) []Section {
 	var out []Section
 	for _, of := range []struct {
@@ -243,7 +245,7 @@ func sections(v *view) []Section {
 
 func (s *Section) add(blocks ...Block) { s.Blocks = append(s.Blocks, blocks...) }
 
-// columns makes the heads of a table from "head" or "head|second line", with # before those of numbers.
+// columns parses headings of the form "head" or "head|second line". The prefix # marks a column of numbers.
 func columns(heads ...string) []Column {
 	out := make([]Column, len(heads))
 	for i, h := range heads {
@@ -253,7 +255,7 @@ func columns(heads ...string) []Column {
 	return out
 }
 
-// row adds a row of cells, lists of cells and texts, which may have notes of its own.
+// row appends a row. Each part is a TableCell, a []TableCell, or a value that is formatted as text.
 func (t *Table) row(parts ...any) *TableRow {
 	var r TableRow
 	for _, p := range parts {
@@ -271,5 +273,5 @@ func (t *Table) row(parts ...any) *TableRow {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// none fills a cell that has nothing to show.
+// none is a cell without content.
 var none = TableCell{Text: "–", Tone: Quiet}

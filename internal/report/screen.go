@@ -19,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Screen lays the result out on one screen of a terminal: the rates, what held them back and what to change,
-// what the load does to latency, and what limits the numbers. Text has the rest.
+// Screen renders a document on one screen of a terminal: the rates, what limits them and what to change,
+// latency under load, and the limitations of the numbers. Text shows the rest.
 func Screen(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	text := ""
@@ -40,16 +40,17 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 	return text
 }
 
-// screenLines bounds the lines of a screen, to which a command adds where the page is and what shows more.
+// screenLines is the maximum number of lines. Commands add lines with the path of the page and with further
+// commands.
 const screenLines = 38
 
-// densest is the last of the levels at which a screen is tried until it fits.
+// densest is the last density that is tried to fit the screen.
 const densest = 6
 
-// screenSections returns the sections of the one screen. The first has no markup but its title. The denser
-// they are, the less room fixes take: from 1 on they follow the cause on its line, from 2 on only the first
-// findings have them, from 3 on none has. From 4 on all cautions but the first are counted, from 5 on so are
-// the reasons for doubt and the skipped cells, and at 6 all findings but the first three.
+// screenSections returns the sections of the screen. The first has no markup except its title. A higher
+// dense saves lines: from 1, remedies are on the line of their cause; from 2, only the first findings have
+// a remedy; from 3, none has. From 4, only the first caution is shown and the others are counted; from 5,
+// also for reasons and skipped cells; at 6, only the first three findings are shown.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -96,7 +97,7 @@ func screenSections(v *view, dense int) []Section {
 	return out
 }
 
-// firstOf returns the first lines, and how many more there are.
+// firstOf returns the first n lines, and a line with the number of omitted ones.
 func firstOf(lines []string, n int) []string {
 	if len(lines) <= n {
 		return lines
@@ -106,7 +107,7 @@ func firstOf(lines []string, n int) []string {
 
 func moreLines(n int) string { return fmt.Sprintf("%d more: --full", n) }
 
-// say adds lines under a name, if there are any.
+// say adds lines under a name, unless there are none.
 func (f *Facts) say(name string, lines ...string) {
 	lines = once(nil, lines...)
 	if len(lines) > 0 {
@@ -114,7 +115,7 @@ func (f *Facts) say(name string, lines ...string) {
 	}
 }
 
-// headSection identifies the run and its machines.
+// headSection names the run and its machines.
 func headSection(v *view, title string) Section {
 	s := Section{Title: title}
 	words := sentences(machine(v.Environment), around("router: ", firmware(v.Environment), ""))
@@ -139,10 +140,10 @@ func headSection(v *view, title string) Section {
 	return s
 }
 
-// scopes are the caveats that say what was measured at all; they stand in the head.
+// scopes are the caveats about what was measured. They are shown in the head.
 var scopes = []string{"shared-cores", "emulated"}
 
-// sentences begins each text with a capital and ends it with a full stop.
+// sentences joins texts as sentences with a capital and a full stop.
 func sentences(texts ...string) string {
 	return joined(" ", each(texts, func(s string) string {
 		return around("", upperFirst(strings.TrimRight(s, ".")), ".")
@@ -180,13 +181,13 @@ func runWords(v *view) string {
 		extent(v), unfinished)
 }
 
-// missedItems lists the requirements that were missed.
+// missedItems lists the missed requirements.
 func missedItems(v *view) []Item {
 	plain := func(s string) string { return s }
 	return filter(thresholdItems(v, plain, plain), func(it Item) bool { return it.Tone == Bad })
 }
 
-// screenTables returns the result: what was searched for, or what was measured.
+// screenTables returns the tables of results, of searches or of cells.
 func screenTables(v *view, dense int) (out []Block) {
 	tables := v.openTables()
 	most := maxReasons
@@ -204,7 +205,7 @@ func screenTables(v *view, dense int) (out []Block) {
 		out = append(out, t)
 	}
 
-	if len(notes) > 0 && len(v.openTables()) == 0 { // whose rows are cells, with marks
+	if len(notes) > 0 && len(v.openTables()) == 0 { // the marks are in the rows of the table of cells
 		out = append(out, List{Items: notes})
 	}
 
@@ -216,16 +217,16 @@ func screenTables(v *view, dense int) (out []Block) {
 	return out
 }
 
-// Lengths of the words of a group that stand before its first row, and of the label of a row alone.
+// Maximum lengths of the words of a group above its first row, and of the label of a single row.
 const (
 	maxShort = 4
 	maxLabel = 22
 )
 
-// maxReasons bounds the reasons that stand below the table.
+// maxReasons is the maximum number of reasons below the table.
 const maxReasons = 4
 
-// screenTable makes one line per cell, in groups.
+// screenTable has one line per cell, in groups.
 func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]string) Table {
 	rates := distinct(cells, func(c *analysis.Cell) string { return rateOf(c) })
 	head := "rate"
@@ -278,7 +279,7 @@ func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]stri
 
 const goodputWord = "goodput"
 
-// short shows a cell's median, and nothing where it has none.
+// short formats a cell's median, or returns "" if there is none.
 func (v *view) short(c *analysis.Cell, metric string) string {
 	if !has(c, metric) {
 		return ""
@@ -286,7 +287,7 @@ func (v *view) short(c *analysis.Cell, metric string) string {
 	return v.text(metric, c.Metrics[metric].Median)
 }
 
-// intervalHead names the intervals beside the rates, and of how many runs they are unless the head says so.
+// intervalHead returns the heading of the intervals, with the number of runs unless the head states it.
 func (v *view) intervalHead(cells []*analysis.Cell) string {
 	kinds, runs := intervalKinds(cells, rateOf)
 	words := distinct(kinds, func(kind string) string {
@@ -302,7 +303,8 @@ func (v *view) intervalHead(cells []*analysis.Cell) string {
 	return cmp.Or(strings.Join(words, " or "), "interval") + bracket(around("n=", runs, ""))
 }
 
-// plainRatio shows the rate as a share of the same without a tunnel, a filter or what else a factor adds.
+// plainRatio formats the rate as a share of the baseline's, such as the same cell without a tunnel or
+// filter.
 func plainRatio(c *analysis.Cell) string {
 	if c.OfBaseline == nil || !strings.HasPrefix(c.OfBaseline.Of, "same without ") &&
 		!strings.HasPrefix(c.OfBaseline.Of, "same with no ") {
@@ -311,7 +313,7 @@ func plainRatio(c *analysis.Cell) string {
 	return unit.Percent(c.OfBaseline.Ratio)
 }
 
-// lossText shows the loss of UDP, if there is any.
+// lossText formats the loss of UDP, if any.
 func (v *view) lossText(c *analysis.Cell) string {
 	if !packets(c) || c.Metrics[lossRatio].Median == 0 {
 		return ""
@@ -319,7 +321,7 @@ func (v *view) lossText(c *analysis.Cell) string {
 	return v.short(c, lossRatio)
 }
 
-// rttText shows the median round trip of the idle path and the one under load, in one unit.
+// rttText formats the median round-trip times idle and under load, in the same unit.
 func (v *view) rttText(c *analysis.Cell) string {
 	idle, load := c.Metrics[idleP50].Median, c.Metrics[loadedP50].Median
 	if idle == 0 || load == 0 {
@@ -330,8 +332,8 @@ func (v *view) rttText(c *analysis.Cell) string {
 	return unit.Significant(idle/s.Div, 2) + "→" + s.Text(load)
 }
 
-// marks gives each cell that is not valid a mark, and explains the first marks: one note for cells with the
-// same reasons.
+// marks returns a mark for each cell with a reason for doubt, and notes that explain the first most marks.
+// Cells with the same reason share a note.
 func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 	marks = map[*analysis.Cell]string{}
 	var shared []sharedNote
@@ -375,21 +377,21 @@ func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 	return marks, notes
 }
 
-// group holds cells that differ only in what their lines say.
+// group holds cells whose labels differ only in the words of their rows.
 type group struct {
 	head string
 	rows []groupRow
 }
 
-// groupRow is a line: a cell with the words in which it differs from the group's others, in full and without
-// those that the line above has too.
+// groupRow is a cell with the words that distinguish it within its group. label omits the words that repeat
+// the row above.
 type groupRow struct {
 	cell        *analysis.Cell
 	words       []string
 	full, label string
 }
 
-// groups puts the cells that share a tunnel, a protocol and settings together, in the order of the plan.
+// groups groups the cells by tunnel, protocol and settings, in the order of the plan.
 func (v *view) groups(cells []*analysis.Cell) []group {
 	var out []group
 	for _, c := range cells {
@@ -411,8 +413,8 @@ func (v *view) groups(cells []*analysis.Cell) []group {
 	return out
 }
 
-// order sorts the rows of a group by their words, each in the order in which it occurs first, aligns the
-// words, and leaves out of each row what repeats the row above.
+// order sorts the rows of a group by their words, in order of first occurrence, aligns the words, and
+// blanks those that repeat the row above.
 func (g *group) order() {
 	places := []map[string]int{}
 	for _, r := range g.rows {
@@ -458,7 +460,7 @@ func (g *group) order() {
 	}
 }
 
-// headAndRest divides the words of a cell's label: those of its group, and those that vary within groups.
+// headAndRest splits the words of a cell's label into those of its group and those that vary within it.
 func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	left := strings.Split(c.Label, " · ")
 	var tunnel, protocol, first, direction []string
@@ -491,8 +493,8 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
 }
 
-// setFactors returns the factors with two or more levels that were set, and a level of each that was set at
-// all.
+// setFactors returns the factors with two or more levels other than off, and for each factor with such a
+// level one of them.
 func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.Factors) {
 	swept = map[string]bool{}
 	switched = record.Factors{}
@@ -508,7 +510,7 @@ func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.
 	return swept, switched
 }
 
-// bottleneckFacts names the cause of each group of cells, how sure it is, and what to change.
+// bottleneckFacts names the cause in each group of cells, its probability, and the remedy.
 func bottleneckFacts(v *view, dense int) Facts {
 	var facts Facts
 	found := v.found()
@@ -533,19 +535,19 @@ func bottleneckFacts(v *view, dense int) Facts {
 			fact.Below = ""
 		}
 
-		fact.Value += f.runnerUp() // last: what precedes it is the first cause's
+		fact.Value += f.runnerUp() // last, because the text before it is about the first cause
 		facts.Items = append(facts.Items, fact)
 	}
 	return facts
 }
 
-// Of the findings, those that keep their fix, and those that are shown at all, where there is little room.
+// If space is short: the number of findings shown with their remedy, and the number shown at all.
 const (
 	denseFixes  = 2
 	maxFindings = 3
 )
 
-// sureWords gives the lowest and the highest probability of a cause, or what an experiment found.
+// sureWords formats the range of probabilities of a cause, or the outcome of an experiment.
 func (f finding) sureWords() string {
 	if f.Named() && f.Causes[0].Proved != "" {
 		return f.Causes[0].Proved
@@ -554,7 +556,7 @@ func (f finding) sureWords() string {
 	return strings.Replace(strings.TrimSuffix(f.certainty(), " sure"), " % to ", "–", 1)
 }
 
-// fixes says what to change, and how to test a cause that is not sure.
+// fixes describes the remedy, and how to test an uncertain cause.
 func (f finding) fixes() string {
 	var test string
 	fix := around("fix: ", f.fix(), "")
@@ -569,15 +571,15 @@ func (f finding) fixes() string {
 	return joined("; ", fix, test)
 }
 
-// cellNames holds the words by which the cells with a load are named.
+// cellNames holds the words that name the cells with a load.
 type cellNames struct {
-	at    map[string]int // key of a cell → its place
+	at    map[string]int // key of a cell → index
 	cells [][]string     // words of each cell, in the order of its label
-	words []string       // all words, each once
-	with  []cellSet      // by word, the cells that have it
+	words []string       // all different words
+	with  []cellSet      // for each word, the cells that have it
 }
 
-// names returns the words of all cells with a load. Every finding asks for them.
+// names returns the names of all cells with a load. They are built once, because every finding needs them.
 func (v *view) names() *cellNames {
 	if v.named != nil {
 		return v.named
@@ -607,8 +609,8 @@ func (v *view) names() *cellNames {
 	return n
 }
 
-// who names the cells of a finding by the fewest words that describe them and no others: up to most sets of
-// cells, all of them with 0. Between the words of a set stands a dot, as in labels, between sets a comma.
+// who names the cells of a finding by the fewest words that match only them. It names at most most sets of
+// cells; 0 means no limit. Words of a set are joined by a dot, as in labels, and sets by a comma.
 func (v *view) who(f finding, most int) string {
 	n := v.names()
 	wanted := newCellSet(len(n.cells))
@@ -635,7 +637,7 @@ func (v *view) who(f finding, most int) string {
 		}
 	}
 
-	if !known { // no few words set them apart: whole labels do
+	if !known { // if few words do not suffice, use whole labels
 		names = f.Labels
 	}
 
@@ -648,7 +650,7 @@ func (v *view) who(f finding, most int) string {
 	return strings.Join(names, ", ") + more
 }
 
-// offWords names the switches that are off in a cell and on in others, such as "no masquerade".
+// offWords returns the switches that are off in a cell and on in others, such as "no masquerade".
 func (v *view) offWords(c *analysis.Cell) (out []string) {
 	for _, name := range v.sorted(c.Factors) {
 		on := v.switched[name]
@@ -659,7 +661,7 @@ func (v *view) offWords(c *analysis.Cell) (out []string) {
 	return out
 }
 
-// inOrder sorts words as the labels have them.
+// inOrder sorts words in the order of labels.
 func (n *cellNames) inOrder(chosen []string) []string {
 	for _, words := range n.cells {
 		in := filter(words, func(w string) bool { return slices.Contains(chosen, w) })
@@ -670,17 +672,17 @@ func (n *cellNames) inOrder(chosen []string) []string {
 	return chosen
 }
 
-// Bounds of what names a finding's cells: the words of a set of cells, and the sets.
+// Maximum number of words that name a set of cells, and of sets that name a finding's cells.
 const (
 	maxWords = 4
 	maxSets  = 6
 )
 
-// cover finds the words whose cells are all among those that are wanted: those with most nameless cells, and
-// of these the fewest. It returns their cells, nil if there are none.
+// cover returns the words that only wanted cells have, choosing those that match the most nameless cells
+// and, among equals, the fewest words. covered is the matching cells, or nil if there are no such words.
 func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cellSet) {
 	most := 1
-	var at [maxWords]cellSet // by the number of words chosen before
+	var at [maxWords]cellSet // per recursion depth: the cells that match the chosen words
 	for i := range at {
 		at[i] = newCellSet(len(n.cells))
 	}
@@ -691,7 +693,7 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 		for i := from; i < len(n.words); i++ {
 			also.intersect(having, n.with[i])
 			more := also.shared(nameless)
-			if more < most { // nor would further words have more
+			if more < most { // adding words cannot match more
 				continue
 			}
 
@@ -702,7 +704,7 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 				covered = slices.Clone(also)
 			}
 
-			if !only && len(chosen)+1 < maxWords { // more words would have no more cells
+			if !only && len(chosen)+1 < maxWords { // adding words would match fewer cells
 				try(i+1, append(slices.Clone(chosen), n.words[i]), also)
 			}
 		}
@@ -716,7 +718,7 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 	return words, covered
 }
 
-// cellSet has a bit for each cell.
+// cellSet is a bit set of cells.
 type cellSet []uint64
 
 func newCellSet(cells int) cellSet { return make(cellSet, (cells+63)/64) }
@@ -725,7 +727,7 @@ func (s cellSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
 func (s cellSet) count() int { return s.shared(s) }
 
-// shared counts the cells that both have.
+// shared returns the size of the intersection.
 func (s cellSet) shared(other cellSet) (n int) {
 	for i := range s {
 		n += bits.OnesCount64(s[i] & other[i])
@@ -733,7 +735,7 @@ func (s cellSet) shared(other cellSet) (n int) {
 	return n
 }
 
-// intersect makes it the cells that both others have.
+// intersect sets s to the intersection of a and b.
 func (s cellSet) intersect(a, b cellSet) {
 	for i := range s {
 		s[i] = a[i] & b[i]
@@ -746,7 +748,7 @@ func (s cellSet) remove(other cellSet) {
 	}
 }
 
-// worstAdded says what the load adds to the round trip, where that is most.
+// worstAdded describes the highest RTT that the load adds.
 func (v *view) worstAdded() string {
 	c, ns := v.MostAdded()
 	if c == nil || c.AddedInNoise() {
@@ -754,7 +756,7 @@ func (v *view) worstAdded() string {
 	}
 
 	head, rest := v.headAndRest(c)
-	if len(head) > 1 { // a tunnel; there is room for no more
+	if len(head) > 1 { // a tunnel; there is no space for more
 		head = without(head, "TCP")
 	}
 
@@ -768,7 +770,7 @@ func (v *view) worstAdded() string {
 		bracket(joined(", ", "bufferbloat grade "+metrics.Bufferbloat(ns), doubt))
 }
 
-// changes are settings of a plan that end a caveat.
+// changes describes the settings that avoid a caveat, by kind.
 var changes = map[string]string{
 	"few-runs":      "--set method.runs=6",
 	"super-packets": "--set matrix.offload=wire",
@@ -776,7 +778,7 @@ var changes = map[string]string{
 	"time-spent":    "chokepoint resume",
 }
 
-// change names what ends a caveat of the run: no setting does where another program has measured.
+// change describes how to avoid a caveat of the run. Settings cannot change an imported run.
 func (v *view) change(kind string) string {
 	switch {
 	case len(v.Run.ImportedFrom) == 0:
@@ -787,8 +789,8 @@ func (v *view) change(kind string) string {
 	return ""
 }
 
-// cautionLines lists what limits the numbers, with what to do about it. What no user can change, and what the
-// head says, is left out.
+// cautionLines lists the limitations of the numbers, with what to do about them. It omits what users cannot
+// change and what the head states.
 func cautionLines(v *view, h head) []string {
 	var out []string
 	stopped := slices.ContainsFunc(v.Caveats, func(c record.Caveat) bool { return c.Kind == "incomplete" })
@@ -810,10 +812,10 @@ func cautionLines(v *view, h head) []string {
 		func(c record.Caveat) string { return evidence.KindOf(c.Kind).Words() }), "; "), ""))
 }
 
-// inNotes lists the alerts that marks or a section of the screen show.
+// inNotes lists the alerts that are shown by marks or in another section of the screen.
 var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReached, alertMissed}
 
-// skippedCounts counts the cells that were not measured by their reason.
+// skippedCounts counts the cells that were not measured, by reason.
 func skippedCounts(v *view) []string {
 	count := map[string]int{}
 	for _, k := range v.Skipped {

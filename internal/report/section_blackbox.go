@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// blackboxSection: what do the two ends alone show about what lies between them?
+// blackboxSection: what do measurements at the two endpoints show about the path between them?
 func blackboxSection(v *view, s *Section) {
 	for i := range v.Paths {
 		p := &v.Paths[i]
@@ -45,7 +45,7 @@ func pathItems(p *diagnosis.Path) []Item {
 
 func evidenceText(e evidence.Evidence) string { return e.Text }
 
-// pathLines returns all of them as lines, for pages without sections.
+// pathLines returns the section as lines, for output without sections.
 func pathLines(v *view) []Item {
 	var out []Item
 	for i := range v.Paths {

@@ -58,7 +58,7 @@ func libraryOf(c *analysis.Cell) string {
 	return cipher.LibraryFactor.Of(c.Factors)
 }
 
-// libraryWords name a library where something is its own alone.
+// libraryWords returns the name of a library for what only that library has.
 func libraryWords(library string) string {
 	if library == "" {
 		return ""
@@ -66,7 +66,7 @@ func libraryWords(library string) string {
 	return "Library " + library
 }
 
-// blocksOf returns the sizes of the cells' blocks, the largest first, and last "" for those without.
+// blocksOf returns the block sizes of the cells, largest first. If a cell has none, the last is "".
 func blocksOf(cells []*analysis.Cell) []string {
 	var out []string
 	for _, c := range cells {
@@ -77,7 +77,7 @@ func blocksOf(cells []*analysis.Cell) []string {
 	}
 
 	slices.SortFunc(out, func(a, b string) int {
-		return cmp.Or(len(b)-len(a), strings.Compare(b, a)) // whole numbers without leading zeros
+		return cmp.Or(len(b)-len(a), strings.Compare(b, a)) // compares whole numbers without leading zeros
 	})
 	return out
 }
@@ -115,7 +115,7 @@ func shareItems(n *analysis.CipherNode) []Item {
 	return each(n.Shares, func(s analysis.CipherShare) Item { return Item{Kind: s.Label, Text: s.Text} })
 }
 
-// cipherLines returns the section as lines, for pages without sections.
+// cipherLines returns the section as lines, for output without sections.
 func cipherLines(v *view) []Item {
 	var out []Item
 	for i := range v.Ciphers {

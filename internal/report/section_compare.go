@@ -19,14 +19,14 @@ func missed(v *view) int {
 	return n
 }
 
-// missedSection comes first: a run that misses a requirement says so before anything else.
+// missedSection shows the requirements at the top of the page if one is missed.
 func missedSection(v *view, s *Section) {
 	if missed(v) > 0 {
 		thresholdSection(v, s)
 	}
 }
 
-// metSection comes further down: a run that misses no requirement gives nothing to mind.
+// metSection shows the requirements further down if none is missed.
 func metSection(v *view, s *Section) {
 	if missed(v) == 0 && len(v.Thresholds) > 0 {
 		thresholdSection(v, s)
@@ -63,7 +63,7 @@ func thresholdTable(v *view) Table {
 		}
 
 		if r.Metric == record.Validity {
-			continue // the outcome is the grade
+			continue // the grade is already the outcome
 		}
 
 		if r.Value != 0 || r.Met {
@@ -73,7 +73,7 @@ func thresholdTable(v *view) Table {
 	return t
 }
 
-// thresholdItems writes a line for each row of the table; the functions write requirement and label.
+// thresholdItems returns a line for each row of the table. quote formats the requirement, escape the label.
 func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
 	for _, r := range thresholdTable(v).Rows {
 		outcome := r.Cells[0]
@@ -84,7 +84,7 @@ func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
 	return out
 }
 
-// label returns a cell's label, or its factors where the run has no such cell.
+// label returns a cell's label, or its factors if the run does not contain the cell.
 func (v *view) label(f map[string]string) string {
 	if len(f) == 0 {
 		return "–"
@@ -183,7 +183,7 @@ func ratioRange(k comparison.Comparison) string {
 	return unit.Times(k.Low) + "–" + unit.Times(k.High)
 }
 
-// doubt reports whether the cell of these factors is suspect.
+// doubt reports whether the cell with these factors is suspect.
 func (v *view) doubt(f record.Factors) bool {
 	c := v.cell[f.Key()]
 	return c != nil && c.Grade == evidence.GradeSuspect
@@ -204,8 +204,8 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	row.Notes = items("confounded", Doubt, k.Confounders...)
 }
 
-// comparisonBlocks has a row for each comparison of rates, and of the others for those that found a
-// difference; the rest share a line for each verdict. The page has them all.
+// comparisonBlocks has a row for each comparison of rates and for each other comparison that found a
+// difference. The rest are listed on a line per verdict. The page shows all of them.
 func comparisonBlocks(v *view) []Block {
 	var verdicts, intervals, metric []string
 	rest := map[string][]string{} // by verdict
@@ -219,7 +219,7 @@ func comparisonBlocks(v *view) []Block {
 		plain := strings.HasPrefix(k.Verdict, statistics.CannotTell) ||
 			strings.HasPrefix(k.Verdict, statistics.Same)
 		if strings.HasPrefix(k.Name, "of the baseline") && plain {
-			continue // differs in more than one factor: for the page, where there is room
+			continue // cells differ in several factors; only the page has space for it
 		}
 
 		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plain {
@@ -279,7 +279,7 @@ func findingSection(v *view, s *Section) {
 	}
 }
 
-// findingItems writes a line for each finding.
+// findingItems returns a line for each finding.
 func findingItems(v *view) []Item {
 	var out []Item
 	for _, c := range v.all {

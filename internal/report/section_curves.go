@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// curveSection: how does the result depend on a setting that is a number? It needs three levels; two are
-// bars already.
+// curveSection: how does the result depend on a numeric setting? A curve needs at least three levels; bars
+// already show two.
 func curveSection(v *view, s *Section) {
 	for _, name := range v.varying(v.all) {
 		d := v.Catalogue.Of(name)
@@ -34,7 +34,8 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	cells := v.cells(func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[metric]
 		_, err := strconv.ParseFloat(c.Factors[d.Name], 64)
-		// What another factor says, such as the length of a frame that of its packet, has its own chart.
+		// A factor that follows from another one, such as the frame size from the packet size, is shown in
+		// that factor's chart.
 		return ok && err == nil && packets(c) == (metric != goodput) && !d.Says.In(c.Factors)
 	})
 	names := v.lineNames(cells, d)
@@ -54,7 +55,7 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	var used []*analysis.Cell
 	left := 0
 	for _, key := range order {
-		// A line of one or two points says nothing about a shape.
+		// A line with fewer than three points has no shape.
 		if len(byLine[key]) < 3 {
 			continue
 		}
@@ -64,10 +65,10 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 			continue
 		}
 
-		class := v.colour("line", key) // of several factors
+		class := v.colour("line", key) // if several factors set the lines apart
 		switch {
 		case d.Name == v.line:
-			class = "c0" // the colours are those of the axis, of which a line has all
+			class = "c0" // colours stand for the factor on the axis, and each line has all of its levels
 		case slices.Contains(names, v.line) || len(order) == 1:
 			class = v.class(byLine[key][0].Factors)
 		}
@@ -112,8 +113,8 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	}, len(k.Lines) > 0
 }
 
-// lineNames returns the factors that set the lines of a curve apart: all that vary except that of the axis,
-// and one that only follows from it.
+// lineNames returns the factors that distinguish the lines of a curve: all that vary, except the factor on
+// the axis and one that follows from it.
 func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string {
 	all := without(v.varying(cells), d.Name)
 	var names []string
@@ -131,7 +132,7 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 	}
 
 	if len(taken) < len(cells) {
-		return all // it varies by itself as well
+		return all // a dropped factor also varies independently
 	}
 
 	return names

@@ -21,18 +21,18 @@ const (
 	kindPath     = "path"
 )
 
-// briefFacts bounds the facts that stand beside a verdict's sentence.
+// briefFacts is the maximum number of facts that follow the sentence of a verdict.
 const briefFacts = 3
 
-// finding joins a verdict with the diagnosis of the cell that stands for all of its cells.
+// finding is a verdict with the diagnosis of the cell that represents its cells.
 type finding struct {
 	analysis.Verdict
 	*diagnosis.Diagnosis
 	Cell *analysis.Cell
-	all  []*analysis.Cell // that the verdict is about, with a diagnosis
+	all  []*analysis.Cell // cells of the verdict that have a diagnosis
 }
 
-// found returns the verdicts of the cells that are wanted.
+// found returns the verdicts on the selected cells.
 func (v *view) found() []finding {
 	var out []finding
 	for _, x := range v.Verdicts {
@@ -49,8 +49,8 @@ func (v *view) found() []finding {
 	return out
 }
 
-// sentence words what was found in all cells: with ranges where only quantities differ, else by its class and
-// the place that they share.
+// sentence describes the cause in all cells: with ranges if the texts differ only in quantities, else by
+// its class and the place that they have in common.
 func (f finding) sentence() string {
 	texts := each(f.all, func(c *analysis.Cell) string { return c.Diagnosis.Text })
 	if every(f.all, func(c *analysis.Cell) bool { return likeText(c.Diagnosis.Text, texts[0]) }) {
@@ -64,15 +64,16 @@ func (f finding) sentence() string {
 	return f.Verdict.Text + bracket(joined(", ", f.Causes[0].Node, f.Causes[0].Element))
 }
 
-// nearTie bounds the distance between the probabilities of two causes that may both be it, and notSure the
-// probability up to which the second one is shown at any distance if it has minSecond.
+// The second cause is shown if its probability is within nearTie of the first, or if the first is below
+// notSure and the second is at least minSecond.
 const (
 	nearTie   = .10
 	notSure   = .60
 	minSecond = .20
 )
 
-// runnerUp names the second cause where it may as well be the first: in the cell in which it comes nearest.
+// runnerUp names the second cause, with its probability, if it is nearly as likely as the first. If several
+// cells have such a cause, it is taken from the cell where the two are closest.
 func (f finding) runnerUp() string {
 	text := ""
 	nearest := 1.0
@@ -96,7 +97,7 @@ func (f finding) runnerUp() string {
 	return text
 }
 
-// sure words the probability of the first cause; "" where the cause is not known.
+// sure describes the probability of the first cause, or returns "" if the cause is unknown.
 func (f finding) sure() string {
 	if !f.Named() {
 		return ""
@@ -108,14 +109,14 @@ func (f finding) sure() string {
 	return ", " + f.certainty()
 }
 
-// certainty words the same without the experiment that is proposed.
+// certainty is like sure, but omits the proposed experiment.
 func (f finding) certainty() string {
 	if !f.Named() {
 		return ""
 	}
 
 	proved := f.Causes[0].Proved
-	if proved == diagnosis.Refuted { // how probable it looked before says nothing any more
+	if proved == diagnosis.Refuted { // the probability before the experiment no longer means anything
 		return "refuted by experiment"
 	}
 
@@ -127,10 +128,11 @@ func (f finding) certainty() string {
 	return high + " sure" + around("; ", proved, " by experiment")
 }
 
-// wellSure bounds the confidence below which a verdict proposes its experiment.
+// wellSure is the confidence below which a verdict proposes an experiment.
 const wellSure = .8
 
-// proposal names the first experiment of a cause that is not sure, "" where there is none.
+// proposal describes the first experiment that could confirm an uncertain cause, or returns "" if there is
+// none.
 func (f finding) proposal() string {
 	tests := f.Causes[0].Experiments
 	if f.Verdict.Confidence[0] < wellSure && len(tests) > 0 {
@@ -144,11 +146,11 @@ func (f finding) proposal() string {
 	return ""
 }
 
-// smallShare bounds the share of a loss or a delay that the sentence leaves out.
+// smallShare is the share of a loss or delay below which the sentence omits it.
 const smallShare = .05
 
-// fix says what to change first, with ranges where only quantities differ between the cells, else in the cell
-// that it names; "" where the cause is unknown or an experiment has refuted it.
+// fix describes the first remedy: with ranges if the cells' texts differ only in quantities, else with the
+// name of the cell that it is for. It returns "" if the cause is unknown or refuted by an experiment.
 func (f finding) fix() string {
 	first := func(d *diagnosis.Diagnosis) string {
 		if !d.Named() || d.Causes[0].Proved == diagnosis.Refuted || len(d.Causes[0].Remedies) == 0 {
@@ -168,7 +170,7 @@ func (f finding) fix() string {
 	return ranges(texts)
 }
 
-// outlook adds to shares the greatest gain from the removal of a known cause, and what to change.
+// outlook returns shares, the maximum gain from removing a known cause, and the remedy.
 func (f finding) outlook() string {
 	if !f.Named() {
 		return ""
@@ -177,7 +179,7 @@ func (f finding) outlook() string {
 	return f.shares() + around("; gain at most ", f.gain(), "") + around("; to change: ", f.fix(), "")
 }
 
-// gainOf returns the bound on the gain from removing the first cause in a cell, 0 if it is not known.
+// gainOf returns the maximum gain from removing the first cause in a cell, or 0 if it is unknown.
 func gainOf(c *analysis.Cell) float64 {
 	if !c.Diagnosis.Named() {
 		return 0
@@ -185,7 +187,8 @@ func gainOf(c *analysis.Cell) float64 {
 	return c.Diagnosis.Causes[0].GainAtMost
 }
 
-// gain words the bounds on the gain in all cells of the finding, "" if one of them has none.
+// gain formats the range of the maximum gains in the finding's cells, or returns "" if one of them is
+// unknown.
 func (f finding) gain() string {
 	all := each(f.all, gainOf)
 	if len(all) == 0 || slices.Min(all) <= 1 {
@@ -200,12 +203,12 @@ func (f finding) gain() string {
 	return low + " to " + high + ", by cell"
 }
 
-// minUnexplained is the factor between a cell and its baseline from which on it is said that the cause does
-// not explain all of it.
+// minUnexplained is the remaining slowdown from which the report states that the cause does not explain
+// everything: slowdown against the baseline ÷ maximum gain.
 const minUnexplained = 1.5
 
-// unexplained words how little of the difference between a cell and the same without a tunnel or filter the
-// cause explains, for the cell where most of it remains.
+// unexplained describes how much of the slowdown against the baseline, such as a cell without a tunnel, the
+// cause leaves unexplained, for the cell where most remains.
 func (f finding) unexplained() string {
 	text := ""
 	most := minUnexplained
@@ -229,7 +232,8 @@ func (f finding) unexplained() string {
 	return text
 }
 
-// shares words how much of the loss, of the delay and of the rate a known cause explains.
+// shares describes how much of the lost packets, of the added delay and of the slowdown a known cause
+// explains.
 func (f finding) shares() string {
 	if !f.Named() {
 		return ""
@@ -250,7 +254,8 @@ func (f finding) shares() string {
 		sharesText(delay, " of the added RTT passed there") + f.unexplained()
 }
 
-// sharesText words the shares of all cells of a finding, "" if none is worth it.
+// sharesText formats the range of a share over the cells of a finding, or returns "" if all are below
+// smallShare.
 func sharesText(all []float64, words string) string {
 	if len(all) == 0 || slices.Max(all) < smallShare {
 		return ""
@@ -264,10 +269,10 @@ func sharesText(all []float64, words string) string {
 	return "; " + high + words
 }
 
-// whole prints a probability in whole per cent; none is certain.
+// whole formats a probability in whole per cent, at most 99 %: no cause is certain.
 func whole(p float64) string { return fmt.Sprintf("%.0f %%", min(p, .99)*100) }
 
-// facts returns the evidence for the first cause, or for the nearest one where the cause is not known.
+// facts returns the evidence for the first cause or, if the cause is unknown, for the most likely one.
 func (f finding) facts() []evidence.Evidence {
 	if len(f.Causes) == 0 {
 		return nil
@@ -275,7 +280,7 @@ func (f finding) facts() []evidence.Evidence {
 	return f.Causes[0].Facts
 }
 
-// factWords prints a fact with its number.
+// factWords formats a fact with its number.
 func (v *view) factWords(e evidence.Evidence) string {
 	if e.Text != "" || e.Value == nil {
 		return e.Text
@@ -289,7 +294,7 @@ func (v *view) factWords(e evidence.Evidence) string {
 	return text
 }
 
-// factLine prints a fact, with its trial if that is another than the one that is named above it.
+// factLine formats a fact, and names its trial if it differs from the given one.
 func (v *view) factLine(e evidence.Evidence, trial string) string {
 	if e.Trial == trial {
 		return v.factWords(e)
@@ -301,7 +306,7 @@ func (v *view) factLines(facts []evidence.Evidence, trial string) []string {
 	return distinct(facts, func(e evidence.Evidence) string { return v.factLine(e, trial) })
 }
 
-// ofTrial names the trial of a cell with several from which evidence is taken.
+// ofTrial names the trial that evidence comes from, if the cell has several.
 func (f finding) ofTrial(trial string) string {
 	if f.Diagnosis.Trials < 2 || trial == "" {
 		return ""
@@ -309,7 +314,7 @@ func (f finding) ofTrial(trial string) string {
 	return fmt.Sprintf("trial %s, one of %d", trial, f.Diagnosis.Trials)
 }
 
-// trialOf returns the trial of the first of some facts.
+// trialOf returns the trial of the first fact.
 func trialOf(facts []evidence.Evidence) string {
 	if len(facts) == 0 {
 		return ""
@@ -317,7 +322,7 @@ func trialOf(facts []evidence.Evidence) string {
 	return facts[0].Trial
 }
 
-// generatorWords prints the CPU time that the load generator took, where it shares the router's cores.
+// generatorWords returns the CPU time of the load generator, if it shares the router's cores.
 func (f finding) generatorWords() []string {
 	if f.Cell.GeneratorShare == 0 {
 		return nil
@@ -326,7 +331,7 @@ func (f finding) generatorWords() []string {
 		" of all CPU time that was used"}
 }
 
-// verdictItems writes one line for each verdict, with its first facts.
+// verdictItems returns one line for each verdict, with its first facts.
 func (v *view) verdictItems() []Item {
 	var out []Item
 	for _, f := range v.found() {
@@ -351,8 +356,8 @@ func (v *view) verdictItems() []Item {
 	return out
 }
 
-// picture draws the use of the path of the i-th finding: of the first, every part; beside the others, words
-// have these.
+// picture draws the utilisation along the path for the i-th finding: for the first finding all parts of
+// each node, for the others only the most used one.
 func (f finding) picture(i int) []Block {
 	if len(f.Path) == 0 {
 		return nil
@@ -375,7 +380,7 @@ func (f finding) picture(i int) []Block {
 func diagnosisSection(v *view, s *Section) {
 	for i, f := range v.found() {
 		title := upperFirst(f.Verdict.Text) + bracket(v.who(f, 0)+f.sure())
-		if i > 0 { // the first screen has its sentence
+		if i > 0 { // the first screen shows its sentence
 			s.add(Fold{Title: title, Blocks: append(f.picture(i), List{Items: v.details(f)})})
 			continue
 		}
@@ -385,7 +390,7 @@ func diagnosisSection(v *view, s *Section) {
 			switch it.Kind {
 			case kindRuledOut, kindAccounts:
 				folded = append(folded, it)
-			case kindPath: // the picture below has it
+			case kindPath: // shown in the picture below
 			default:
 				shown = append(shown, it)
 			}
@@ -426,8 +431,8 @@ func diagnosisSection(v *view, s *Section) {
 	}
 }
 
-// details lists everything about a finding: its numbers, the other causes, the excluded ones, what is not
-// known, what to change, and the gain from that.
+// details lists everything about a finding: numbers, other causes, excluded causes, unknowns, remedies and
+// the gain from them.
 func (v *view) details(f finding) []Item {
 	var out []Item
 	add := func(kind string, texts ...string) {
@@ -498,7 +503,8 @@ func (v *view) details(f finding) []Item {
 	return out
 }
 
-// unexamined lists what could not be examined in any cell, and then in some.
+// unexamined lists the causes that could not be examined in any cell, then those that could not be examined
+// in some.
 func (v *view) unexamined() []Item {
 	all := v.found()
 	count := map[diagnosis.Gap]int{}
@@ -522,8 +528,8 @@ func (v *view) unexamined() []Item {
 	return out
 }
 
-// experiments returns the outcomes that stand beside no cause: of the run itself, if it is an experiment, and
-// for findings that are no longer among its causes.
+// experiments returns the outcomes that are not shown with a cause: that of the run itself, if it is an
+// experiment, and those on findings that are no longer among its causes.
 func (v *view) experiments() (out []diagnosis.Proof) {
 	if v.Proof != nil {
 		out = append(out, *v.Proof)
@@ -531,8 +537,8 @@ func (v *view) experiments() (out []diagnosis.Proof) {
 	return append(out, v.Proofs...)
 }
 
-// proofWords describes the outcome of an experiment: its verdict, the answers to the steps, and the gain,
-// predicted and real.
+// proofWords describes the outcome of an experiment: its verdict, the result of each step, and the
+// predicted and measured gain.
 func (v *view) proofWords(p diagnosis.Proof) []string {
 	out := []string{p.Text}
 	answers := each(p.Answers, func(a diagnosis.Answer) string {
@@ -560,7 +566,7 @@ func (v *view) proofWords(p diagnosis.Proof) []string {
 
 func classWords(class string) string { return strings.ReplaceAll(class, "-", " ") }
 
-// gaps lists the classes that could not be examined, joined where the reason is the same.
+// gaps lists the classes that could not be examined, grouped by reason.
 func gaps(all []diagnosis.Gap) []string {
 	var reasons []string
 	classes := map[string][]string{}
@@ -572,7 +578,7 @@ func gaps(all []diagnosis.Gap) []string {
 	return each(reasons, func(why string) string { return strings.Join(classes[why], ", ") + ": " + why })
 }
 
-// remedyItem describes a change with its commands and its risk.
+// remedyItem describes a remedy with its commands and its risk.
 func remedyItem(r diagnosis.Remedy) Item {
 	return Item{
 		Kind:     "to change" + bracket(r.System),
@@ -582,7 +588,7 @@ func remedyItem(r diagnosis.Remedy) Item {
 	}
 }
 
-// Diagnosis lays out what diagnose prints about the cells that are wanted.
+// Diagnosis renders the selected cells' diagnoses for the command diagnose.
 func Diagnosis(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	t := &terminal{width: max(width, 40), colour: colour}
@@ -597,7 +603,7 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 			it.Evidence = nil
 			t.item("  ", it)
 			for _, l := range below {
-				if it.Tone == Good { // a command, which is not broken
+				if it.Tone == Good { // a command must stay on one line
 					t.line("      " + printable(l))
 					continue
 				}

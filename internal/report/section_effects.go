@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// effectSection: what does each factor do, and which depend on each other?
+// effectSection: what does each factor change, and which factors interact?
 func effectSection(v *view, s *Section) {
 	if v.Effects != nil {
 		for _, e := range v.Effects.Parts() {
@@ -18,20 +18,21 @@ func effectSection(v *view, s *Section) {
 			}
 
 			s.addEffects(e, slug(e.Of), func(name, level string) string {
-				if strings.Contains(name, "+") { // several that change together
+				if strings.Contains(name, "+") { // factors that change together
 					return name + " " + level
 				}
 				return v.Catalogue.Of(name).Words(level)
 			})
 		}
 
-		// A plan of many factors has a long chart, which is not what the run was made for.
+		// With many factors, the chart is long, and not the purpose of the run.
 		s.Blocks = []Block{Fold{Title: "The chart of the effects, and their numbers", Blocks: s.Blocks}}
 	}
 }
 
-// addEffects draws by how many times the levels of each factor change the rate, and by how many times the
-// effect of one factor differs between levels of another; id tells the parts of a page apart.
+// addEffects draws, for each level of a factor, the ratio by which it changes the rate, and, for
+// interactions, the ratio by which an effect differs between levels of another factor. id keeps the anchors
+// of a page unique.
 func (s *Section) addEffects(e model.Effects, id string, say func(name, level string) string) {
 	s.Lead = "By how many times a level of a factor changes the rate, in the geometric mean over all " +
 		"settings of the other factors at which every level of it was measured, or where there is none, both."

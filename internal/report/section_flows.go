@@ -14,7 +14,7 @@ const (
 // flowTables returns the tables of short flows and of requests.
 func flowTables(v *view) []Table { return filled(shortFlowTable(v), requestTable(v)) }
 
-// filled drops the tables without rows.
+// filled returns the tables that have rows.
 func filled(tables ...Table) []Table {
 	return filter(tables, func(t Table) bool { return len(t.Rows) > 0 })
 }

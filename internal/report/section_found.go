@@ -9,11 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// FoundTitle heads what stands in the path of packets before chokepoint sets anything.
+// FoundTitle is the heading of the list of existing queues, rules and settings that can affect packets.
 const FoundTitle = "In the path of packets, as found"
 
-// foundItems list by node what limits, drops, redirects or copies packets there, as it was found before the
-// run.
+// foundItems lists, by node, what limited, dropped, redirected or copied packets before the run changed
+// anything.
 func foundItems(v *view, all bool) []Item {
 	var out []Item
 	for _, e := range v.Environment {
@@ -33,9 +33,9 @@ func foundItems(v *view, all bool) []Item {
 	return out
 }
 
-// Found describes, a line for each, what limits, drops, redirects or copies packets on a node; and which
-// parts of that are unknown, with the reason. A port where nothing of that happens is listed only if all is
-// set; where no device is known for a port, all are.
+// Found describes, one line each, what limits, drops, redirects or copies packets on a node. The second
+// result lists what could not be determined, with the reason. If all is set, Found also lists ports without
+// any of this; if it is not known which devices are ports, it then lists all devices.
 func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	named := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Port != "" })
 	for _, d := range v.Devices {
@@ -79,7 +79,7 @@ func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	return lines, unknown
 }
 
-// deviceWords describe a device with its queues and filters, and whether any of that is worth a line.
+// deviceWords describes a device with its queues and filters. notable reports whether it is worth a line.
 func deviceWords(d record.NetDevice) (text string, notable bool) {
 	text = d.Name
 	kind := strings.TrimSuffix(d.Kind, record.DeviceVirtual)
@@ -124,10 +124,11 @@ func deviceWords(d record.NetDevice) (text string, notable bool) {
 	return strings.TrimSuffix(text+": "+strings.Join(parts, "; "), ": "), notable
 }
 
-// maxRuleLines bounds how many rules of a packet filter have a line of their own.
+// maxRuleLines is the maximum number of packet filter rules that are listed individually.
 const maxRuleLines = 8
 
-// filterWords describe what a packet filter does beside accepting; what chokepoint made itself is left out.
+// filterWords describes the rules of a packet filter that do more than accept. Rules that chokepoint added
+// are omitted.
 func filterWords(f *record.PacketFilter) []string {
 	var out []string
 	var chains []string

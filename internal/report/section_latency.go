@@ -67,7 +67,7 @@ func latencySection(v *view, s *Section) {
 	s.add(p)
 }
 
-// underLoadTable grades each path full of TCP, by the direction of its data.
+// underLoadTable shows the RTT under load, with its grade, for each path saturated with TCP, by direction.
 func underLoadTable(v *view) Table {
 	t := Table{
 		ID:    "under-load",
@@ -103,7 +103,7 @@ func underLoadTable(v *view) Table {
 	return t
 }
 
-// addedTable makes a row for each path: the RTT that the load adds in each direction, with its grade.
+// addedTable has a row for each path: the RTT that the load adds in each direction, with its grade.
 func addedTable(v *view, caption string) Table {
 	t := Table{
 		ID:      "under-load",
@@ -136,7 +136,7 @@ func addedTable(v *view, caption string) Table {
 
 const noneMeasurable = "none measurable"
 
-// added prints the RTT that a load adds to the median; no number where the measurement cannot tell.
+// added formats the median RTT that a load adds. It omits the number if that is within the noise.
 func (v *view) added(ns float64, noise bool) string {
 	if noise {
 		return noneMeasurable
@@ -151,8 +151,8 @@ func (v *view) addedNumber(w analysis.LoadedPath) *Number {
 	return median(w.Cell, rttAdded, *w.AddedNs)
 }
 
-// briefTables returns the tables that the short forms show beside the results. Of a run that is not about
-// latency under load they leave the grades to the summary.
+// briefTables returns the tables that the short forms show next to the results. If a run is not about
+// latency under load, its grades appear only in the summary.
 func briefTables(v *view) []Table {
 	if slices.ContainsFunc(v.UnderLoad, responsive) {
 		return append(filled(underLoadTable(v)), flowTables(v)...)
@@ -160,7 +160,7 @@ func briefTables(v *view) []Table {
 	return flowTables(v)
 }
 
-// responsive reports whether the plan asked for the responsiveness of a path.
+// responsive reports whether the plan measures the responsiveness of a path.
 func responsive(p analysis.UnderLoad) bool {
 	for _, w := range p.Directions {
 		if w.RPM != nil || w.Why != "" {
@@ -202,7 +202,7 @@ func bloatTone(grade string) Tone {
 	return Bad
 }
 
-// timedWords describes what the round trips include, which differs with the probe and with who stamped it.
+// timedWords describes what the round-trip times include, which depends on the probe and on the timestamps.
 func timedWords(v *view) []string {
 	var out []string
 	for _, c := range v.all {
@@ -227,7 +227,7 @@ func (v *view) latencyWords(c *analysis.Cell) string {
 	return strings.Join(parts, " → ")
 }
 
-// quantileCurves returns the curves of a cell's own trials and of the idle measurements of the same path.
+// quantileCurves returns the curves of a cell's trials and of the idle measurements of the same path.
 func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 	var out []quantileCurve
 	add := func(t *analysis.TrialView, kind string) {

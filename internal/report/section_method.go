@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pathSection: what was the traffic sent through?
+// pathSection: which path did the traffic take?
 func pathSection(v *view, s *Section) {
 	for _, p := range v.pictures() {
 		s.add(p)
@@ -24,7 +24,7 @@ func pathSection(v *view, s *Section) {
 	switch {
 	case len(foundItems(v, false)) > 0:
 		s.add(List{Title: FoundTitle, Items: all})
-	case len(all) > 0: // plain ports
+	case len(all) > 0: // ports without any of this
 		s.add(Fold{Title: FoundTitle, Blocks: []Block{List{Items: all}}})
 	}
 }
@@ -55,7 +55,7 @@ func (v *view) pictures() []Figure {
 		})
 	}
 
-	if len(out) > 0 || len(v.all) > 0 && every(v.all, enciphered) { // nothing was sent
+	if len(out) > 0 || len(v.all) > 0 && every(v.all, enciphered) { // no traffic was sent
 		return out
 	}
 
@@ -129,7 +129,7 @@ func methodSection(v *view, s *Section) {
 		own = append(own, testerFacts(v))
 	}
 
-	if len(v.Run.ImportedFrom) == 0 { // else nothing of ours observed
+	if len(v.Run.ImportedFrom) == 0 { // chokepoint did not see the nodes of an imported run
 		own = append(own, observingFacts(v))
 	}
 
@@ -142,7 +142,7 @@ func methodSection(v *view, s *Section) {
 	}
 }
 
-// countWords defines the rates and round trips of a run.
+// countWords describes how the rates and round-trip times of a run were measured.
 func (v *view) countWords() string {
 	if len(v.Run.ImportedFrom) > 0 {
 		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their " +
@@ -167,20 +167,21 @@ func (v *view) countWords() string {
 	return strings.Join(words, " ")
 }
 
-// descriptionRest returns the plan's description after the first sentence, which leads the page.
+// descriptionRest returns the plan's description without the first sentence, which is shown at the top of
+// the page.
 func (v *view) descriptionRest() string {
 	_, more, _ := strings.Cut(strings.Join(strings.Fields(v.Run.Description), " "), ". ")
 	return more
 }
 
-// factsOf sorts facts by name.
+// factsOf converts a map to facts sorted by name.
 func factsOf(values map[string]string) []Fact {
 	return each(slices.Sorted(maps.Keys(values)), func(k string) Fact {
 		return Fact{Name: k, Value: values[k]}
 	})
 }
 
-// durationWords prints whole minutes and seconds with a space: "2 s", "400 ms".
+// durationWords formats a duration with a space before the unit, such as "2 s" or "400 ms".
 func durationWords(d time.Duration) string {
 	switch {
 	case d >= 2*time.Minute:
@@ -228,7 +229,7 @@ func observingFacts(v *view) Facts {
 	return Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: items}
 }
 
-// environmentSection: what was it measured on? What is the same on all nodes stands once.
+// environmentSection: on which nodes was it measured? Facts that all nodes share are shown once.
 func environmentSection(v *view, s *Section) {
 	if len(v.Environment) == 0 {
 		return
@@ -248,7 +249,7 @@ func environmentSection(v *view, s *Section) {
 				return !slices.Contains(common.Items, f)
 			}),
 		}
-		// Nodes that are alike are one.
+		// Nodes with identical facts share an entry.
 		i := slices.IndexFunc(own, func(o Facts) bool { return slices.Equal(o.Items, f.Items) })
 		switch {
 		case len(f.Items) == 0:
@@ -266,7 +267,7 @@ func environmentSection(v *view, s *Section) {
 	s.add(fold)
 }
 
-// commonFacts returns the facts that all nodes share, if there are several.
+// commonFacts returns the facts that all nodes share, or none if there is only one node.
 func commonFacts(all []record.Environment) Facts {
 	f := Facts{Title: "All nodes"}
 	if len(all) < 2 {
@@ -328,14 +329,14 @@ func metricSection(v *view, s *Section) {
 	s.add(out)
 }
 
-// name returns the index of a metric's names.
+// name returns the index of a metric in Names.
 func (m *MetricTables) name(v *view, name string) int {
 	d := v.metric[name]
 	return index(&m.Names, [4]string{printable(metrics.Label(name)), printable(name), printable(d.Scope),
 		printable(d.Doc)})
 }
 
-// metricOrder returns the metrics of a cell in the order of declaration, then those that were not declared.
+// metricOrder returns the metrics of a cell in order of declaration, followed by undeclared ones.
 func (v *view) metricOrder(c *analysis.Cell) []string {
 	var out []string
 	for _, m := range v.Metrics {

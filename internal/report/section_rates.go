@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// goodputSection: how fast is a transfer?
+// goodputSection: how fast is a bulk transfer?
 func goodputSection(v *view, s *Section) {
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && !packets(c) })
 	if !with(cells, goodput) {
@@ -28,19 +28,19 @@ func goodputSection(v *view, s *Section) {
 func packetSection(v *view, s *Section) {
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && packets(c) })
 	if !with(cells, packetRate) || len(cells) == 1 && len(v.cells(loaded)) > 1 {
-		return // one bar compares nothing; the table has its number
+		return // a single bar compares nothing; the table has its number
 	}
 
 	s.addBars(v, cells, packetRate, "UDP packets that arrived")
 }
 
-// addBars draws one metric of some cells: what is compared by colour stands side by side in groups of what
-// else varies.
+// addBars draws one metric of cells. Levels shown by colour are side by side, grouped by the other varying
+// factors.
 func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) {
 	names := v.varying(cells)
 	line := v.line
 	if !slices.Contains(names, line) || len(names) == 1 && line != string(factor.Tunnel) {
-		line = "" // the names of the bars say it already
+		line = "" // the names of the bars already include it
 	}
 
 	rest := independent(cells, without(names, line), line)
@@ -107,8 +107,8 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 	return out
 }
 
-// doubtful explains the sign of what is suspect, if anything is; a chart that stands alone has the reason in
-// its foot.
+// doubtful explains the sign for suspect results, if there are any. A saved chart has the reasons in its
+// footer.
 func doubtful(cells []*analysis.Cell, class string) []LegendItem {
 	if !slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }) {
 		return nil
@@ -118,7 +118,7 @@ func doubtful(cells []*analysis.Cell, class string) []LegendItem {
 
 const suspectWord = "suspect"
 
-// ceilingWords names the ceilings that the results can be compared with.
+// ceilingWords describes the ceilings that the results can be compared with.
 func ceilingWords(cells []*analysis.Cell, some bool) string {
 	var words []string
 	for _, c := range cells {
@@ -172,7 +172,7 @@ func (v *view) bar(c *analysis.Cell, metric string) bar {
 	return b
 }
 
-// numbers returns the table behind a chart of one metric.
+// numbers returns the table with the numbers of a chart.
 func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table {
 	t := &Table{
 		ID:      id,
@@ -197,7 +197,7 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 	return t
 }
 
-// statCells returns median, low, high, n and the kind of the interval.
+// statCells returns the cells for median, low, high, n and kind of interval.
 func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []TableCell {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
 	stat := func(name string, y float64) TableCell {

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// resultSection shows the table that everything else explains.
+// resultSection shows the table of results.
 func resultSection(v *view, s *Section) {
 	points := headOf(v).Points
 	if len(points) > 0 {
@@ -29,13 +29,13 @@ func resultSection(v *view, s *Section) {
 	}
 }
 
-// resultTables returns one table, or one for each library that did the work of ciphers and one for all other
-// cells: their figures say nothing about each other.
+// resultTables returns the table of results. If libraries were measured, there is one table for each and
+// one for all other cells, because their numbers are not comparable.
 func resultTables(v *view) []Table {
 	return v.byLibrary(func(cells []*analysis.Cell) Table { return resultTable(v, cells) })
 }
 
-// byLibrary makes a table of the cells of each library, and one of all other cells.
+// byLibrary builds a table of the cells of each library, and one of all other cells.
 func (v *view) byLibrary(table func([]*analysis.Cell) Table) (out []Table) {
 	for _, library := range append([]string{""}, cipher.Libraries()...) {
 		cells := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
@@ -52,8 +52,8 @@ func (v *view) byLibrary(table func([]*analysis.Cell) Table) (out []Table) {
 	return out
 }
 
-// resultTable makes one row per cell. Its notes are the cells' caveats and reasons: what several cells share
-// stands once below, with a mark at each, and what all share without.
+// resultTable has one row per cell. Its notes are the cells' caveats and reasons. A note shared by several
+// cells is shown once below the table, with a mark at each cell, or without marks if it applies to all.
 func resultTable(v *view, cells []*analysis.Cell) Table {
 	t := Table{
 		ID:      "result-table",
@@ -78,7 +78,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		}
 
 		cycles := metrics.CyclesPerByte
-		if has(c, metrics.CyclesPerOp) { // a key has no bytes
+		if has(c, metrics.CyclesPerOp) { // keys are not measured per byte
 			cycles = metrics.CyclesPerOp
 		}
 
@@ -108,7 +108,8 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	return t
 }
 
-// shareCell shows a rate as a share of another cell's, over what that differs in.
+// shareCell shows a rate as a share of another cell's rate, with the difference between the two cells below
+// it.
 func (v *view) shareCell(s *analysis.Share) TableCell {
 	if s == nil {
 		return none
@@ -122,7 +123,8 @@ func (v *view) shareCell(s *analysis.Share) TableCell {
 	}
 }
 
-// twoLines shows a cell's median of a metric over that of another one, which pre names.
+// twoLines shows a cell's median of the metric upper and, below it, that of the metric lower, prefixed with
+// pre.
 func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
 	cell := v.cellOf(c, upper)
 	cell.Sub = ""
@@ -135,7 +137,7 @@ func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
 	return cell
 }
 
-// cycleHead names what the cycles of ciphers and keys are divided by.
+// cycleHead returns the unit for the heading of cycles: per byte, per operation, or both.
 func cycleHead(all []*analysis.Cell) string {
 	var per []string
 	for _, of := range []struct{ metric, per string }{{metrics.CyclesPerByte, "byte"},
@@ -147,7 +149,7 @@ func cycleHead(all []*analysis.Cell) string {
 	return "per " + strings.Join(per, ", ")
 }
 
-// rateHead names what the rates count.
+// rateHead returns the heading of the rates: what they count.
 func rateHead(all []*analysis.Cell) string {
 	if len(all) > 0 && every(all, enciphered) {
 		return "of the cipher"
@@ -155,7 +157,8 @@ func rateHead(all []*analysis.Cell) string {
 	return "goodput or packets"
 }
 
-// lostHead heads the column of losses: segments that TCP sent again, or the share of UDP's packets.
+// lostHead returns the heading of the column of losses: retransmitted TCP segments, lost UDP packets, or
+// both.
 func lostHead(all []*analysis.Cell) string {
 	switch {
 	case every(all, packets):
@@ -166,7 +169,7 @@ func lostHead(all []*analysis.Cell) string {
 	return "#Retransmits|TCP"
 }
 
-// testerCell shows the result as a share of what the tester can do alone.
+// testerCell shows the result as a share of the tester's maximum.
 func testerCell(c *analysis.Cell) TableCell {
 	share := testerShare(c)
 	if share == 0 || c.Runs == 0 {
@@ -175,8 +178,8 @@ func testerCell(c *analysis.Cell) TableCell {
 	return TableCell{Text: unit.Ratio(share), Long: "of " + c.Ceiling.TesterKind}
 }
 
-// testerShare returns a cell's share of what the tester can do alone, 0 if that is not known: what the cell
-// exceeds was not the tester's maximum.
+// testerShare returns a cell's rate as a share of the tester's maximum. It returns 0 if that is unknown or
+// clearly exceeded, because then it was not the maximum.
 func testerShare(c *analysis.Cell) float64 {
 	if exceedsTester(c) {
 		return 0
@@ -184,10 +187,10 @@ func testerShare(c *analysis.Cell) float64 {
 	return c.Ceiling.TesterRatio
 }
 
-// exceedsTester reports whether a cell carried clearly more than the tester did alone.
+// exceedsTester reports whether a cell's rate clearly exceeds what the tester reached without the router.
 func exceedsTester(c *analysis.Cell) bool { return c.Ceiling.TesterRatio > 1.02 }
 
-// dropEmpty takes out the columns in which no row has anything.
+// dropEmpty deletes the columns in which no row has content.
 func (t *Table) dropEmpty() {
 	for i := len(t.Columns) - 1; i > 0; i-- {
 		if !slices.ContainsFunc(t.Rows, func(r TableRow) bool {
@@ -199,7 +202,7 @@ func (t *Table) dropEmpty() {
 	}
 }
 
-// delete takes out a column.
+// delete deletes the i-th column.
 func (t *Table) delete(i int) {
 	t.Columns = slices.Delete(slices.Clone(t.Columns), i, i+1)
 	t.Rows = slices.Clone(t.Rows)
@@ -210,12 +213,11 @@ func (t *Table) delete(i int) {
 	}
 }
 
-// unknown stands in place of a number that a trial did not give.
+// unknown is shown instead of a number that a trial lacks.
 const unknown = "n/a"
 
-// addNotes files the cells' caveats and reasons, and why a number is unknown. What differs in numbers alone
-// is one, with their range; a
-// reason of one cell stands below its row.
+// addNotes adds notes for the cells' caveats and reasons, and for missing numbers. Texts that differ only
+// in numbers become one note with a range. A reason that applies to a single cell is shown below its row.
 func (t *Table) addNotes(cells []*analysis.Cell) {
 	var notes []sharedNote
 	add := func(row int, item Item, caveat bool) {
@@ -272,14 +274,14 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 	}
 }
 
-// says reports whether a note of the table has the same content.
+// says reports whether the table has a note with the same kind and text.
 func (t *Table) says(item Item) bool {
 	return slices.ContainsFunc(slices.Concat(t.Common, t.Notes), func(n Item) bool {
 		return n.Kind == item.Kind && likeText(n.Text, item.Text)
 	})
 }
 
-// about puts before each item what it is about.
+// about prefixes the text of each item with its subject.
 func about(of string, items []Item) []Item {
 	return each(items, func(item Item) Item {
 		item.Text = joined(": ", of, item.Text)
@@ -287,7 +289,7 @@ func about(of string, items []Item) []Item {
 	})
 }
 
-// sharedNote collects a note that several rows have in the same words.
+// sharedNote collects the rows that have the same note, apart from quantities.
 type sharedNote struct {
 	item   Item
 	caveat bool
@@ -308,8 +310,8 @@ func (n *sharedNote) add(row int, item Item) {
 
 var numberForm = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?`)
 
-// quantities finds the numbers of a text that stand alone. Digits that are part of a word name something,
-// such as a core, a trial or an address.
+// quantities returns the positions of the numbers in a text. Digits within a word are skipped, because they
+// are part of a name, such as a core, a trial or an address.
 func quantities(text string) (at [][]int) {
 	for _, m := range numberForm.FindAllStringIndex(text, -1) {
 		before := text[:m[0]]
@@ -323,7 +325,7 @@ func quantities(text string) (at [][]int) {
 	return at
 }
 
-// replaceQuantities puts the words of a function in place of each quantity.
+// replaceQuantities replaces each quantity by the result of say.
 func replaceQuantities(text string, say func(i int, number string) string) string {
 	var b strings.Builder
 	from := 0
@@ -335,24 +337,24 @@ func replaceQuantities(text string, say func(i int, number string) string) strin
 	return b.String() + text[from:]
 }
 
-// likeText reports whether two texts are the same but for their quantities.
+// likeText reports whether two texts differ only in quantities.
 func likeText(a, b string) bool {
 	sign := func(int, string) string { return "#" }
 	return a == b || replaceQuantities(a, sign) == replaceQuantities(b, sign)
 }
 
-// merged returns the text with a range where the quantities differ.
+// merged returns the note with a range in place of each quantity that differs.
 func (n *sharedNote) merged() Item {
 	item := n.item
 	if len(n.rows) > 1 && len(item.Evidence) > 0 {
-		item.Evidence = []string{"numbers of one trial of each cell"} // the table of trials has all
+		item.Evidence = []string{"numbers of one trial of each cell"} // the table of trials has the others
 	}
 
 	item.Text = ranges(n.texts)
 	return item
 }
 
-// ranges joins texts that differ only in quantities: a range stands in place of each that does.
+// ranges merges texts that differ only in quantities: each differing quantity becomes a range.
 func ranges(texts []string) string {
 	return replaceQuantities(texts[0], func(i int, first string) string {
 		low, high := first, first
@@ -379,17 +381,17 @@ func ranges(texts []string) string {
 func numberOf(text string) float64 {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return 0 // it has the form of one
+		return 0 // cannot happen: text is a quantity
 	}
 	return v
 }
 
-// note files a caveat once and returns its index.
+// note adds a caveat, unless it is there already, and returns its index.
 func (t *Table) note(k record.Caveat) int { return noted(&t.Notes, caveatItem(k)) }
 
 func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, Tone: Doubt} }
 
-// noted returns the place of an item in a list, to which it adds the item unless an equal one is there.
+// noted returns the index of an item in a list, appending it if it is missing.
 func noted(list *[]Item, item Item) int {
 	same := func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text }
 	i := slices.IndexFunc(*list, same)
@@ -444,7 +446,7 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		"Round-trip times are percentiles of probes; " + windowWords(v) + evennessWords(all) + testerWords(v)
 }
 
-// evennessWords explains the words for a cell's evenness, if one has any.
+// evennessWords explains the words for evenness, if any cell has one.
 func evennessWords(all []*analysis.Cell) string {
 	if !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return c.Consistency != nil }) {
 		return ""
@@ -452,7 +454,7 @@ func evennessWords(all []*analysis.Cell) string {
 	return " Evenness is how steady the rate was within a run: very good, good, fair or poor."
 }
 
-// sharedWords names the levels that all of the cells share, which their labels leave out.
+// sharedWords describes the levels that all cells share. Labels omit them.
 func (v *view) sharedWords(all []*analysis.Cell) string {
 	varying := v.varying(all)
 	var words []string
@@ -473,7 +475,7 @@ func windowWords(v *view) string {
 	return "warm-up is excluded everywhere."
 }
 
-// countedBy names where rates were counted, or by which program an imported run was.
+// countedBy describes where rates were counted or, for an imported run, by which program.
 func (v *view) countedBy(where string) string {
 	if len(v.Run.ImportedFrom) > 0 {
 		return ", as " + v.measuredBy() + " counted it"
@@ -481,7 +483,7 @@ func (v *view) countedBy(where string) string {
 	return " " + where
 }
 
-// testerWords lists what the tester can do alone.
+// testerWords describes the tester's maxima.
 func testerWords(v *view) string {
 	if len(v.Tester) == 0 {
 		return ""
@@ -493,7 +495,7 @@ func testerWords(v *view) string {
 	return " The tester's own ceiling, without a router: " + strings.Join(all, "; ") + "."
 }
 
-// nameCell shows a cell's label, in its colour, over what its levels were resolved to.
+// nameCell shows a cell's label in its colour and, below it, what its levels were resolved to.
 func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
 	if v.line != "" && len(v.all) > 1 {
@@ -528,7 +530,7 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	return cell
 }
 
-// rateCell shows goodput for TCP and packets per second for UDP.
+// rateCell shows the goodput of TCP or the packet rate of UDP.
 func rateCell(v *view, c *analysis.Cell) TableCell {
 	if has(c, metrics.Number) { // imported
 		return v.cellOf(c, metrics.Number)
@@ -540,7 +542,7 @@ func rateCell(v *view, c *analysis.Cell) TableCell {
 	return v.cellOf(c, rateOf(c))
 }
 
-// bothRates shows beside a rate of packets what payload these carried: the limit is in packets, not in bits.
+// bothRates adds the payload rate to a packet rate.
 func (v *view) bothRates(c *analysis.Cell) TableCell {
 	cell := rateCell(v, c)
 	if packets(c) && has(c, goodput) {
@@ -559,7 +561,7 @@ func rateOf(c *analysis.Cell) string {
 	return goodput
 }
 
-// cellOf shows a metric's median over its interval, or why there is none.
+// cellOf shows a metric's median with the interval below it, or why there is none.
 func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
 	x, ok := c.Metrics[metric]
 	if !ok {
@@ -586,7 +588,7 @@ func missingCell(c *analysis.Cell, metric string) TableCell {
 	return none
 }
 
-// pair shows p50 and p99 of one distribution.
+// pair shows p50 and p99 of a distribution.
 func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	lower := stem + "_p99_ns"
 	cell := v.twoLines(c, stem+"_p50_ns", "p99 ", lower)
@@ -599,7 +601,7 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	return cell
 }
 
-// coreOwner names whose cores the column of the busiest core shows, "" if each cell says it.
+// coreOwner returns the machine whose cores the column shows, or "" if it differs between cells.
 func coreOwner(all []*analysis.Cell) string {
 	owners := distinct(all, func(c *analysis.Cell) string {
 		busiest, whose := core(c)
@@ -614,7 +616,7 @@ func coreOwner(all []*analysis.Cell) string {
 	return strings.Join(owners, "")
 }
 
-// coreText shows the busiest core of a cell, and whose it is where the column does not say so.
+// coreText formats the load of a cell's busiest core, with its machine unless the heading names it.
 func (v *view) coreText(c *analysis.Cell, owner string) string {
 	busiest, whose := core(c)
 	text := v.short(c, busiest)
@@ -624,8 +626,8 @@ func (v *view) coreText(c *analysis.Cell, owner string) string {
 	return text
 }
 
-// gradeCell shows the grade of the cell, and how even its rate was inside the windows. The reasons for the
-// grade stand below the row.
+// gradeCell shows a cell's grade, and the evenness of its rate within the windows. Reasons are shown below
+// the row.
 func gradeCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
 	for _, r := range c.Reasons {

@@ -30,7 +30,7 @@ func searchSection(v *view, s *Section) {
 
 func quietItems(lines []string) []Item { return items("", Quiet, each(lines, upperFirst)...) }
 
-// searchTables returns the results of the search, and those of the tests of RFC 2544 where there were any.
+// searchTables returns the results of the searches, and those of further RFC 2544 tests, if any.
 func (v *view) searchTables() []Table {
 	if len(v.Searches) == 0 {
 		return nil
@@ -38,12 +38,12 @@ func (v *view) searchTables() []Table {
 	return append([]Table{searchTable(v)}, filled(standardTable(v), lossTable(v))...)
 }
 
-// openTables returns the tables that are shown without being asked for.
+// openTables returns the tables that are not collapsed.
 func (v *view) openTables() []Table {
 	return filter(v.searchTables(), func(t Table) bool { return !t.Folded })
 }
 
-// searchTable makes one row per search and goal.
+// searchTable has one row per search and goal.
 func searchTable(v *view) Table {
 	t := Table{
 		ID:    "search-table",
@@ -125,7 +125,7 @@ func (v *view) rateOr(unit string, load *float64) string {
 	return v.text(loadMetric(unit), *load)
 }
 
-// loadMetric returns a metric in the unit of a search's loads.
+// loadMetric returns the metric whose unit is that of a search's loads.
 func loadMetric(unit string) string {
 	switch unit {
 	case record.UnitBits:
@@ -136,7 +136,8 @@ func loadMetric(unit string) string {
 	return packetRate
 }
 
-// standardTable shows the tests of RFC 2544 after the throughput, one row per search.
+// standardTable shows the RFC 2544 tests that follow the throughput test (RTT, frame loss, back-to-back
+// frames), one row per search.
 func standardTable(v *view) Table {
 	t := Table{
 		ID:    "rfc2544-table",
@@ -204,7 +205,7 @@ func (v *view) burstCell(b analysis.BackToBack) TableCell {
 	return cell
 }
 
-// lossTable shows the loss at every step of the greatest load.
+// lossTable shows the loss at each step down from the maximum load.
 func lossTable(v *view) Table {
 	t := Table{
 		ID:      "frame-loss-table",
@@ -221,7 +222,7 @@ func lossTable(v *view) Table {
 	return t
 }
 
-// goalTable shows every attribute of every goal, as RFC 9971 wants.
+// goalTable shows all attributes of all goals, as RFC 9971 requires.
 func goalTable(v *view) Table {
 	t := Table{
 		ID:      "goal-table",
@@ -265,7 +266,7 @@ func stepTable(v *view) Table {
 	return t
 }
 
-// searchWords lists the goals and the deviations as lines, for pages without room for tables of them.
+// searchWords lists the goals and deviations as lines, for output without room for tables.
 func searchWords(v *view) []Item {
 	if v.Searching == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// soakSection: does it stay as it is over hours?
+// soakSection: does performance stay constant for hours?
 func soakSection(v *view, s *Section) {
 	for _, k := range v.Soaks {
 		s.add(List{Title: soakTitle(k), Items: soakItems(k)})
@@ -51,7 +51,7 @@ func soakItems(k analysis.Soak) []Item {
 	return append(out, items("not watched", Quiet, k.Missing...)...)
 }
 
-// soakLines returns the section as lines, for pages without sections.
+// soakLines returns the section as lines, for output without sections.
 func soakLines(v *view) []Item {
 	var out []Item
 	for _, k := range v.Soaks {
@@ -60,7 +60,7 @@ func soakLines(v *view) []Item {
 	return out
 }
 
-// soakItem says on one line whether a soak stayed as it began.
+// soakItem reports on one line whether performance changed during a soak.
 func soakItem(k analysis.Soak) Item {
 	bad := filter(soakItems(k), func(it Item) bool { return it.Tone == Doubt || it.Tone == Bad })
 	out := Item{Kind: soakTitle(k), Text: strings.Join(each(bad, itemText), "; "), Tone: Doubt}
@@ -78,7 +78,7 @@ func soakItem(k analysis.Soak) Item {
 
 func itemText(it Item) string { return it.Text }
 
-// scalingSection: what keeps more from carrying more?
+// scalingSection: what limits the gain from scaling?
 func scalingSection(v *view, s *Section) {
 	s.Lead = "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
 		"can do at a time, coherence what each costs each other one."

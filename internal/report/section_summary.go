@@ -12,17 +12,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// head holds the top of a report: the question and the answer, in words.
+// head is the top of a report: the question and the answer in words.
 type head struct {
-	Title   string // of the plan
+	Title   string // title of the plan
 	Lead    string // what was measured
 	Points  []string
 	Meta    []Fact
-	Alerts  []Item // what makes the whole run less than it should be
+	Alerts  []Item // problems that affect the whole run
 	Caveats []Item
 }
 
-// headOf returns the top of a report, which is made once.
+// headOf returns the top of the report. It is computed once.
 func headOf(v *view) head {
 	if v.top == nil {
 		v.top = new(makeHead(v))
@@ -52,7 +52,7 @@ func makeHead(v *view) head {
 	return h
 }
 
-// unsaid drops the sentences that stand among the caveats anyway.
+// unsaid removes the points that repeat a caveat.
 func unsaid(points []string, caveats []record.Caveat) []string {
 	return filter(points, func(p string) bool {
 		return !slices.ContainsFunc(caveats, func(c record.Caveat) bool {
@@ -61,7 +61,7 @@ func unsaid(points []string, caveats []record.Caveat) []string {
 	})
 }
 
-// extent prints how much was measured: cells and runs of each.
+// extent describes the number of cells and of runs of each.
 func extent(v *view) string {
 	counts := slices.Sorted(slices.Values(each(v.all, func(c *analysis.Cell) int { return c.Runs })))
 	if len(counts) == 0 {
@@ -78,10 +78,10 @@ func extent(v *view) string {
 	return unit.Count(len(v.Cells), "cell") + " × " + runs
 }
 
-// cpuNoise drops what vendors add to the names of their CPUs.
+// cpuNoise removes the superfluous words from the names of CPUs.
 var cpuNoise = strings.NewReplacer("(R)", "", "(TM)", "", " Processor", "", " CPU", "")
 
-// machine describes the carrier of the lab, from its fingerprint, or both ends where each node is a machine.
+// machine describes the host of the lab or, if each node is a machine, both endpoints.
 func machine(all []record.Environment) string {
 	carried := slices.ContainsFunc(all, func(e record.Environment) bool { return e.Node == "host" })
 	var ends []string
@@ -104,12 +104,12 @@ func machine(all []record.Environment) string {
 	return joined("; ", ends...)
 }
 
-// firmware returns the system of the real router, as the run found it.
+// firmware returns the operating system of the real router, as found before the run.
 func firmware(all []record.Environment) string {
 	return cmp.Or(each(all, func(e record.Environment) string { return e.Facts["firmware"] })...)
 }
 
-// Kinds of alerts that the screen says elsewhere.
+// Kinds of alerts that the screen shows in another section.
 const (
 	alertMissed     = "missed"
 	alertNotReached = "not reached"

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// timelineSection: is the rate steady, and which core is busy meanwhile?
+// timelineSection: is the rate steady, and which cores are busy?
 func timelineSection(v *view, s *Section) {
 	p := Panels{
 		ID:    "timelines",
@@ -112,7 +112,8 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 	return out, true
 }
 
-// addCores adds the cores of all nodes that were watched; those of several are named by their node.
+// addCores adds the cores of all sampled nodes. If there are several nodes, names of cores include the
+// node.
 func (t *timeline) addCores(s *analysis.Series) {
 	names := slices.SortedFunc(maps.Keys(s.Cores), coresByName)
 	nodes := distinct(names, func(n string) string { return strings.SplitN(n, "/", 2)[0] })

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// trialSection lists every trial in the order of the run, the failed ones with what they left.
+// trialSection lists all trials in the order of the run, including failed ones with the data they have.
 func trialSection(v *view, s *Section) {
 	t := Table{
 		ID:     "trial-table",
@@ -69,12 +69,12 @@ func (v *view) trialName(k *analysis.TrialView) string {
 	return name
 }
 
-// trialCell shows the first of the metrics that the trial has.
+// trialCell shows the first of the named metrics that the trial has.
 func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
 	for _, m := range names {
 		x, ok := k.Metrics[m]
 		switch {
-		case ok && len(names) == 1: // the column's head names it
+		case ok && len(names) == 1: // the heading of the column names it
 			return TableCell{Text: v.text(m, x)}
 		case ok:
 			return TableCell{Text: v.text(m, x), Long: metrics.Label(m)}
@@ -90,7 +90,7 @@ func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
 	return none
 }
 
-// pathWords sums up the proof that traffic took the intended path.
+// pathWords summarises the evidence that the traffic took the intended path.
 func pathWords(p *record.PathEvidence) string {
 	if p == nil {
 		return "–"
@@ -111,8 +111,8 @@ func pathWords(p *record.PathEvidence) string {
 	return text + around("; counters moved on ", strings.Join(words, ", "), "")
 }
 
-// trialNotes sums up what single trials have to say where not every trial is shown: failures, and caveats
-// that the cells do not repeat.
+// trialNotes summarises failures and the trials' caveats, for output that does not list every trial. It
+// omits caveats that are already notes of the known tables.
 func trialNotes(v *view, known ...Table) []Item {
 	var out []Item
 	add := func(item Item, trial string) {

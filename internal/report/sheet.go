@@ -14,32 +14,32 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// sheet lays out a drawing that stands alone: with its title, its legend, and whose numbers it shows.
+// sheet is a standalone chart with its title, its legend and the origin of its numbers.
 type sheet struct {
 	Title, Sub string
 	Legend     []LegendItem
 	Draw       Drawing
 	Foot       []string
-	Natural    float64 // width
+	Natural    float64 // preferred width
 }
 
-// Size of a saved chart in pixels; that of zeros is as wide as the chart likes to be, and as high as
-// it needs.
+// Size is the size of a saved chart in pixels. The zero Size means the preferred width and the necessary
+// height.
 type Size struct{ Width, Height int }
 
-// Social returns the size of the pictures that social networks show beside a link.
+// Social returns the size of preview images on social networks.
 func Social() Size { return Size{1200, 630} }
 
 const (
 	sheetEdge  = 20.0
 	sheetLine  = 18.0
 	sheetTitle = 17.0
-	minWide    = narrowBelow + 2*sheetEdge // in which no drawing changes to its narrow form
-	minUnit    = 0.6                       // pixels: below, its text cannot be read
+	minWide    = narrowBelow + 2*sheetEdge // below it, drawings switch to their narrow form
+	minUnit    = 0.6                       // pixels per unit; with fewer, text is not legible
 )
 
-// lay lays the sheet out, and returns its size in pixels and the pixels of a unit. In a given size the chart
-// is as wide as it must be to fit.
+// lay draws the sheet. It returns the canvas, its size in pixels and the number of pixels per unit. For a
+// given size, it uses the smallest width at which the height fits.
 func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) {
 	if size == (Size{}) {
 		c := s.compose(s.Natural)
@@ -58,10 +58,10 @@ func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) 
 		size.Height), "give a greater --size, or none: the chart is then as high as it needs")
 }
 
-// pixels returns the size of a drawing with a pixel for each unit.
+// pixels returns the size of the canvas at one pixel per unit.
 func (c *canvas) pixels() Size { return Size{int(c.w + .5), int(c.h + .5)} }
 
-// file returns the drawing with its style and its size in pixels.
+// file returns the drawing as a standalone SVG of the given size.
 func (c *canvas) file(pixels Size) string {
 	var used []string
 	for _, s := range c.shapes {
@@ -80,7 +80,7 @@ func (c *canvas) file(pixels Size) string {
 		palette()["surface"][0]+`"/>`))
 }
 
-// compose lays the parts out from top to bottom.
+// compose arranges the parts from top to bottom.
 func (s sheet) compose(width float64) *canvas {
 	c := &canvas{w: width, label: s.Title}
 	room := width - 2*sheetEdge
@@ -124,8 +124,8 @@ func (s sheet) compose(width float64) *canvas {
 	return c
 }
 
-// sheets returns all charts of a run by name, in the order of the page, but the pictures of paths after the
-// results, and what it folds last.
+// sheets returns all charts of a run, and their names in the order of the page, except that pictures of
+// paths follow the results and folded charts come last.
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}
 	add := func(name string, s sheet) {
@@ -160,7 +160,7 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 	addAll(filter(open, func(b Block) bool { return !isPath(b) }))
 	addAll(filter(open, isPath))
 
-	for len(folded) > 0 { // folds may hold others
+	for len(folded) > 0 { // folds may contain folds
 		blocks := folded
 		folded = nil
 		addAll(blocks)
@@ -169,7 +169,7 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 	return names, all
 }
 
-// shortSlug makes a slug without repeated dashes.
+// shortSlug is like slug, but merges repeated dashes.
 func shortSlug(s string) string {
 	return strings.Join(strings.FieldsFunc(slug(s), func(r rune) bool { return r == '-' }), "-")
 }
@@ -177,7 +177,7 @@ func shortSlug(s string) string {
 func (v *view) figureSheet(f Figure) sheet {
 	if f.Path {
 		title := f.Title
-		if f.Cells == nil { // of a topology, which has only its name for a title
+		if f.Cells == nil { // of a topology; the title is its name
 			title = "Path under test: " + title
 		}
 
@@ -207,7 +207,7 @@ func (v *view) figureSheet(f Figure) sheet {
 	}
 
 	for _, l := range f.Legend {
-		if strings.HasPrefix(l.Text, suspectWord+":") { // the foot has the reasons
+		if strings.HasPrefix(l.Text, suspectWord+":") { // the footer lists the reasons
 			l.Text = suspectWord
 		}
 
@@ -228,7 +228,7 @@ func (v *view) panelSheet(all Panels, p Figure) sheet {
 		Foot:    v.footWords(p.Cells),
 	}
 	for _, l := range all.Legend {
-		// The colours of other cells are not in it.
+		// Leave out the colours of other cells.
 		colour := colourForm.FindString(l.Class)
 		if colour == "" || colour == v.class(p.Cells[0].Factors) {
 			s.Legend = append(s.Legend, l)
@@ -237,7 +237,7 @@ func (v *view) panelSheet(all Panels, p Figure) sheet {
 	return s
 }
 
-// planWords describes what the chart's run was about.
+// planWords describes the plan of the chart's run.
 func (v *view) planWords() string {
 	if len(v.Summary) > 0 {
 		return v.Summary[0]
@@ -245,8 +245,8 @@ func (v *view) planWords() string {
 	return "Plan " + v.Run.Plan
 }
 
-// footWords describes how far the numbers of a chart can be trusted, and where and when they were measured.
-// nil: it shows no numbers.
+// footWords describes the validity of a chart's numbers, and where and when they were measured. cells is
+// nil if the chart shows no numbers.
 func (v *view) footWords(cells []*analysis.Cell) []string {
 	var out []string
 	if cells != nil {
@@ -296,13 +296,13 @@ func validityWords(cells []*analysis.Cell) string {
 	return text
 }
 
-// reasonNames lists the kinds of reasons to doubt the cells.
+// reasonNames lists the kinds of reasons for the cells' grades.
 func reasonNames(cells []*analysis.Cell) string {
 	return bracket(strings.Join(distinct(slices.Concat(each(cells,
 		func(c *analysis.Cell) []evidence.Reason { return c.Reasons })...), reasonKind), ", "))
 }
 
-// caveatNames lists the kinds of caveats of the run, and of the cells that are shown.
+// caveatNames lists the kinds of caveats of the run and of the shown cells.
 func caveatNames(v *view, cells []*analysis.Cell) string {
 	all := v.Caveats
 	for _, c := range cells {
@@ -311,21 +311,21 @@ func caveatNames(v *view, cells []*analysis.Cell) string {
 	return around("; limits: ", strings.Join(distinct(all, caveatKind), ", "), "")
 }
 
-// dense counts the pixels of a PNG for a unit where no size is asked for, as screens have today; where the
-// picture would have more pixels than maxDense it is one. Above maxPixels there is none: a chart of a
-// thousand cells would take half a gigabyte.
+// dense is the number of pixels per unit of a PNG without a requested size, for high-resolution screens. A
+// PNG that would exceed maxDense pixels has one pixel per unit. One that would exceed maxPixels is refused:
+// a chart of a thousand cells would need half a gigabyte of memory.
 const dense, maxDense, maxPixels = 2, 8e6, 30e6
 
 var errTooLarge = errors.New("it is too large")
 
-// Charts returns the names of a document's charts, the default first.
+// Charts returns the names of a document's charts. The first is the default.
 func Charts(d *analysis.Document) []string {
 	names, _ := sheets(newView(d))
 	return names
 }
 
-// Chart writes one chart as a file of its own, "svg" or "png"; "" is the first. Its title, legend, units,
-// validity, run, machine and date are in it.
+// Chart renders one chart as "svg" or "png". An empty name selects the first. The chart contains its title,
+// legend, units and validity, and the run, machine and date.
 func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error) {
 	names, all := sheets(newView(d))
 	if len(names) == 0 {
@@ -342,7 +342,7 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 	return s.drawn(d.Run.ID, name, format, size)
 }
 
-// drawn returns the sheet as a file, "svg" or "png"; run and name are for errors.
+// drawn renders the sheet as "svg" or "png". run and name are used in errors.
 func (s sheet) drawn(run, name, format string, size Size) ([]byte, error) {
 	c, pixels, unit, err := s.lay(size)
 	if err != nil {

@@ -21,31 +21,31 @@ var siteTemplate string
 //go:embed site.js
 var siteScript string
 
-// Collection joins the results of studies and of own runs.
+// Collection is the input of Site: published studies and the user's own runs.
 type Collection struct {
 	*catalogue.Catalogue
 	Bundles []*bundle.Bundle
-	Effects map[string]model.Effects // of studies, by their ID
-	Doubts  map[string][]string      // by device: what no device can have produced
+	Effects map[string]model.Effects // by ID of the study
+	Doubts  map[string][]string      // by device: results that exceed what the device can carry
 }
 
-// File holds a page of a site and its name in the folder of the site.
+// File is a page of a site, with its file name.
 type File struct {
 	Name    string
 	Content []byte
 }
 
-// sitePage holds a page before it is laid out.
+// sitePage is a page before it is rendered.
 type sitePage struct {
 	Name, Kind, Title, Lead string
 	Alerts                  []Item
 	Meta                    []Fact
 	Sections                []Section
 
-	view *view // of the run that it shows; nil: none
+	view *view // of the run on the page; nil if the page shows no run
 }
 
-// add adds a section, with further blocks.
+// add appends a section and adds blocks to it.
 func (p *sitePage) add(s Section, blocks ...Block) {
 	s.add(blocks...)
 	p.Sections = append(p.Sections, s)
@@ -57,13 +57,13 @@ type Link struct {
 	Here       bool // it is the page itself
 }
 
-// site knows the names of its pages.
+// site assigns file names to the pages of a collection.
 type site struct {
 	Collection
 	devices []string          // in the order of the index
-	page    map[string]string // device, or ID of a bundle → name of its page
+	page    map[string]string // device or bundle ID → file name of its page
 	own     map[string]ownRun // by ID
-	taken   map[string]bool   // names of pages, without their ending
+	taken   map[string]bool   // file names in use, without extension
 }
 
 type ownRun struct {
@@ -71,9 +71,9 @@ type ownRun struct {
 	results []bundle.Own // by row
 }
 
-// Site lays out the pages of a collection, which need nothing but each other: an index, a page for each
-// device and each own run, pages that compare devices, the effects of studies, and the sources. The same
-// collection gives the same bytes.
+// Site renders a collection as a self-contained set of pages: an index, a page for each device and each own
+// run, comparisons of devices, the effects of studies, and the sources. The output depends only on the
+// collection.
 func Site(c Collection) ([]File, error) {
 	s := &site{
 		Collection: c,
@@ -121,8 +121,8 @@ func Site(c Collection) ([]File, error) {
 	return files, nil
 }
 
-// free returns a page's name that no other page has, the stem itself for the first. Studies come first: a
-// bundle never takes the name of a published page.
+// free returns stem, with a number appended if another page already has that name. Studies are named first,
+// so that a bundle cannot take the name of a published page.
 func (s *site) free(stem string) string {
 	name := stem
 	for i := 2; s.taken[name]; i++ {
@@ -140,7 +140,7 @@ func (p *sitePage) lay(links []Link) ([]byte, error) {
 	}
 
 	functions := pageFunctions(v)
-	if p.view == nil { // a file that leaves the page names its run
+	if p.view == nil { // no files to save: their titles name a run
 		functions["saveFigure"] = func(Figure) savedFile { return savedFile{} }
 	}
 
@@ -201,7 +201,7 @@ func (s *site) index() *sitePage {
 		power := none
 		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
 			each(speeds, func(x catalogue.Speed) string { return x.Source }))
-		for _, w := range powers { // the last that is given, of another year only where there is no other
+		for _, w := range powers { // the last one; that of another year only if there is no other
 			sources = append(sources, w.Source)
 			watts := w.Watts()
 			if watts != "" && (w.Device == name || power.Text == none.Text) {
@@ -219,7 +219,7 @@ func (s *site) index() *sitePage {
 	return p
 }
 
-// counted prints how many results there are.
+// counted formats the number of results.
 func counted(rates []catalogue.Result, speeds []catalogue.Speed, powers []catalogue.Power) string {
 	var words []string
 	for _, n := range [...]struct {
@@ -248,12 +248,13 @@ func coresCell(d catalogue.Device) TableCell {
 	return TableCell{Text: text, Sub: d.Arch}
 }
 
-// sound reports whether a result can stand for its device, and the link can carry so much.
+// sound reports whether a result can represent its device (bundle.Sound) and does not exceed the rate of
+// its link.
 func (s *site) sound(r catalogue.Result) bool {
 	return bundle.Sound(r) && !model.BeyondLink(s.Catalogue, r)
 }
 
-// fastest returns the result with the greatest rate of TCP; one in doubt only where there is no other.
+// fastest returns the result with the highest TCP rate. It returns a doubtful one only if all are doubtful.
 func (s *site) fastest(rows []catalogue.Result) (best *catalogue.Result) {
 	for _, r := range rows {
 		if r.Protocol != "tcp" || r.GoodputBps == nil {
@@ -285,7 +286,7 @@ func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
 	return cell
 }
 
-// fromLab names the lab that a result was measured in instead of on the device.
+// fromLab returns the name of the lab if a result was measured in a lab instead of on the device.
 func (s *site) fromLab(r catalogue.Result) string {
 	return around("lab ", r.Lab, "")
 }
@@ -297,20 +298,20 @@ func (s *site) shortSource(id string) string {
 	return id
 }
 
-// powers returns the figures of a device, and those of a year that has no device of its own.
+// powers returns the power figures of a device, including those of another year of the device that has no
+// page of its own.
 func (s *site) powers(device string) []catalogue.Power {
 	return filter(s.PowersOf(device), func(w catalogue.Power) bool {
 		return w.Device == device || s.page[w.Device] == ""
 	})
 }
 
-// comparisons returns the pages on which all devices stand side by side, one for each tunnel, and one for
-// NAT.
+// comparisons returns the pages that compare all devices: one for each tunnel, and one for NAT.
 func (s *site) comparisons() (pages []*sitePage) {
 	tunnels := once([]string{"none", "wireguard", "openvpn"}, each(s.Results, tunnelOf)...)
 	nat := s.free("compare-nat")
 	names := map[string]string{}
-	for _, tunnel := range tunnels { // those of studies come first
+	for _, tunnel := range tunnels { // published tunnels come first
 		names[tunnel] = s.free("compare-" + slug(tunnel))
 	}
 
@@ -328,7 +329,7 @@ func (s *site) comparisons() (pages []*sitePage) {
 
 func tunnelOf(r catalogue.Result) string { return r.Tunnel }
 
-// tunnelName writes a tunnel as people do.
+// tunnelName returns the display name of a tunnel.
 func tunnelName(tunnel string) string {
 	title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
 	return cmp.Or(title[tunnel], tunnel)
@@ -341,7 +342,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	}
 
 	b := bars{Label: "Best rate of each device, " + title, Axis: "goodput", Unit: "bit/s"}
-	doubt, left := false, 0 // left out, because there are sound results
+	doubt, left := false, 0 // left counts doubtful results that are omitted because there are others
 	for _, device := range s.devices {
 		g := barGroup{Name: device}
 		for i, protocol := range []string{"tcp", "udp"} {
@@ -407,7 +408,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	return p
 }
 
-// effects shows what the factors of each study do.
+// effects returns the page with the effects of each study's factors.
 func (s *site) effects() *sitePage {
 	p := &sitePage{
 		Name:  "effects.html",
@@ -432,7 +433,7 @@ func (s *site) effects() *sitePage {
 
 func plainLevel(name, level string) string { return name + " " + level }
 
-// sources lists where every number is from.
+// sources returns the page that lists the source of every number.
 func (s *site) sources() *sitePage {
 	studies := Table{
 		ID:    "studies",
@@ -490,7 +491,7 @@ func (s *site) sources() *sitePage {
 	return p
 }
 
-// nameOf returns the name that the site has for a device.
+// nameOf returns the display name of a device on the site.
 func (s *site) nameOf(device string) string {
 	d, _ := s.Device(device)
 	return cmp.Or(d.Name, device)

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// published ties a shown number to a row of the catalogue.
+// published identifies a shown number in the catalogue.
 func published(r catalogue.Result, metric string, v *float64) *Number {
 	if v == nil {
 		return nil
@@ -33,7 +33,7 @@ func rateOfResult(r catalogue.Result) TableCell {
 	return cell
 }
 
-// settingOf describes what was sent through what: "TCP · 4 streams · MTU 1420 · IPv4 · up · queue cake".
+// settingOf describes the conditions of a result: "TCP · 4 streams · MTU 1420 · IPv4 · up · queue cake".
 func settingOf(r catalogue.Result) string { return strings.Join(settingWords(r), " · ") }
 
 func settingWords(r catalogue.Result) []string {
@@ -67,7 +67,7 @@ func settingWords(r catalogue.Result) []string {
 	return words
 }
 
-// apart names settings by what not all of them have, and says what all have.
+// apart names settings by the words that not all of them share; common is the words that all share.
 func apart(all [][]string) (names []string, common string) {
 	var shared []string
 	if len(all) > 1 {
@@ -82,7 +82,7 @@ func apart(all [][]string) (names []string, common string) {
 	return names, strings.Join(shared, " · ")
 }
 
-// resultTable makes a row of everything that is stated about each result.
+// resultTable has a row for each result, with all its conditions.
 func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Table {
 	t := Table{
 		ID:    id,
@@ -149,7 +149,7 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 	return t
 }
 
-// sourceCell links to the run, the study, or, where that has no address, what is known of it.
+// sourceCell links to the run or study or, if it has no address, describes it.
 func (s *site) sourceCell(id string) TableCell {
 	source, _ := s.Source(id)
 	return TableCell{Text: id, Href: cmp.Or(s.page[id], source.URL, "sources.html"), Long: source.About}
@@ -157,7 +157,7 @@ func (s *site) sourceCell(id string) TableCell {
 
 const doubtWords = suspectWord + ", of a lab in place of the device, or more than the link carries"
 
-// device returns the page of a device: the published results and those of own runs.
+// device returns the page of a device with published and own results.
 func (s *site) device(name string) *sitePage {
 	d, _ := s.Device(name)
 	rows := s.Filtered(catalogue.Filter{Device: name})
@@ -193,7 +193,7 @@ func (s *site) device(name string) *sitePage {
 	return p
 }
 
-// addRates draws a bar for each result, grouped by nothing but the order of the source, one chart a tunnel.
+// addRates draws a bar for each result, one chart per tunnel. Bars are in the order of their source.
 func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	if len(rows) == 0 {
 		return
@@ -232,7 +232,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 
 			doubt = doubt || one.Doubt
 			group := r
-			group.Tunnel = "none" // the chart's title has it
+			group.Tunnel = "none" // the chart's title names the tunnel
 			settings = append(settings, settingWords(group))
 			b.Groups = append(b.Groups, barGroup{Bars: []bar{one}})
 		}
@@ -290,7 +290,7 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 		Title: "Ciphers",
 		Lead:  "Speed of one core, but where the mode says otherwise.",
 	}
-	var charts []bars // one for each size of block: a smaller one is slower
+	var charts []bars // one per block size, because smaller blocks are slower
 	var blocks []int
 	t := Table{ID: "speeds", Columns: columns("Algorithm", "Operation", "#Speed", "#Block", "Mode", "Source")}
 	for _, x := range speeds {
@@ -304,7 +304,7 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 				number.Value *= 8
 			}
 
-			// Those of own runs that differ from published ones in kind are in the table alone.
+			// Results of own runs that are not comparable with published ones appear only in the table.
 			_, own := s.own[x.Source]
 			if x.Unit == "B/s" && (x.Mode == "" || !own) {
 				i := index(&blocks, x.Block)
@@ -384,7 +384,7 @@ func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
 	p.add(Section{ID: "power", Title: "Power"}, t)
 }
 
-// run returns the page of an own run, with the sections of the report.
+// run returns the page of an own run, with the sections of its report.
 func (s *site) run(b *bundle.Bundle) *sitePage {
 	d := *b.Document
 	d.Conditions = b.Conditions

@@ -12,13 +12,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// stages draws the path of a diagnosis: each node with how much of its parts was used, joined by links, and
-// the choke point marked.
+// stages draws the path of a diagnosis: the nodes with the utilisation of their parts, the links, and the
+// choke point.
 type stages []diagnosis.Stage
 
-// groups returns the nodes and links in their order, and the cores that all roles share.
+// groups returns the stages of each node and link in path order, and the stages of the host, which all
+// nodes share.
 func (s stages) groups() (path []stages, shared stages) {
-	node := "" // of the last group
+	node := "" // node of the last group
 	for _, x := range s {
 		switch {
 		case x.Node == record.HostNode:
@@ -33,7 +34,7 @@ func (s stages) groups() (path []stages, shared stages) {
 	return path, shared
 }
 
-// telling leaves out what was hardly used, but keeps the most used part of a node with no other fact.
+// telling omits stages with a utilisation below 0.5 %, but keeps the most used stage of each node.
 func (s stages) telling() stages {
 	return filter(s, func(x diagnosis.Stage) bool {
 		idle := x.Utilisation != nil && *x.Utilisation < .005 && !x.Choke && !x.Link()
@@ -42,7 +43,7 @@ func (s stages) telling() stages {
 	})
 }
 
-// short prints a stage's utilisation for a picture.
+// short formats a stage's utilisation for a picture.
 func short(x diagnosis.Stage) string {
 	if x.Utilisation == nil {
 		return "–"
@@ -54,7 +55,7 @@ func short(x diagnosis.Stage) string {
 	return fmt.Sprintf("%.0f %%", *x.Utilisation*100)
 }
 
-// used prints a stage's utilisation for a sentence.
+// used formats a stage's utilisation for a sentence.
 func used(x diagnosis.Stage) string {
 	if x.Utilisation == nil {
 		return "not known"
@@ -114,15 +115,15 @@ func (s stages) name() string {
 	return s[0].Node
 }
 
-// Sizes of the picture.
+// Dimensions of the picture.
 const (
 	stageRow  = 34.0
-	stageLine = 14.0 // of a text that does not fit into one
+	stageLine = 14.0 // height of a line of wrapped text
 	stageHead = 24.0
 	linkWide  = 92.0
 )
 
-// height returns that of a box of some width.
+// height returns the height of a box with the given width.
 func (s stages) height(wide float64) float64 {
 	high := stageHead + 4
 	for _, x := range s {
@@ -131,7 +132,7 @@ func (s stages) height(wide float64) float64 {
 	return high
 }
 
-// Draw shows nodes as boxes side by side, or, on a telephone, one below the other.
+// Draw draws nodes as boxes side by side or, on a phone, one below the other.
 func (s stages) Draw(width float64) *canvas {
 	path, shared := s.telling().groups()
 	nodes := filter(path, func(g stages) bool { return !g[0].Link() })
@@ -202,7 +203,7 @@ func linkText(x diagnosis.Stage) string {
 	return x.Label + " " + short(x)
 }
 
-// marked returns a class, with a mark where all traffic chokes.
+// marked appends mark to class if all traffic is limited there.
 func marked(choke bool, class, mark string) string {
 	if choke {
 		return class + mark
@@ -229,7 +230,7 @@ func (s stages) drawLink(k *canvas, x, y, wide float64) {
 	k.close()
 }
 
-// frame draws the outline of a node with its name.
+// frame draws the outline and the name of a node.
 func (s stages) frame(k *canvas, x, y, wide, high float64) {
 	choked := slices.ContainsFunc(s, func(x diagnosis.Stage) bool { return x.Choke })
 	k.box(marked(choked, "node", " choke"), x, y, wide, high, 6)
@@ -246,8 +247,8 @@ func (s stages) box(k *canvas, x, y, wide float64) {
 	}
 }
 
-// strip draws a box whose stages stand side by side at the foot of a picture; words take more room than
-// numbers.
+// strip draws a box with its stages side by side at the bottom of a picture. Stages with words get more
+// space than those with numbers.
 func (s stages) strip(k *canvas, x, y, wide float64) {
 	const gap = 16
 	room := wide - 20 + gap
@@ -278,7 +279,7 @@ func (s stages) strip(k *canvas, x, y, wide float64) {
 	k.h += stageHead + high + 8
 }
 
-// top returns the choke point, or else the stage that was used most.
+// top returns the choke point or, if there is none, the most used stage.
 func (s stages) top() diagnosis.Stage {
 	weight := func(x diagnosis.Stage) float64 {
 		switch {
@@ -292,17 +293,17 @@ func (s stages) top() diagnosis.Stage {
 	return slices.MaxFunc(s, func(a, b diagnosis.Stage) int { return cmp.Compare(weight(a), weight(b)) })
 }
 
-// strip draws the same path low enough for the first screen: the top stage of each node.
+// strip is a lower drawing of the same path for the first screen. It shows only the top stage of each node.
 type strip stages
 
-// Sizes of the strip.
+// Dimensions of the strip.
 const (
 	stripHigh = 58.0
-	stripNode = 100.0 // that a node would like to have
+	stripNode = 100.0 // preferred width of a node
 	stripEdge = 6.0
 )
 
-// Draw puts the nodes side by side, also on a phone.
+// Draw puts the nodes side by side, even on a phone.
 func (s strip) Draw(width float64) *canvas {
 	path, shared := stages(s).groups()
 	nodes := float64(len(filter(path, func(g stages) bool { return !g[0].Link() })))
@@ -339,7 +340,7 @@ func (s strip) Draw(width float64) *canvas {
 
 	if len(shared) > 0 {
 		one := shared.top()
-		if one.Utilisation != nil { // of cores; else it is what takes them
+		if one.Utilisation != nil { // of cores; without a utilisation, the stage is what uses them
 			one.Label += ", shared by all nodes"
 		}
 
@@ -359,7 +360,7 @@ func smallLabel(x diagnosis.Stage, wide float64) []string {
 	})
 }
 
-// drawSmall draws a node with its name, and the label and number of its top stage.
+// drawSmall draws a node: its name, and label and number of its top stage.
 func (s stages) drawSmall(k *canvas, x, wide, high float64) {
 	y := 2.0
 	top := s.top()
@@ -391,7 +392,7 @@ func (s stages) drawSmall(k *canvas, x, wide, high float64) {
 	}
 }
 
-// chokeSign marks a choke point for readers who do not see its colour.
+// chokeSign returns the mark of a choke point, for readers who cannot see its colour.
 func chokeSign(x diagnosis.Stage) string { return marked(x.Choke, "", "▶ ") }
 
 func fillClass(x diagnosis.Stage) string {
@@ -401,10 +402,10 @@ func fillClass(x diagnosis.Stage) string {
 	return "free"
 }
 
-// wordy reports whether a stage has words in place of a number.
+// wordy reports whether a stage shows words instead of a number.
 func wordy(x diagnosis.Stage) bool { return x.Choke && x.Utilisation == nil }
 
-// stageWide leaves room for the number of a stage.
+// stageWide returns the width available for the label of a stage.
 func stageWide(x diagnosis.Stage, wide float64) float64 {
 	if wordy(x) {
 		return wide
@@ -412,13 +413,13 @@ func stageWide(x diagnosis.Stage, wide float64) float64 {
 	return wide - textWidth(short(x), 12.5) - 8
 }
 
-// stageTexts breaks the label of a stage and the words in place of its number into lines.
+// stageTexts breaks the label of a stage, and the words that it shows instead of a number, into lines.
 func stageTexts(x diagnosis.Stage, wide float64) (label, why []string) {
 	in := func(size, room float64) func(string) bool {
 		return func(line string) bool { return textWidth(line, size) <= room }
 	}
 	size := 11.5
-	if x.Choke { // it is bold
+	if x.Choke { // drawn bold
 		size *= boldWider
 	}
 

@@ -10,25 +10,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// canvas collects the shapes of a drawing. They have classes, never colours: the page and the saved file
-// bring their own style.
+// canvas collects the shapes of a drawing. Shapes have classes instead of colours; the page and the saved
+// file add their style.
 type canvas struct {
 	shapes []shape
 	w, h   float64
-	label  string // for readers who do not see it
+	label  string // for screen readers
 
-	ticks []tickSpan // that are taken
+	ticks []tickSpan // space taken by the numbers of axes
 }
 
-// shape holds an element of SVG. A group, which has a title or a place, lasts until the shape of kind end.
+// shape is an SVG element. A titled or placed group extends to the next shape of kind end.
 type shape struct {
 	kind, class   string
 	x, y, w, h, r float64
-	text          string // a title, or the data of a path
-	anchor        string // of text: start, middle, end
+	text          string // text, title or path data
+	anchor        string // of text: start, middle or end
 }
 
-// Kinds of shapes that have no element of their name.
+// Kinds of shapes that are not names of SVG elements.
 const (
 	titled = "titled"
 	placed = "placed"
@@ -37,7 +37,7 @@ const (
 
 type tickSpan struct{ y, from, to float64 }
 
-// Draw sizes: a wide page and a telephone.
+// Widths at which drawings are made: a wide page, a phone, and a panel.
 const (
 	wideWidth   = 960
 	narrowWidth = 358
@@ -46,7 +46,7 @@ const (
 
 func attr(v float64) string { return rounded(v, 10) }
 
-// rounded prints v in steps of 1 ÷ per.
+// rounded formats v, rounded to a multiple of 1 ÷ per.
 func rounded(v, per float64) string {
 	s := decimal(math.Round(v*per) / per)
 	if s == "-0" {
@@ -59,7 +59,7 @@ func (c *canvas) add(s shape) { c.shapes = append(c.shapes, s) }
 
 func (c *canvas) line(class string, x1, y1, x2, y2 float64) { c.path(class, segment(x1, y1, x2, y2)) }
 
-// segment returns the data of a straight line.
+// segment returns the path data of a straight line.
 func segment(x1, y1, x2, y2 float64) string {
 	from := "M" + attr(x1) + " " + attr(y1)
 	switch {
@@ -73,7 +73,7 @@ func segment(x1, y1, x2, y2 float64) string {
 
 func (c *canvas) rect(class string, x, y, w, h float64) { c.box(class, x, y, max(w, 0), max(h, 0), 0) }
 
-// box draws a rectangle with round corners.
+// box draws a rectangle with rounded corners.
 func (c *canvas) box(class string, x, y, w, h, r float64) {
 	c.add(shape{kind: "rect", class: class, x: x, y: y, w: w, h: h, r: r})
 }
@@ -84,14 +84,14 @@ func (c *canvas) circle(class string, x, y, r float64) {
 
 func (c *canvas) path(class, d string) { c.broad(class, 0, d) }
 
-// broad draws a path as broad as a stretch of a row; 0: as its style says.
+// broad draws a path with the given stroke width; 0 means that of its style.
 func (c *canvas) broad(class string, width float64, d string) {
 	if d != "" {
 		c.add(shape{kind: "path", class: class, w: width, text: d})
 	}
 }
 
-// whisker draws an interval, horizontal or vertical.
+// whisker draws a horizontal or vertical interval.
 func (c *canvas) whisker(x1, y1, x2, y2 float64) {
 	dx, dy := 0.0, 4.0
 	if x1 == x2 {
@@ -102,7 +102,7 @@ func (c *canvas) whisker(x1, y1, x2, y2 float64) {
 		segment(x2-dx, y2-dy, x2+dx, y2+dy))
 }
 
-// bar draws a filled box; it hatches a number in doubt, here as in every legend.
+// bar draws a filled box. It is hatched if the number is in doubt, as in legends.
 func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
 	if !doubt {
 		c.rect("bar "+class, x, y, w, h)
@@ -111,7 +111,7 @@ func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
 
 	lines := ""
 	for at := x - h + 5; at < x+w; at += 5 {
-		// From the lower to the upper edge, cut at the sides.
+		// Each line runs from the bottom to the top edge, clipped at the sides.
 		from := max(at, x)
 		to := min(at+h, x+w)
 		if from < to {
@@ -127,7 +127,7 @@ func (c *canvas) text(class, anchor string, x, y float64, s string) {
 	c.add(shape{kind: "text", class: class, anchor: anchor, x: x, y: y, text: s})
 }
 
-// tick writes a number of an axis, unless it would touch one that stands there already.
+// tick draws the number of an axis unless it would overlap another one.
 func (c *canvas) tick(anchor string, x, y float64, s string) {
 	w := textWidth(s, 11.5) + 8
 	span := tickSpan{y, x - w/2, x + w/2}
@@ -146,25 +146,26 @@ func (c *canvas) tick(anchor string, x, y float64, s string) {
 	c.text("ax", anchor, x, y, s)
 }
 
-// open begins a group that shows a title when pointed at.
+// open begins a group with a title, which browsers show on hover.
 func (c *canvas) open(title string) { c.add(shape{kind: titled, text: title}) }
 
 func (c *canvas) close() { c.add(shape{kind: end}) }
 
-// place puts the shapes of another drawing at a place of this one.
+// place draws another canvas at the given position.
 func (c *canvas) place(drawing *canvas, x, y float64) {
 	c.add(shape{kind: placed, x: x, y: y})
 	c.shapes = append(c.shapes, drawing.shapes...)
 	c.close()
 }
 
-// labelled names a drawing for readers who do not see it.
+// labelled sets the label for screen readers.
 func (c *canvas) labelled(label string) *canvas {
 	c.label = label
 	return c
 }
 
-// svg returns the whole drawing, with further attributes of its element and what stands before its shapes.
+// svg returns the drawing as an SVG element with additional attributes. before is inserted in front of its
+// shapes.
 func (c *canvas) svg(attributes, before string) string {
 	named := `aria-hidden="true"`
 	if c.label != "" {
@@ -174,7 +175,7 @@ func (c *canvas) svg(attributes, before string) string {
 		before, strings.Join(each(c.shapes, shape.svg), ""))
 }
 
-// classes adds the anchor of a text to its classes.
+// classes returns the classes of a shape, including one for the text anchor.
 func (s shape) classes() string {
 	if s.anchor == "middle" || s.anchor == "end" {
 		return s.class + " " + s.anchor
@@ -182,7 +183,7 @@ func (s shape) classes() string {
 	return s.class
 }
 
-// plain returns a text as it stands in an element or attribute.
+// plain escapes text for an element or attribute.
 func plain(s string) string { return html.EscapeString(printable(s)) }
 
 func (s shape) svg() string {
@@ -216,8 +217,8 @@ func (s shape) svg() string {
 	return "</g>"
 }
 
-// textWidth returns the width to leave for a text at a size: that of DejaVu Sans, which is wider than other
-// systems' fonts.
+// textWidth returns the width of text at a font size. It assumes DejaVu Sans, which is wider than the fonts
+// of other systems.
 func textWidth(s string, size float64) float64 {
 	w := 0.0
 	for _, r := range s {
@@ -235,10 +236,11 @@ func textWidth(s string, size float64) float64 {
 	return w * size
 }
 
-// boldWider is the width of a bold text ÷ that of a plain one.
+// boldWider is the ratio of the width of bold text to that of regular text.
 const boldWider = 1.13
 
-// shorten cuts the middle of a text, with an ellipsis, to a width: labels differ at their ends.
+// shorten shortens text to a width by replacing its middle with an ellipsis, because labels differ at their
+// ends.
 func shorten(s string, size, width float64) string {
 	if textWidth(s, size) <= width {
 		return s
@@ -257,8 +259,8 @@ func shorten(s string, size, width float64) string {
 	return cut(n)
 }
 
-// Apart returns labels without the words with which all begin or end, and these words with an ellipsis for
-// what differs; "" where there are none.
+// Apart removes the words that all labels start or end with. shared is these words, with an ellipsis in
+// place of the different part, or "" if there are none.
 func Apart(labels []string) (short []string, shared string) {
 	words := each(labels, strings.Fields)
 	if len(words) < 2 {
@@ -266,7 +268,7 @@ func Apart(labels []string) (short []string, shared string) {
 	}
 
 	first := words[0]
-	fewest := slices.Min(each(words, func(w []string) int { return len(w) })) - 1 // one is left
+	fewest := slices.Min(each(words, func(w []string) int { return len(w) })) - 1 // keep at least one word
 	alike := func(word func([]string) string) bool {
 		return !slices.ContainsFunc(words, func(w []string) bool { return word(w) != word(first) })
 	}
@@ -288,8 +290,8 @@ func Apart(labels []string) (short []string, shared string) {
 	return short, joined(" ", plain(first[:begin]), "…", plain(first[len(first)-end:]))
 }
 
-// fitted keeps labels for which there is room; else it drops what all share, and returns the line that says
-// it.
+// fitted returns the labels unchanged if they fit. Otherwise it removes the words that all share, and
+// returns a line with these words.
 func fitted(labels []string, size, room float64) (short []string, said string) {
 	if !slices.ContainsFunc(labels, func(s string) bool { return textWidth(s, size) > room }) {
 		return labels, ""
@@ -299,7 +301,7 @@ func fitted(labels []string, size, room float64) (short []string, said string) {
 	return short, around("all: ", shared, "")
 }
 
-// polyline builds the data of a path, broken where a value is missing.
+// polyline builds path data, with a gap where a value is missing.
 type polyline struct {
 	d    string
 	open bool
@@ -317,7 +319,7 @@ func (p *polyline) to(x, y float64) {
 	}
 }
 
-// linear maps values from 0 (or low) to high onto a stretch of the drawing.
+// linear maps values from low to high onto coordinates.
 type linear struct{ low, high, from, to float64 }
 
 func (l linear) at(v float64) float64 {
@@ -327,7 +329,7 @@ func (l linear) at(v float64) float64 {
 	return l.from + (v-l.low)/(l.high-l.low)*(l.to-l.from)
 }
 
-// ticks returns round numbers from low to high, about want of them, in steps of 1, 2 or 5.
+// ticks returns about want round numbers from low to high, in steps of 1, 2 or 5 times a power of ten.
 func ticks(low, high float64, want int) []float64 {
 	if !(high > low) || want < 1 {
 		return []float64{low}
@@ -345,7 +347,7 @@ func ticks(low, high float64, want int) []float64 {
 	return out
 }
 
-// axisFrom0 makes a scale that starts at zero and ends at a round number.
+// axisFrom0 returns the ticks of an axis from zero to a round number.
 func axisFrom0(high float64, want int) (marks []float64) {
 	if !(high > 0) {
 		high = 1
@@ -360,7 +362,7 @@ func axisFrom0(high float64, want int) (marks []float64) {
 	return marks
 }
 
-// tickText prints a tick in a scale with as many digits as it needs.
+// tickText formats a tick with as many digits as necessary.
 func tickText(s unit.Scale, v float64) string {
 	x := v / s.Div
 	if math.Abs(x*1e3-math.Round(x*1e3)) < 1e-6*max(1, x*1e3) {
@@ -369,14 +371,14 @@ func tickText(s unit.Scale, v float64) string {
 	return unit.Significant(x, 3)
 }
 
-// logarithmic maps positive values onto a stretch, by their logarithm.
+// logarithmic maps positive values onto coordinates by their logarithm.
 type logarithmic struct{ low, high, from, to float64 }
 
 func (l logarithmic) at(v float64) float64 {
 	return linear{math.Log(l.low), math.Log(l.high), l.from, l.to}.at(math.Log(max(v, l.low/1e3)))
 }
 
-// decades returns the powers of ten that cover a range.
+// decades returns the powers of ten that enclose a range.
 func decades(low, high float64) (float64, float64, []float64) {
 	if !(low > 0) {
 		low = 1

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Text lays the whole result out for a terminal of the given width: what Screen shows, with every number,
-// caveat and piece of evidence. Colour only repeats what words say.
+// Text renders a document for a terminal of the given width: like Screen, but with every number, caveat and
+// piece of evidence. Colour only repeats what the text states.
 func Text(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	t := &terminal{width: max(width, 40), colour: colour}
@@ -22,8 +22,8 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	return t.b.String()
 }
 
-// fullSections returns all that a form without pages shows, in the order of the screen. The tables are those
-// of the results.
+// fullSections returns the sections of a complete text, in the order of the screen. tables holds the result
+// tables.
 func fullSections(v *view, tables []Table) []Section {
 	h := headOf(v)
 	title := runWords(v)
@@ -69,7 +69,7 @@ func fullSections(v *view, tables []Table) []Section {
 	}
 
 	list(FoundTitle, foundItems(v, false))
-	if len(v.Run.ImportedFrom) == 0 { // which nothing of ours observed
+	if len(v.Run.ImportedFrom) == 0 { // chokepoint did not see the nodes of an imported run
 		add("", Prose{Text: []string{"Observing cost " + unit.Percent(v.Observing.CoreRatio) +
 			" of one core (" + unit.Percent(v.Observing.ChargedRatio) + " with the interrupts that were " +
 			"charged to it); the five fast sources " + unit.Percent(v.Observing.FastRatio) + "."}})
@@ -78,10 +78,10 @@ func fullSections(v *view, tables []Table) []Section {
 	return out
 }
 
-// paragraphs collects text with an empty line between its parts.
+// paragraphs builds a text whose parts are separated by an empty line.
 type paragraphs struct{ b strings.Builder }
 
-// gap ends a paragraph, once.
+// gap ends a paragraph with a single empty line.
 func (p *paragraphs) gap() {
 	s := p.b.String()
 	if s != "" && !strings.HasSuffix(s, "\n\n") {
@@ -89,7 +89,7 @@ func (p *paragraphs) gap() {
 	}
 }
 
-// terminal collects lines. Escape sequences are SGR of ECMA-48.
+// terminal builds the output for a terminal. Escape sequences are SGR (ECMA-48).
 type terminal struct {
 	paragraphs
 	width  int
@@ -117,7 +117,7 @@ func toneCode(tone Tone) string {
 
 func (t *terminal) line(s string) { t.b.WriteString(strings.TrimRight(s, " ") + "\n") }
 
-// wrap breaks text at the width, with what goes before its first line and before the others.
+// wrap breaks text into lines within the width. first precedes the first line, rest the others.
 func (t *terminal) wrap(first, rest, text, code string) {
 	lead := first
 	for _, l := range breakLines(text, t.width-utf8.RuneCountInString(rest)) {
@@ -126,12 +126,12 @@ func (t *terminal) wrap(first, rest, text, code string) {
 	}
 }
 
-// breakLines breaks text at a number of characters.
+// breakLines breaks text into lines of at most width characters.
 func breakLines(text string, width int) []string {
 	return broken(printable(text), func(line string) bool { return utf8.RuneCountInString(line) <= width })
 }
 
-// broken breaks a text between words into lines that fit; a word that is too long stays whole.
+// broken breaks text between words into lines that fit. A word that does not fit stays whole.
 func broken(text string, fits func(line string) bool) (lines []string) {
 	for w := range strings.FieldsSeq(text) {
 		last := len(lines) - 1
@@ -152,7 +152,7 @@ func widest(lines []string) int {
 	return n
 }
 
-// words returns the summary without what the head says of the path.
+// words returns the summary without the sentences about the path.
 func (v *view) words(h head) []string {
 	ways := each(v.Ways, func(w analysis.Way) string { return w.Words() })
 	return filter(append([]string{h.Lead}, h.Points...), func(text string) bool {
@@ -160,11 +160,11 @@ func (v *view) words(h head) []string {
 	})
 }
 
-// sections prints sections one below the other.
+// sections prints sections one after the other.
 func (t *terminal) sections(all []Section) {
 	for i, s := range all {
 		indent := ""
-		if i > 0 && s.Title != "" { // the first is the head of the whole
+		if i > 0 && s.Title != "" { // the first section is the head of the output
 			indent = "  "
 		}
 
@@ -192,7 +192,7 @@ func (t *terminal) sections(all []Section) {
 	}
 }
 
-// picture prints a drawing of characters, if there is room for it.
+// picture prints a drawing as text, if the terminal is wide enough.
 func (t *terminal) picture(f Figure) {
 	if widest(f.Text)+2 > t.width {
 		return
@@ -204,19 +204,19 @@ func (t *terminal) picture(f Figure) {
 	}
 }
 
-// Widths of the columns of facts.
+// Widths of the columns in a list of facts.
 const (
 	minName   = 12
 	maxName   = 23
-	minBeside = 60 // of a terminal in which names stand beside their values
+	minBeside = 60 // minimum width of a terminal in which names are placed beside their values
 )
 
-// lines returns what stands below a value.
+// lines returns the lines below a value.
 func (f Fact) lines() []string {
 	return strings.FieldsFunc(f.Below, func(r rune) bool { return r == '\n' })
 }
 
-// facts prints names beside their values, with what stands at the right; in a narrow terminal above them.
+// facts prints names, values and asides in columns or, in a narrow terminal, names above values.
 func (t *terminal) facts(f Facts) {
 	aside := widest(each(f.Items, func(i Fact) string { return i.Aside }))
 	if t.width < minBeside {
@@ -252,7 +252,7 @@ func (t *terminal) facts(f Facts) {
 	}
 }
 
-// columns lays names, values and what stands at their right out in columns of the given widths.
+// columns formats facts in columns of the given widths: names, values, asides.
 func (f Facts) columns(room, wide, aside int) []string {
 	var out []string
 	at := func(lines []string, n int) string {
@@ -300,14 +300,14 @@ func (t *terminal) item(indent string, it Item) {
 	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
 }
 
-// minLabel bounds the room in which the name of a cell can be read, goodLabel that which it gets while there
-// are columns to drop.
+// minLabel is the minimum width at which the name of a cell is readable. Columns are dropped until names
+// have the width goodLabel.
 const (
 	minLabel  = 14
 	goodLabel = 20
 )
 
-// terminalTable joins the columns of the result table until they fit into 80 characters.
+// terminalTable merges columns of the result table so that it fits into 80 characters.
 func terminalTable(full Table) Table {
 	t := Table{Of: full.Of, Caption: full.Caption, Notes: full.Notes, Common: full.Common}
 	t.Columns = columns("Measured",
@@ -333,7 +333,7 @@ func terminalTable(full Table) Table {
 		efficiency := at("Goodput per W")
 		busy.Sub, efficiency.Sub = below("Of the tester"), below("Power")
 		if utf8.RuneCountInString(lost.Sub) > 9 {
-			lost.Sub = "" // no room; the report has it
+			lost.Sub = "" // too wide; the page shows it
 		}
 
 		row := t.row(r.Cells[0], at("Rate"), at("RTT idle"), at("RTT under load"), lost, busy, efficiency,
@@ -349,15 +349,15 @@ func terminalTable(full Table) Table {
 	}
 
 	if !slices.ContainsFunc(t.Rows, func(r TableRow) bool { return r.Cells[5].Sub != "" }) {
-		t.Columns[5].Head, t.Columns[5].Sub = "Core", "busiest" // nothing was held against a tester
+		t.Columns[5].Head, t.Columns[5].Sub = "Core", "busiest" // no result was compared with the tester
 	}
 
 	t.dropEmpty()
 	return t
 }
 
-// table prints two lines per row, medians above and what belongs to them below, if the terminal is wide
-// enough; else a paragraph per row.
+// table prints two lines per row: medians, and below them intervals and other details. If the terminal is
+// too narrow, it prints a paragraph per row.
 func (t *terminal) table(tab Table) {
 	t.wrap("", "", tab.Of, bold)
 	widths, room := t.fit(&tab)
@@ -380,14 +380,15 @@ func (t *terminal) table(tab Table) {
 	t.wrap("", "", tab.Caption, dim)
 }
 
-// Lines lays a table out for a terminal of a width: in columns if there is room, else in paragraphs.
+// Lines renders a table for a terminal of the given width: in columns if they fit, else in paragraphs.
 func (tab Table) Lines(width int) string {
 	t := &terminal{width: max(width, 40)}
 	t.table(tab)
 	return t.b.String()
 }
 
-// fit drops the columns for which there is no room, and returns the widths and the room for the first column.
+// fit drops columns that do not fit. It returns the widths of the columns, and the width available for the
+// first one.
 func (t *terminal) fit(tab *Table) (widths []int, room int) {
 	for {
 		widths = columnWidths(*tab)
@@ -426,7 +427,7 @@ func columnWidths(tab Table) []int {
 	return widths
 }
 
-// upperLine returns the text of a cell with its marks.
+// upperLine returns the text of a cell with the marks of its notes.
 func upperLine(c TableCell) string {
 	if len(c.Mark) == 0 {
 		return c.Text
@@ -445,7 +446,7 @@ func (t *terminal) columns(tab Table, widths []int) {
 			continue
 		}
 
-		label := []string{upperLine(r.Cells[0])} // may be aligned by spaces
+		label := []string{upperLine(r.Cells[0])} // may contain spaces for alignment
 		if utf8.RuneCountInString(label[0]) > widths[0] {
 			indent := strings.Repeat(" ", min(len(label[0])-len(strings.TrimLeft(label[0], " ")), 4))
 			label = each(breakLines(label[0], widths[0]-len(indent)), func(s string) string {
@@ -477,7 +478,7 @@ func (t *terminal) columns(tab Table, widths []int) {
 	}
 }
 
-// below prints the second line of a row, if it says anything.
+// below prints the second line of a row unless it is empty.
 func (t *terminal) below(tab Table, widths []int, cells []TableCell) {
 	if slices.ContainsFunc(cells, func(c TableCell) bool { return c.Text != "" }) {
 		t.row(tab, widths, cells, dim)
@@ -502,7 +503,7 @@ func (t *terminal) row(tab Table, widths []int, cells []TableCell, code string) 
 
 func (t *terminal) stacked(tab Table) {
 	for _, r := range tab.Rows {
-		if len(r.Cells) == 1 { // the names of the rows below say it
+		if len(r.Cells) == 1 { // the rows below include the heading in their names
 			continue
 		}
 

@@ -9,14 +9,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// timeline draws a rate over the time of a trial, and below it how busy each core was, over the same time.
+// timeline draws the rate during a trial and, below it, the load of each core.
 type timeline struct {
 	Label, Unit string
 	Class       string  // colour of the cell
-	Window      float64 // length of the measured window in seconds
+	Window      float64 // length of the measured window in s
 	Lines       []timeLine
-	Cores       []coreLine // of the trial whose line is strong
-	CoreName    string     // whose cores
+	Cores       []coreLine // cores in the trial with the strong line
+	CoreName    string     // node of the cores
 }
 
 type timeLine struct {
@@ -38,7 +38,7 @@ const (
 	heatLevels = 10
 )
 
-// Draw shades what lies outside the measured window.
+// Draw shades the time outside the measured window.
 func (t timeline) Draw(width float64) *canvas {
 	c := &canvas{w: width}
 	from, to := t.span()
@@ -115,8 +115,8 @@ func (t timeline) plot(c *canvas, x linear) {
 	}
 }
 
-// draw joins the points; more than one per pixel becomes the range of that pixel, so that a long trial does
-// not make a large page.
+// draw connects the points. Several points within a pixel are drawn as their range, to limit the size of
+// the page for long trials.
 func (l timeLine) draw(c *canvas, colour string, x, y linear) {
 	class := "run-line " + colour
 	if l.Strong {
@@ -158,7 +158,7 @@ func (t timeline) rowHeight() float64 {
 	}
 }
 
-// heat draws one row per core, as one path per level of darkness.
+// heat draws one row per core, with one path per level of darkness.
 func (t timeline) heat(c *canvas, x linear, top, row float64) {
 	var paths [heatLevels + 1]string
 	for i, k := range t.Cores {
@@ -177,7 +177,7 @@ func (t timeline) heat(c *canvas, x linear, top, row float64) {
 	}
 }
 
-// cells calls draw for each stretch of one level; a missing value draws nothing.
+// cells calls draw for each interval of constant level. It skips missing values.
 func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
 	begin, level := 0.0, -1
 	left := x.from
@@ -204,7 +204,7 @@ func (k coreLine) cells(x linear, draw func(from, to float64, level int)) {
 	}
 }
 
-// coresByName puts cpu2 before cpu10.
+// coresByName compares names of cores by number, so that cpu2 precedes cpu10.
 func coresByName(a, b string) int {
 	stem := func(s string) string { return strings.TrimRight(s, "0123456789") }
 	return cmp.Or(cmp.Compare(stem(a), stem(b)), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// view holds a document with what several sections look up in it.
+// view caches what several sections derive from a document.
 type view struct {
 	*analysis.Document
 	metric map[string]record.Metric
@@ -25,12 +25,12 @@ type view struct {
 	cell   map[string]*analysis.Cell        // by key
 	trials map[string][]*analysis.TrialView // key of the cell → its trials
 
-	swept    map[string]bool // factors with two or more levels beside "off"
-	switched record.Factors  // a level of each factor that is not always "off"
-	line     string          // the factor that colours distinguish
+	swept    map[string]bool // factors with at least two levels, not counting "off"
+	switched record.Factors  // one level of each factor that is not "off" in every cell
+	line     string          // the factor that is shown by colour
 	coloured []string        // "factor=level", in the order of the colours
-	named    *cellNames      // nil until asked for
-	top      *head           // the same
+	named    *cellNames      // nil until first used
+	top      *head           // nil until first used
 }
 
 func newView(d *analysis.Document) *view {
@@ -63,7 +63,7 @@ func newView(d *analysis.Document) *view {
 	return v
 }
 
-// unitOf returns the unit of a metric that the document declares, or else the program.
+// unitOf returns the unit of a metric as declared in the document, or else by this program.
 func (v *view) unitOf(metric string) string {
 	if m, ok := v.metric[metric]; ok {
 		return m.Unit
@@ -75,7 +75,7 @@ func (v *view) text(metric string, x float64) string {
 	return unit.ScaleOf(v.unitOf(metric), x).Text(x)
 }
 
-// spread prints the interval of a value in the unit of its median, short.
+// spread formats the interval of a value briefly, in the unit of its median.
 func (v *view) spread(metric string, x statistics.Value) string {
 	if !hasInterval(x) {
 		return ""
@@ -85,24 +85,24 @@ func (v *view) spread(metric string, x statistics.Value) string {
 	return s.Number(x.Low) + "–" + s.Number(x.High)
 }
 
-// sentence prints a value in full: name, median, interval, number of trials, definition.
+// sentence describes a value in full: name, median, interval, number of trials, definition.
 func (v *view) sentence(metric string, x statistics.Value) string {
 	text := v.numbersOf(metric, x)
 	doc := v.metric[metric].Doc
-	if doc != "" && len(v.Run.ImportedFrom) == 0 { // which says how we count
+	if doc != "" && len(v.Run.ImportedFrom) == 0 { // the definition describes how chokepoint counts
 		text += ". " + upperFirst(doc)
 	}
 
 	return text
 }
 
-// numbersOf prints the same without the definition.
+// numbersOf is like sentence, but omits the definition.
 func (v *view) numbersOf(metric string, x statistics.Value) string {
 	return metrics.Label(metric) + ": median " + v.text(metric, x.Median) + ", " + v.intervalWords(metric, x)
 }
 
-// intervalWords prints the interval of a value, if it has one, in the unit of its median, and the number of
-// trials.
+// intervalWords formats the interval of a value, if any, in the unit of its median, followed by the number
+// of trials.
 func (v *view) intervalWords(metric string, x statistics.Value) string {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
 	interval := ""
@@ -118,7 +118,7 @@ func hasInterval(x statistics.Value) bool {
 		!(x.Interval == statistics.IntervalPooled && x.Low == 0 && x.High == 0)
 }
 
-// intervalName names the kind of an interval as the field does.
+// intervalName returns the kind of an interval, such as "95 % interval" or "range".
 func intervalName(x statistics.Value) string {
 	switch x.Interval {
 	case statistics.IntervalRange:
@@ -134,8 +134,8 @@ func intervalName(x statistics.Value) string {
 	return "single value"
 }
 
-// intervalKinds lists the kinds of the intervals that a metric has in some cells, and of how many runs they
-// are.
+// intervalKinds lists the kinds of the intervals that cells have for a metric, and the number of runs they
+// are based on.
 func intervalKinds(cells []*analysis.Cell, metric func(*analysis.Cell) string) (kinds []string, runs string) {
 	var counts []int
 	for _, c := range cells {
@@ -158,7 +158,7 @@ func intervalKinds(cells []*analysis.Cell, metric func(*analysis.Cell) string) (
 	return kinds, fmt.Sprintf("%d–%d", low, high)
 }
 
-// intervalsOf describes the intervals that some metrics have in all cells.
+// intervalsOf describes the intervals of the given metrics in all cells.
 func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 	var words []string
 	for _, c := range cells {
@@ -180,7 +180,7 @@ func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 	return strings.Join(words, "; ")
 }
 
-// once adds the texts that are not there yet.
+// once appends the texts that are not in list yet.
 func once(list []string, texts ...string) []string {
 	for _, text := range texts {
 		if text != "" && !slices.Contains(list, text) {
@@ -190,15 +190,15 @@ func once(list []string, texts ...string) []string {
 	return list
 }
 
-// joined joins the texts that are not empty.
+// joined joins the non-empty texts.
 func joined(sep string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), sep)
 }
 
-// bracket returns a text in brackets, to stand beside another; "" without one.
+// bracket returns s in parentheses, after a space, or "" if s is empty.
 func bracket(s string) string { return around(" (", s, ")") }
 
-// around puts texts before and after one that is not empty.
+// around returns before + s + after, or "" if s is empty.
 func around(before, s, after string) string {
 	if s == "" {
 		return ""
@@ -206,7 +206,7 @@ func around(before, s, after string) string {
 	return before + s + after
 }
 
-// index returns the place of x in a list, to which it adds x if it is not there.
+// index returns the index of x in list, appending x if it is missing.
 func index[T comparable](list *[]T, x T) int {
 	i := slices.Index(*list, x)
 	if i < 0 {
@@ -216,7 +216,7 @@ func index[T comparable](list *[]T, x T) int {
 	return i
 }
 
-// filter returns what a function keeps of a list.
+// filter returns the elements for which keep is true.
 func filter[T any](list []T, keep func(T) bool) (out []T) {
 	for _, x := range list {
 		if keep(x) {
@@ -226,15 +226,15 @@ func filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
-// every reports whether a function holds for all cells.
+// every reports whether is returns true for all cells.
 func every(cells []*analysis.Cell, is func(*analysis.Cell) bool) bool {
 	return len(filter(cells, is)) == len(cells)
 }
 
-// distinct returns the texts that a function makes of a list, each once and without "".
+// distinct applies of to each element and returns the different non-empty results.
 func distinct[T any](list []T, of func(T) string) []string { return once(nil, each(list, of)...) }
 
-// each returns what a function makes of each element of a list.
+// each applies of to each element of list.
 func each[T, U any](list []T, of func(T) U) []U {
 	var out []U
 	for _, x := range list {
@@ -243,7 +243,7 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
-// number ties a cell's median to the document.
+// number returns a reference to a cell's median in the document.
 func number(c *analysis.Cell, metric string) *Number {
 	return median(c.Factors, metric, c.Metrics[metric].Median)
 }
@@ -252,7 +252,8 @@ func median(cell record.Factors, metric string, v float64) *Number {
 	return &Number{Cell: cell.Key(), Metric: metric, Stat: "median", Value: v}
 }
 
-// Metric names that the layout gives a place of their own. All others are in the table of every metric.
+// Names of the metrics that have a fixed place in the layout. All other metrics appear only in the table of
+// every metric.
 const (
 	goodput     = "goodput_bps"
 	packetRate  = "packet_rate_pps"
@@ -272,35 +273,35 @@ const (
 	responsiveness = "responsiveness_rpm"
 )
 
-// packets reports whether a cell measures packets per second: UDP.
+// packets reports whether a cell's rate is in packets per second, as for UDP.
 func packets(c *analysis.Cell) bool {
 	return has(c, packetRate) || factor.Protocol.Is(c.Factors, factor.UDP)
 }
 
-// enciphered reports whether a cell measures a node's cipher, and sends nothing.
+// enciphered reports whether a cell measures a node's cipher and sends no traffic.
 func enciphered(c *analysis.Cell) bool { return !factor.Sends(c.Factors) }
 
-// loaded reports whether a cell offers traffic, as against one that measures an idle path.
+// loaded reports whether a cell has a load. Cells without one measure an idle path.
 func loaded(c *analysis.Cell) bool {
 	return !enciphered(c) && (has(c, goodput) || has(c, packetRate) || !has(c, idleP50))
 }
 
-// has reports whether a cell has a number of a metric.
+// has reports whether a cell has a value for a metric.
 func has(c *analysis.Cell, metric string) bool {
 	_, ok := c.Metrics[metric]
 	return ok
 }
 
-// with reports whether one of the cells has a number of a metric.
+// with reports whether any of the cells has a value for a metric.
 func with(cells []*analysis.Cell, metric string) bool {
 	return slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return has(c, metric) })
 }
 
-// whiskerWords end a caption with what the whiskers are, if there are any.
+// whiskerWords returns the end of a caption that explains the whiskers, or "" if there are none.
 func whiskerWords(words string) string { return around(" Whisker: ", words, ".") }
 
-// core returns the metric of the busiest core that a cell has, and whose core that is: the router's own, or
-// else one of the machine that carries it.
+// core returns the metric with the load of the busiest core, and whose core it is: the router's or, without
+// such a metric, the host's, which the nodes share.
 func core(c *analysis.Cell) (metric, whose string) {
 	if has(c, routerCore) {
 		return routerCore, "router"
@@ -310,8 +311,8 @@ func core(c *analysis.Cell) (metric, whose string) {
 
 func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell { return filter(v.all, want) }
 
-// printable drops what steers, so that nothing a node reports can move a terminal's cursor or break
-// a page.
+// printable removes control characters, so that no text from a node can move a terminal's cursor or break a
+// page.
 func printable(s string) string { return check.Plain(s) }
 
 func upperFirst(s string) string {

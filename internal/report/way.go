@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// way draws the ledger of a trial: each stage that the load's data pass, with the packets that came in, left
-// and died there, and how long they waited.
+// way draws a ledger: for each stage that the load's packets pass, how many entered, left and died there,
+// and how long they waited.
 type way struct{ *diagnosis.Ledger }
 
 func stageName(a diagnosis.Account) string {
@@ -25,8 +25,8 @@ func stageName(a diagnosis.Account) string {
 	return a.Element + " " + a.Stage // the queue or filter of a device
 }
 
-// rows lists the stages at which packets of the load's data were counted. What the sender gave to its stack
-// is left out where it is no number of packets.
+// rows returns the stages with counted packets or delay. It omits the number that the sender passed to its
+// stack if that does not balance, because it is then not a number of packets.
 func (l way) rows() (out []diagnosis.Account) {
 	for i, a := range l.Data {
 		if a.In == nil || a.Out == nil {
@@ -42,14 +42,14 @@ func (l way) rows() (out []diagnosis.Account) {
 	return out
 }
 
-// balanced reports whether the packets that came to a stage are about those that left, died or stayed there:
-// counters are read one after the other.
+// balanced reports whether the packets that entered a stage equal those that left, died or stayed there,
+// within 2 % or 20 packets, because counters are not read at the same time.
 func balanced(a diagnosis.Account) bool {
 	return a.In == nil || a.Out == nil ||
 		math.Abs(*a.In-*a.Out-a.DiedPackets()-a.Held) <= max(*a.In/50, 20)
 }
 
-// gap says where packets came or went that no counter explains; "" where the ledger balances.
+// gap names the first stage whose counters do not balance, or returns "" if all do.
 func (l way) gap() string {
 	for _, a := range l.rows() {
 		if !balanced(a) {
@@ -72,7 +72,7 @@ func (l way) caption() string {
 	return text
 }
 
-// packetsText prints a number of packets.
+// packetsText formats a number of packets.
 func packetsText(n *float64) string {
 	if n == nil {
 		return "–"
@@ -90,13 +90,13 @@ func waitedText(a diagnosis.Account) string {
 	return unit.Nanoseconds(a.WaitedNs)
 }
 
-// Sizes of the picture.
+// Dimensions of the picture.
 const (
 	wayRow  = 22.0
 	wayHead = 26.0
 )
 
-// Draw lists the stages from the sender down to the receiver.
+// Draw lists the stages from the sender to the receiver.
 func (l way) Draw(width float64) *canvas {
 	rows := l.rows()
 	k := &canvas{w: width, h: 20}
@@ -162,7 +162,7 @@ func stageWordsOf(a diagnosis.Account) string {
 	return text
 }
 
-// ledgerLines lists where packets died and where they waited.
+// ledgerLines lists where packets died, and where they waited.
 func ledgerLines(l *diagnosis.Ledger) (out []string) {
 	var died, waited []string
 	for _, a := range l.Data {
@@ -218,7 +218,7 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 	return out
 }
 
-// between prints the two numbers that bound another, or one where they are the same.
+// between formats a range, or one number if both bounds look the same.
 func between(low, high float64) string {
 	a := unit.Whole(low)
 	b := unit.Whole(high)
