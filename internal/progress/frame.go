@@ -11,11 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Columns of the label at the start of each line.
+// margin is the number of columns for the label at the start of each line.
 const margin = 9
 
-// frame draws the view as of now: one entry per line of the terminal, most important first, so that a low
-// terminal loses the least.
+// frame returns the lines of the view at the time now, most important first, so that a low terminal loses
+// the least important ones.
 func (v *view) frame(now time.Time, k look) []line {
 	lines := []line{v.headLine(now, k), v.nowLine(now, k), v.rateLine(k), v.coreLine(k), v.latencyLine(),
 		v.causeLine(), v.warningLine()}
@@ -60,7 +60,7 @@ func (v *view) nowLine(now time.Time, k look) line {
 			return l.add(plain, v.labText)
 		case v.ended != "":
 			return l.add(plain, v.ended)
-		case v.phase != "": // for the run: a trial leaves nothing behind
+		case v.phase != "": // phase of the run: the phase of a trial is cleared when the trial ends
 			return l.add(plain, v.phase+" "+unit.Seconds(since(v.phaseFrom, now)))
 		}
 		return l.add(faint, "between trials")
@@ -123,7 +123,7 @@ func (v *view) rateLine(k look) line {
 	return l
 }
 
-// barCores bounds the cores that get a bar and a percentage each.
+// barCores is the maximum number of cores that are shown with a bar and a percentage each.
 const barCores = 4
 
 func (v *view) coreLine(k look) line {
@@ -162,7 +162,7 @@ func percent(share float64) float64 {
 	return 100 * min(max(share, 0), 1)
 }
 
-// heat colours a core's busy share. A core that is nearly full stands out.
+// heat returns the style for a core's busy share. It highlights a core that is nearly full.
 func heat(share float64) style {
 	switch {
 	case share >= 0.95:

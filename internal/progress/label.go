@@ -11,15 +11,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// labeller names cells for people. Once it knows the cells of a run it uses the factors that vary; before
-// that, all factors that are not at an ordinary level.
+// labeller names cells. If it knows the cells of a run, it uses the factors that vary; otherwise, it uses
+// all factors that are not at their ordinary level.
 type labeller struct {
 	factors *factor.Catalogue
-	vary    map[string]bool // nil: the cells are unknown
+	vary    map[string]bool // nil if the cells are unknown
 }
 
-// learn reads the cells of a stored design, the data of run-started and of a phase that changes it. It
-// ignores data of another form.
+// learn reads the cells of a stored design from the data of run-started, or of a phase that changes the
+// design. It ignores data in another form.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
 		Cells  []factor.Cell                `json:"cells"`
@@ -30,8 +30,8 @@ func (l *labeller) learn(data json.RawMessage) {
 	}
 
 	l.factors = l.factors.Labelled(design.Labels)
-	// A dependent factor (the one MTU of all tunnels) varies if it has several levels. A setting that only
-	// some cells have, such as a queue, distinguishes those cells.
+	// A dependent factor, such as the MTU of tunnels, varies only if it has several levels. A setting that
+	// only some cells have, such as a queue, distinguishes them.
 	levels := map[string]string{}
 	has := map[string]int{}
 	l.vary = map[string]bool{}
@@ -54,11 +54,11 @@ func (l *labeller) learn(data json.RawMessage) {
 	}
 }
 
-// row names a row: its cell, and its kind unless that is load.
+// row names a row by its cell, and by its kind unless that is load.
 func (l *labeller) row(e record.Event) string {
 	label := cmp.Or(l.cell(e.Cell), clean(e.Row))
 	switch load := e.Text == "" || (record.Assignment{Kind: e.Text}).OfCell(); {
-	case load && e.PPS > 0: // a search has chosen the rate
+	case load && e.PPS > 0: // the rate was chosen by a search
 		return label + " at " + unit.PacketRate(e.PPS).String()
 	case load && e.Rate > 0:
 		return label + " at " + unit.Bitrate(e.Rate).String()
@@ -72,7 +72,7 @@ func (l *labeller) row(e record.Event) string {
 	return clean(e.Text)
 }
 
-// cell names the factors of a cell that are shown, the leading ones first.
+// cell describes the shown factors of a cell, the leading ones first.
 func (l *labeller) cell(f factor.Cell) string {
 	var leading, rest []string
 	names := f.Names()
@@ -96,8 +96,8 @@ func (l *labeller) cell(f factor.Cell) string {
 	return strings.Join(append(leading, rest...), " ")
 }
 
-// clean makes text fit for one line of a terminal: no control characters, so that nothing from a node can
-// move the cursor, and no line breaks.
+// clean replaces line breaks and control characters, so that text fits on a line and nothing from a node
+// can move the cursor.
 func clean(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(check.Plain(text))
 }

@@ -24,8 +24,8 @@ func JSON(w io.Writer) Sink {
 	}
 }
 
-// Plain writes one line per trial, and one for each warning, lab event, beginning and end of the run. It is
-// for log files and pipes. factors names the cells.
+// Plain writes one line for each trial, warning, lab event, and for the beginning and end of the run, for
+// log files and pipes. factors names the cells.
 func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	v := &view{names: labeller{factors: factors}}
 	return &lineSink{
@@ -37,7 +37,7 @@ func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	}
 }
 
-// Quiet writes the warnings of a run, one on each line.
+// Quiet writes only the warnings of a run, one per line.
 func Quiet(w io.Writer) Sink {
 	return &lineSink{
 		w: w,
@@ -50,14 +50,14 @@ func Quiet(w io.Writer) Sink {
 	}
 }
 
-// lineSink writes the result of line for each event, unless that is empty: one write per event, so that a
-// reader of a pipe sees whole lines.
+// lineSink writes the result of line for each event, unless it is empty. It uses one write per event, so
+// that readers of a pipe see complete lines.
 type lineSink struct {
 	w io.Writer
 
 	mu     sync.Mutex
 	line   func(record.Event) (string, error) // protected by mu
-	err    error                              // protected by mu: the first that occurred
+	err    error                              // protected by mu: first write error
 	closed bool                               // protected by mu
 }
 
@@ -83,7 +83,7 @@ func (s *lineSink) Close() error {
 	return s.err
 }
 
-// plainLine returns the line of an event that the view has already taken, or "".
+// plainLine returns the line for an event, or "". The view has already processed the event.
 func plainLine(e record.Event, v *view) string {
 	text := clean(e.Text)
 	switch e.Event {
@@ -108,7 +108,7 @@ func plainLine(e record.Event, v *view) string {
 	case Warning:
 		return "warning: " + text
 	case Phase:
-		return text // for what takes long before the first trial
+		return text // reported during long steps before the first trial
 	case TrialEnded:
 		r := v.last[len(v.last)-1]
 		where := fmt.Sprint(r.index)

@@ -16,13 +16,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// repaint limits drawing to 8 pictures a second, because the machine that draws is also measured.
+// repaint is the interval between pictures, at most 8 per second, because drawing takes CPU time from the
+// measurement.
 const repaint = 125 * time.Millisecond
 
-// Live repaints a few lines at the bottom of a terminal. The terminal stays in its ordinary mode: Ctrl-C is a
-// signal, scrollback is kept, and a killed program leaves nothing to repair. Warnings and failures scroll by
-// above the picture and stay; while the user is asked to do a step, the picture is hidden. Off a terminal, or
-// with TERM=dumb, Live is Plain. NO_COLOR is respected (https://no-color.org).
+// Live repaints a few lines at the bottom of a terminal. The terminal stays in its normal mode: Ctrl-C
+// sends a signal, the scrollback is kept, and a killed program leaves nothing to repair. Warnings and
+// failures are printed above the live lines and remain in the scrollback. The live lines are hidden while
+// the user is asked to do something. If w is not a terminal, or TERM is dumb, Live returns Plain. It
+// respects NO_COLOR (https://no-color.org).
 func Live(w *os.File, factors *factor.Catalogue) Sink {
 	fd := int(w.Fd())
 	if !term.IsTerminal(fd) || slices.Contains([]string{"", "dumb"}, os.Getenv("TERM")) {
@@ -46,8 +48,8 @@ func Live(w *os.File, factors *factor.Catalogue) Sink {
 	return s
 }
 
-// utf8Locale reports whether the first non-empty setting specifies UTF-8. POSIX reads the settings in this
-// order.
+// utf8Locale reports whether the first non-empty setting selects UTF-8. The settings are in the order in
+// which POSIX applies them.
 func utf8Locale(settings ...string) bool {
 	first := strings.ToLower(cmp.Or(settings...))
 	return strings.Contains(first, "utf-8") || strings.Contains(first, "utf8")
@@ -63,13 +65,13 @@ type live struct {
 
 	mu     sync.Mutex
 	view   view   // protected by mu
-	above  []line // protected by mu: lines that scroll by and stay
+	above  []line // protected by mu: lines to print permanently above the picture
 	closed bool   // protected by mu
 
 	paintMu sync.Mutex
-	painted []int  // protected by paintMu: columns of each line of the last picture
-	last    string // protected by paintMu: the last picture, to skip equal ones
-	err     error  // protected by paintMu: the first that occurred
+	painted []int  // protected by paintMu: widths of the lines of the last picture
+	last    string // protected by paintMu: the last picture, to skip identical ones
+	err     error  // protected by paintMu: first write error
 }
 
 func newLive(w io.Writer, factors *factor.Catalogue, base look, size func() (int, int),
@@ -104,7 +106,7 @@ func (s *live) start(ticks <-chan time.Time, stopTicks func()) {
 func (s *live) Event(e record.Event) {
 	s.take(e)
 	if e.Event == Step {
-		s.paint(dropPicture) // immediately: the prompt comes next, from elsewhere
+		s.paint(dropPicture) // immediately, because the caller prints the prompt next
 	}
 }
 
@@ -122,7 +124,7 @@ func (s *live) take(e record.Event) {
 	}
 }
 
-// permanent returns the line of an event that must not be painted over, or nil.
+// permanent returns the line to print permanently for an event, or nil.
 func permanent(e record.Event, v *view) line {
 	switch e.Event {
 	case Warning:
@@ -136,8 +138,8 @@ func permanent(e record.Event, v *view) line {
 	return nil
 }
 
-// Close draws the last picture, removes it, and leaves one line about the end of the run below the lines that
-// stay.
+// Close draws the last picture, removes it, and prints a line about the end of the run below the permanent
+// lines.
 func (s *live) Close() error {
 	s.mu.Lock()
 	first := !s.closed
@@ -173,15 +175,15 @@ func (v *view) endLine(now time.Time) line {
 	return l
 }
 
-// What happens to the repainted lines: they are drawn again, or removed.
+// Arguments of paint: draw the repainted lines again, or remove them.
 const keepPicture, dropPicture = true, false
 
-// paint writes the lines that stay and then the picture, in one write, with the cursor at the start of the
-// line below. Nothing but paint writes to the terminal.
+// paint writes the permanent lines and then the picture in a single write, leaving the cursor at the start
+// of the line below. Nothing else writes to the terminal.
 func (s *live) paint(keep bool) {
 	width, height := s.size()
 	k := s.base
-	// The last column stays free: writing there makes some terminals wrap.
+	// Do not use the last column: some terminals wrap when it is written.
 	k.width = max(1, width-1)
 	k.height = height
 
@@ -189,7 +191,7 @@ func (s *live) paint(keep bool) {
 	above := s.above
 	s.above = nil
 	var lines []line
-	// While the user is being asked for something, the picture is hidden, because typing would move it.
+	// Hide the picture while the user is asked for something, because typing would shift it.
 	if keep && s.view.step == "" && s.view.run != "" {
 		lines = s.view.frame(s.now(), k)
 	}
@@ -203,13 +205,13 @@ func (s *live) paint(keep bool) {
 		return
 	}
 
-	k.width = 1 << 20 // lines that stay are written completely, even if they wrap
+	k.width = 1 << 20 // permanent lines are not cut, even if they wrap
 	stays, _ := k.drawAll(above)
 	_, s.err = io.WriteString(s.w, rewind(s.painted, width)+stays+picture+"\x1b[J")
 	s.painted, s.last = columns, picture
 }
 
-// drawAll renders lines, each cut to the width, and returns how many columns each took.
+// drawAll renders lines, each cut to the width, and returns the number of columns of each.
 func (k look) drawAll(lines []line) (string, []int) {
 	var b strings.Builder
 	var cols []int
@@ -222,8 +224,8 @@ func (k look) drawAll(lines []line) (string, []int) {
 	return b.String(), cols
 }
 
-// rewind moves the cursor to the first line of the last picture. If the terminal has become narrower since,
-// its lines have wrapped and take more space.
+// rewind returns the sequence that moves the cursor to the first line of the last picture. If the terminal
+// has become narrower, the lines of the picture have wrapped and occupy more rows.
 func rewind(columns []int, width int) string {
 	rows := 0
 	for _, n := range columns {

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// style is an SGR code; the empty one is plain text.
+// style is an SGR code; "" is plain text.
 type style string
 
 const (
@@ -18,7 +18,7 @@ const (
 	yellow style = "33"
 )
 
-// span is a piece of text in one style; a line has several.
+// span is a piece of text with a style. A line consists of spans.
 type span struct {
 	text  string
 	style style
@@ -26,19 +26,19 @@ type span struct {
 
 type line []span
 
-// add returns the line with one more span.
+// add returns the line with a span appended.
 func (l line) add(s style, text string) line { return append(l, span{text, s}) }
 
-// look describes what a terminal can show.
+// look describes the capabilities and size of a terminal.
 type look struct {
 	colour  bool
-	unicode bool // block characters; else ASCII
+	unicode bool // block characters can be shown; otherwise only ASCII
 	width   int  // columns
 	height  int  // lines
 }
 
-// draw renders a line within width columns and returns how many it took. A line that is too long ends with an
-// ellipsis.
+// draw renders a line within width columns and returns the number of columns used. It ends a line that is
+// too long with an ellipsis.
 func (k look) draw(l line) (text string, taken int) {
 	whole := 0
 	shown := make(line, len(l))
@@ -87,7 +87,7 @@ func (k look) ellipsis() string {
 	return "~"
 }
 
-// toASCII replaces characters that a terminal without UTF-8 would garble.
+// toASCII replaces characters that a terminal without UTF-8 cannot show.
 func toASCII(text string) string {
 	text = strings.NewReplacer("µ", "u", "–", "-", "°", " ", "±", "+-", "·", ",",
 		"…", "~").Replace(text)
@@ -125,8 +125,8 @@ func pad(text string, width int) string {
 	return text
 }
 
-// runeWidth returns the number of columns of a character on a terminal. The ranges are the wide blocks of
-// Unicode's East Asian Width table; a small error only costs a column at the right edge.
+// runeWidth returns the number of columns of a character on a terminal. The ranges are the wide blocks in
+// Unicode's East Asian Width table. An error shifts only the right edge by a column.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) || unicode.Is(unicode.Cf, r):
@@ -145,8 +145,8 @@ var (
 	ascii  = []rune("_.-=+*#@")
 )
 
-// spark draws values as one character each, from 0 to top, or to the largest value if that is larger; only
-// the last width values are shown.
+// spark draws the last width values as one character each, on a scale from 0 to top or, if that is larger,
+// the largest value.
 func (k look) spark(values []float64, top float64, width int) string {
 	over := len(values) - width
 	if over > 0 {
@@ -175,7 +175,7 @@ func (k look) spark(values []float64, top float64, width int) string {
 	return b.String()
 }
 
-// bar draws a share of 1 as a bar of width characters.
+// bar draws a share (0 to 1) as a bar of width characters.
 func (k look) bar(share float64, width int) string {
 	if !(share > 0) {
 		share = 0
@@ -190,7 +190,7 @@ func (k look) bar(share float64, width int) string {
 	return strings.Repeat(on, full) + strings.Repeat(off, width-full)
 }
 
-// separator returns the text between two facts on a line.
+// separator returns the text between facts on a line.
 func (k look) separator() string {
 	if k.unicode {
 		return " · "

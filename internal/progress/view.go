@@ -11,44 +11,44 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// How much of the past the view keeps.
+// Limits of the history that the view keeps.
 const (
-	keepRates   = 240 // points of the sparkline, more than a line is wide
-	keepResults = 4   // lines of the list of last results
+	keepRates   = 240 // points of the sparkline; more than the width of a line
+	keepResults = 4   // lines in the list of last results
 )
 
-// view holds the state of a run. It depends only on the events, so the same events give the same picture.
+// view is the state of a run. It depends only on the events, so the same events produce the same output.
 type view struct {
 	names     labeller
 	run, plan string
 	started   time.Time
-	at        time.Time // of the newest event
-	total     int       // rows of the run
+	at        time.Time // time of the newest event
+	total     int       // number of rows of the run
 
-	index     int    // of the current row, from 1; 0 before the first
-	block     string // from the name of the current row, "" if it is not part of it
-	label     string // of the current cell
-	cell      string // its identity
+	index     int    // number of the current row, from 1; 0 before the first
+	block     string // block in the name of the current row; "" if the name has none
+	label     string // label of the current cell
+	cell      string // id of the current cell
 	running   bool   // a trial is in progress
 	phase     string
 	phaseFrom time.Time
 
 	rate, pps float64
-	rates     []float64 // since the trial began
+	rates     []float64 // rates since the trial began
 	rtt       int64
 	rttKind   string
 	cores     []float64
 
-	leftAt  time.Time // when the last estimate came
+	leftAt  time.Time // time of the last estimate
 	leftFor time.Duration
 
 	labText  string
-	step     string // what the user is being asked for
+	step     string // what the user is asked to do
 	warnings int
 	warned   string // the last warning
 	last     []result
 	earlier  map[string][]result // cell → finished trials with numbers
-	ended    string              // status, once the run has ended
+	ended    string              // final status; "" while the run is in progress
 }
 
 type result struct {
@@ -59,8 +59,8 @@ type result struct {
 	why       string
 	rate, pps float64
 	rtt       int64
-	cause     string  // what limited it, if one trial can show that
-	sure      float64 // of the cause
+	cause     string  // what limited the trial, if a single trial shows it
+	sure      float64 // confidence of the cause, 0 to 1
 }
 
 // take updates the view by one event.
@@ -94,7 +94,7 @@ func (v *view) take(e record.Event) {
 	case TrialEnded:
 		v.end(e)
 	case RunEnded:
-		if v.running { // its trial was cut short
+		if v.running { // the previous trial was cut short
 			v.index--
 		}
 
@@ -104,11 +104,11 @@ func (v *view) take(e record.Event) {
 	}
 }
 
-// general handles what any event may carry.
+// general handles the fields that any event may have.
 func (v *view) general(e record.Event) {
 	v.at = e.Time
 	if e.Event != Step && e.Event != Rate && e.Event != Latency {
-		v.step = "" // whatever else happens, the human has answered
+		v.step = "" // any other event means that the user has answered
 	}
 
 	if e.Run != "" {
@@ -173,8 +173,8 @@ func (v *view) end(e record.Event) {
 	v.running, v.phase = false, ""
 }
 
-// left returns the remaining time as of now: the sender's estimate, counted down, or an estimate from the
-// progress so far. 0 means unknown.
+// left returns the remaining time: the sender's estimate, counted down to now, or an estimate from the
+// progress so far. It returns 0 if the time is unknown.
 func (v *view) left(now time.Time) time.Duration {
 	if v.ended != "" {
 		return 0
@@ -224,7 +224,7 @@ func (r result) outcome() string {
 	return cmp.Or(strings.Join(r.numbers(), ", "), r.status)
 }
 
-// numbers returns the quantities a trial ended with.
+// numbers returns the results of a trial as texts.
 func (r result) numbers() []string {
 	var n []string
 	if r.rate > 0 {
@@ -242,7 +242,7 @@ func (r result) numbers() []string {
 	return n
 }
 
-// since returns the time between two moments, never negative.
+// since returns the time between two moments, at least 0.
 func since(from, to time.Time) time.Duration {
 	if from.IsZero() || to.Before(from) {
 		return 0
