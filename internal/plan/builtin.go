@@ -19,8 +19,8 @@ const PathPlan = "path"
 // BuiltInSource is the Design.Source of a built-in plan.
 const BuiltInSource = "built-in"
 
-// Strict returns the changes, as for --set, that give a built-in plan the times of its standard. ok is false
-// if it follows none.
+// Strict returns the --set options that give a built-in plan the durations of the standard that it follows.
+// ok is false if it follows none.
 func Strict(name string) (sets []string, ok bool) {
 	if name != "rfc2544" {
 		return nil, false

@@ -12,11 +12,11 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// expansion collects the cells of a plan, each once, in the order listed.
+// expansion collects the cells of a plan without duplicates, in the order listed.
 type expansion struct {
 	method  record.Method
 	base    []factor.Declaration
-	given   map[string]factor.Declaration // every factor that the plan names
+	given   map[string]factor.Declaration // all factors that the plan names
 	seen    map[string]bool
 	cells   []factor.Cell
 	skipped []record.Skipped
@@ -24,7 +24,7 @@ type expansion struct {
 	dropped map[string]int
 
 	exclude  []combination
-	excluded []bool // entries that matched
+	excluded []bool // exclude entries that matched
 }
 
 func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
@@ -106,8 +106,8 @@ func (p *Plan) combinations() []factor.Cell {
 	return all
 }
 
-// checkUse refuses what has no meaning in any cell: a place that exists in no cell's topology, an exclude
-// that matches nothing, a baseline that is no cell.
+// checkUse notes an error for parts of a plan without effect: a place that no topology has, an exclude that
+// matches nothing, a baseline that is not a cell.
 func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 	var topologies []string
 	all := p.combinations()
@@ -137,7 +137,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 	for i, x := range m.exclude {
 		switch {
 		case e.excluded[i]:
-		case changed: // parts removed from the plan need not exist
+		case changed: // parts removed from the plan may be missing
 			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
 		default:
 			r.note(r.fail(x.at, seeCells,
@@ -208,7 +208,7 @@ func (r *reader) checkSize(m *matrix, root *yaml.Node) error {
 	return nil
 }
 
-// AddLevels adds levels of a factor to a list of factors, each once.
+// AddLevels adds the levels of a factor that the list does not contain yet.
 func AddLevels(all []record.FactorLevels, name string, levels ...string) []record.FactorLevels {
 	i := slices.IndexFunc(all, func(f record.FactorLevels) bool { return f.Name == name })
 	if i < 0 {
@@ -225,7 +225,7 @@ func AddLevels(all []record.FactorLevels, name string, levels ...string) []recor
 	return all
 }
 
-// add completes one combination and files it as cell, skip or duplicate.
+// add completes a combination and adds it to the cells or the skipped ones, unless it is a duplicate.
 func (e *expansion) add(given factor.Cell) {
 	cell := e.complete(given)
 	key := cell.Key()
@@ -254,8 +254,9 @@ func (e *expansion) add(given factor.Cell) {
 	e.cells = append(e.cells, cell)
 }
 
-// complete fills in defaults and drops factors without meaning. Fixed defaults come first, because a factor's
-// meaning may depend on another's default; computed ones come last, in the vocabulary's order.
+// complete fills in defaults and drops factors that have no meaning in the cell. Fixed defaults come first,
+// because the meaning of a factor may depend on another one's default. Computed defaults come last, in the
+// order of the vocabulary.
 func (e *expansion) complete(given factor.Cell) factor.Cell {
 	cell := given.Clone()
 	for _, f := range e.base {
@@ -309,7 +310,7 @@ func (e *expansion) note(reason string) {
 	e.dropped[reason]++
 }
 
-// whyDropped returns the first reason why cells lack a factor, "" if none was dropped.
+// whyDropped returns the first reason for which a factor was dropped, or "".
 func (e *expansion) whyDropped(name string) string {
 	for _, reason := range e.reasons {
 		if why, ok := strings.CutPrefix(reason, name+": "); ok {
@@ -331,7 +332,7 @@ func (e *expansion) conflict(cell factor.Cell) string {
 	return ""
 }
 
-// of returns the factors of a cell in a fixed order: base factors, then the others by name.
+// of returns the factors of a cell: base factors, then the others by name.
 func (e *expansion) of(cell factor.Cell) []factor.Declaration {
 	out := make([]factor.Declaration, 0, len(cell))
 	isBase := map[string]bool{}
@@ -351,8 +352,8 @@ func (e *expansion) of(cell factor.Cell) []factor.Declaration {
 	return out
 }
 
-// hard lists the hard factors, outermost first: base factors in the vocabulary's order, then the others as
-// written.
+// hard lists the hard factors, outermost first: base factors in the order of the vocabulary, then the
+// others as written.
 func (e *expansion) hard(written []record.FactorLevels) []string {
 	var names []string
 	for _, f := range e.base {
@@ -371,7 +372,7 @@ func (e *expansion) hard(written []record.FactorLevels) []string {
 	return names
 }
 
-// dropUnfound skips the cells whose load is a share of a rate that no cell of the plan finds.
+// dropUnfound skips the cells whose load is a share of a rate if no cell of the plan finds that rate.
 func (e *expansion) dropUnfound() {
 	have := map[string]bool{}
 	for _, c := range e.cells {

@@ -15,7 +15,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// experiment reads the experiment of a plan.
+// experiment reads the section experiment of a plan.
 func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 	e := &record.Experiment{Expect: 1}
 	var f factor.Declaration
@@ -64,7 +64,7 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 	return err
 }
 
-// step reads how much of the resource a step leaves.
+// step reads which share of the resource remains in a step.
 func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 	text, err := r.scalar(n, "a step")
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 		"%q is not a share from 1 %% to 1000000 %% other than 100 %%", text)
 }
 
-// checkSteps refuses an experiment with a step, or an untouched cell, that is not in the plan.
+// checkSteps returns an error if a step of an experiment, or its untouched cell, is not in the plan.
 func (r *reader) checkSteps(p *Plan, root *yaml.Node) {
 	e := p.Design.Experiment
 	if e == nil {
@@ -107,22 +107,22 @@ func (r *reader) checkSteps(p *Plan, root *yaml.Node) {
 	}
 }
 
-// Patched describes a plan that compares cells of a stored run with the same cells at other levels, in blocks
-// that alternate both in random order.
+// Patched describes a plan that compares cells of a stored run with the same cells at other levels. Each
+// block contains both, alternating in random order.
 type Patched struct {
 	Name, Description string
-	Design            record.Design // the run whose method is kept
-	Cells             []factor.Cell // of that run, untouched
-	Patches           []factor.Cell // changes: factor → level, "" removes it
-	// Copies is the number of untouched copies of each cell in a block, at most 4; Blocks the number of
+	Design            record.Design // design of the stored run; its method is kept
+	Cells             []factor.Cell // untouched cells of the stored run
+	Patches           []factor.Cell // changes: factor → level; "" removes the factor
+	// Copies is the number of untouched copies of each cell in a block, at most 4. Blocks is the number of
 	// blocks.
 	Copies, Blocks int
-	// Window bounds the measured window of a trial; 0 = as in the run.
+	// Window is the maximum length of a trial's window; 0 means that of the run.
 	Window     time.Duration
 	Experiment *record.Experiment
 }
 
-// Text returns the plan as a file that can be read, changed and run by hand.
+// Text returns a plan file that can be edited and run by hand.
 func (x Patched) Text(v Vocabulary) string {
 	var b strings.Builder
 	m := x.Design.Method
@@ -185,10 +185,10 @@ func (x Patched) Text(v Vocabulary) string {
 	return b.String()
 }
 
-// entry writes a cell with a patch as an entry of include, without derived levels.
+// entry writes a patched cell as an entry of include. It omits levels that follow from others.
 func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell, copies []string) {
 	cell = factor.Copy.With(cell, "")
-	for _, name := range v.Names() { // derived levels may depend on what the patch changes
+	for _, name := range v.Names() { // a level that follows from others may change with the patch
 		f, ok := v.Lookup(name)
 		if ok && f.Derive != nil && cell[name] != "" && cell[name] == f.Derive(cell) {
 			delete(cell, name)
@@ -218,14 +218,14 @@ func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell
 	switch {
 	case len(copies) > 0:
 		fmt.Fprintf(b, "  %scopy: [%s]  # untouched\n", lead, strings.Join(copies, ", "))
-	case lead == "- ": // only defaults, such as a patch that removes a level
+	case lead == "- ": // nothing but defaults, such as after a patch that removes a level
 		fmt.Fprintf(b, "  - %s: %s\n", factor.Streams, factor.Streams.Of(cell))
 	}
 }
 
 var plainScalar = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._/+@%-]*$`)
 
-// yamlScalar writes a text so that YAML parses it as that text.
+// yamlScalar quotes text, if necessary, so that YAML parses it as text.
 func yamlScalar(text string) string {
 	if plainScalar.MatchString(text) && strings.TrimSpace(text) == text {
 		return text
@@ -233,7 +233,7 @@ func yamlScalar(text string) string {
 	return strconv.QuoteToGraphic(text)
 }
 
-// trim prints a number with at most four digits after the point.
+// trim formats a number with at most four decimals.
 func trim(v float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', 4, 64), "0"), ".")
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// VerifyLength is the length of the load of a verification row.
+// VerifyLength is the duration of the load in a verification row.
 const VerifyLength = 500 * time.Millisecond
 
-// Estimate returns the time of all rows, with overhead for setting up, draining and collecting each. With
-// adaptive stopping it is the maximum.
+// Estimate returns the duration of all rows, with overhead for the set-up, drain and collection of each.
+// With adaptive stopping, it is the maximum.
 func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 	parts := p.parts()
 	return p.estimate(parts[len(parts)-1], p.Design.Method.Runs, overhead)
 }
 
-// part counts the first cells of a plan.
+// part is the size of the first cells of a plan.
 type part struct{ cells, searches, paths int }
 
-// parts returns, for each n, the contents of the first n cells.
+// parts returns the size of the first n cells, for each n.
 func (p *Plan) parts() []part {
 	seen := map[string]bool{}
 	parts := []part{{}}
@@ -63,7 +63,7 @@ func (p *Plan) estimate(of part, runs int, overhead time.Duration) time.Duration
 	return total
 }
 
-// RowTime estimates the time of a row.
+// RowTime estimates the duration of a row.
 func (p *Plan) RowTime(r record.Row, overhead time.Duration) time.Duration {
 	return p.rowTime(r.Kind, p.Design.Searches(r.Assignment), overhead)
 }
@@ -95,7 +95,7 @@ func (p *Plan) Searches() int {
 	return parts[len(parts)-1].searches
 }
 
-// slow lists effects that take too long to appear in shorter windows.
+// slow lists effects that are not visible in short windows.
 var slow = [...]struct {
 	takes time.Duration
 	what  string
@@ -104,14 +104,15 @@ var slow = [...]struct {
 	{10 * time.Second, "bursts that a shaper or policer allows for seconds"},
 }
 
-// MinWindow bounds how far Fit shortens windows: after that time TCP has left slow start, and a spike is not
-// decisive.
+// MinWindow is the shortest window that Fit chooses. After this time, TCP has left slow start, and a short
+// spike has little influence.
 const MinWindow = 3 * time.Second
 
-// Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
-// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to MinWindow, which is
-// recorded in the design's Cuts; then the cells listed last, which become skipped ones. Nothing changes if
-// not even one cell fits.
+// Fit shortens the plan until its estimated duration does not exceed the budget. First it reduces the
+// repetitions, to adaptive.min or to six, the minimum for a 95 % interval. Then it shortens windows, to at
+// least MinWindow. Then it skips cells, starting from the end of the list, and uses the time left over for
+// longer windows. Design.Cuts describes the changes. If not even one cell fits, Fit changes nothing and
+// returns an error.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
 	cells := len(p.Design.Cells)
@@ -139,7 +140,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	spare := budget - takes()
 	loads := parts[cells].cells - parts[cells].searches
 	if loads == 0 {
-		m.Duration = window // searches have windows of their own
+		m.Duration = window // searches have their own windows
 	} else if spare > 0 {
 		longer := spare / time.Duration(loads*runs)
 		m.Duration = min(window, m.Duration+longer.Truncate(100*time.Millisecond))
@@ -181,7 +182,8 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	return nil
 }
 
-// missed describes the effects that shortened windows no longer show, and the budget that would keep them.
+// missed describes the effects that shortened windows do not show, and the budget that would be needed for
+// them.
 func (p *Plan) missed(window, overhead time.Duration) string {
 	m := &p.Design.Method
 	cut := m.Duration

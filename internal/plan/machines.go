@@ -13,19 +13,20 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Bounds on a lab file.
+// Limits of a lab file.
 const (
 	maxMachineText = 1000
-	maxPort        = 1<<16 - 3 // the first of three
+	maxPort        = 1<<16 - 3 // three consecutive ports are used
 )
 
-// machineKey is a key of a machine in a lab file, for the machines of some roles or, without any, of all.
+// machineKey is an entry of a machine in a lab file. It is allowed only for the given roles, or for all if
+// roles is empty.
 type machineKey struct {
 	name, roles string
 	into        *string
 }
 
-// machineKeys lists the keys of a machine except at.
+// machineKeys lists the entries of a machine except at.
 func machineKeys(m *record.Machine) []machineKey {
 	return []machineKey{
 		{"address", "client server", &m.Address},
@@ -40,9 +41,9 @@ func machineKeys(m *record.Machine) []machineKey {
 	}
 }
 
-// ReadMachines reads a lab file, which describes a lab of real machines. Messages call it file. meter parses
-// the address of a power meter. whole checks the machines and returns the wrong key, such as router.lan. The
-// error is an *Error or several joined ones, for everything that is wrong.
+// ReadMachines reads a lab file, which describes a lab of real machines. file is its name for messages.
+// meter parses the address of a power meter. whole checks the machines and returns the wrong key, such as
+// router.lan. The error is an *Error, or several joined ones if there are several mistakes.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
 	r := &reader{
@@ -61,7 +62,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 	}
 
 	const thisFile = "the lab file"
-	places := map[string]*yaml.Node{} // of keys
+	places := map[string]*yaml.Node{} // key → node
 	placed := func(prefix string, fields []field) []field {
 		for i, f := range fields {
 			fields[i].read = func(n *yaml.Node) error {
@@ -136,7 +137,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 	return m, nil
 }
 
-// meter reads a power meter: an address, or an address with the measured node.
+// meter reads a power meter: its address, or its address and the node that it measures.
 func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) (record.Meter, error)) error {
 	var m record.Meter
 	at := r.scalarOf("meter", func(n *yaml.Node, text string) (err error) {
@@ -161,10 +162,11 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 	return err
 }
 
-// maxWords bounds the lists of a lab file.
+// maxWords is the maximum length of a list in a lab file.
 const maxWords = 50
 
-// firmware reads how another system is installed on the router: a program with its arguments, each a word.
+// firmware reads the command that installs another system on the router: a list of the program and its
+// arguments.
 func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	var command []string
 	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) (err error) {
@@ -180,7 +182,7 @@ func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	return err
 }
 
-// words reads a list of texts, up to most of up to long bytes; fewer is the hint where it has more.
+// words reads a list of at most most texts of at most long bytes. fewer is the hint if the list is longer.
 func (r *reader) words(n *yaml.Node, key string, long, most int, fewer string) (words []string, err error) {
 	err = r.list(n, key, func(i int, item *yaml.Node) error {
 		var word string
@@ -207,7 +209,7 @@ func wordsText(words []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// MachinesText returns the lab file of machines.
+// MachinesText formats machines as a lab file.
 func MachinesText(m record.Machines) string {
 	var b strings.Builder
 	b.WriteString("# A lab of real machines: chokepoint run --lab FILE\n")

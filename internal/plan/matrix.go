@@ -13,31 +13,31 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// axis is one factor with the levels that a plan gives it.
+// axis is a factor with its levels in a plan.
 type axis struct {
 	at     *yaml.Node
 	factor factor.Declaration
 	levels []string
 }
 
-// combination is a map of factors as written: the matrix, or one entry of include or exclude.
+// combination is the matrix of a plan, or an entry of include or exclude, as written.
 type combination struct {
 	at   *yaml.Node
 	axes []axis
 }
 
-// matrix holds the cells of a plan as written.
+// matrix holds the combinations of a plan, as written.
 type matrix struct {
 	full    combination
 	include []combination
 	exclude []combination
 }
 
-// maxCells bounds the cells of a plan; a run of more would never end.
+// maxCells is the maximum number of cells of a plan. A longer run would take years.
 const (
 	maxCells  = 10000
 	maxLabel  = 40    // bytes of a level's label
-	maxTrials = 50000 // with the longest times, still within a time.Duration
+	maxTrials = 50000 // even with the longest durations, their time fits into a time.Duration
 )
 
 func (r *reader) combinations(n *yaml.Node, what string, into *[]combination) error {
@@ -81,7 +81,7 @@ func (r *reader) combination(what string, c *combination) field {
 	}}
 }
 
-// lookup finds a factor by its name.
+// lookup returns the factor with the given name.
 func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	f, ok := r.v.Lookup(name)
 	if ok {
@@ -100,7 +100,7 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	return f, r.fail(n, r.placeHint(place), "%s: no lab has a place %q", name, place)
 }
 
-// placeHint lists the places of the topologies in the plan.
+// placeHint lists the places in the topologies of the plan.
 func (r *reader) placeHint(place string) string {
 	var named []string
 	for _, c := range append(contentOf(valueOf(r.root, "include")), valueOf(r.root, "matrix")) {
@@ -137,7 +137,7 @@ func contentOf(n *yaml.Node) []*yaml.Node {
 	return slices.Clone(n.Content)
 }
 
-// namedBaseline reads the levels with which cells are compared.
+// namedBaseline reads the levels of the baseline.
 func (r *reader) namedBaseline(n *yaml.Node, d *record.Design) error {
 	r.baseline = n
 	d.Baseline = factor.Cell{}
@@ -150,7 +150,7 @@ func (r *reader) namedBaseline(n *yaml.Node, d *record.Design) error {
 	})
 }
 
-// levels reads one level or a list of them, each once.
+// levels reads one level or a list of levels, without duplicates.
 func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if n.Kind != yaml.SequenceNode {
 		return r.named(n, f)
@@ -180,7 +180,7 @@ func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	return levels, err
 }
 
-// named reads one level, or the name of a list of levels.
+// named reads a level, or the name of a list of levels.
 func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if n.Kind == yaml.MappingNode && len(n.Content) > 0 &&
 		slices.Contains([]string{"level", "label"}, n.Content[0].Value) {
@@ -201,7 +201,7 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	return []string{level}, err
 }
 
-// labelled reads a level with its label: {level: cake bandwidth 50M, label: CAKE}.
+// labelled reads a level with a label: {level: cake bandwidth 50M, label: CAKE}.
 func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	var level, label string
 	err := r.object(n, f.Name, []field{
@@ -270,8 +270,8 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 	return "", r.fail(n, hint, "%s: %v", f.Name, err)
 }
 
-// otherFactor returns the hint that a level is one of another factor, whose name differs by a letter or two,
-// or "".
+// otherFactor returns a hint if the text is a level of another factor whose name differs by one or two
+// letters, and "" otherwise.
 func (r *reader) otherFactor(name, text string) string {
 	others := slices.DeleteFunc(slices.Clone(r.v.Names()), func(other string) bool { return other == name })
 	near := check.Nearest(name, others)
@@ -288,7 +288,7 @@ func (r *reader) otherFactor(name, text string) string {
 	return fmt.Sprintf("did you mean the factor %s? Its levels are %s", near, levels)
 }
 
-// size counts the combinations. It may stop above maxCells.
+// size returns the number of combinations. Once it exceeds maxCells, it may be too low.
 func (c combination) size() int {
 	n := 1
 	for _, a := range c.axes {
@@ -299,7 +299,8 @@ func (c combination) size() int {
 	return n
 }
 
-// mayHave reports whether a cell of the combination may have a level, as far as errors do not hide it.
+// mayHave reports whether a cell of the combination can have a level, as far as that is known in spite of
+// errors.
 func (c combination) mayHave(f factor.Declaration, level string) bool {
 	for _, a := range c.axes {
 		if a.factor.Name == f.Name {
@@ -309,7 +310,7 @@ func (c combination) mayHave(f factor.Declaration, level string) bool {
 	return f.Derive != nil || len(c.axes) == 0 || 2*len(c.axes) < len(c.at.Content) || level == f.Default
 }
 
-// cells returns all combinations, the first factor slowest.
+// cells returns all combinations. The first factor varies slowest.
 func (c combination) cells() []factor.Cell {
 	cells := []factor.Cell{{}}
 	for _, a := range c.axes {

@@ -17,8 +17,8 @@ import (
 const (
 	OrderBlocks = "blocks" // randomised complete blocks
 	OrderListed = "listed" // as written, block after block
-	// OrderAlternated randomises blocks so that untouched cells, those with a level of copy, lie between the
-	// others.
+	// OrderAlternated randomises blocks so that untouched cells, those with a level of copy, alternate with
+	// the others.
 	OrderAlternated = "alternated"
 )
 
@@ -29,8 +29,7 @@ const (
 	IdleOff   = "off"
 )
 
-// How latency is measured: by UDP probes that one of our processes returns, or by ICMP probes that the far
-// kernel returns.
+// How latency is measured: UDP probes are returned by a chokepoint process, ICMP probes by the far kernel.
 const (
 	ProbeEcho = "echo"
 	ProbeICMP = "icmp"
@@ -38,7 +37,7 @@ const (
 
 const maxRuns = 1000
 
-// defaultMethod makes six runs, the minimum for a 95 % interval of a median (see docs/method/statistics.md).
+// defaultMethod has six runs, the minimum for a 95 % interval of a median (see docs/method/statistics.md).
 func defaultMethod() record.Method {
 	return record.Method{
 		Duration: 10 * time.Second,
@@ -62,7 +61,7 @@ func defaultMeasure() record.Measure {
 	}
 }
 
-// Bounds on one trial: the probes keep the last 20 minutes, and the whole load must be within them.
+// Limits of a trial. Probes keep the last 20 minutes, which must contain the whole load.
 const (
 	maxWindow = 15 * time.Minute
 	maxPhase  = time.Minute
@@ -263,7 +262,7 @@ func (r *reader) count(what string, low, high int64, into *int) field {
 	})
 }
 
-// oneOf reads one of a set of words.
+// oneOf reads one of the given words.
 func (r *reader) oneOf(what string, take func(word string), words ...string) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		if !slices.Contains(words, text) {
@@ -280,8 +279,8 @@ func (r *reader) word(what string, into *string, words ...string) field {
 	return r.oneOf(what, func(word string) { *into = word }, words...)
 }
 
-// verify reads which content is checked: none, that of a short trial of each path, or that of every load as
-// well.
+// verify reads which payloads are checked: none, those of a short trial of each path, or those of every
+// load as well.
 func (r *reader) verify(m *record.Measure) field {
 	return r.oneOf("verify", func(word string) {
 		m.Verify = word != "false"
@@ -293,7 +292,7 @@ func (r *reader) yesNo(what string, into *bool) field {
 	return r.oneOf(what, func(word string) { *into = word == "true" }, "true", "false")
 }
 
-// durationForm matches a number with a unit, or several without spaces: 1m30s.
+// durationForm matches a number with a unit, or several such as 1m30s.
 var durationForm = regexp.MustCompile(`^([0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|m|h))+$`)
 
 func parseDuration(text string) (time.Duration, error) {
@@ -307,7 +306,7 @@ func parseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(strings.ReplaceAll(text, " ", ""))
 }
 
-// short prints a duration without empty parts: "1h", not "1h0m0s".
+// short formats a duration without zero parts: "1h", not "1h0m0s".
 func short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

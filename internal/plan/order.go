@@ -10,13 +10,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Block returns the rows of block k, from 1. It depends only on the design, its seed and k: not on the number
-// of blocks, nor on other blocks.
+// Block returns the rows of block k, from 1. They depend only on the design, its seed and k, not on the
+// number of blocks or on other blocks.
 //
-// A block holds every cell once. Cells that share the levels of a hard factor stay together, so that the lab
-// changes as seldom as possible. The idle latency of each path comes before the first load of its group, and
-// in block 1 a verification of each path before that. Cells whose rate is a share of one found by other cells
-// come last in their group.
+// A block contains every cell once. Cells with the same level of a hard factor are adjacent, so that the
+// lab changes as rarely as possible. A row for the idle latency of each path precedes the first load of its
+// group; in block 1, a verification of the path precedes that. Cells whose rate is a share of a rate found
+// by other cells are last in their group.
 func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
 	groups := cut(d.Cells, d.Hard)
@@ -64,7 +64,7 @@ func (p *Plan) Block(k int) []record.Row {
 		}
 	}
 
-	each := len(d.Cells) // rows of a block; the paths are the same in each
+	each := len(d.Cells) // rows per block; every block has the same paths
 	if d.Measure.LatencyIdle == IdleBlock {
 		each += len(seen)
 	}
@@ -83,9 +83,9 @@ func (p *Plan) Block(k int) []record.Row {
 	return rows
 }
 
-// Rows returns the rows of all blocks; with adaptive stopping, of the maximum number. Firmware, which the
-// user installs, changes as seldom as possible: all blocks of its cells come before those of the next one, in
-// the plan's order.
+// Rows returns the rows of all blocks; with adaptive stopping, those of the maximum number of blocks. The
+// user has to install firmware, so it changes as rarely as possible: all blocks with one firmware precede
+// those with the next, in the order of the plan.
 func (p *Plan) Rows() []record.Row {
 	var rows []record.Row
 	for k := 1; k <= p.Design.Method.Runs; k++ {
@@ -106,7 +106,7 @@ func (p *Plan) Rows() []record.Row {
 	return rows
 }
 
-// kindOf returns the kind of a cell's own row.
+// kindOf returns the kind of a cell's row.
 func kindOf(cell factor.Cell) string {
 	if factor.Sends(cell) {
 		return record.RowLoad
@@ -125,8 +125,8 @@ func (p *Plan) Firmwares() (levels []string) {
 	return levels
 }
 
-// verifyFactors returns the load that verifies a path's bytes: one TCP stream each way, by the engine that
-// can check content.
+// verifyFactors returns the load that verifies the payload on a path: one TCP stream in each direction, by
+// the engine that can check content.
 func verifyFactors(path factor.Cell) factor.Cell {
 	path = path.Clone()
 	factor.Protocol.Set(path, factor.TCP)
@@ -136,7 +136,7 @@ func verifyFactors(path factor.Cell) factor.Cell {
 	return path
 }
 
-// cut splits cells where a hard factor changes, and keeps their order.
+// cut splits a list of cells wherever a hard factor changes.
 func cut(cells []factor.Cell, hard []string) [][]factor.Cell {
 	var groups [][]factor.Cell
 	for i, cell := range cells {
@@ -149,8 +149,8 @@ func cut(cells []factor.Cell, hard []string) [][]factor.Cell {
 	return groups
 }
 
-// shuffled groups cells by the first hard factor, shuffles the groups, and does the same within each group
-// with the next factor; cells are shuffled last.
+// shuffled groups cells by the first hard factor, shuffles the groups, and continues within each group with
+// the next factor. Last, it shuffles the cells.
 func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cell {
 	if len(hard) == 0 {
 		group := slices.Clone(cells)
@@ -178,15 +178,15 @@ func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cel
 	return groups
 }
 
-// stream returns a random stream for (seed, label, block), independent of those of other labels or blocks.
+// stream returns a random generator for (seed, label, block), independent of other labels and blocks.
 func stream(seed uint64, label string, block int) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%d", label, block)
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// findersFirst puts cells whose load is a share of a rate to be found after the others of their group, so
-// that each block finds the rate before it uses a share.
+// findersFirst moves cells whose load is a share of a rate to the end of their group, so that each block
+// finds the rate before it is used.
 func findersFirst(group []factor.Cell) []factor.Cell {
 	var first, last []factor.Cell
 	for _, c := range group {
@@ -199,8 +199,8 @@ func findersFirst(group []factor.Cell) []factor.Cell {
 	return append(first, last...)
 }
 
-// alternated spreads the untouched cells of a shuffled group evenly between the others; a random choice
-// decides which kind begins.
+// alternated distributes the untouched cells of a shuffled group evenly among the others. A random choice
+// decides which kind comes first.
 func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
 	var kinds [2][]factor.Cell
 	for _, c := range group {
@@ -216,7 +216,8 @@ func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
 	begins := rng.IntN(2)
 	out := make([]factor.Cell, 0, all)
 	for taken := [2]int{}; len(out) < all; {
-		// The kind with the greater remaining share; if the shares are equal, the one that began.
+		// Take the kind with the larger remaining share or, if the shares are equal, the kind that came
+		// first.
 		left := func(k int) int { return (len(kinds[k]) - taken[k]) * max(len(kinds[1-k]), 1) }
 		kind := begins
 		if left(1-begins) > left(begins) {

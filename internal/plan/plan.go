@@ -1,10 +1,10 @@
-// Package plan answers what is to be compared, and in which order: it reads a strict YAML file and expands it
-// to ordered rows. It is pure. It does not decide whether a machine can run a row; it leaves out only
-// combinations that no machine can run, each with its reason.
+// Package plan determines what is compared, and in which order: it reads a strict YAML file and expands it
+// to ordered rows. It has no side effects. It does not decide whether a certain machine can run a row; it
+// skips only combinations that no machine can run, each with a reason.
 //
-// A plan expands in three steps. The matrix and the includes give combinations of levels; each becomes a cell
-// by filling in the defaults and dropping the factors without meaning there; cells become rows, block by
-// block, in an order that depends on the seed and the block's number alone.
+// A plan is expanded in three steps. The matrix and the includes give combinations of levels. Each
+// combination becomes a cell by adding defaults and dropping factors that have no meaning in it. Cells
+// become rows, block by block, in an order that depends only on the seed and the number of the block.
 package plan
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Plan is a plan that has been read and expanded to cells. Design is stored with the run; New makes an equal
-// plan of it again.
+// Plan is a plan that was read and expanded to cells. Design is stored with the run; New returns an equal
+// plan for it.
 type Plan struct {
 	Design    record.Design
-	SeedGiven bool // the file or a --set contains the seed; otherwise the caller draws one
+	SeedGiven bool // the file or a --set contains the seed; otherwise the caller chooses one
 
 	notes []string
 }
@@ -32,35 +32,35 @@ type Plan struct {
 // New returns the plan of a stored design, without reading its text again.
 func New(d record.Design) *Plan { return &Plan{Design: d, SeedGiven: true} }
 
-// WithSeed returns a copy of the plan that is ordered by seed.
+// WithSeed returns a copy of the plan with another seed.
 func (p *Plan) WithSeed(seed uint64) *Plan {
 	c := *p
 	c.Design.Method.Seed = seed
 	return &c
 }
 
-// Cells returns the combinations to run, in the order listed, each once.
+// Cells returns the combinations to measure, without duplicates, in the order listed.
 func (p *Plan) Cells() []factor.Cell { return p.Design.Cells }
 
 // Skipped returns the combinations that no machine can run, with the reasons.
 func (p *Plan) Skipped() []record.Skipped { return p.Design.Skipped }
 
-// Notes explains which factors were dropped from cells because they have no meaning there, such as "mtu:
-// there is no tunnel (4 cells)".
+// Notes explains why factors were dropped from cells, such as "mtu: there is no tunnel (4 cells)".
 func (p *Plan) Notes() []string { return p.notes }
 
-// Vocabulary lists the factors that a plan may contain, and the full names of the metrics of thresholds.
+// Vocabulary holds the factors that a plan may contain, and the full names of the metrics for thresholds.
 type Vocabulary struct {
 	*factor.Catalogue
 	Metrics []string
-	// Absent returns why a metric cannot exist in a cell of a design, or "". nil: every metric can.
+	// Absent returns why a metric cannot exist in a cell of a design, or "". If Absent is nil, all metrics
+	// can exist.
 	Absent func(metric string, d record.Design, cell factor.Cell) string
 }
 
-// Error describes one mistake in a plan, and where it is.
+// Error is a mistake in a plan, with its position.
 type Error struct {
 	File   string // file name, or "--set PATH"; empty for the whole plan
-	Line   int    // from 1; 0 if the error has no place in a file
+	Line   int    // from 1; 0 if the error has no position
 	Column int    // in characters, from 1
 	Text   string
 	// HintText describes the next step, if known.
@@ -80,10 +80,10 @@ func (e *Error) Error() string {
 // Hint returns the next step, or "".
 func (e *Error) Hint() string { return e.HintText }
 
-// maxErrors bounds the errors reported for a plan. More would hide the first.
+// maxErrors is the maximum number of errors reported for a plan. More would push the first off the screen.
 const maxErrors = 20
 
-// together joins the errors of a plan in the order of their places; it returns nil if there are none.
+// together joins the errors of a plan in the order of their positions. It returns nil if there are none.
 func together(errs []error) error {
 	line := func(err error) *Error { e, _ := err.(*Error); return cmp.Or(e, &Error{}) }
 	slices.SortStableFunc(errs, func(a, b error) int {
@@ -98,10 +98,10 @@ func together(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// longList is the length of a list above which a hint names only similar words.
+// longList is the length of a list above which a hint contains only similar words.
 const longList = 40
 
-// choiceHint suggests a correction for a misspelled word from a list.
+// choiceHint returns a hint for a misspelled word, from a list of allowed ones.
 func choiceHint(text, noun string, allowed []string) string {
 	near := check.Nearest(text, allowed)
 	if near != "" {

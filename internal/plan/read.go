@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Read reads a plan and expands it to cells. sets are "path=value" texts that replace values of the file.
-// file is only a name, for messages. The error is an *Error or several joined ones, for everything that is
-// wrong.
+// Read reads a plan and expands it to cells. sets are texts "path=value" that replace values of the file.
+// file is its name for messages. The error is an *Error, or several joined ones if there are several
+// mistakes.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
 	r := &reader{
 		file:   file,
@@ -77,26 +77,27 @@ func baseName(file string) string {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// reader walks the tree of one plan. It continues after errors, which errs collects.
+// reader reads the tree of a plan. After an error, it adds the error to errs and continues.
 type reader struct {
 	file     string
 	v        Vocabulary
 	root     *yaml.Node
-	wrong    map[*yaml.Node]bool   // nodes that are no part of a plan
-	origin   map[*yaml.Node]string // nodes from a --set
+	wrong    map[*yaml.Node]bool   // nodes that are not part of a plan
+	origin   map[*yaml.Node]string // nodes written by a --set → that --set
 	where    []placedRequirement
 	baseline *yaml.Node
-	labels   map[string]map[string]string // of levels, by factor
+	labels   map[string]map[string]string // factor → level → label
 
 	errs   []error
-	broken map[string]bool // keys of the plan with errors below them, or with a misspelled name
-	below  int             // errors of keys in broken
+	broken map[string]bool // keys of the plan that contain errors or are misspelled
+	below  int             // number of errors below keys in broken
 }
 
-// errNoted replaces errors that have been noted. Their container has no value.
+// errNoted stands for an error that has been noted. The caller has no value to use.
 var errNoted = errors.New("failed")
 
-// note records an error and lets the walk continue.
+// note adds err to errs, unless it has been noted before, and returns errNoted. It returns nil if err is
+// nil.
 func (r *reader) note(err error) error {
 	if err == nil {
 		return nil
@@ -108,7 +109,7 @@ func (r *reader) note(err error) error {
 	return errNoted
 }
 
-// expandable reports whether the cells are known, whatever else is wrong.
+// expandable reports whether the cells can be determined in spite of errors.
 func (r *reader) expandable(m *matrix) bool {
 	switch {
 	case len(r.errs) == 0:
@@ -120,7 +121,7 @@ func (r *reader) expandable(m *matrix) bool {
 		func(key string) bool { return r.broken[key] })
 }
 
-// field is a key that a map may have.
+// field is an allowed key of a map.
 type field struct {
 	name string
 	read func(*yaml.Node) error
@@ -157,7 +158,7 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	return r.object(root, wholePlan, fields)
 }
 
-// notes reads the notes of a run, each as one line.
+// notes reads the notes of a run, each of a single line.
 func (r *reader) notes(n *yaml.Node) ([]string, error) {
 	notes, err := r.words(n, "notes", record.MaxNote, record.MaxNotes, "write fewer")
 	for i, text := range notes {
@@ -168,7 +169,7 @@ func (r *reader) notes(n *yaml.Node) ([]string, error) {
 
 func oneLine(text string) string { return check.Plain(strings.Join(strings.Fields(text), " ")) }
 
-// line reads a text as one line.
+// line reads a single-line text.
 func (r *reader) line(what string, limit int, into *string) field {
 	of := r.text(what, limit, into)
 	return field{what, func(n *yaml.Node) error {
@@ -194,7 +195,8 @@ func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
 	return e
 }
 
-// object reads a map with known keys. If several fields have the same name, all are read.
+// object reads a map with known keys. If several entries of fields have the same name, the key's value is
+// passed to each.
 func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 	names := namesOf(fields)
 	return r.pairs(n, what, func(key, value *yaml.Node) error {
@@ -217,7 +219,7 @@ func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 	})
 }
 
-// namesOf returns the names of fields, each once.
+// namesOf returns the names of fields without duplicates.
 func namesOf(fields []field) (names []string) {
 	for _, f := range fields {
 		if !slices.Contains(names, f.name) {
@@ -229,7 +231,7 @@ func namesOf(fields []field) (names []string) {
 
 const wholePlan = "the plan"
 
-// meant returns the key of the plan that an unknown key resembles or belongs under, or "".
+// meant returns the key that an unknown key resembles, or below which it is allowed, or "".
 func (r *reader) meant(key string, names []string) string {
 	near := check.Nearest(key, names)
 	if near != "" {
@@ -242,7 +244,7 @@ func (r *reader) meant(key string, names []string) string {
 	return r.homeOf(key)
 }
 
-// keyHint suggests a correction for an unknown key; most often it is one level too high.
+// keyHint suggests a correction for an unknown key, which is often one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
 	if what == wholePlan && check.Nearest(key, names) == "" {
 		home := r.meant(key, names)
@@ -253,7 +255,7 @@ func (r *reader) keyHint(key, what string, names []string) string {
 	return choiceHint(key, "keys", names)
 }
 
-// homeOf returns the map of a plan that has a key, method or measure, or "".
+// homeOf returns the name of the map that contains a key, method or measure, or "".
 func (r *reader) homeOf(key string) string {
 	method, measure := r.nestedKeys()
 	switch {
@@ -274,7 +276,7 @@ func (r *reader) nestedKeys() (method, measure []string) {
 func (r *reader) factorHint(name string) string {
 	names := r.v.Names()
 	switch near := check.Nearest(name, names); {
-	case strings.HasSuffix(near, ":"): // a family
+	case strings.HasSuffix(near, ":"): // a prefix of a family of factors
 		return fmt.Sprintf("write %sNAME, such as %snet.core.rmem_max", near, near)
 	case near != "":
 		return choiceHint(name, "factors", names)
@@ -295,7 +297,7 @@ func (r *reader) factorHint(name string) string {
 	}
 }
 
-// pairs reads a map: each key once, and nothing without a value.
+// pairs reads a map. It notes duplicate keys and missing values.
 func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return r.fail(n, "write \"key: value\" lines", "%s must be a map of keys, not %s", what, kind(n))
@@ -352,7 +354,7 @@ func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Nod
 	return failed
 }
 
-// scalar returns the text of a single value.
+// scalar returns the text of a scalar.
 func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 	if n.Kind != yaml.ScalarNode {
 		return "", r.fail(n, "", "%s must be a single value, not %s", what, kind(n))
@@ -360,7 +362,7 @@ func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 	return n.Value, nil
 }
 
-// scalarOf reads a single value, which store accepts or refuses.
+// scalarOf reads a scalar. store returns an error if it is not valid.
 func (r *reader) scalarOf(what string, store func(n *yaml.Node, text string) error) field {
 	return field{what, func(n *yaml.Node) error {
 		text, err := r.scalar(n, what)

@@ -13,7 +13,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// placedRequirement remembers a threshold's position in the file, until the cells are known.
+// placedRequirement is a threshold with its position in the file, kept until the cells are known.
 type placedRequirement struct {
 	at  *yaml.Node
 	req record.Requirement
@@ -21,7 +21,7 @@ type placedRequirement struct {
 
 var (
 	requireForm = regexp.MustCompile(`^([a-z][a-z0-9_]*) *(>=|<=|>|<) *(\S.*?)(?: +where +(\S.*))?$`)
-	// validityForm is "validity = valid", with conditions.
+	// validityForm matches "validity = valid", with optional conditions.
 	validityForm = regexp.MustCompile(`^validity *= *(\S+)(?: +where +(\S.*))?$`)
 	metricUnits  = [...]string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c", "_rpm", "_per_s"}
 )
@@ -32,7 +32,7 @@ const (
 	validityHint = "write validity: valid, or as an entry of the list validity = valid where nat=off"
 )
 
-// require reads the thresholds: a list, or {validity: valid} alone.
+// require reads the thresholds: a list, or only {validity: valid}.
 func (r *reader) require(n *yaml.Node, d *record.Design) error {
 	if n.Kind == yaml.MappingNode {
 		return r.requireValid(n, d)
@@ -82,7 +82,7 @@ func (r *reader) requireValid(n *yaml.Node, d *record.Design) error {
 	})
 }
 
-// addValidity adds the requirement that cells be valid, the only grade that can be required.
+// addValidity adds the requirement that cells be valid. No other grade can be required.
 func (r *reader) addValidity(n *yaml.Node, d *record.Design, text, level, where string) error {
 	var err error
 	if level != "valid" {
@@ -92,7 +92,8 @@ func (r *reader) addValidity(n *yaml.Node, d *record.Design, text, level, where 
 	return r.addRequirement(n, d, req, where, err)
 }
 
-// addRequirement adds a threshold with its conditions, unless they, or what stands before them, are wrong.
+// addRequirement adds a threshold with the conditions in where, unless they are not valid or wrong, the
+// error in the rest of its text, is not nil.
 func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requirement, where string,
 	wrong error) (err error) {
 	wrong = r.note(wrong)
@@ -106,9 +107,9 @@ func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requi
 	return nil
 }
 
-// metric resolves a short name to the full one.
+// metric returns the full name of a metric.
 func (r *reader) metric(n *yaml.Node, name string) (string, error) {
-	switch name { // short names that are not just a full name without its unit
+	switch name { // short names that are more than the full name without its unit
 	case "pps":
 		return "packet_rate_pps", nil
 	case "loss":
@@ -131,7 +132,7 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	return "", r.fail(n, choiceHint(ours, "metrics", allowed), "unknown metric %q", name)
 }
 
-// withoutUnit returns the short name of a metric.
+// withoutUnit returns the name of a metric without its unit.
 func withoutUnit(metric string) string {
 	for _, unit := range metricUnits {
 		if short, ok := strings.CutSuffix(metric, unit); ok {
@@ -141,13 +142,13 @@ func withoutUnit(metric string) string {
 	return metric
 }
 
-// threshold parses the values of metrics with this suffix, in the base unit.
+// threshold parses values in the base unit, for metrics with this suffix.
 type threshold struct {
 	end, hint string
 	parse     func(text string) (float64, bool)
 }
 
-// thresholds: the first match counts.
+// thresholds is searched in order; the first match applies.
 var thresholds = [...]threshold{
 	{"_bps", "write a bit rate, such as 300M", func(text string) (float64, bool) {
 		v, err := unit.ParseBitrate(text)
@@ -177,14 +178,14 @@ func parseDecimal(text string) (float64, bool) {
 	return v, err == nil && decimalForm.MatchString(text)
 }
 
-// parsePercent reads a number with a percent sign.
+// parsePercent parses a number with a percent sign.
 func parsePercent(text string) (float64, bool) {
 	number, isPercent := strings.CutSuffix(text, "%")
 	v, ok := parseDecimal(strings.TrimSpace(number))
 	return v, ok && isPercent
 }
 
-// conditionsOf reads "nat=masquerade, streams=1".
+// conditionsOf parses conditions such as "nat=masquerade, streams=1".
 func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil
@@ -214,8 +215,8 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	return where, failed
 }
 
-// checkWhere refuses a threshold that applies to no cell. A skipped cell counts: its threshold is missed,
-// which is shown.
+// checkWhere notes an error for a threshold that applies to no cell, or whose metric no cell can have.
+// Skipped cells count, because their thresholds are reported as missed.
 func (r *reader) checkWhere(p *Plan) {
 	for _, w := range r.where {
 		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !c.Has(w.req.Where) })
@@ -243,8 +244,8 @@ func (r *reader) noCell(w placedRequirement) {
 		w.req.Text))
 }
 
-// checkLevels is checkWhere for a plan with errors that hide its cells: it refuses a threshold with a level
-// that no cell can have, however they are mended.
+// checkLevels is like checkWhere, but for a plan whose cells are unknown because of other errors. It
+// returns an error only for a level that no cell can have, even if those errors are corrected.
 func (r *reader) checkLevels(m *matrix) {
 	listed := m.listed()
 	for _, w := range r.where {

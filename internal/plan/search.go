@@ -12,8 +12,8 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Defaults of a search. FD.io CSIT's minimum load is 9001 frames a second; a slow router behind a tunnel
-// needs a lower one.
+// Defaults of a search. FD.io CSIT uses a minimum load of 9001 frames/s; slow routers with a tunnel need a
+// lower one.
 const (
 	defaultMinPPS  = 1000
 	defaultMinBps  = 1e6
@@ -78,7 +78,8 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	}
 
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
-		// The maximum may be known only in the lab; any value will do for checking the rest.
+		// The maximum may be known only once the lab exists. The other settings can be checked with any
+		// value.
 		c := method.Config{Goals: s.Goals, Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
 		if err := c.Check(); err != nil {
 			return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
@@ -118,7 +119,7 @@ func (r *reader) preset(n *yaml.Node, s *record.Search) error {
 	return nil
 }
 
-// searchKnob reads the setting that a search varies instead of the load: one whose levels are rates.
+// searchKnob reads the setting that a search varies instead of the load. Its levels must be rates.
 func (r *reader) searchKnob(n *yaml.Node, text string, s *record.Search) error {
 	f, err := r.lookup(n, text)
 	if err != nil {
@@ -146,7 +147,7 @@ func (r *reader) bitRate(what string, into *float64) field {
 	return rate(r, what, into, unit.ParseBitrate, 1e3, 1e13, "50M", "1k to 10T bits a second")
 }
 
-// rate reads a rate within limits, which bounds describes.
+// rate returns a field that parses a rate and checks its limits. bounds describes the limits in errors.
 func rate[T ~float64](r *reader, what string, into *float64, parse func(string) (T, error), low, high T,
 	example, bounds string) field {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
@@ -190,10 +191,11 @@ func (r *reader) test(what string, into **record.Test) field {
 	}}
 }
 
-// minProbes is enough for a 99th percentile with a 95 % interval, see docs/method/latency.md.
+// minProbes is the number of probes needed for a 95 % interval of the 99th percentile, see
+// docs/method/latency.md.
 const minProbes = 368
 
-// checkSearch checks that a search measures the latencies that it needs.
+// checkSearch returns an error if a search needs latencies that it does not measure.
 func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 	s := p.Design.Method.Search
 	m := p.Design.Measure
@@ -224,8 +226,8 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 	return nil
 }
 
-// estimateSearch estimates the time of a search: the duration sums of the bounds of each goal, and a few
-// trials to get near them.
+// estimateSearch estimates the duration of a search: for each goal the trials for its bounds (duration
+// sums), plus a few trials to get close to them.
 func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	s := m.Search
 	each := m.Warmup + m.Cooldown + overhead
@@ -241,8 +243,8 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 
 	for _, t := range []struct {
 		of    *record.Test
-		each  int     // trials of one repeat
-		share float64 // of the average duration
+		each  int     // trials per repetition
+		share float64 // as a share of the average duration
 	}{{s.Latency, len(method.LatencyShares()), 1}, {s.FrameLoss, 8, 1}, {s.BackToBack, 8, 0.2}} {
 		if t.of != nil {
 			total += time.Duration(t.of.Repeats*t.each) * (time.Duration(t.share*float64(t.of.Duration)) +
@@ -253,7 +255,7 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	return total
 }
 
-// searchConflict returns why the rate of a cell cannot be searched for, or "".
+// searchConflict returns why a cell's rate cannot be searched for, or "".
 func searchConflict(m record.Method, cell factor.Cell) string {
 	_, share := factor.FoundOf(cell)
 	switch tcp := factor.Protocol.Is(cell, factor.TCP); {
@@ -261,7 +263,7 @@ func searchConflict(m record.Method, cell factor.Cell) string {
 		return ""
 	case !factor.Sends(cell):
 		return "engine cipher sends nothing whose rate could be looked for"
-	case factor.FlowSize.In(cell): // new connections
+	case factor.FlowSize.In(cell): // connections per second
 		switch {
 		case factor.ConnectionRate.In(cell):
 			return "the rate is what the search looks for: leave out connection_rate"

@@ -10,11 +10,11 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// applySets writes each "path=value" into the tree before anything is read from it, so that a value from the
-// command line is checked like one in the file. It records the nodes written, for error messages.
+// applySets writes each "path=value" into the tree before the plan is read, so that values from the command
+// line are checked like those of the file. It records the written nodes for messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) {
 	if root.Kind != yaml.MappingNode {
-		return // the walk reports what is wrong
+		return // the reader will note the error
 	}
 
 	for _, set := range sets {
@@ -48,7 +48,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 		key, tail, more := strings.Cut(rest, ".")
 		free := isFree(done)
 		if n.Kind == yaml.MappingNode && free {
-			// Names of factors and conditions may contain dots themselves.
+			// Names of factors and conditions may contain dots.
 			key = rest
 			tail = ""
 			more = false
@@ -83,7 +83,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 			return nil
 		}
 
-		if isNull(child) { // new, or left empty in the file
+		if isNull(child) { // new, or empty in the file
 			r.replace(child, &yaml.Node{Kind: containerKind(key, tail), Tag: "!!map"}, origin)
 		}
 
@@ -101,7 +101,7 @@ func valueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// isFree reports whether the keys of the map at a path are names, not a fixed set.
+// isFree reports whether the map at a path has arbitrary keys, such as names, instead of fixed ones.
 func isFree(path string) bool {
 	list, index, nested := strings.Cut(path, ".")
 	if nested {
@@ -110,7 +110,7 @@ func isFree(path string) bool {
 	return path == "matrix" || path == "conditions" || path == "baseline"
 }
 
-// containerKind returns the form of a new part of the plan, below which tail is set.
+// containerKind returns the YAML kind of a new node that will contain tail.
 func containerKind(key, tail string) yaml.Kind {
 	if key == "require" && tail == record.Validity {
 		return yaml.MappingNode
@@ -123,7 +123,7 @@ func containerKind(key, tail string) yaml.Kind {
 	return yaml.MappingNode
 }
 
-// child finds or adds the value of key in n.
+// child returns the value of key in n, adding it if it is missing.
 func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, error) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -166,7 +166,7 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 	}
 }
 
-// thresholdsNode returns the list of thresholds in brackets, as YAML writes it, or of the only one.
+// thresholdsNode returns a list of thresholds: those of a YAML list in brackets, or the single one.
 func thresholdsNode(value string) *yaml.Node {
 	inner, open := strings.CutPrefix(strings.TrimSpace(value), "[")
 	inner, closed := strings.CutSuffix(inner, "]")
@@ -182,8 +182,8 @@ func thresholdsNode(value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: []*yaml.Node{node}}
 }
 
-// levelNode returns a scalar, or a list if commas separate levels. A level that contains a comma is in double
-// quotes.
+// levelNode returns a scalar, or a list if there are several levels separated by commas. A level that
+// contains a comma must be in double quotes.
 func levelNode(value string, levels bool) *yaml.Node {
 	scalar := func(text string) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}

@@ -13,11 +13,11 @@ import (
 
 const (
 	maxFile  = 1 << 20
-	maxDepth = 10 // a plan needs five
+	maxDepth = 10 // plans need five
 )
 
-// tree parses bytes into a tree of plain maps, lists and texts. It notes YAML's other features, which give a
-// plan hidden meanings, as wrong.
+// tree parses YAML into maps, lists and texts. It notes other features of YAML as errors, because they can
+// hide what a plan means.
 func (r *reader) tree(data []byte) (*yaml.Node, error) {
 	file := r.file
 	if err := checkBytes(file, data); err != nil {
@@ -62,7 +62,7 @@ func emptyError(file string) error {
 	return &Error{file, 1, 1, emptyPlan, "chokepoint plan list names the built-in plans"}
 }
 
-// checkBytes refuses binary data before a parser sees it.
+// checkBytes returns an error for binary data, before it reaches the parser.
 func checkBytes(file string, data []byte) error {
 	if len(data) > maxFile {
 		return &Error{file, 1, 1, fmt.Sprintf("the file has %d bytes, a plan has at most %d", len(data),
@@ -96,7 +96,7 @@ func checkBytes(file string, data []byte) error {
 	return nil
 }
 
-// isControl excludes the characters that YAML 1.2 allows unescaped.
+// isControl reports whether c is a character that YAML 1.2 does not allow unescaped.
 func isControl(c rune) bool {
 	switch c {
 	case '\t', '\n', '\r', 0x85:
@@ -126,7 +126,8 @@ func yamlError(file string, data []byte, err error) error {
 		return &Error{file, at.Mark.Line, at.Mark.Column, aliasText, aliasHint}
 	}
 
-	// Most often the tab is in the line where the parser gave up, or in the previous one.
+	// A tab that YAML does not allow is usually in the line where the parser stopped, or in the line above
+	// it.
 	lines := strings.Split(string(data), "\n")
 	for n := min(at.Mark.Line, len(lines)); n > 0 && n >= at.Mark.Line-1; n-- {
 		line := lines[n-1]
@@ -145,8 +146,8 @@ const (
 	aliasHint = "write the value out; a text that starts with * needs quotes"
 )
 
-// inspect walks the whole tree once, so that later code can rely on its form: plain scalars, lists and maps
-// whose keys are scalars. It notes all deviations, and marks their nodes as wrong.
+// inspect checks the whole tree, so that later code can rely on its form: plain scalars, lists, and maps
+// whose keys are scalars. It notes deviations and marks their nodes as wrong.
 func (r *reader) inspect(n *yaml.Node, depth int) {
 	fail := func(at *yaml.Node, hint, format string, args ...any) {
 		r.wrong[at] = true
