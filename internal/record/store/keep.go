@@ -14,13 +14,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Keeper stores the trials of one run as they end. If another program has locked the store no trial is lost:
-// it waits in memory until it can be stored. Stored trials stay in memory, too, up to keptBytes, so that
-// there is a result even if the store is lost during the run.
+// Keeper stores the trials of a run as they end. If another program has locked the store, trials wait in
+// memory until they can be stored. Stored trials also stay in memory, up to keptBytes, so that there is a
+// result even if the store is lost during the run.
 type Keeper struct {
 	Store *Store
 	Run   string
-	// Waits is called with the number of trials that wait in memory, and the reason, when that changes.
+	// Waits is called when the number of waiting trials changes, with that number and the reason.
 	Waits func(n int, why error)
 
 	trials  []*packed // in the order in which they ended
@@ -28,10 +28,11 @@ type Keeper struct {
 	waiting int
 }
 
-// keptBytes is enough for a hundred short trials: with many more a run would grow for minutes.
+// keptBytes is the maximum memory for stored trials, enough for a hundred short ones. Without a limit,
+// memory would grow for the whole run.
 const keptBytes = 1 << 20
 
-// AppendTrial stores a trial and those that wait. A locked store is not an error.
+// AppendTrial stores a trial, after those that wait. A locked store is not an error.
 func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	p, err := k.Store.pack(t)
 	if err != nil {
@@ -56,7 +57,8 @@ func roomHint(err error, hint string) error {
 	return check.WithHint(err, hint)
 }
 
-// roomToRun is the hint for a disk that is full: deleting runs needs some space itself.
+// roomToRun is the hint for a full disk. The user has to free some space first, because deleting runs needs
+// some.
 const roomToRun = "make some room on that file system, after which chokepoint delete --keep 50 removes old " +
 	"runs; then resume the run"
 
@@ -66,7 +68,7 @@ func locked(err error) bool {
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
 }
 
-// Patiently repeats f while it finds the store locked, for up to patience.
+// Patiently retries f while the store is locked, for at most patience.
 func Patiently(ctx context.Context, patience time.Duration, f func() error) error {
 	return repeat(ctx, patience, 100*time.Millisecond, f)
 }
@@ -86,7 +88,7 @@ func repeat(ctx context.Context, patience, pause time.Duration, f func() error) 
 	}
 }
 
-// flush stores waiting trials, up to the first that cannot be stored.
+// flush stores the waiting trials until one cannot be stored.
 func (k *Keeper) flush(ctx context.Context) error {
 	n := 0
 	err := error(nil)
@@ -94,7 +96,7 @@ func (k *Keeper) flush(ctx context.Context) error {
 		if !t.stored && err == nil {
 			err = k.Store.insert(ctx, t)
 			_, again := errors.AsType[*DuplicateError](err)
-			if again { // it could not be read back then
+			if again { // it was stored before, but could not be read back
 				err = k.Store.confirm(ctx, t)
 			}
 
@@ -113,15 +115,15 @@ func (k *Keeper) flush(ctx context.Context) error {
 	k.waiting = n
 	for len(k.trials) > 0 && k.bytes > keptBytes && k.trials[0].stored {
 		k.bytes -= len(k.trials[0].body) + len(k.trials[0].series)
-		k.trials[0] = nil // otherwise the slice's array would keep it
+		k.trials[0] = nil // let the garbage collector free it
 		k.trials = k.trials[1:]
 	}
 
 	return err
 }
 
-// Settle stores waiting trials, retrying for up to patience unless ctx is cancelled, and then verifies that
-// the store has every trial.
+// Settle stores the waiting trials, retrying for at most patience or until ctx is cancelled. Then it
+// verifies that the store contains all trials.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	waiting := ctx
 	ctx = context.WithoutCancel(ctx)
@@ -158,15 +160,15 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Release frees the trials in memory once all of them are stored, because later stages need the memory.
+// Release frees the memory of the trials, which later stages need. All trials must be stored.
 func (k *Keeper) Release() {
 	k.trials = nil
 	k.bytes = 0
 }
 
-// Count returns the number of the run's trials that Trials yields, including those from before a resume.
+// Count returns the number of trials that Trials yields, including those from before a resume.
 func (k *Keeper) Count(ctx context.Context) int {
-	has, _ := k.stored(ctx) // if the store is lost, trials in memory count
+	has, _ := k.stored(ctx) // if the store is lost, count the trials in memory
 	for _, t := range k.trials {
 		has[t.ID] = true
 	}
@@ -184,8 +186,8 @@ func (k *Keeper) stored(ctx context.Context) (map[string]bool, error) {
 	return has, err
 }
 
-// Trials yields the trials of the run, from the store or else from memory. An error stands for a trial that
-// is in neither.
+// Trials yields the trials of the run from the store or, if that fails, from memory. For a trial that is in
+// neither, it yields an error.
 func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 	return func(yield func(record.Trial, error) bool) {
 		mine := map[string]*packed{}

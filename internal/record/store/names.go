@@ -21,30 +21,30 @@ import (
 const (
 	labelName     = "name"
 	labelHeadline = "headline"
-	labelCounts   = "counts" // of trials, in a store that has only ended runs
-	labelUnsent   = "unsent" // the place of the store to which the run has yet to be sent
+	labelCounts   = "counts" // of trials, in a store that contains only ended runs
+	labelUnsent   = "unsent" // place of the store to which the run has not been sent yet
 )
 
-// latest names the newest run.
+// latest is the name of the newest run.
 const latest = "latest"
 
 var (
 	nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	// idBegins matches names that a beginning of an id could be meant by.
+	// idBegins matches names that can be the beginning of an id.
 	idBegins   = regexp.MustCompile(`^[0-9]{1,8}$|^[0-9]{8}-`)
 	latestForm = regexp.MustCompile(`^latest(?:~([0-9]{1,9}))?$`)
 )
 
-// NotFoundError reports a name by which no run is known.
+// NotFoundError is returned for a name that no run has.
 type NotFoundError struct {
 	Name string
-	Near []string // names and ids that it may have been meant for
-	Runs int      // how many there are
+	Near []string // similar names and ids
+	Runs int      // number of runs in the store
 }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("find run %q: no such run", e.Name) }
 
-// Hint lists what may have been meant, or says where names come from.
+// Hint lists similar names, or explains where to find names.
 func (e *NotFoundError) Hint() string {
 	const list = "chokepoint list shows the runs"
 	switch {
@@ -56,17 +56,17 @@ func (e *NotFoundError) Hint() string {
 	return list + "; RUN is an id, a name, a unique prefix of one, latest or latest~N"
 }
 
-// AmbiguousError reports a prefix of several runs.
+// AmbiguousError is returned for a prefix that several runs share.
 type AmbiguousError struct {
 	Prefix     string
-	Candidates []string // names and ids, of the newest run first
+	Candidates []string // names and ids, that of the newest run first
 }
 
 func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("find run %q: %d runs begin so", e.Prefix, len(e.Candidates))
 }
 
-// Hint lists the candidates, the newest eight at most.
+// Hint lists the newest candidates, at most eight.
 func (e *AmbiguousError) Hint() string {
 	list := e.Candidates
 	more := ""
@@ -78,19 +78,19 @@ func (e *AmbiguousError) Hint() string {
 	return "one of: " + strings.Join(list, ", ") + more
 }
 
-// NameTakenError reports a name that another run has.
+// NameTakenError is returned for a name that another run has.
 type NameTakenError struct{ Name, Run string }
 
 func (e *NameTakenError) Error() string {
 	return fmt.Sprintf("name a run %s: run %s has this name", e.Name, e.Run)
 }
 
-// Hint says how the name becomes free.
+// Hint explains how to free the name.
 func (e *NameTakenError) Hint() string {
 	return fmt.Sprintf("choose another name, or take it from that run: chokepoint rename %s NEW", e.Run)
 }
 
-// CheckName returns an error if no run may have the name.
+// CheckName returns an error if the name is not valid.
 func CheckName(name string) error {
 	why := ""
 	hint := "letters, digits, dots, dashes and underscores, at most 64, such as mt6000-stock"
@@ -109,7 +109,8 @@ func CheckName(name string) error {
 	return check.WithHint(fmt.Errorf("name a run %q: %s", name, why), hint)
 }
 
-// SetName gives a run another name, or none. A name that another run has is a *NameTakenError.
+// SetName renames a run; an empty name removes its name. It returns a *NameTakenError if another run has
+// the name.
 func (s *Store) SetName(ctx context.Context, runID, name string) error {
 	if name != "" {
 		if err := CheckName(name); err != nil {
@@ -124,7 +125,7 @@ func (s *Store) SetName(ctx context.Context, runID, name string) error {
 // Taken returns a *NameTakenError if a run has the name.
 func (s *Store) Taken(ctx context.Context, name string) error { return taken(ctx, s.db, "", name) }
 
-// asker is a database or a transaction.
+// asker is implemented by databases and transactions.
 type asker interface {
 	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
 	QueryRowContext(context.Context, string, ...any) *sql.Row
@@ -142,14 +143,14 @@ func (s *Store) setName(ctx context.Context, tx *sql.Tx, runID, name string) err
 	return err
 }
 
-// setLabel adds the last label of a kind.
+// setLabel adds a label, which replaces earlier ones of its kind.
 func setLabel(ctx context.Context, tx *sql.Tx, runID, kind, text string) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO run_labels (run, kind, text) VALUES ($1, $2, $3)`, runID, kind,
 		text)
 	return err
 }
 
-// taken returns a *NameTakenError if a run other than runID is called name, by its name or its id.
+// taken returns a *NameTakenError if name is the name or id of a run other than runID.
 func taken(ctx context.Context, q asker, runID, name string) error {
 	var run string
 	err := q.QueryRowContext(ctx, `SELECT r.id FROM runs r
@@ -166,7 +167,7 @@ func taken(ctx context.Context, q asker, runID, name string) error {
 	return &NameTakenError{name, run}
 }
 
-// SetHeadline notes the number that lists show of a run; nil for none.
+// SetHeadline stores the number that lists show for a run; nil means none.
 func (s *Store) SetHeadline(ctx context.Context, runID string, h *record.Headline) error {
 	text := ""
 	if h != nil {
@@ -182,7 +183,7 @@ func (s *Store) SetHeadline(ctx context.Context, runID string, h *record.Headlin
 	return s.storing("headline of run "+runID, err)
 }
 
-// label reads the last label of a kind, "" for none.
+// label returns the last label of a kind, or "" if there is none.
 func label(ctx context.Context, q asker, runID, kind string) (text string, err error) {
 	err = q.QueryRowContext(ctx, `SELECT text FROM run_labels WHERE run = $1 AND kind = $2
 		ORDER BY seq DESC LIMIT 1`, runID, kind).Scan(&text)
@@ -192,10 +193,10 @@ func label(ctx context.Context, q asker, runID, kind string) (text string, err e
 	return text, err
 }
 
-// called is a run by what it is called.
+// called is the id and name of a run.
 type called struct{ id, name string }
 
-// called lists the runs whose ids are valid, newest first.
+// called returns id and name of the runs with valid ids, newest first.
 func (s *Store) called(ctx context.Context) ([]called, error) {
 	runs, err := query(ctx, s.db, func(r *sql.Rows) (c called, err error) {
 		return c, r.Scan(&c.id, &c.name)
@@ -208,7 +209,7 @@ func (s *Store) called(ctx context.Context) ([]called, error) {
 	return slices.DeleteFunc(runs, func(c called) bool { return !validID.MatchString(c.id) }), nil
 }
 
-// Find returns the run that Resolve finds.
+// Find is like Resolve, but returns the run.
 func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
 	id, err := s.Resolve(ctx, name)
 	if err != nil {
@@ -217,8 +218,8 @@ func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
 	return s.run(ctx, id)
 }
 
-// Resolve returns the id of the run with this id or name, or with a unique prefix of either; of the newest
-// run for latest, and of the one N before it for latest~N. The error is a *NotFoundError or an
+// Resolve returns the id of a run. name is its id, its name, a unique prefix of either, latest for the
+// newest run, or latest~N for the N-th run before that. The error is a *NotFoundError or an
 // *AmbiguousError.
 func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 	runs, err := s.called(ctx)
@@ -261,17 +262,17 @@ func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 	return "", &AmbiguousError{Prefix: name, Candidates: words}
 }
 
-// maxNear bounds the names of the hint for an unknown run.
+// maxNear is the maximum number of similar names in a hint.
 const maxNear = 3
 
-// minPart is the length of a text from which on it is looked for within names.
+// minPart is the minimum length of a text that is searched for within names.
 const minPart = 3
 
-// nearest returns the names and ids that a text may have been meant for: the nearest first, then those that
-// contain it, of the newest run first.
+// nearest returns names and ids similar to text: the most similar first, then those that contain it, newest
+// run first.
 func nearest(text string, runs []called) (near []string) {
 	text = strings.ToLower(text)
-	all := map[string]string{latest: latest} // small letters → as it is
+	all := map[string]string{latest: latest} // lower case → original
 	words := []string{latest}
 	for _, r := range runs {
 		for _, word := range []string{r.name, r.id} {
@@ -295,7 +296,8 @@ func nearest(text string, runs []called) (near []string) {
 	return near
 }
 
-// containing returns the first word that contains a text, "" if none does or the text is too short.
+// containing returns the first word that contains text. It returns "" if there is none or if text is too
+// short.
 func containing(text string, words []string) string {
 	for _, w := range words {
 		if len(text) >= minPart && strings.Contains(w, text) {

@@ -17,13 +17,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// urlBegins matches the scheme of a URL. No path of a store begins so.
+// urlBegins matches the scheme of a URL. The path of a store cannot start like this.
 var urlBegins = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// OnServer reports whether a place is a URL, not the path of a file.
+// OnServer reports whether a place is a URL instead of a file path.
 func OnServer(place string) bool { return urlBegins.MatchString(place) }
 
-// Shown returns the place of a store as it may be printed and stored: a URL without password and options.
+// Shown returns the place of a store for printing and storing: a URL without password and options.
 func Shown(place string) string {
 	if !OnServer(place) {
 		return place
@@ -42,10 +42,10 @@ func Shown(place string) string {
 	return shown.String()
 }
 
-// connectTime bounds how long a server is waited for, unless the URL has connect_timeout.
+// connectTime is the timeout for connecting to a server, unless the URL has connect_timeout.
 const connectTime = 10 * time.Second
 
-// CheckURL returns an error if a place is a URL by which no database can be reached.
+// CheckURL returns an error if a place is a URL, but not that of a database.
 func CheckURL(place string) error {
 	if !OnServer(place) {
 		return nil
@@ -55,15 +55,15 @@ func CheckURL(place string) error {
 	return err
 }
 
-// parse reads the URL of a database. It takes what the URL lacks from the variables and files of libpq, such
-// as PGPASSFILE. No error contains the password.
+// parse parses the URL of a database. Values that the URL lacks come from the environment variables and
+// files of libpq, such as PGPASSFILE. Errors never contain the password.
 func parse(place string) (*pgx.ConnConfig, error) {
 	refuse := func(why string) error {
 		return check.WithHint(fmt.Errorf("open store %s: %s", Shown(place), why), urlForm)
 	}
 	u, err := url.Parse(place)
 	switch {
-	case err != nil: // its text has the whole URL
+	case err != nil: // the error contains the whole URL
 		return nil, refuse("the URL cannot be read")
 	case u.Scheme != "postgres" && u.Scheme != "postgresql":
 		return nil, refuse("it is neither a directory nor the URL of a PostgreSQL database")
@@ -77,7 +77,7 @@ func parse(place string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// connect returns the database at a URL.
+// connect opens the database at a URL.
 func connect(place, mode string) (*sql.DB, error) {
 	config, err := parse(place)
 	if err != nil {
@@ -97,8 +97,8 @@ func connect(place, mode string) (*sql.DB, error) {
 const urlForm = "a store on a server is like postgres://USER@HOST/DATABASE?sslmode=verify-full, a password " +
 	"belongs into ~/.pgpass"
 
-// lock makes writers of the same thing wait for each other until their transactions end. A file has one
-// writer at a time.
+// lock blocks until no other transaction on a server holds the lock called what, and holds it until tx
+// ends. A file needs no lock, because it has one writer at a time.
 func (s *Store) lock(ctx context.Context, tx *sql.Tx, what string) error {
 	if !s.server {
 		return nil
@@ -108,7 +108,7 @@ func (s *Store) lock(ctx context.Context, tx *sql.Tx, what string) error {
 	return err
 }
 
-// serverSteps returns the versions of the schema on a server, each as the change from the one before.
+// serverSteps returns the schema on a server as a list of changes, one for each version.
 func serverSteps() []string {
 	types := strings.NewReplacer("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
 		"INTEGER", "BIGINT", "BLOB", "BYTEA", "TEXT", `TEXT COLLATE "C"`, " WITHOUT ROWID", "")
@@ -118,8 +118,8 @@ func serverSteps() []string {
 	}
 }
 
-// serverTriggers refuse the same changes as schemaTriggers, and TRUNCATE. The table schema_version has the
-// versions that the database has gone through.
+// serverTriggers reject the same changes as schemaTriggers, and TRUNCATE. The table schema_version lists
+// the versions that were applied to the database.
 const serverTriggers = `
 CREATE TABLE schema_version (version BIGINT PRIMARY KEY);
 CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS
@@ -146,7 +146,7 @@ CREATE TRIGGER fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON removed EXECUTE FUNC
 CREATE TRIGGER fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON schema_version EXECUTE FUNCTION append_only();
 `
 
-// serverVersion returns the version of the schema on a server, 0 for none.
+// serverVersion returns the version of the schema on a server, or 0 if there is none.
 func serverVersion(ctx context.Context, q asker) (has int, err error) {
 	var any bool
 	err = q.QueryRowContext(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&any)
@@ -156,8 +156,8 @@ func serverVersion(ctx context.Context, q asker) (has int, err error) {
 	return has, err
 }
 
-// prepareServer compares the schema of a server with this program's. For writing it creates the schema, or
-// brings an older one up to date, in one transaction; several programs may do so at once.
+// prepareServer checks the schema on a server against that of this program. For writing, it creates or
+// upgrades the schema in one transaction. Several programs may do so at the same time.
 func (s *Store) prepareServer(ctx context.Context, mode string) error {
 	steps := serverSteps()
 	has, err := serverVersion(ctx, s.db)
@@ -175,7 +175,7 @@ func (s *Store) prepareServer(ctx context.Context, mode string) error {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		err := s.lock(ctx, tx, "schema")
 		if err == nil {
-			has, err = serverVersion(ctx, tx) // another program may have done it
+			has, err = serverVersion(ctx, tx) // another program may have upgraded it meanwhile
 		}
 
 		if err == nil {
@@ -197,7 +197,7 @@ func (s *Store) prepareServer(ctx context.Context, mode string) error {
 	return nil
 }
 
-// checkEncoding refuses a database that cannot hold every text.
+// checkEncoding returns an error unless the database uses UTF-8.
 func checkEncoding(ctx context.Context, tx *sql.Tx) error {
 	var encoding string
 	err := tx.QueryRowContext(ctx, `SHOW server_encoding`).Scan(&encoding)
@@ -207,7 +207,7 @@ func checkEncoding(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// compactServer rewrites the tables, and returns their size before and after.
+// compactServer rewrites the tables and returns their size in bytes before and after.
 func (s *Store) compactServer(ctx context.Context) (before, after int64, err error) {
 	const tables = "runs, run_notes, run_ends, run_labels, trials, cell_results"
 	size := func() (n int64, err error) {
@@ -218,7 +218,7 @@ func (s *Store) compactServer(ctx context.Context) (before, after int64, err err
 	var others int
 	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM unnest(string_to_array($1, ', ')) t
 		JOIN pg_class c ON c.oid = t::regclass WHERE NOT pg_has_role(c.relowner, 'USAGE')`, tables).Scan(&others)
-	if err == nil && others > 0 { // VACUUM would only warn
+	if err == nil && others > 0 { // VACUUM only prints a warning
 		err = errors.New("only the owner of its tables can")
 	}
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Remove deletes a run with everything that belongs to it. Later runs use its space in the file; Compact
-// returns it to the file system. Its id is never used again.
+// Remove deletes a run with all its data. New runs reuse its space in the file; Compact returns the space
+// to the file system. Its id is never reused.
 func (s *Store) Remove(ctx context.Context, runID string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO removed VALUES ($1, $2) ON CONFLICT DO NOTHING`, runID,
@@ -29,7 +29,7 @@ func (s *Store) Remove(ctx context.Context, runID string) error {
 	return nil
 }
 
-// Removed lists the runs that were deleted.
+// Removed lists the ids of deleted runs.
 func (s *Store) Removed(ctx context.Context) ([]string, error) {
 	ids, err := query(ctx, s.db, scanText, `SELECT run FROM removed ORDER BY run`)
 	if err != nil {
@@ -38,9 +38,9 @@ func (s *Store) Removed(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Compact returns the space of deleted runs to the file system. It needs twice as much free space as the
-// store's content: for a copy in SQLite's temporary directory, and beside the store for the log through which
-// the copy passes. On a server the tables are rewritten, each locked meanwhile.
+// Compact returns the space of deleted runs to the file system. It needs free space of twice the store's
+// content: for a copy in SQLite's temporary directory, and for the log beside the store. On a server, it
+// rewrites the tables and locks each meanwhile.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	if s.server {
 		if before, after, err = s.compactServer(ctx); err != nil {
@@ -69,7 +69,7 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	return before, after, nil
 }
 
-// size returns the size of the file and its log.
+// size returns the size of the file and its log in bytes.
 func (s *Store) size() (n int64, err error) {
 	for _, end := range []string{"", "-wal"} {
 		info, statErr := os.Stat(s.path + end)

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SetResults replaces the results of a run, nil for none.
+// SetResults replaces the results of a run. A nil r removes them.
 func (s *Store) SetResults(ctx context.Context, runID string, r *record.Results) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		var rows []resultRow
@@ -40,10 +40,10 @@ func (s *Store) SetResults(ctx context.Context, runID string, r *record.Results)
 	return s.storing("results of run "+runID, err)
 }
 
-// resultRow is a row of cell_results without its run.
+// resultRow is a row of cell_results, without the column for the run.
 type resultRow struct{ cell, firmware, body string }
 
-// rowsAtOnce bounds the rows of one statement: each is a round trip to a server.
+// rowsAtOnce is the maximum number of rows per statement. Fewer statements save round trips to a server.
 const rowsAtOnce = 200
 
 // putResults replaces the results of a run.
@@ -73,7 +73,7 @@ func (s *Store) putResults(ctx context.Context, tx *sql.Tx, runID string, rows [
 	return err
 }
 
-// ResultHead describes a run and its device in a history.
+// ResultHead is what a history needs of a run and its device.
 type ResultHead struct {
 	ID      string
 	Name    string
@@ -83,7 +83,7 @@ type ResultHead struct {
 	record.ResultFacts
 }
 
-// ResultHeads lists the runs whose ids are valid, the newest first.
+// ResultHeads lists the runs with valid ids, newest first.
 func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 	facts := `''`
 	any, err := s.hasResults(ctx, s.db)
@@ -122,13 +122,13 @@ func (s *Store) CellsOfRun(ctx context.Context, runID string) ([]record.CellResu
 	return byRun[runID], err
 }
 
-// RunsOfCell returns the results of a cell in all runs, by run and without the factors; in one run it may
-// have several firmwares.
+// RunsOfCell returns the results of a cell by run, without their factors. A run may have several results of
+// a cell, one per firmware.
 func (s *Store) RunsOfCell(ctx context.Context, f record.Factors) (map[string][]record.CellResult, error) {
 	skipFactors := func(body []byte, c *record.CellResult) error {
 		x := struct {
 			*record.CellResult
-			Factors struct{} `json:"factors"` // known, and slow to read a thousand times
+			Factors struct{} `json:"factors"` // skips decoding: known already, and slow for a thousand rows
 		}{CellResult: c}
 		return json.Unmarshal(body, &x)
 	}
@@ -161,7 +161,7 @@ func (s *Store) results(ctx context.Context, where, arg string,
 	return byRun, nil
 }
 
-// hasResults reports whether results were ever stored in a file. A server always has their table.
+// hasResults reports whether the table of results exists. It always exists on a server.
 func (s *Store) hasResults(ctx context.Context, q asker) (has bool, err error) {
 	if s.server {
 		return true, nil

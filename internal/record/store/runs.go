@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Head describes a run in a list.
+// Head is a run in a list.
 type Head struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name,omitempty"`
@@ -25,21 +25,21 @@ type Head struct {
 	Line
 	Status   string           `json:"status"`
 	Reason   string           `json:"reason,omitempty"`
-	Trials   int              `json:"trials"` // rows of the plan with a trial, repeated or not
+	Trials   int              `json:"trials"` // rows with a trial; repetitions are not counted
 	Failed   int              `json:"failed"` // rows whose last trial failed
 	Headline *record.Headline `json:"headline,omitempty"`
 	Damaged  string           `json:"damaged,omitempty"` // why the run cannot be read
 }
 
-// Line holds what a list shows of a run that is known when it begins.
+// Line is the part of a list entry that is known when a run starts.
 type Line struct {
 	Device string                `json:"device,omitempty"`
 	Notes  []string              `json:"notes,omitempty"`
-	Varied []record.FactorLevels `json:"varied,omitempty"` // factors of the plan with several levels
+	Varied []record.FactorLevels `json:"varied,omitempty"` // factors with several levels
 }
 
-// Note adds to a run after its head was stored. Reading a run adds its notes to the head, in the order in
-// which they were written.
+// Note is an addition to a run after its head was stored. Reading a run adds its notes to the head in the
+// order in which they were written.
 type Note struct {
 	Caveats      []record.Caveat      `json:"caveats,omitempty"`
 	Skipped      []record.Skipped     `json:"skipped,omitempty"`
@@ -48,14 +48,14 @@ type Note struct {
 	Topologies   []record.Topology    `json:"topologies,omitempty"`
 	Imports      []record.Import      `json:"imports,omitempty"`
 	Experiments  []string             `json:"experiments,omitempty"`
-	// Inventories were read after the last trial, by node.
+	// Inventories were read after the last trial. Keys are nodes.
 	Inventories map[string]*record.Inventory `json:"inventories,omitempty"`
-	// ForgetSamples and ForgetFacts name nodes whose imports by earlier notes no longer count.
+	// ForgetSamples and ForgetFacts name nodes for which imports in earlier notes no longer apply.
 	ForgetSamples string `json:"forget_samples,omitempty"`
 	ForgetFacts   string `json:"forget_facts,omitempty"`
 }
 
-// addTo adds the note to a head. The head has its own environments if they are stored with the run itself.
+// addTo adds the note to a head. own is the number of environments that are stored with the head itself.
 func (n Note) addTo(run *record.Run, own int) {
 	if n.ForgetSamples != "" {
 		of := func(im record.Import) bool { return im.Node == n.ForgetSamples }
@@ -83,18 +83,18 @@ func (n Note) addTo(run *record.Run, own int) {
 	}
 }
 
-// DuplicateError reports a run or trial that is already stored.
+// DuplicateError is returned for a run or trial that is already stored.
 type DuplicateError struct{ What string }
 
 func (e *DuplicateError) Error() string { return "store " + e.What + ": it is already stored" }
 
-// NewID names a run: its time in UTC, to sort by, and four hex digits of random so that two runs of one
-// second differ.
+// NewID returns the id of a run: the UTC time, for sorting, and four random hex digits for runs that start
+// in the same second.
 func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
 
-// stored returns the time by which runs are sorted: an imported run may have been measured long before.
+// stored returns the time by which runs are sorted. For an imported run, that is the time of the import.
 func stored(run *record.Run) time.Time {
 	if !run.ImportedAt.IsZero() {
 		return run.ImportedAt
@@ -102,8 +102,8 @@ func stored(run *record.Run) time.Time {
 	return run.Started
 }
 
-// CreateRun stores the head of a run, with its name if it has one. An id that exists is a *DuplicateError, a
-// name that another run has a *NameTakenError.
+// CreateRun stores the head of a run and its name, if any. It returns a *DuplicateError if the id exists,
+// and a *NameTakenError if another run has the name.
 func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	if !validID.MatchString(run.ID) {
 		return fmt.Errorf("store run %q: %w", run.ID, errID)
@@ -137,7 +137,7 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	return s.storing("run "+run.ID, err)
 }
 
-// storing adds to an error of a transaction what was to be stored, unless the error says so itself.
+// storing adds to an error what was to be stored, unless the error already contains it.
 func (s *Store) storing(what string, err error) error {
 	_, duplicate := errors.AsType[*DuplicateError](err)
 	_, taken := errors.AsType[*NameTakenError](err)
@@ -149,15 +149,15 @@ func (s *Store) storing(what string, err error) error {
 
 func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
 
-// validID matches the ids of runs, which become parts of paths.
+// validID matches the ids of runs. They are used in paths.
 var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
-// ValidID reports whether a run may have the id.
+// ValidID reports whether id is a valid run id.
 func ValidID(id string) bool { return validID.MatchString(id) }
 
 var errID = errors.New("an id is up to 64 small letters, digits and hyphens")
 
-// added turns the result of an insertion into an error.
+// added converts the result of an INSERT into an error.
 func (s *Store) added(res sql.Result, err error, what string) error {
 	if err != nil {
 		return s.storing(what, err)
@@ -169,7 +169,7 @@ func (s *Store) added(res sql.Result, err error, what string) error {
 	return nil
 }
 
-// AddNote appends what was learnt about a run after its head was stored.
+// AddNote appends an addition to a run's head.
 func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 	body, err := s.packJSON(note)
 	if err != nil {
@@ -180,8 +180,8 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 	return s.added(res, err, "note on run "+runID)
 }
 
-// EndRun appends how the run ended. The last end counts: a resumed run may have record.RunRunning and then
-// another end.
+// EndRun stores how the run ended. The last call applies: a resumed run may have record.RunRunning, then
+// another status.
 func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when time.Time) error {
 	res, err := s.db.ExecContext(ctx,
 		`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES ($1, $2, $3, $4)`,
@@ -223,18 +223,19 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 	return heads, nil
 }
 
-// lastLabel selects the number of the last label of a kind of run r.
+// lastLabel returns SQL that selects the number of the last label of a kind, for run r.
 func lastLabel(kind string) string {
 	return `(SELECT max(seq) FROM run_labels WHERE run = r.id AND kind = ` + kind + `)`
 }
 
-// countsOf selects the numbers of a run's trials, of repetitions and of failed trials, as count reads them.
+// countsOf returns SQL that selects the numbers of a run's trials, repetitions and failed trials, in the
+// form that count parses.
 func countsOf(run string) string {
 	return `(SELECT count(*) || ' ' || count(*) FILTER (WHERE attempt > 1) || ' ' ||
 		count(*) FILTER (WHERE status <> '` + record.TrialOK + `') FROM trials WHERE run = ` + run + `)`
 }
 
-// count sets the numbers of trials. A row is repeated only as long as its trials fail, except by a search.
+// count sets the numbers of trials. Except in a search, a row is repeated only while its trials fail.
 func (h *Head) count(text string) {
 	var trials, repeated, failed int
 	if _, err := fmt.Sscan(text, &trials, &repeated, &failed); err != nil {
@@ -245,7 +246,7 @@ func (h *Head) count(text string) {
 	h.Failed = max(0, failed-repeated)
 }
 
-// run reads a head and adds its notes and its end.
+// run reads a head and applies its notes and its end.
 func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	var body []byte
 	if err := s.db.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = $1`, id).Scan(&body); err != nil {
@@ -266,7 +267,7 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 
 	own := len(run.Environments)
 	_, err = query(ctx, s.db, func(r *sql.Rows) (none struct{}, err error) {
-		var n Note // an import is large: read one after the other
+		var n Note // imports are large, so decode one at a time
 		if err := r.Scan(&body); err != nil {
 			return none, err
 		}
@@ -287,8 +288,8 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		return record.Run{}, fmt.Errorf("read name of run %s in %s: %w", id, s.path, err)
 	}
 
-	// The last end counts; without one the run is running, or was killed: only the caller can tell, by
-	// asking whether its owner lives.
+	// The last end applies. A run without one is in progress or was killed; the caller finds out by
+	// checking whether its process is alive.
 	var ended int64
 	run.Status = record.RunRunning
 	run.Reason = ""
@@ -307,7 +308,8 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	return run, nil
 }
 
-// query collects the results of scan for each row; with an error, of those before it.
+// query calls scan for each row and collects the results. With an error, it also returns the results before
+// it.
 func query[T any](ctx context.Context, q asker, scan func(*sql.Rows) (T, error), text string,
 	args ...any) (list []T, err error) {
 	rows, err := q.QueryContext(ctx, text, args...)

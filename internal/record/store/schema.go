@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// schemaVersion stands in the file's user_version. Versions 1 to 3 were never released.
+// schemaVersion is the user_version of the file. Versions 1 to 3 were never released.
 const schemaVersion = 4
 
-// schema has the head of a run and what was learnt about it later (notes), how it ended, what a list shows of
-// it (line and labels), and its trials.
+// schema has tables for the head of a run, later additions (notes), how it ended, what lists show (line and
+// labels), and its trials.
 const schema = `
 CREATE TABLE runs (
 	id         TEXT PRIMARY KEY,
@@ -64,7 +64,7 @@ CREATE TABLE removed (                    -- runs whose rows may be deleted
 ) WITHOUT ROWID;
 `
 
-// schemaTriggers refuse every change but the removal of a whole run.
+// schemaTriggers reject all changes except the removal of a whole run.
 const schemaTriggers = `CREATE TRIGGER runs_fixed      BEFORE UPDATE ON runs      BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_notes_fixed BEFORE UPDATE ON run_notes BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_ends_fixed  BEFORE UPDATE ON run_ends  BEGIN SELECT RAISE(ABORT, 'append-only'); END;
@@ -85,8 +85,8 @@ CREATE TRIGGER trials_kept BEFORE DELETE ON trials WHEN OLD.run NOT IN (SELECT r
 	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 `
 
-// schemaOfResults has what is derived from trials for the history of a cell. The table is made when the first
-// results are stored, and may be replaced at any time.
+// schemaOfResults has the table of data derived from trials for a cell's history. It is created when the
+// first results are stored. Its rows may be replaced at any time.
 const schemaOfResults = `
 CREATE TABLE IF NOT EXISTS cell_results ( -- derived from the trials
 	cell     TEXT NOT NULL,           -- id of the factors but firmware; empty: the run itself
@@ -98,11 +98,11 @@ CREATE TABLE IF NOT EXISTS cell_results ( -- derived from the trials
 CREATE INDEX IF NOT EXISTS cell_results_run ON cell_results(run, cell);
 `
 
-// VersionError reports a store with another schema than this program's.
+// VersionError is returned for a store whose schema has another version.
 type VersionError struct {
 	Path  string
 	Has   int
-	Knows int // the newest version that this program knows
+	Knows int // newest version that this program supports
 }
 
 func (e *VersionError) Error() string {
@@ -119,7 +119,7 @@ func (e *VersionError) Error() string {
 		e.Knows)
 }
 
-// Hint returns what can be done about it.
+// Hint returns what the user can do.
 func (e *VersionError) Hint() string {
 	switch {
 	case OnServer(e.Path) && e.Has < e.Knows:
@@ -132,7 +132,7 @@ func (e *VersionError) Hint() string {
 	return "use the newer chokepoint that wrote it, or choose another data directory with XDG_DATA_HOME"
 }
 
-// checkVersion returns ErrNone for a file without a schema.
+// checkVersion returns ErrNone for a file without schema, and a *VersionError for another version.
 func checkVersion(ctx context.Context, q asker, path string) error {
 	var has int
 	if err := q.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&has); err != nil {
@@ -149,7 +149,7 @@ func checkVersion(ctx context.Context, q asker, path string) error {
 	return &VersionError{Path: path, Has: has, Knows: schemaVersion}
 }
 
-// createSchema sets up an empty file. Another process may already have done so.
+// createSchema creates the schema in an empty file, unless another process has already done so.
 func (s *Store) createSchema(ctx context.Context) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		if err := checkVersion(ctx, tx, s.path); err != ErrNone {

@@ -1,8 +1,8 @@
-// Package store keeps runs and their finished trials in one SQLite file, or in a PostgreSQL database that a
-// team shares. It returns what was recorded, exactly as it was received, and refuses to change anything: rows
-// are only ever added, until a whole run is removed, and triggers hold everyone else to the same rule. A
-// run's headline and the medians of its cells are derived, and kept here because a list of a thousand runs
-// cannot derive them.
+// Package store keeps runs and their finished trials in an SQLite file, or in a PostgreSQL database that a
+// team shares. It returns data exactly as recorded and changes nothing: rows are only added, until a whole
+// run is removed. Triggers enforce this also for other programs. A run's headline and the medians of its
+// cells are derived data; they are stored because deriving them for a list of a thousand runs would take
+// too long.
 package store
 
 import (
@@ -27,22 +27,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// ErrNone means that there is no store, because nothing was ever recorded.
+// ErrNone is returned if there is no store because no run was ever recorded.
 var ErrNone = errors.New("no run has been recorded yet")
 
-// Store is an open store. It is safe for concurrent use; writes of several processes to one file wait for
+// Store is an open store. It is safe for concurrent use. Processes that write to the same file wait for
 // each other.
 type Store struct {
-	path   string // of the file, or the URL as Shown returns it
+	path   string // file path, or URL as returned by Shown
 	server bool   // PostgreSQL
 	db     *sql.DB
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
 }
 
-// Open opens the store at path, or at the URL of a PostgreSQL database, for writing, and creates it (a file's
-// directories, too, with mode 0700) if it is missing. If it has another schema, the error is a *VersionError,
-// and the store stays unchanged; an older schema on a server is brought up to date.
+// Open opens the store at a path or PostgreSQL URL for writing. It creates a missing store, and the
+// directories of a file with mode 0700. If the schema has another version, it returns a *VersionError and
+// does not change the store, except that it upgrades an older schema on a server.
 func Open(ctx context.Context, path string) (*Store, error) {
 	if OnServer(path) {
 		return open(ctx, path, modeWrite)
@@ -57,8 +57,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("create directory of store %s: %w", path, err)
 	}
 
-	// SQLite would create the file readable by everyone; its auxiliary files get the mode of this one. An
-	// existing file is left to SQLite: closing it here would drop the locks that this process holds on it
+	// SQLite would create the file readable by everyone. Its auxiliary files get the same mode as this one.
+	// An existing file is not opened here, because closing it would release this process's locks on it
 	// (sqlite.org/howtocorrupt.html §2.2).
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -78,8 +78,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, err
 }
 
-// OpenReadOnly opens an existing store for reading, even if nothing can be written. If it does not exist, or
-// no run was ever written to it, the error is ErrNone.
+// OpenReadOnly opens an existing store for reading, even if its directory is read-only. It returns ErrNone
+// if the store does not exist or no run was ever written to it.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	if OnServer(path) {
 		return open(ctx, path, modeRead)
@@ -103,8 +103,8 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 		return s, err
 	}
 
-	// To read a file in write-ahead mode SQLite must write beside it. If that is impossible, no other program
-	// writes to it either: without a log the file is complete, otherwise a copy is read.
+	// To read a file in WAL mode, SQLite must write to its directory. If it cannot, no other program can
+	// either: without a log, the file is complete; with one, a copy is read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
 		return open(ctx, path, modeFrozen)
@@ -113,14 +113,14 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	return openCopy(ctx, path)
 }
 
-// unwritable reports whether SQLite could not write where it had to.
+// unwritable reports whether SQLite failed because it could not write.
 func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) ||
 		slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR,
 			sqlite3.SQLITE_FULL}, codeOf(err))
 }
 
-// codeOf returns SQLite's primary result code of an error, 0 for another error.
+// codeOf returns SQLite's primary result code for err, or 0 if err is another error.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
@@ -128,7 +128,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// openCopy opens a copy that is already unlinked.
+// openCopy opens a copy of the file, which it has already unlinked.
 func openCopy(ctx context.Context, path string) (s *Store, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-store-")
 	if err != nil {
@@ -164,7 +164,7 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// openFile returns the database in a file.
+// openFile opens the database in a file.
 func openFile(path, mode string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", dsn(path, mode))
 	if err != nil {
@@ -173,7 +173,7 @@ func openFile(path, mode string) (*sql.DB, error) {
 	return db, nil
 }
 
-// open connects and proves that the file or server has a database with this program's schema.
+// open connects to the database and checks that it has this program's schema.
 func open(ctx context.Context, path, mode string) (*Store, error) {
 	server := OnServer(path)
 	database := openFile
@@ -215,30 +215,30 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	return s, nil
 }
 
-// ping connects. SQLite's own timeout does not cover the change to WAL: if several programs open a new file
-// at once, all but one are refused at once as busy.
+// ping connects. It retries, because SQLite's busy timeout does not apply to the switch to WAL: if several
+// programs open a new file at the same time, all except one get SQLITE_BUSY immediately.
 func ping(ctx context.Context, db *sql.DB) error {
 	return repeat(ctx, patience, 5*time.Millisecond, func() error { return db.PingContext(ctx) })
 }
 
-// patience bounds the wait for others that lock the file.
+// patience is the maximum time to wait for other programs that lock the file.
 const patience = 5 * time.Second
 
-// maxBlob bounds the memory for one damaged blob.
+// maxBlob limits the memory that a damaged blob can use.
 const maxBlob = 1 << 30
 
-// window bounds the memory of the encoder, which uses twice as much.
+// window limits the memory of the encoder, which is twice as large.
 const window = 1 << 20
 
-// Modes of opening a file.
+// Modes for opening a file.
 const (
 	modeWrite  = "rwc"
 	modeRead   = "ro"
-	modeFrozen = "frozen" // and nobody writes
+	modeFrozen = "frozen" // read-only, and no other program writes
 )
 
-// dsn adds the pragmas to the path. WAL with synchronous FULL loses no committed trial even when the power
-// fails; a kill never leaves one incomplete.
+// dsn returns the data source name with pragmas. WAL with synchronous=FULL loses no committed trial even in
+// a power failure, and a kill never leaves an incomplete one.
 func dsn(path, mode string) string {
 	q := url.Values{}
 	if mode == modeFrozen {
@@ -258,13 +258,13 @@ func dsn(path, mode string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Close releases the file or the connection.
+// Close closes the file or the connection.
 func (s *Store) Close() error {
 	s.dec.Close()
 	return errors.Join(s.enc.Close(), s.db.Close())
 }
 
-// inTx runs f in one transaction, which is durable once inTx returns nil.
+// inTx runs f in a transaction. If inTx returns nil, the changes are durable.
 func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -278,8 +278,8 @@ func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// Verify reads everything: in a file SQLite's own check of its structure and references, then every run and
-// every trial with its series. It returns nil only for an intact store.
+// Verify reads all data: for a file, it runs SQLite's check of structure and references; then it reads
+// every run and every trial with its series. It returns nil only if the store is intact.
 func (s *Store) Verify(ctx context.Context) error {
 	if !s.server {
 		if err := s.verifyFile(ctx); err != nil {

@@ -12,33 +12,34 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Sent is the outcome of sending a run to another store.
+// Sent is the result of sending a run to another store.
 type Sent struct {
 	Run     string `json:"run"`
-	Hash    string `json:"sha256"` // of the run's content, see docs/reference/store.md
+	Hash    string `json:"sha256"` // hash of the run's content, see docs/reference/store.md
 	Changed bool   `json:"changed"`
-	// Name is the run's name if another run in the other store has it; the run has none there.
+	// Name is set if another run in the other store has the run's name. The run has no name there.
 	Name string `json:"name_taken,omitempty"`
 }
 
-// UnendedError reports a run that cannot be sent because it has not ended.
+// UnendedError is returned for a run that cannot be sent because it has not ended.
 type UnendedError struct{ Run string }
 
 func (e *UnendedError) Error() string { return "send run " + e.Run + ": it has not ended" }
 
-// Hint says how it ends.
+// Hint explains how to end the run.
 func (e *UnendedError) Hint() string {
 	return "wait for it, or if it was killed chokepoint resume " + e.Run + " ends it"
 }
 
-// DeletedError reports a run that was deleted from the store to which it is sent.
+// DeletedError is returned for a run that was deleted from the store to which it is sent.
 type DeletedError struct{ Run, Path string }
 
 func (e *DeletedError) Error() string {
 	return "send run " + e.Run + " to " + e.Path + ": it was deleted there"
 }
 
-// ContentError reports that the store to which a run is sent has a run of this id with other content.
+// ContentError is returned if the store to which a run is sent has a run with the same id but other
+// content.
 type ContentError struct{ Run, Path, Theirs, Ours string }
 
 func (e *ContentError) Error() string {
@@ -46,20 +47,20 @@ func (e *ContentError) Error() string {
 		"%.12s…)", e.Run, e.Path, e.Theirs, e.Ours)
 }
 
-// Hint says that neither is replaced.
+// Hint explains that neither run is replaced.
 func (e *ContentError) Hint() string {
 	return "both stay as they are; the two were continued or annotated in different places"
 }
 
-// Send copies an ended run to another store, in one transaction: all of it arrives or nothing. If the other
-// store has the same content, nothing happens; if it has the beginning of it, the rest is added. The copy is
-// read back and has to have the same hash; otherwise the error is a *ContentError.
+// Send copies an ended run to another store in a single transaction. If the other store already has the
+// same content, Send does nothing. If it has the beginning of the content, Send adds the rest. Then it
+// reads the copy back; if the hashes differ, it returns a *ContentError.
 func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
 	tx, err := s.db.BeginTx(ctx, s.snapshot())
 	if err != nil {
 		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
 	}
-	defer func() { err = errors.Join(err, tx.Rollback()) }() // it has only read
+	defer func() { err = errors.Join(err, tx.Rollback()) }() // this transaction only reads
 	ours, err := s.contentOf(ctx, tx, runID)
 	if err != nil {
 		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
@@ -83,22 +84,22 @@ func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, e
 	return sent, err
 }
 
-// snapshot returns the options of a transaction that sees one state of the store.
+// snapshot returns the options of a transaction that reads a consistent state of the store.
 func (s *Store) snapshot() *sql.TxOptions {
 	if !s.server {
-		return nil // always so in a file
+		return nil // an SQLite transaction always does
 	}
 	return &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 }
 
-// courier copies the rows of a run between two transactions.
+// courier copies the rows of a run from one transaction to another.
 type courier struct {
 	from, to    *Store
 	read, write *sql.Tx
 	run         string
 }
 
-// carry copies the missing rows and compares the result.
+// carry copies the missing rows and compares the hashes.
 func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
 	if err := c.to.lock(ctx, c.write, "run "+c.run); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (c courier) copyHead(ctx context.Context, ours *content) error {
 	return err
 }
 
-// copyRest adds the notes, ends and trials that come after those that the other store has.
+// copyRest copies the notes, ends and trials that the other store lacks.
 func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
 	for _, seq := range ours.notes[min(len(theirs.notes), len(ours.notes)):] {
 		var body []byte
@@ -198,7 +199,7 @@ func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
 		err := c.read.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = $1 AND id = $2`, c.run,
 			t.id).Scan(&body, &series)
 		if err == nil {
-			// A conflict is other content, which the hash shows.
+			// On a conflict the content differs, which the comparison of hashes detects.
 			_, err = c.write.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
 				status, started_ns, body, series) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 				ON CONFLICT DO NOTHING`, c.run, t.id, t.row, t.block, t.index, t.cell, t.attempt, t.status,
@@ -213,7 +214,8 @@ func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
 	return nil
 }
 
-// copyLabels copies the headline, and the name of a run that is new there. A server counts trials beforehand.
+// copyLabels copies the headline and, for a new run, the name. For a server, it also stores the numbers of
+// trials, which need not be counted again.
 func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
 	headline, err := label(ctx, c.read, c.run, labelHeadline)
 	if err == nil {
@@ -244,7 +246,7 @@ func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
 	return err
 }
 
-// copyResults replaces the results by those of the run here.
+// copyResults replaces the results in the other store.
 func (c courier) copyResults(ctx context.Context) error {
 	any, err := c.from.hasResults(ctx, c.read)
 	var rows []resultRow
@@ -260,10 +262,10 @@ func (c courier) copyResults(ctx context.Context) error {
 	return c.to.putResults(ctx, c.write, c.run, rows)
 }
 
-// content lists the rows that the hash of a run covers, without their long columns.
+// content lists the rows that the hash of a run covers, without their large columns.
 type content struct {
 	head   headRow
-	notes  []int64 // their numbers
+	notes  []int64 // row numbers
 	ends   []endRow
 	trials []trialRow
 	hash   string
@@ -284,8 +286,8 @@ type trialRow struct {
 	block, index, attempt, started int64
 }
 
-// contentOf reads the content of a run. The hash covers a line of JSON for each row: the head, the notes and
-// the ends in their order, and the trials by their ids.
+// contentOf returns the content of a run. The hash covers one line of JSON per row: the head, the notes and
+// the ends in their order, and the trials by id.
 func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, error) {
 	c := &content{}
 	h := sha256.New()
@@ -336,7 +338,8 @@ func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, e
 	return c, err
 }
 
-// digested selects a column as digest reads it: a server computes the hash itself.
+// digested returns the SQL expression for a column that is passed to digest. A server computes the hash
+// itself.
 func (s *Store) digested(column string) string {
 	if s.server {
 		return "sha256(" + column + ")"
@@ -344,7 +347,7 @@ func (s *Store) digested(column string) string {
 	return column
 }
 
-// digest returns the SHA-256 of a column that digested selected, in hexadecimal.
+// digest returns the hexadecimal SHA-256 of a column selected with digested.
 func (s *Store) digest(selected []byte) string {
 	if s.server {
 		return fmt.Sprintf("%x", selected)
@@ -352,13 +355,13 @@ func (s *Store) digest(selected []byte) string {
 	return fmt.Sprintf("%x", sha256.Sum256(selected))
 }
 
-// Size is the number of rows of a run, which only grows.
+// Size is the number of rows of a run. It never decreases.
 type Size struct {
 	Trials, Notes, Ends int
 	Ended               bool
 }
 
-// Sizes returns the sizes of all runs by their ids.
+// Sizes returns the sizes of all runs by id.
 func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	sizes := map[string]Size{}
 	_, err := query(ctx, s.db, func(r *sql.Rows) (none struct{}, err error) {
@@ -384,13 +387,13 @@ func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// SetUnsent notes the place of the store to which a run has yet to be sent, as Shown returns it; "" for none.
+// SetUnsent stores the place (see Shown) of the store to which a run has not been sent yet; "" means none.
 func (s *Store) SetUnsent(ctx context.Context, runID, place string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error { return setLabel(ctx, tx, runID, labelUnsent, place) })
 	return s.storing("where run "+runID+" is sent", err)
 }
 
-// Unsent lists the runs that have yet to be sent to a store, the oldest first.
+// Unsent lists the runs that have not been sent to a store yet, oldest first.
 func (s *Store) Unsent(ctx context.Context, place string) ([]string, error) {
 	ids, err := query(ctx, s.db, scanText, `SELECT r.id FROM runs r
 		JOIN run_labels u ON u.seq = `+lastLabel("$1")+` WHERE u.text = $2

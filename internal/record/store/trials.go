@@ -12,19 +12,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// packed is a trial in its stored form.
+// packed is a trial as stored.
 type packed struct {
-	record.Trial        // without the parts that Split removes, and those that only body contains
-	body         []byte // zstd of the trial as JSON
-	series       []byte // zstd
+	record.Trial        // without the parts that Split removes and those that are only in body
+	body         []byte // the trial as JSON, zstd-compressed
+	series       []byte // zstd-compressed
 	stored       bool
 }
 
 func (p *packed) what() string { return "trial " + p.ID + " of run " + p.Run }
 
-// AppendTrial stores a finished trial with all its data, in one transaction: when it returns nil the trial is
-// on disk and was read back, and after a kill at any moment all of it or nothing is stored. A second trial
-// with the same row and attempt is a *DuplicateError. The trial is not changed.
+// AppendTrial stores a finished trial with all its data in one transaction. If it returns nil, the trial is
+// on disk and was read back. If the program is killed, the trial is stored completely or not at all. For a
+// second trial with the same row and attempt, it returns a *DuplicateError. It does not modify t.
 func (s *Store) AppendTrial(ctx context.Context, t record.Trial) error {
 	p, err := s.pack(t)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Store) pack(t record.Trial) (*packed, error) {
 	return p, nil
 }
 
-// insert stores a trial, and proves that it can be read.
+// insert stores a trial and verifies that it can be decoded.
 func (s *Store) insert(ctx context.Context, p *packed) error {
 	res, err := s.db.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
 		status, started_ns, body, series) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -66,8 +66,8 @@ func (s *Store) insert(ctx context.Context, p *packed) error {
 	return s.confirm(ctx, p)
 }
 
-// confirm reads back what was committed, as another program would: from a file by its name and without this
-// program's caches. A file that was removed or overwritten meanwhile silently accepts writes.
+// confirm reads back committed data like another program would: it opens the file by name, without this
+// program's caches. A file that was removed or overwritten would accept writes silently.
 func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	defer func() {
 		if err != nil {
@@ -92,7 +92,7 @@ func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	return err
 }
 
-// LostError reports a stored item that could not be read back.
+// LostError is returned for stored data that could not be read back.
 type LostError struct {
 	What, Path string
 	Err        error
@@ -116,7 +116,8 @@ func (s *Store) Trials(ctx context.Context, runID string) (trials []record.Trial
 	return trials, nil
 }
 
-// Each is like Trials, one trial at a time. An error stands for an unreadable trial, or for all.
+// Each is like Trials, but yields one trial at a time. It yields an error for each unreadable trial, or a
+// single one if none can be read.
 func (s *Store) Each(ctx context.Context, runID string) iter.Seq2[record.Trial, error] {
 	k := Keeper{Store: s, Run: runID}
 	return k.Trials(ctx)
@@ -140,7 +141,7 @@ func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
 	return list, nil
 }
 
-// Trial reads one trial.
+// Trial returns one trial.
 func (s *Store) Trial(ctx context.Context, runID, id string) (record.Trial, error) {
 	p := &packed{Trial: record.Trial{TrialHead: record.TrialHead{ID: id}, Run: runID}}
 	err := s.db.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = $1 AND id = $2`, runID,
