@@ -1,5 +1,5 @@
-// Package history follows the medians of a cell over the runs of a plan on a device, and proposes where they
-// changed. It is pure.
+// Package history collects the medians of a cell over the runs of a plan on a device, and detects when they
+// changed. It has no side effects.
 package history
 
 import (
@@ -15,90 +15,92 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// History holds the cells of a plan on a device, each over all of its runs.
+// History holds the cells of a plan on a device, each with the results of all runs.
 type History struct {
 	Format string `json:"format"`
 	Plan   string `json:"plan"`
 	Device string `json:"device"`
-	Canary string `json:"canary,omitempty"` // firmware that never changes
-	Runs   int    `json:"runs"`             // of the plan on the device
+	Canary string `json:"canary,omitempty"` // firmware that is never changed
+	Runs   int    `json:"runs"`             // number of runs of the plan on the device
 	Cells  []Cell `json:"cells"`
 }
 
-// Cell is one cell over time.
+// Cell is the history of a cell.
 type Cell struct {
 	ID      string         `json:"id"`
 	Label   string         `json:"label"`
-	Factors record.Factors `json:"factors"` // without the firmware
+	Factors record.Factors `json:"factors"` // without firmware
 	Metric  record.Metric  `json:"metric"`
-	Points  []Point        `json:"points"` // the oldest first
+	Points  []Point        `json:"points"` // oldest first
 	Changes []Change       `json:"changes"`
-	Canary  []Point        `json:"canary,omitempty"` // the same cell with the canary firmware
-	// CanaryChanges holds the change points of Canary.
+	Canary  []Point        `json:"canary,omitempty"` // results of the cell with the canary firmware
+	// CanaryChanges are the change points in Canary.
 	CanaryChanges []Change `json:"canary_changes,omitempty"`
 }
 
-// Point is a cell in one run.
+// Point is the result of a cell in one run.
 type Point struct {
 	Run      string           `json:"run"`
 	Name     string           `json:"name,omitempty"`
 	Started  time.Time        `json:"started"`
 	Firmware string           `json:"firmware,omitempty"`
 	Kernel   string           `json:"kernel,omitempty"`
-	Value    *record.Estimate `json:"value,omitempty"` // absent: the run has no number
+	Value    *record.Estimate `json:"value,omitempty"` // absent if the run has no number
 	Grade    string           `json:"grade"`
 	Why      string           `json:"why,omitempty"`
-	// GapDays is the time since the previous run, if that is much more than usual.
+	// GapDays is the time since the previous run in days, if it is much longer than usual.
 	GapDays float64 `json:"gap_days,omitempty"`
 }
 
-// Change is a change point: from one run to the next that has a number, the level changed.
+// Change is a change point: the level changed between two successive runs with a number.
 type Change struct {
-	Before string `json:"before"` // run
-	After  string `json:"after"`  // run
-	// Firmware is of the first point after the change; it distinguishes the points of one run.
+	Before string `json:"before"` // id of the last run before the change
+	After  string `json:"after"`  // id of the first run after the change
+	// Firmware of the first point after the change, because a run may have several points.
 	Firmware string    `json:"-"`
-	From     time.Time `json:"from"` // when Before started
+	From     time.Time `json:"from"` // start time of Before
 	To       time.Time `json:"to"`
-	Old      float64   `json:"old"` // median of the runs since the change before
-	New      float64   `json:"new"` // median of the runs until the next change
-	// Ratio is New ÷ Old with its interval, if all values are positive; the bounds need enough runs.
+	Old      float64   `json:"old"` // median of the runs since the previous change
+	New      float64   `json:"new"` // median of the runs before the next change
+	// Ratio is New ÷ Old, if all values are positive. Low and High bound its interval; they are nil if
+	// there are too few runs.
 	Ratio   float64  `json:"ratio,omitempty"`
 	Low     *float64 `json:"low,omitempty"`
 	High    *float64 `json:"high,omitempty"`
-	P       float64  `json:"p"`                // of the permutation test
+	P       float64  `json:"p"`                // p-value of the permutation test
 	Better  string   `json:"better,omitempty"` // "better" or "worse"
 	Status  string   `json:"status"`           // "proposed", "confirmed" or "not repeated"
-	Retests int      `json:"retests"`          // runs under the same conditions after those that propose it
+	Retests int      `json:"retests"`          // later runs under the same conditions
 	Suspect bool     `json:"suspect,omitempty"`
-	// Testbed is "changed" if the canary firmware changed likewise, "unchanged" if it has runs on both sides
-	// and no such change was found, and "unknown" if it lacks them. It is absent without a canary.
+	// Testbed is "changed" if the results of the canary firmware changed in the same direction at that
+	// time, "unchanged" if it has enough runs on both sides without such a change, and "unknown" if it has
+	// too few. It is absent if there is no canary.
 	Testbed string `json:"testbed,omitempty"`
-	// Causes lists what else is known to differ between Before and After.
+	// Causes lists other known differences between Before and After.
 	Causes []string `json:"causes,omitempty"`
 }
 
-// Statuses of a change.
+// Values of Change.Status.
 const (
 	Proposed    = "proposed"
 	Confirmed   = "confirmed"
 	NotRepeated = "not repeated"
 )
 
-// Answers of the canary.
+// Values of Change.Testbed.
 const (
 	TestbedChanged   = "changed"
 	TestbedUnchanged = "unchanged"
 	TestbedUnknown   = "unknown"
 )
 
-// Directions of a change.
+// Values of Change.Better.
 const (
 	Better = "better"
 	Worse  = "worse"
 )
 
-// Run is a run with its results in one cell: several if it varied the firmware.
+// Run is a run with its results for one cell. It has several results if it varied the firmware.
 type Run struct {
 	ID, Name string
 	Started  time.Time
@@ -106,8 +108,8 @@ type Run struct {
 	Results []record.CellResult
 }
 
-// Of returns the history of a cell, described by its newest result, over runs in any order. The firmware that
-// canary names is apart from the others. An empty metric is that by which the cell is known.
+// Of returns the history of the cell of newest, its newest result. runs may be in any order. Results with
+// the firmware canary are kept apart. If metric is empty, it is the metric that represents the cell.
 func Of(newest record.CellResult, runs []Run, metric, canary string) Cell {
 	c := Cell{
 		ID:      newest.Factors.ID(),
@@ -153,7 +155,7 @@ func pointOf(r Run, x record.CellResult, metric string) Point {
 		Grade:    x.Grade,
 		Why:      x.Why,
 	}
-	if x.Firmware != "" { // its kernel was not read
+	if x.Firmware != "" { // the run did not record its kernel
 		p.Firmware = x.Firmware
 		p.Kernel = ""
 	}
@@ -166,7 +168,7 @@ func pointOf(r Run, x record.CellResult, metric string) Point {
 	return p
 }
 
-// A gap is this many times as long as the usual time between two runs, and a day at least.
+// A gap is at least gapTimes the median time between runs, and at least a day.
 const gapTimes = 3
 
 func markGaps(points []Point) {
@@ -175,7 +177,7 @@ func markGaps(points []Point) {
 		between = append(between, points[i].Started.Sub(points[i-1].Started).Hours()/24)
 	}
 
-	// The points of a run that varied the firmware have the same time.
+	// A run that varied the firmware has several points with the same time.
 	apart := slices.DeleteFunc(slices.Clone(between), func(days float64) bool { return days == 0 })
 	usual := statistics.Median(apart)
 	for i, days := range between {
@@ -185,12 +187,12 @@ func markGaps(points []Point) {
 	}
 }
 
-// nearby bounds the runs on either side of a change by which its ratio has an interval, and by which it is
-// decided when the change was first proposed.
+// nearby is the maximum number of runs on each side of a change that are used for the interval of its
+// ratio, and to find out when it was first detectable.
 const nearby = 30
 
-// changes returns the change points of a series. Runs without a number are left out; each other run counts
-// once, whatever its number of trials, because runs differ by more than the trials of one run.
+// changes returns the change points of a series. It omits runs without a number. The other runs have equal
+// weight, whatever their number of trials, because runs differ more than the trials of a run.
 func changes(points []Point, metric record.Metric) []Change {
 	points = slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.Value == nil })
 	values := make([]float64, len(points))
@@ -239,7 +241,8 @@ func changes(points []Point, metric record.Metric) []Change {
 	return out
 }
 
-// segment returns the bounds of the levels before and after a change point of a series of n values.
+// segment returns the range of values between the change points before and after c, in a series of n
+// values.
 func segment(all []statistics.ChangePoint, c statistics.ChangePoint, n int) (start, end int) {
 	end = n
 	for _, other := range all {
@@ -254,7 +257,7 @@ func segment(all []statistics.ChangePoint, c statistics.ChangePoint, n int) (sta
 	return start, end
 }
 
-// measure fills in the levels on both sides.
+// measure sets the levels on both sides, and their ratio.
 func (x *Change) measure(before, after []float64, positive bool) {
 	x.Old, x.New = statistics.Median(before), statistics.Median(after)
 	if !positive {
@@ -271,9 +274,9 @@ func (x *Change) measure(before, after []float64, positive bool) {
 	}
 }
 
-// retest finds the runs that propose a change at an index, the first after it by which it is found, and what
-// later runs of the same firmware and kernel say. A change is confirmed if their median is nearer to the new
-// level, and proposed as long as there is none.
+// retest finds out how many runs after index at were needed to detect the change, and compares later runs
+// with the same firmware and kernel. The change is confirmed if their median is closer to the new level
+// than to the old one, and proposed if there are no such runs.
 func (x *Change) retest(points []Point, values []float64, at int) {
 	from := max(0, at-nearby)
 	enough := at + statistics.MinSegment
@@ -307,7 +310,7 @@ func (x *Change) retest(points []Point, values []float64, at int) {
 	}
 }
 
-// suspect reports whether most of some runs are suspect.
+// suspect reports whether most of the runs are suspect.
 func suspect(points []Point) bool {
 	n := 0
 	for _, p := range points {
@@ -318,10 +321,10 @@ func suspect(points []Point) bool {
 	return 2*n > len(points)
 }
 
-// testbed asks the canary about a change.
+// testbed returns the value of Change.Testbed for x.
 func (c *Cell) testbed(x Change) string {
 	for _, y := range c.CanaryChanges {
-		// Either place may be one run off.
+		// Either change point may be off by one run.
 		from, to := wider(c.Canary, y)
 		if y.New > y.Old == (x.New > x.Old) && !from.After(x.To) && !to.Before(x.From) {
 			return TestbedChanged
@@ -346,11 +349,11 @@ func (c *Cell) testbed(x Change) string {
 	return TestbedUnchanged
 }
 
-// canaryRuns is the number of a canary's runs on either side of a change from which on a step of its own is
-// looked for. A small one may be missed even so.
+// canaryRuns is the number of canary runs on each side of a change from which a change of the canary can be
+// detected. Even so, a small one may be missed.
 const canaryRuns = 5
 
-// wider returns the times of the runs before and after those of a change.
+// wider extends the time range of a change by one run on each side.
 func wider(points []Point, x Change) (from, to time.Time) {
 	from, to = x.From, x.To
 	for _, p := range points {
@@ -365,8 +368,8 @@ func wider(points []Point, x Change) (from, to time.Time) {
 	return from, to
 }
 
-// Regressed returns the last change of the cell if it is for the worse, confirmed and not the testbed's. With
-// strict it may be suspect.
+// Regressed returns the last change of the cell if it is a confirmed regression that is not due to the
+// testbed. Suspect changes count only if strict.
 func (c *Cell) Regressed(strict bool) (Change, bool) {
 	if len(c.Changes) == 0 {
 		return Change{}, false
@@ -377,7 +380,7 @@ func (c *Cell) Regressed(strict bool) (Change, bool) {
 	return x, counts && (strict || !x.Suspect)
 }
 
-// ChangeAt returns the change after which a point is the first, nil if there is none.
+// ChangeAt returns the change whose first point is p, or nil if there is none.
 func (c *Cell) ChangeAt(p Point) *Change {
 	for i := range c.Changes {
 		x := &c.Changes[i]
