@@ -12,33 +12,34 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Glance shows what a node is doing at present, whatever traffic flows there. What was not sampled is absent.
+// Glance is the current state of a node under its real traffic. Fields are absent if they were not sampled.
 type Glance struct {
 	Node    string         `json:"node"`
-	Seconds float64        `json:"seconds"` // duration that it covers
+	Seconds float64        `json:"seconds"` // length of the interval in s
 	Cores   []CoreGlance   `json:"cores"`
-	Devices []DeviceGlance `json:"devices"` // that carried packets
-	// ClockHz comes from the fastest policy of cores, TemperatureC from the hottest sensor, PowerW from the
-	// power source that trials use.
+	Devices []DeviceGlance `json:"devices"` // devices that carried packets
+	// ClockHz is that of the fastest group of cores, TemperatureC that of the hottest sensor, and PowerW
+	// that of the power source that trials use.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
-	// ObservingRatio is the cost of observing, as a share of one core; nil if the machine does not report it.
+	// ObservingRatio is the CPU time used for sampling, as a share of one core. It is nil if the machine
+	// does not report it.
 	ObservingRatio *float64 `json:"observing_ratio,omitempty"`
-	// Candidate is a likely limit of traffic there; nil if the node's own samples show none.
+	// Candidate is the likely limit of the traffic. It is nil if the node's own samples show none.
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
 
-// CoreGlance shows one core: the share of the time in which it was busy, and in which it served softirqs and
-// interrupts.
+// CoreGlance is the load of a core: the share of the time in which it was busy, and in which it handled
+// softirqs and interrupts.
 type CoreGlance struct {
 	Name    string  `json:"name"`
 	Busy    float64 `json:"busy_ratio"`
 	Softirq float64 `json:"softirq_ratio"`
 }
 
-// DeviceGlance shows one network device. Drops are those of the device and of its queues; QueueBytes is the
-// average backlog of its longest queue.
+// DeviceGlance is the traffic of a network device. Drops are those of the device and its queues. QueueBytes
+// is the average backlog of its longest queue.
 type DeviceGlance struct {
 	Name   string  `json:"name"`
 	RxBps  float64 `json:"rx_bps"`
@@ -50,14 +51,14 @@ type DeviceGlance struct {
 	QueueBytes float64 `json:"queue_bytes"`
 }
 
-// GlanceCause is a candidate for the limit.
+// GlanceCause is a possible limit of the traffic.
 type GlanceCause struct {
 	Class      string  `json:"class"`
 	Text       string  `json:"text"`
-	Confidence float64 `json:"confidence"` // 0…1, by the rules, from the node alone
+	Confidence float64 `json:"confidence"` // 0 to 1, from the rules applied to this node alone
 }
 
-// LookAt returns a glance at a node from its samples; from and to are in the samples' own time.
+// LookAt summarises a node's samples between from and to, which are times of the node's clock in ns.
 func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance {
 	g := &Glance{
 		Node:    node.Name,
@@ -67,7 +68,7 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	}
 	for _, c := range metrics.CoresOf(data) {
 		if busy, ok := c.Busy(from, to); ok {
-			softirq, _ := c.Softirq(from, to) // absent if the kernel does not count it
+			softirq, _ := c.Softirq(from, to) // 0 if the kernel does not report it
 			g.Cores = append(g.Cores, CoreGlance{c.Name, busy, softirq})
 		}
 	}
@@ -99,13 +100,13 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	return g
 }
 
-// devices lists the devices that carried packets, the busiest first.
+// devices adds the devices that carried packets, busiest first.
 func (g *Glance) devices(data record.NodeData, from, to int64) {
 	of := map[string]*DeviceGlance{}
 	add := func(probe, stem string, scale float64, into func(*DeviceGlance) *float64) {
 		for _, c := range metrics.SeriesOf(data, probe, stem) {
 			grew, ok := c.Curve.Moved(from, to)
-			name, _, _ := strings.Cut(c.Label, "@") // a class or an ingress of the device
+			name, _, _ := strings.Cut(c.Label, "@") // a class or ingress qdisc of the device
 			if !ok || name == "lo" || grew <= 0 {
 				continue
 			}
@@ -142,12 +143,13 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 	})
 }
 
-// ofNode lists the causes that a node's own samples show, without data about the load.
+// ofNode lists the causes that can be detected from a node's own samples, without data about the load.
 var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagnosis.OtherLoad,
 	diagnosis.ClockDown, diagnosis.Thermal, diagnosis.LogFlood, diagnosis.ConntrackFull,
 	diagnosis.BacklogBudget, diagnosis.CryptoWorkers, diagnosis.VPNProcess}
 
-// candidate applies the rules to the node as the router of an otherwise unknown path.
+// candidate applies the rules of a diagnosis, with the node as the only router between two unknown
+// endpoints.
 func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
 	top := record.Topology{
 		Name:    "forward",

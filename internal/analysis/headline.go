@@ -8,14 +8,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// headlines lists the metrics that a run may be known by, the first that it has. What a search found is what
-// the run was for; of UDP packets the rate says more than the goodput.
+// headlines lists metrics in order of preference for representing a run: results of searches first, because
+// they are the purpose of the run; packet rates before goodput, because for UDP they are more informative.
 var headlines = [...]string{metrics.ThroughputNDR, metrics.ThroughputPDR, metrics.ThroughputDelay,
 	metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR, metrics.Goodput,
 	metrics.PacketRate, metrics.FlowRate, metrics.CipherRate, metrics.CipherOps, metrics.Number}
 
-// Headline returns the greatest median of the first metric of headlines that a cell has, nil if none has any.
-// Cells without a router count only where there are no others.
+// Headline returns the highest median of the first metric in headlines that a cell has, or nil if there is
+// none. Cells without a router are used only if there are no others.
 func (d *Document) Headline() *record.Headline {
 	through := slices.DeleteFunc(slices.Clone(d.Cells), func(c Cell) bool {
 		return factor.Topology.Is(c.Factors, "direct")
@@ -37,8 +37,8 @@ func (d *Document) Headline() *record.Headline {
 	return nil
 }
 
-// greatest returns the first cell with the greatest median of a metric. The goodput of packets that are
-// counted is left to their rate.
+// greatest returns the first cell with the highest median of a metric. For goodput, it skips cells that
+// have a packet rate.
 func greatest(cells []Cell, metric string) (best *Cell) {
 	for i := range cells {
 		v, ok := cells[i].Metrics[metric]

@@ -15,10 +15,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// summary describes in words what the run found, most important first.
+// summary describes the findings of the run, most important first.
 func summary(run *record.Run, d *Document) []string {
 	var out []string
-	for _, w := range d.Ways { // imported results are shown nowhere else
+	for _, w := range d.Ways {
 		out = append(out, w.Words())
 	}
 
@@ -46,7 +46,7 @@ func sentence(s string) string {
 	return s + "."
 }
 
-// fastest names the cell with the highest goodput, with and without a tunnel.
+// fastest describes the TCP cell with the highest goodput for each tunnel, and without one.
 func fastest(d *Document) []string {
 	var out []string
 	for _, c := range d.fastestCells() {
@@ -56,7 +56,7 @@ func fastest(d *Document) []string {
 		}
 
 		where := capital(d.with(c)) + " the"
-		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // whether there was one is unknown
+		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // a tunnel may have gone unrecorded
 			where = "The"
 		}
 
@@ -72,7 +72,7 @@ func fastest(d *Document) []string {
 	return out
 }
 
-// most returns the first cell with the greatest median of a metric, nil if none has the metric.
+// most returns the first cell with the highest median of a metric, or nil if no cell has the metric.
 func (d *Document) most(metric string) (best *Cell, v statistics.Value) {
 	for i := range d.Cells {
 		x, ok := d.Cells[i].Metrics[metric]
@@ -84,7 +84,7 @@ func (d *Document) most(metric string) (best *Cell, v statistics.Value) {
 	return best, v
 }
 
-// spread describes an interval: "range 1.2 to 1.3 Gbit/s, n = 3".
+// spread formats an interval, such as "range 1.2 to 1.3 Gbit/s, n = 3".
 func spread(v statistics.Value, format func(float64) string) string {
 	switch v.Interval {
 	case statistics.IntervalSingle:
@@ -102,8 +102,8 @@ func tunnelCost(d *Document) []string { return d.remains(factor.Tunnel, "Inside 
 // natCost describes how much of the goodput remains with address translation.
 func natCost(d *Document) []string { return d.remains(factor.NAT, "With ", "address translation") }
 
-// remains describes how much of the goodput of the same without it a level of a factor leaves, with the MTU
-// that nobody has to set; several names many levels or cells.
+// remains describes the goodput with a factor as a share of that without it, for cells with the default
+// MTU. several replaces the name of the level if there is more than one comparison.
 func (d *Document) remains(of factor.Name, before, several string) []string {
 	f := d.Catalogue.Of(string(of))
 	if f.Without == nil {
@@ -135,9 +135,9 @@ func (d *Document) remains(of factor.Name, before, several string) []string {
 		unit.Percent(slices.Max(ratios)), len(ratios), doubt)}
 }
 
-// mtuWords describes the best of the tunnel's other MTUs against the default one, over all pairs of these.
+// mtuWords compares the best non-default MTU of each tunnel cell with the default MTU.
 func mtuWords(d *Document) []string {
-	best := map[string]*Cell{} // by the key of the cell with the default MTU
+	best := map[string]*Cell{} // by key of the cell with the default MTU
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		s := c.OfDefaultMTU
@@ -173,7 +173,7 @@ func mtuWords(d *Document) []string {
 		doubt)}
 }
 
-// suspectWord marks a ratio one of whose cells is suspect.
+// suspectWord returns the remark for a ratio if one of its cells is suspect.
 func suspectWord(cells ...*Cell) string {
 	for _, c := range cells {
 		if c != nil && c.Grade == evidence.GradeSuspect {
@@ -183,7 +183,7 @@ func suspectWord(cells ...*Cell) string {
 	return ""
 }
 
-// smallPackets reports the highest packet rate.
+// smallPackets describes the highest packet rate.
 func smallPackets(d *Document) []string {
 	best, v := d.most(metrics.PacketRate)
 	if best == nil {
@@ -204,8 +204,8 @@ func smallPackets(d *Document) []string {
 	return []string{text + "."}
 }
 
-// MostAdded returns the cell whose load adds most to the median round trip, and how much in ns: a cell with
-// TCP if what one adds is measurable, else one with any load; nil if none was measured.
+// MostAdded returns the cell whose load increases the median round-trip time most, and the increase in ns.
+// It prefers TCP cells with a measurable increase. It returns nil if no cell has one.
 func (d *Document) MostAdded() (worst *Cell, ns float64) {
 	key := ""
 	for _, p := range d.UnderLoad {
@@ -227,7 +227,7 @@ func (d *Document) MostAdded() (worst *Cell, ns float64) {
 	return worst, added.Median
 }
 
-// latencyWords describes how far load raises the round trip, for the cell in which it rises most.
+// latencyWords describes the increase of the round-trip time in the cell where it is highest.
 func latencyWords(d *Document) []string {
 	worst, added := d.MostAdded()
 	if worst == nil {
@@ -271,8 +271,8 @@ func responsivenessWords(d *Document) []string {
 	return out
 }
 
-// importedWords describes numbers of an imported run that no column of the results shows: goodput by
-// direction and times of requests, for a few cells.
+// importedWords describes numbers of an imported run that are not in the table of results, such as goodput
+// by direction and request times, for the first cells.
 func importedWords(d *Document) (out []string) {
 	if len(d.Run.ImportedFrom) == 0 {
 		return nil
@@ -298,12 +298,12 @@ func importedWords(d *Document) (out []string) {
 	return out
 }
 
-// maxImportedWords bounds the cells of an imported run that have a sentence in the summary.
+// maxImportedWords is the maximum number of cells of an imported run that the summary describes.
 const maxImportedWords = 8
 
 func bitrate(bps float64) string { return unit.Bitrate(bps).String() }
 
-// addedWords describes the delay that the load adds to the median round trip.
+// addedWords describes the increase of the median round-trip time under load.
 func (c *Cell) addedWords() string {
 	if c.AddedInNoise() {
 		return "no added latency is measurable"
@@ -311,7 +311,7 @@ func (c *Cell) addedWords() string {
 	return "the load adds " + unit.Nanoseconds(c.Metrics[metrics.RTTAdded].Median)
 }
 
-// ThresholdCounts returns how many checks of the plan's requirements are missed, and how many were not made.
+// ThresholdCounts returns the numbers of missed and of unchecked requirements.
 func (d *Document) ThresholdCounts() (missed, unchecked int) {
 	for _, t := range d.Thresholds {
 		switch {
@@ -346,7 +346,7 @@ func thresholdWords(d *Document) []string {
 	return []string{text + "."}
 }
 
-// unreached counts the cells that the run did not reach.
+// unreached describes the number of cells that the run did not reach.
 func unreached(d *Document) []string {
 	n := 0
 	why := ""
@@ -372,7 +372,7 @@ func unreached(d *Document) []string {
 func caveatWords(d *Document) []string {
 	var out []string
 	for _, c := range d.Caveats {
-		if c.Kind != "cut" { // listed with the method
+		if c.Kind != "cut" { // the section on the method lists cuts
 			out = append(out, sentence(capital(c.Text)))
 		}
 	}
@@ -391,7 +391,7 @@ func (g *group) addFindings() {
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok || c.AddedInNoise() || factor.Protocol.Is(g.factors, factor.UDP) ||
 		strings.HasPrefix(metrics.Bufferbloat(added.Median), "A") {
-		return // nothing is wrong
+		return // no limit was found, and nothing is wrong
 	}
 
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
@@ -405,11 +405,11 @@ func (g *group) addFindings() {
 		}))
 }
 
-// fastestCells returns, for each kind of tunnel, the TCP cell with the highest goodput; if there is none, the
-// UDP cell with the most packets.
+// fastestCells returns, for each tunnel, the TCP cell with the highest goodput. If there is none, it
+// returns the UDP cell with the highest packet rate.
 func (d *Document) fastestCells() []*Cell {
 	var out []*Cell
-	at := map[string]int{} // kind → index of its best
+	at := map[string]int{} // tunnel → index into out
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		v, ok := c.Metrics[metrics.Goodput]
@@ -436,7 +436,7 @@ func (d *Document) fastestCells() []*Cell {
 	return out
 }
 
-// with describes what carried a cell: "through WireGuard (userspace)".
+// with describes the tunnel of a cell, such as "through WireGuard (userspace)".
 func (d *Document) with(c *Cell) string {
 	kind := factor.Tunnel.Of(c.Factors)
 	if kind == factor.NoTunnel || kind == "" {
@@ -446,7 +446,8 @@ func (d *Document) with(c *Cell) string {
 	return "through " + d.TunnelWords(c)
 }
 
-// TunnelWords names a cell's tunnel, and how it was made where that is known: "WireGuard (userspace)".
+// TunnelWords returns the name of a cell's tunnel, with its implementation if known, such as "WireGuard
+// (userspace)".
 func (d *Document) TunnelWords(c *Cell) string {
 	kind := factor.Tunnel.Of(c.Factors)
 	words := d.Catalogue.Of(string(factor.Tunnel)).Words(kind)
