@@ -15,13 +15,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Deletion is the outcome of Delete: the runs that it removed, and the older ones that it kept for their
-// names.
+// Deletion is the result of Delete: the removed runs, and the older runs that were kept because they have a
+// name.
 type Deletion struct{ Removed, Named []store.Head }
 
-// Delete removes runs from the store, with their directories: those of names and, unless keep is negative,
-// all but the newest keep and those that have a name. A run in progress is never removed. Deletion is valid
-// also with an error.
+// Delete removes runs and their directories: the named ones and, if keep is not negative, all except the
+// newest keep runs and those with a name. It never removes a run in progress. With an error, Deletion
+// describes what was removed before.
 func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletion, err error) {
 	st, err := d.openToChange(ctx)
 	if errors.Is(err, store.ErrNone) && keep >= 0 {
@@ -64,14 +64,14 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 		}
 	}
 
-	for _, h := range doomed { // on a full disk the store needs some room to delete
+	for _, h := range doomed { // directories first: they free space, which the store needs to delete runs
 		if err := d.removeRun(h.ID); err != nil {
 			return out, err
 		}
 	}
 
 	for _, h := range doomed {
-		if journal.Lives(d.Journals(), h.ID) { // it was resumed meanwhile
+		if journal.Lives(d.Journals(), h.ID) { // it has been resumed meanwhile
 			return out, goingOn(h.ID, "")
 		}
 
@@ -89,7 +89,7 @@ func goingOn(id, more string) error {
 	return Hinted("wait for it, or stop it with Ctrl-C", "delete run %s: it is still going on%s", id, more)
 }
 
-// openToChange opens the store for removal; it is an error if there is none.
+// openToChange opens the store for removal. It returns an error if there is none.
 func (d Dirs) openToChange(ctx context.Context) (*store.Store, error) {
 	st, err := d.OpenStore(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d Dirs) openToChange(ctx context.Context) (*store.Store, error) {
 	return store.Open(ctx, d.place())
 }
 
-// chosen resolves names to ids of runs, each once. A damaged run needs its exact id.
+// chosen resolves names to run ids, without duplicates. A damaged run needs its exact id.
 func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []string) (ids []string,
 	err error) {
 	for _, id := range names {
@@ -120,9 +120,9 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 	return ids, nil
 }
 
-// removeRun removes a run's directory beside the store. A server has none.
+// removeRun removes a run's directory beside the store. Runs on a server have none.
 func (d Dirs) removeRun(id string) error {
-	if d.Store != "" || !store.ValidID(id) { // no directory can have that name
+	if d.Store != "" || !store.ValidID(id) { // an id that is not valid cannot be the name of a directory
 		return nil
 	}
 
@@ -142,20 +142,20 @@ func (d Dirs) removeRun(id string) error {
 	return nil
 }
 
-// removeEmptyRuns removes the directories of runs that were killed before they began. What else lies there
-// stays.
+// removeEmptyRuns removes the empty directories of runs that were killed before they began. It keeps other
+// files.
 func (d Dirs) removeEmptyRuns() {
 	runs := filepath.Dir(filepath.Dir(d.ReportFile("run")))
 	entries, _ := os.ReadDir(runs)
 	for _, e := range entries {
 		if e.IsDir() && store.ValidID(e.Name()) && !journal.Lives(d.Journals(), e.Name()) {
-			_ = unix.Rmdir(filepath.Join(runs, e.Name())) // not if it holds anything
+			_ = unix.Rmdir(filepath.Join(runs, e.Name())) // fails if it is not empty
 		}
 	}
 }
 
-// Compact rewrites the store without the space of deleted runs, and returns its size in bytes before and
-// after.
+// Compact returns the space of deleted runs to the file system. It returns the size of the store in bytes
+// before and after.
 func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	alive, err := journal.Living(d.Journals())
 	if err != nil {
@@ -174,7 +174,7 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	ids, err := st.Removed(ctx)
 	for _, id := range ids {
-		err = errors.Join(err, d.removeRun(id)) // what a failed delete left behind
+		err = errors.Join(err, d.removeRun(id)) // left behind by a failed deletion
 	}
 
 	d.removeEmptyRuns()

@@ -21,24 +21,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// Dirs holds the program's directories, after the XDG base directory specification 0.8. FindDirs creates none
-// of them.
+// Dirs holds the program's directories according to the XDG Base Directory Specification 0.8. FindDirs does
+// not create them.
 type Dirs struct {
-	Data    string // the store and the reports
-	State   string // the journal of what was changed
-	Cache   string // what can be rebuilt: images of guests
-	Runtime string // sockets; gone after a reboot
-	Note    string // why they are not in the usual places, or ""
-	Store   string // the URL of the server whose runs are read, "" for those in Data
+	Data    string // store and reports
+	State   string // journals of changes
+	Cache   string // data that can be rebuilt, such as guest images
+	Runtime string // sockets; removed on reboot
+	Note    string // why directories differ from the usual ones, or ""
+	Store   string // URL of the server whose runs are used; "" means the file in Data
 }
 
-// StoreFile returns the path of the store of all runs.
+// StoreFile returns the path of this machine's store.
 func (d Dirs) StoreFile() string { return filepath.Join(d.Data, "runs.db") }
 
-// place returns the path or the URL of the store whose runs are read.
+// place returns the path or URL of the store in use.
 func (d Dirs) place() string { return cmp.Or(d.Store, d.StoreFile()) }
 
-// StoreName returns the place of that store as it may be printed.
+// StoreName returns the place of the store in use, without password.
 func (d Dirs) StoreName() string { return store.Shown(d.place()) }
 
 // At returns the directories with the store at another place: a directory, or the URL of a server.
@@ -54,7 +54,7 @@ func (d Dirs) At(place string) Dirs {
 	return d
 }
 
-// CheckStore returns an ErrUsage if the URL of the store is wrong.
+// CheckStore returns an ErrUsage if the URL of the store is not valid.
 func (d Dirs) CheckStore() error {
 	if err := store.CheckURL(d.Store); err != nil {
 		return Mark(ErrUsage, err)
@@ -62,10 +62,10 @@ func (d Dirs) CheckStore() error {
 	return nil
 }
 
-// Labs returns the directory in which labs are made.
+// Labs returns the directory that contains labs.
 func (d Dirs) Labs() string { return filepath.Join(d.Runtime, "labs") }
 
-// Journals returns the directory of the journals of changes.
+// Journals returns the directory that contains journals of changes.
 func (d Dirs) Journals() string { return filepath.Join(d.State, "journal") }
 
 // VMCache returns the directory of guest images.
@@ -76,8 +76,8 @@ func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs
 
 const reportName = "report.html"
 
-// Place returns the path of a result of a run and the function that creates it there: file as its user named
-// it or, without one, name in the run's directory, which Place makes.
+// Place returns the path for an output file of a run, and the function that creates the file. The path is
+// file or, if that is empty, name in the run's directory, which Place creates.
 func (d Dirs) Place(run, file, name string) (path string, create func(string) (*userfile.File, error),
 	err error) {
 	if file != "" {
@@ -88,19 +88,19 @@ func (d Dirs) Place(run, file, name string) (path string, create func(string) (*
 	return filepath.Join(dir, name), userfile.CreateReport, Prepare(dir)
 }
 
-// storeVariable names the place of the store.
+// storeVariable is the environment variable with the place of the store.
 const storeVariable = "CHOKEPOINT_STORE"
 
-// FindDirs reads the environment. Without a home directory that can be written to, everything is kept below
-// /var/tmp, in a directory of this user.
+// FindDirs determines the directories from the environment. If there is no writable home directory, it uses
+// a directory of this user in /var/tmp.
 func FindDirs(getenv func(string) string, uid int) Dirs {
 	d := Dirs{}
 	given := getenv
-	// sudo may leave the variables of the user who called it. Root keeps nothing where another user can
-	// change it.
+	// sudo may keep variables of the user who called it. Root must not store anything where another user
+	// can modify it.
 	getenv = func(name string) string {
 		dir := given(name)
-		if dir != "" && !filepath.IsAbs(dir) { // as the specification requires
+		if dir != "" && !filepath.IsAbs(dir) { // required by the specification
 			d.Note = fmt.Sprintf("%s is %s, which is no absolute path: it is ignored", name, dir)
 			return ""
 		}
@@ -111,7 +111,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 		}
 		return dir
 	}
-	homeDir := sync.OnceValue(func() string { // where no variable says otherwise
+	homeDir := sync.OnceValue(func() string { // used if no variable is set
 		home := getenv("HOME")
 		if u, err := user.LookupId(strconv.Itoa(uid)); home == "" && err == nil {
 			home = u.HomeDir
@@ -144,14 +144,14 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	note := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
-	d.Note = note // nobody searches the cache
+	d.Note = note // users do not look for the cache
 	if place := given(storeVariable); place != "" {
 		d = d.At(place)
 	}
 	return d
 }
 
-// rootOwns reports whether root owns dir or, if it does not exist, the nearest directory above it.
+// rootOwns reports whether root owns dir or, if it does not exist, its nearest existing ancestor.
 func rootOwns(dir string) bool {
 	owner := uint32(0)
 	_, err := host.Walk(dir, func(_ string, info fs.FileInfo) error {
@@ -161,12 +161,12 @@ func rootOwns(dir string) bool {
 	return err == nil && (owner == 0 || owner == host.OwnerOf("/"))
 }
 
-// Trusted refuses to work with any of them that another user can change.
+// Trusted returns an error if another user can modify one of the directories.
 func (d Dirs) Trusted() error {
 	return errors.Join(trusted(d.Data), trusted(d.State), trusted(d.Cache), trusted(d.Runtime))
 }
 
-// runtimeDir returns the session's own directory if there is one.
+// runtimeDir returns the directory of the login session, or another one of this user if there is none.
 func runtimeDir(getenv func(string) string, uid int) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && CanWrite(dir) {
 		return filepath.Join(dir, "chokepoint")
@@ -183,8 +183,8 @@ func runtimeDir(getenv func(string) string, uid int) string {
 	return usual[len(usual)-1]
 }
 
-// usualRuntimeDirs returns the runtime directories of a user whose environment names none. A login has one; a
-// cron job has none.
+// usualRuntimeDirs returns the possible runtime directories of a user without XDG_RUNTIME_DIR, such as in a
+// cron job.
 func usualRuntimeDirs(uid int) (dirs []string) {
 	dirs = append(dirs, filepath.Join("/run/user", strconv.Itoa(uid), "chokepoint"))
 	if uid == 0 {
@@ -193,7 +193,7 @@ func usualRuntimeDirs(uid int) (dirs []string) {
 	return append(dirs, filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run"))
 }
 
-// AllLabs returns the directories that may hold labs of this user: that of Labs first, then those of sessions
+// AllLabs returns all directories that may contain labs of this user: first Labs, then those of sessions
 // with another environment.
 func (d Dirs) AllLabs() []string {
 	list := []string{d.Labs()}
@@ -205,8 +205,8 @@ func (d Dirs) AllLabs() []string {
 	return list
 }
 
-// CanWrite reports whether files can be made in dir, or dir itself in the nearest directory above it that
-// exists.
+// CanWrite reports whether this user can create files in dir or, if it does not exist, in its nearest
+// existing ancestor.
 func CanWrite(dir string) bool {
 	for !userfile.Exists(dir) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
@@ -216,7 +216,7 @@ func CanWrite(dir string) bool {
 	return err == nil && info.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }
 
-// Prepare makes directories for this user alone.
+// Prepare creates directories that only this user can access.
 func Prepare(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -232,16 +232,15 @@ func Prepare(dirs ...string) error {
 	return nil
 }
 
-// ClearRuntime removes the runtime directories if they are empty, so that nothing is left of a lab that is
-// gone.
+// ClearRuntime removes empty runtime directories, so that nothing remains of a removed lab.
 func (d Dirs) ClearRuntime() {
 	if os.Remove(d.Labs()) == nil {
-		_ = os.Remove(d.Runtime) // holds another program's files, or is in use
+		_ = os.Remove(d.Runtime) // fails if the directory is in use, or contains files of another program
 	}
 }
 
-// trusted refuses a directory that another user can change, or one above it, see host.TrustedDir; and one
-// whose name another user has guessed and taken, even for root.
+// trusted returns an error if another user can modify a directory or its ancestors (see host.TrustedDir),
+// or has created the directory in /tmp whose name can be guessed.
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
 	err := host.TrustedDir(dir)

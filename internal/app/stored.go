@@ -23,7 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// readStore opens the runs for reading, or returns store.ErrNone.
+// readStore opens the store for reading. It returns store.ErrNone if there is none.
 func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	if err := trusted(d.Data); d.Store == "" && err != nil {
 		return nil, err
@@ -31,8 +31,8 @@ func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, d.place())
 }
 
-// Runs returns the heads of all runs, the newest first; none without a store. An error comes with those that
-// could be read.
+// Runs returns the heads of all runs, newest first, or none if there is no store. With an error, it also
+// returns the heads that could be read.
 func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
@@ -54,14 +54,14 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	return runs, errors.Join(err, livingErr, st.Close())
 }
 
-// reckon marks a run as killed if its program no longer holds the lock of its journal.
+// reckon sets the status of a run to killed if its process no longer holds the lock on its journal.
 func reckon(living []string, run string, status *string) {
 	if *status == record.RunRunning && !slices.Contains(living, run) {
 		*status = record.RunKilled
 	}
 }
 
-// OpenStore opens the runs for reading, where one is named: that there is none is an ErrUsage.
+// OpenStore opens the store for a command that names a run. If there is none, it returns an ErrUsage.
 func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
 	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
@@ -71,7 +71,7 @@ func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
 	return st, err
 }
 
-// unknownRun marks the error of a name by which no run, or more than one, is known as an ErrUsage.
+// unknownRun marks the error as an ErrUsage if the name matched no run, or several.
 func unknownRun(err error) error {
 	_, missing := errors.AsType[*store.NotFoundError](err)
 	_, several := errors.AsType[*store.AmbiguousError](err)
@@ -81,7 +81,7 @@ func unknownRun(err error) error {
 	return err
 }
 
-// WithRun calls f with the run of a name, as store.Resolve knows it. An unknown name is an ErrUsage.
+// WithRun calls f with the run that store.Resolve finds. If there is none, it returns an ErrUsage.
 func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, record.Run) error) error {
 	st, err := d.OpenStore(ctx)
 	if err != nil {
@@ -104,8 +104,8 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 	return errors.Join(err, st.Close())
 }
 
-// Document derives the document of a stored run, with the results of experiments on its findings. A name that
-// ends in .json is the file of a document, which may come from another machine.
+// Document derives the document of a stored run, including the results of experiments on its findings. If
+// name ends in .json, it reads the document from that file instead, which may come from another machine.
 func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document, err error) {
 	if IsDocumentFile(name) {
 		return readDocument(name)
@@ -121,11 +121,11 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 	return doc, err
 }
 
-// NamesFile reports whether Document reads a name as that of a file.
+// NamesFile reports whether Document treats a name as a file name.
 func NamesFile(name string) bool { return IsDocumentFile(name) }
 
-// PlanText returns the plan of a stored run as it was read; "" if the run had none, or if the name is that of
-// a document's file, which does not contain it.
+// PlanText returns the text of a stored run's plan. It returns "" if the run has none, or if name is a
+// document's file, which does not contain it.
 func (d Dirs) PlanText(ctx context.Context, name string) (text string, err error) {
 	if IsDocumentFile(name) {
 		return "", nil
@@ -138,7 +138,7 @@ func (d Dirs) PlanText(ctx context.Context, name string) (text string, err error
 	return text, err
 }
 
-// proofsOf adds to the document of a run the results of the experiments on its findings.
+// proofsOf adds the results of the experiments on a run's findings to its document.
 func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysis.Document) error {
 	var proofs []diagnosis.Proof
 	for i, id := range run.Experiments {
@@ -170,7 +170,7 @@ func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysi
 	return nil
 }
 
-// NoteHeadline derives the document of a stored run and stores its headline and its results.
+// NoteHeadline derives the headline and the results of a stored run, and stores them.
 func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 	doc, err := d.Document(ctx, run)
 	if err != nil {
@@ -187,8 +187,8 @@ func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 	return errors.Join(err, st.Close())
 }
 
-// Rename gives a run another name, "" for none, and returns the run's id. A name that no run may have, or
-// that another run has, is an ErrUsage.
+// Rename changes the name of a run and returns the run's id. An empty name removes it. If the name is not
+// valid or another run has it, Rename returns an ErrUsage.
 func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err error) {
 	st, err := d.openToChange(ctx)
 	if err != nil {
@@ -209,13 +209,13 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 	return id, takenName(st.SetName(ctx, id, name))
 }
 
-// free returns an ErrUsage if a run has the name; "" is always free. A store of another schema is refused
-// here, before anything is made for the run.
+// free returns an ErrUsage if a run has the name. It also returns an error for a store with another schema,
+// even if name is "", before anything is set up for the run.
 func (d Dirs) free(ctx context.Context, name string) error {
 	st, err := d.readStore(ctx)
 	_, other := errors.AsType[*store.VersionError](err)
 	switch {
-	case errors.Is(err, store.ErrNone), name == "" && err != nil && !other: // the run waits for a locked one
+	case errors.Is(err, store.ErrNone), name == "" && err != nil && !other: // the run waits for a lock
 		return nil
 	case err != nil:
 		return err
@@ -226,7 +226,7 @@ func (d Dirs) free(ctx context.Context, name string) error {
 	return errors.Join(takenName(st.Taken(ctx, name)), st.Close())
 }
 
-// takenName marks the error of a name that another run has as an ErrUsage.
+// takenName marks the error as an ErrUsage if another run has the name.
 func takenName(err error) error {
 	if _, taken := errors.AsType[*store.NameTakenError](err); taken {
 		return Mark(ErrUsage, err)
@@ -243,11 +243,11 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 	return Derive(run, len(entries), st.Each(ctx, run.ID))
 }
 
-// Derive makes the document of a run with a number of trials, one after the other. Unreadable trials are a
-// caveat, unless all are.
+// Derive creates the document of a run from its n trials, one at a time. Unreadable trials become a caveat.
+// If no trial can be read, Derive returns an error.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
-	debug.SetMemoryLimit(DocumentMemory) // also for writing it
-	debug.FreeOSMemory()                 // memory used for measuring
+	debug.SetMemoryLimit(DocumentMemory) // the limit also applies while the document is written
+	debug.FreeOSMemory()                 // return the memory of the measurement to the system
 	d := analysis.Begin(run, n)
 	var unread []error
 	read := 0
@@ -276,8 +276,8 @@ func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 	return d.Document(), nil
 }
 
-// DocumentMemory is the memory limit above which making a document trades CPU time for memory. The trials of
-// a day are many and long.
+// DocumentMemory is the memory limit while a document is created: above it, the garbage collector uses more
+// CPU time to save memory. A run of a day has many long trials.
 const DocumentMemory = 80 << 20
 
 func failedTrials(failed, of int) error {
@@ -288,9 +288,8 @@ func failedTrials(failed, of int) error {
 	return fmt.Errorf("%d of %s failed %s", failed, unit.Count(of, "trial"), number)
 }
 
-// outcome returns what is wrong with a finished run: failed trials or nothing measured (ErrFailed), missed
-// thresholds (ErrThreshold), or nil. A trial that failed and was measured well in a later attempt does not
-// count.
+// outcome returns errors for a finished run: ErrFailed if trials failed or nothing was measured, and
+// ErrThreshold for missed thresholds. A failed trial does not count if a later attempt succeeded.
 func outcome(d *analysis.Document) error {
 	var errs []error
 	last := map[string]analysis.TrialView{}
@@ -305,7 +304,7 @@ func outcome(d *analysis.Document) error {
 		case t.Grade == evidence.GradeFailed:
 			failed++
 			if t.Failure != nil {
-				help = max(help, t.Failure.Hint) // one, in whatever order
+				help = max(help, t.Failure.Hint) // any single one, but always the same
 			}
 		case t.Kind != record.RowIdle && t.Kind != record.RowVerify:
 			measured = true
@@ -318,7 +317,7 @@ func outcome(d *analysis.Document) error {
 		errs = append(errs, Mark(ErrFailed, err))
 	}
 
-	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is reported
+	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // reported elsewhere
 		err := fmt.Errorf("nothing was measured: %w", whyNothing(d.Skipped))
 		errs = append(errs, Mark(ErrFailed, check.WithHint(err, "chokepoint show "+d.Run.ID+
 			" lists what was skipped")))
@@ -333,7 +332,8 @@ func outcome(d *analysis.Document) error {
 	return errors.Join(errs...)
 }
 
-// whyNothing returns why cells were skipped, with the number of each reason, and the hints of all.
+// whyNothing returns an error with the reasons for skipped cells, the number of cells for each, and all
+// hints.
 func whyNothing(skipped []record.Skipped) error {
 	err := errors.New("no cell has a trial")
 	counts := map[string]int{}
@@ -355,7 +355,7 @@ func whyNothing(skipped []record.Skipped) error {
 	return err
 }
 
-// thresholdText describes a requirement with its cell and the value that misses it, or the reason.
+// thresholdText describes a missed requirement: the cell, and the value or why it is missing.
 func thresholdText(d *analysis.Document, t comparison.Threshold) string {
 	parts := []string{t.Requirement}
 	for _, c := range d.Cells {

@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Transfer sends runs to the store of other directories: those of names or, without any, all ended runs that
-// are missing or shorter there, the oldest first. It returns the runs that have arrived, also with an error:
-// a run that fails does not stop the next. The other store is created if it is missing, a database also if
+// Transfer sends runs to the store of other: those in names or, if there are none, all ended runs that are
+// missing or shorter there, oldest first. It returns the runs that arrived, even with an error, because it
+// continues after a failed run. If the other store is missing, Transfer creates it, on a server even if
 // there is nothing to send.
 func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []store.Sent, err error) {
 	from, err := d.OpenStore(ctx)
@@ -57,7 +57,7 @@ func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []
 	return sent, err
 }
 
-// openToRecord opens the store for new runs.
+// openToRecord opens the store for writing runs.
 func (d Dirs) openToRecord(ctx context.Context) (*store.Store, error) {
 	if err := trusted(d.Data); d.Store == "" && err != nil {
 		return nil, err
@@ -65,8 +65,8 @@ func (d Dirs) openToRecord(ctx context.Context) (*store.Store, error) {
 	return store.Open(ctx, d.place())
 }
 
-// lacking lists the ended runs that are missing or shorter in another store and were not deleted there, the
-// oldest first.
+// lacking lists the ended runs that are missing or shorter in another store and have not been deleted
+// there, oldest first.
 func lacking(ctx context.Context, from, to *store.Store) (ids []string, err error) {
 	ours, err := from.Sizes(ctx)
 	if err != nil {
@@ -95,9 +95,9 @@ func lacking(ctx context.Context, from, to *store.Store) (ids []string, err erro
 	return ids, err
 }
 
-// Recorded calls f, which records runs. They are always recorded in this machine's own store, so that no run
-// depends on a server. If the runs of a server are read, those that f has recorded are then sent there, with
-// those that could not be sent before; a failure is only noted.
+// Recorded calls f, which records runs in this machine's own store, so that no run depends on a server. If
+// a server is in use, Recorded then sends it the new runs, and those that could not be sent before. If that
+// fails, it only prints a note.
 func (a *App) Recorded(ctx context.Context, f func() error) error {
 	team := a.Dirs
 	if team.Store == "" {
@@ -130,15 +130,15 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	return err
 }
 
-// sendTime bounds how long a command that has recorded a run waits for a server that does not answer.
+// sendTime is the maximum time for which a command waits for a server after recording runs.
 const sendTime = 5 * time.Minute
 
-// NameNote explains why a run that was sent has no name there.
+// NameNote explains why a sent run has no name in the other store.
 func NameNote(s store.Sent) string {
 	return "run " + s.Run + " has no name there: another run is called " + s.Name
 }
 
-// sizes returns the sizes of all runs, none without a store.
+// sizes returns the sizes of all runs, or none if there is no store.
 func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
 	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
@@ -153,7 +153,8 @@ func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
 	return sizes, errors.Join(err, st.Close())
 }
 
-// sendRecorded sends the ended runs that have changed, and those that earlier commands could not send.
+// sendRecorded sends the ended runs whose sizes differ from before, and those that earlier commands could
+// not send.
 func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, team Dirs) (sent []store.Sent,
 	err error) {
 	sizes, err := d.sizes(ctx)
@@ -185,7 +186,7 @@ func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, te
 		_, other := errors.AsType[*store.ContentError](failed)
 		_, deleted := errors.AsType[*store.DeletedError](failed)
 		if failed != nil && !other && !deleted {
-			break // it will be for the others
+			break // the other runs would fail, too
 		}
 
 		settled = append(settled, id)
@@ -194,7 +195,7 @@ func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, te
 	return sent, errors.Join(err, d.settle(ctx, settled))
 }
 
-// settle notes that runs no longer have to be sent.
+// settle marks runs as no longer waiting to be sent.
 func (d Dirs) settle(ctx context.Context, ids []string) error {
 	st, err := store.Open(ctx, d.StoreFile())
 	if err != nil {
