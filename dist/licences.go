@@ -21,16 +21,18 @@ import (
 const (
 	thirdParty      = "THIRD-PARTY"
 	agentThirdParty = "THIRD-PARTY-agent"
-	std             = "std" // the module that Go's own packages count as
+	std             = "std" // pseudo-module for Go's standard library
 )
 
-// licenceFile matches the names of files that state a licence or must be passed on with one.
+// licenceFile matches the names of files that contain a licence or must be distributed with it.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|copyright|unlicen[cs]e)([-._].*)?$`)
 
-// PATENTS and the like state no licence that SPDX has an identifier for.
+// licenceText matches the names of files whose licence has an SPDX identifier. PATENTS, for example, has
+// none.
 var licenceText = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicen[cs]e)`)
 
-// modules returns the dependencies of some binaries and Go's own packages, each once, as PATH@VERSION.
+// modules returns the dependencies of the binaries and the standard library, without duplicates, as
+// PATH@VERSION.
 func modules(built ...binary) []string {
 	var all []string
 	for _, b := range built {
@@ -44,7 +46,7 @@ func modules(built ...binary) []string {
 	return slices.Compact(all)
 }
 
-// identity names the module whose code is in a binary.
+// identity returns the module whose code is in a binary: m or its replacement.
 func identity(m *debug.Module) string {
 	if m.Replace != nil {
 		m = m.Replace
@@ -52,7 +54,7 @@ func identity(m *debug.Module) string {
 	return m.Path + "@" + m.Version
 }
 
-// writeLicences collects the licences of everything that is in some binaries in a file.
+// writeLicences writes the licences of everything that the binaries contain to a file.
 func (r *release) writeLicences(ctx context.Context, file string, built ...binary) error {
 	folders, err := r.folders(ctx, modules(built...))
 	if err != nil {
@@ -79,7 +81,7 @@ func (r *release) writeLicences(ctx context.Context, file string, built ...binar
 	return nil
 }
 
-// folders returns where the module cache has each module. It downloads those that are missing.
+// folders returns the directories of modules in the module cache. It downloads missing modules.
 func (r *release) folders(ctx context.Context, modules []string) (map[string]string, error) {
 	folders := map[string]string{}
 	args := []string{"mod", "download", "-json"}
@@ -118,8 +120,8 @@ func (r *release) folders(ctx context.Context, modules []string) (map[string]str
 	}
 }
 
-// licencesIn returns the text of all licence files of a module and the SPDX identifiers of those at its root.
-// A module without any is an error: nobody may pass it on.
+// licencesIn returns the text of all licence files of a module, and the SPDX identifiers of those at its
+// root. It returns an error if there are none, because the module could then not be distributed.
 func licencesIn(folder string) (text string, ids []string, err error) {
 	var all strings.Builder
 	seen := map[string]bool{}
@@ -129,7 +131,7 @@ func licencesIn(folder string) (text string, ids []string, err error) {
 		}
 
 		if d.IsDir() && (d.Name() == "testdata" || name == "src" || name == "pkg" || name == "test") {
-			return fs.SkipDir // the last three in Go's own folder, whose licence stands at its root
+			return fs.SkipDir // the last three are in Go's own tree, whose licence is at the root
 		}
 
 		if !d.Type().IsRegular() || !licenceFile.MatchString(d.Name()) || filepath.Ext(name) == ".go" {
@@ -143,7 +145,7 @@ func licencesIn(folder string) (text string, ids []string, err error) {
 
 		seen[string(content)] = true
 		fmt.Fprintf(&all, "\n--- %s\n\n%s\n", name, bytes.TrimSpace(content))
-		if licenceText.MatchString(name) { // at the root
+		if licenceText.MatchString(name) { // a file at the root
 			for _, match := range licensecheck.Scan(content).Match {
 				ids = append(ids, match.ID)
 			}

@@ -1,7 +1,7 @@
-// Command dist makes the packages of a release: of the program, which needs Linux, a tarball, a deb, an rpm
-// and an apk; of the agent a tarball for FreeBSD and macOS and an ipk for OpenWrt; a bill of materials for
-// each, and their checksums. The same commit and the same release of Go give the same bytes in any folder of
-// any machine.
+// Command dist builds the packages of a release. For the program, which needs Linux, these are a tarball, a
+// deb, an rpm and an apk. For the agent, they are a tarball for FreeBSD and macOS, and an ipk for OpenWrt.
+// For each, there is a bill of materials. A file contains all checksums. The output depends only on the
+// commit and the release of Go.
 package main
 
 import (
@@ -72,29 +72,29 @@ func run(ctx context.Context, args []string) (err error) {
 	return r.sign(ctx, *key)
 }
 
-// target is a system and an architecture, as Go names them.
+// target is a pair of GOOS and GOARCH.
 type target struct{ os, arch string }
 
 func (t target) String() string { return t.os + "/" + t.arch }
 
-// name is the target in names of files, with the architecture as Debian and the program call it.
+// name returns the target for file names, with the architecture as Debian and chokepoint name it.
 func (t target) name() string {
 	return t.os + "-" + strings.Replace(t.arch, "mipsle", "mipsel", 1)
 }
 
-// programTargets are the systems that the program is packaged for.
+// programTargets returns the targets that the program is packaged for.
 func programTargets() []target {
 	return []target{{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "riscv64"}}
 }
 
-// agentTargets are the systems that the agent is built for.
+// agentTargets returns the targets that the agent is built for.
 func agentTargets() []target {
 	return []target{{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "arm"}, {"linux", "mips"},
 		{"linux", "mipsle"}, {"linux", "riscv64"}, {"darwin", "amd64"}, {"darwin", "arm64"},
 		{"freebsd", "amd64"}, {"freebsd", "arm64"}}
 }
 
-// choose returns those targets that a flag names, all if it names none.
+// choose returns the targets named by a flag, or all if it is empty.
 func choose(flag, names string, all []target) ([]target, error) {
 	if names == "" {
 		return all, nil
@@ -116,7 +116,7 @@ func choose(flag, names string, all []target) ([]target, error) {
 	return chosen, nil
 }
 
-// make builds the program and the agent for some targets, and then the packages.
+// make builds the program and the agent for the targets, and then the packages.
 func (r *release) make(ctx context.Context, programs, agents []target) error {
 	for _, t := range agents {
 		if err := r.build(ctx, agentName, t); err != nil {
@@ -151,7 +151,7 @@ func (r *release) make(ctx context.Context, programs, agents []target) error {
 	return r.writeSums()
 }
 
-// pack makes the packages of one program.
+// pack builds the packages of a program.
 func (r *release) pack(b binary) error {
 	bill := r.path(b.name + "-" + b.target.name() + ".cdx.json")
 	if err := r.writeBill(bill, b); err != nil {
@@ -178,7 +178,7 @@ func (r *release) pack(b binary) error {
 	return r.packProgram(b, files)
 }
 
-// agentFiles lists what belongs to the agent alone.
+// agentFiles returns the files in packages of the agent.
 func (r *release) agentFiles(b binary, bill string) []file {
 	const docs = "share/doc/chokepoint-agent/"
 	return []file{
@@ -189,7 +189,8 @@ func (r *release) agentFiles(b binary, bill string) []file {
 	}
 }
 
-// files lists what belongs to the program. It drives and boots machines of every kind, so it has every agent.
+// files returns the files in packages of the program. They include all agents, because the program installs
+// the agent on machines of any architecture.
 func (r *release) files(b binary, bill string) []file {
 	all := []file{{"bin/" + programName, b.path, 0o755}}
 	for _, other := range r.built {
@@ -200,8 +201,8 @@ func (r *release) files(b binary, bill string) []file {
 
 	const service = "chokepoint-peer.service"
 	const docs = "share/doc/chokepoint/"
-	for _, pattern := range []string{"docs/*.*", "docs/*/*.*"} { // with the schemas of what scripts read
-		found, _ := filepath.Glob(filepath.Join(r.source, pattern)) // fails for a wrong pattern alone
+	for _, pattern := range []string{"docs/*.*", "docs/*/*.*"} { // with schemas
+		found, _ := filepath.Glob(filepath.Join(r.source, pattern)) // fails only if the pattern is wrong
 		for _, name := range found {
 			place, _ := strings.CutPrefix(name, r.source+string(filepath.Separator))
 			all = append(all, file{docs + filepath.ToSlash(place), name, 0o644})

@@ -18,13 +18,13 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// format is one kind of package.
+// format is a package format.
 type format struct {
 	name     string
 	packager nfpm.Packager
 }
 
-// packProgram makes a package of the program for each kind of Linux distribution.
+// packProgram builds a package of the program in each format.
 func (r *release) packProgram(b binary, content []file) error {
 	for _, f := range []format{{"deb", deb.Default}, {"rpm", rpm.DefaultRPM}, {"apk", apk.Default}} {
 		info, err := r.info(f.name, b)
@@ -52,7 +52,7 @@ func (r *release) packProgram(b binary, content []file) error {
 			}
 		}
 
-		// rpm removes the directories that a package names, no others.
+		// rpm removes only directories that belong to the package.
 		const docs = "/usr/share/doc/chokepoint"
 		owned := []string{"/usr/lib/chokepoint", docs}
 		for _, at := range content {
@@ -94,7 +94,7 @@ func (r *release) packProgram(b binary, content []file) error {
 	return nil
 }
 
-// placeIn is where a file belongs in a kind of package, "" if nowhere.
+// placeIn returns the path of a file in a package format, or "" if the format omits it.
 func placeIn(format, name string) string {
 	switch {
 	case format == "apk" && strings.HasPrefix(name, "lib/systemd/"):
@@ -105,8 +105,8 @@ func placeIn(format, name string) string {
 	return "/usr/" + name
 }
 
-// packAgent makes a package of the agent for OpenWrt. It fits every machine of an architecture, and OpenWrt
-// has many names for these, so the package itself looks whether it is on the right one.
+// packAgent builds an OpenWrt package of the agent. OpenWrt has many names for an architecture. The package
+// is therefore marked as fit for all, and checks the architecture when it is installed.
 func (r *release) packAgent(b binary, content []file) error {
 	info, err := r.info("ipk", b)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *release) packAgent(b binary, content []file) error {
 	return r.write(format{"ipk", ipk.Default}, file, nfpm.WithDefaults(info))
 }
 
-// openWrt begins OpenWrt's names of an architecture.
+// openWrt returns the prefix of OpenWrt's names for an architecture.
 func openWrt(t target) string {
 	switch t.arch {
 	case "amd64":
@@ -150,7 +150,7 @@ func openWrt(t target) string {
 	return t.arch
 }
 
-// info describes a package as far as all have it in common.
+// info returns the metadata that all packages share.
 func (r *release) info(format string, b binary) (*nfpm.Info, error) {
 	version, err := packageVersion(format, r.version)
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *release) info(format string, b binary) (*nfpm.Info, error) {
 	}, nil
 }
 
-// content places a file in a package.
+// content returns the package entry of a file.
 func (r *release) content(place string, f file) *files.Content {
 	return &files.Content{
 		Source:      f.from,
@@ -187,7 +187,7 @@ func (r *release) content(place string, f file) *files.Content {
 	}
 }
 
-// write makes one package.
+// write writes a package.
 func (r *release) write(f format, name string, info *nfpm.Info) error {
 	packed, err := os.Create(r.path(name))
 	if err != nil {
@@ -207,8 +207,8 @@ var (
 	preVersion    = regexp.MustCompile(`^(alpha|beta|rc)\.?([0-9]*)$`)
 )
 
-// packageVersion writes a version of Go's so that package managers order it: early ones before the release,
-// commits by their time between the tags around them.
+// packageVersion converts a Go version so that package managers sort it correctly: pre-releases before the
+// release, and commits by time between the tags around them.
 func packageVersion(format, version string) (string, error) {
 	number, early, isEarly := strings.Cut(version, "-")
 	if !isEarly {
@@ -217,7 +217,7 @@ func packageVersion(format, version string) (string, error) {
 
 	var time, hash string
 	if commit := pseudoVersion.FindStringSubmatch(early); commit != nil {
-		// rpm orders a number after words
+		// rpm sorts digits after letters
 		early, time, hash = cmp.Or(commit[1], "alpha.0"), commit[2], commit[3]
 	}
 
@@ -229,7 +229,7 @@ func packageVersion(format, version string) (string, error) {
 		return number + "~" + strings.ReplaceAll(early, "-", "."), nil
 	}
 
-	// apk knows a few words alone: https://wiki.alpinelinux.org/wiki/Package_policies
+	// apk allows only a few words: https://wiki.alpinelinux.org/wiki/Package_policies
 	word := preVersion.FindStringSubmatch(early)
 	if word == nil {
 		return "", fmt.Errorf("version %s cannot be written for apk: use alpha, beta or rc and a number",

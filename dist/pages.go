@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// completions holds where each shell looks for the completion of a command.
+// completions returns, by shell, the directory in which it looks for completions.
 func completions() map[string]string {
 	return map[string]string{
 		"bash": "share/bash-completion/completions/chokepoint",
@@ -18,7 +18,7 @@ func completions() map[string]string {
 	}
 }
 
-// writePages lets the program write its manual pages and completions.
+// writePages generates the manual pages and completions with the program.
 func (r *release) writePages(ctx context.Context) error {
 	dir := r.path("man1")
 	if _, err := r.ask(ctx, "man", "--output", dir); err != nil {
@@ -55,14 +55,14 @@ func (r *release) writePages(ctx context.Context) error {
 	return nil
 }
 
-// ask runs the program for this machine, in a home of its own.
+// ask runs the program for this machine with a home directory of its own.
 func (r *release) ask(ctx context.Context, args ...string) ([]byte, error) {
 	home := r.path("home")
 	return command(ctx, r.work, []string{"HOME=" + home, "XDG_DATA_HOME=", "XDG_STATE_HOME=",
 		"XDG_CONFIG_HOME=", "XDG_CACHE_HOME=", "XDG_RUNTIME_DIR="}, r.host.path, args...)
 }
 
-// compress writes a file's content to another of its name with .gz.
+// compress writes a gzipped copy of a file to the same name with .gz.
 func compress(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

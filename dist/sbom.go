@@ -11,7 +11,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeBill writes what a binary is made of, as the compiler noted it, in the JSON of CycloneDX 1.6.
+// writeBill writes the bill of materials of a binary, from its build information, as CycloneDX 1.6 JSON.
 func (r *release) writeBill(path string, b binary) error {
 	content, err := os.ReadFile(b.path)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *release) writeBill(path string, b binary) error {
 	return nil
 }
 
-// component describes a module, with the identifiers of its licences.
+// component returns the component of a module, with its SPDX licence identifiers.
 func component(kind cdx.ComponentType, path, version string, ids []string) cdx.Component {
 	var licences cdx.Licenses
 	for _, id := range ids {

@@ -21,22 +21,22 @@ const (
 	agentName   = "chokepoint-agent"
 )
 
-// release holds what its packages have in common.
+// release is what all packages of a release share.
 type release struct {
 	source  string // root of the source tree
-	work    string // folder of what is made on the way
-	output  string // folder of the packages
-	version string // of the program, such as 1.2.3, without "v"
+	work    string // directory for intermediate files
+	output  string // directory for the packages
+	version string // version of the program without "v", such as 1.2.3
 	time    time.Time
 
-	host      binary // the program for this machine, which prints its own pages
+	host      binary // program for this machine, which generates the manual pages
 	built     []binary
 	pages     []file
-	published []string            // names of files in output
+	published []string            // names of the files in output
 	licences  map[string][]string // SPDX identifiers of each module
 }
 
-// binary is a program that was built.
+// binary is a compiled program.
 type binary struct {
 	name   string
 	target target
@@ -44,8 +44,7 @@ type binary struct {
 	info   *debug.BuildInfo
 }
 
-// newRelease reads the version and time of the commit that is checked out, and builds the program for this
-// machine.
+// newRelease reads the version and the time of the current commit, and builds the program for this machine.
 func newRelease(ctx context.Context, source, work, output string) (*release, error) {
 	changed, err := command(ctx, source, nil, "git", "status", "--porcelain")
 	if err != nil {
@@ -98,10 +97,11 @@ func newRelease(ctx context.Context, source, work, output string) (*release, err
 	return r, os.MkdirAll(output, 0o755)
 }
 
-// path names a file on the way to a package.
+// path returns the path of an intermediate file.
 func (r *release) path(name string) string { return filepath.Join(r.work, name) }
 
-// build makes a program for a target, unless it is this machine's own, and keeps it.
+// build compiles a program for a target, unless it is already the program for this machine, and keeps the
+// binary.
 func (r *release) build(ctx context.Context, name string, t target) error {
 	if name == r.host.name && t == r.host.target {
 		r.built = append(r.built, r.host)
@@ -121,8 +121,7 @@ func (r *release) build(ctx context.Context, name string, t target) error {
 	return nil
 }
 
-// compile builds a program without a trace of this machine. The commit, its time and the version are in what
-// go build notes itself.
+// compile builds a program without paths of this machine. Go adds the commit, its time and the version.
 func (r *release) compile(ctx context.Context, name string, t target, file string) (binary, error) {
 	b := binary{
 		name:   name,
@@ -144,15 +143,15 @@ func (r *release) compile(ctx context.Context, name string, t target, file strin
 	return b, nil
 }
 
-// environment fixes what would otherwise depend on the settings of this machine's user. Each architecture is
-// the oldest that routers and testers have.
+// environment sets all variables that affect the build, so that it does not depend on the user's settings.
+// For each architecture, it chooses the oldest variant found in routers and testers.
 func (t target) environment() []string {
 	return []string{"GOOS=" + t.os, "GOARCH=" + t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOARM=5",
 		"GOMIPS=softfloat", "GORISCV64=rva20u64", "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off",
 		"GOFIPS140=off"}
 }
 
-// command runs a program in a folder and returns its output.
+// command runs a program in a directory and returns its output.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// file is one file of a package. Its name starts from the prefix: /usr in packages, any folder where a
-// tarball is unpacked.
+// file is a file of a package. Its name is relative to a prefix: /usr in packages, and any directory for a
+// tarball.
 type file struct {
 	name string
-	from string // the file with its content
+	from string // file to copy
 	mode fs.FileMode
 }
 
-// tarball writes files to a tarball below a folder of its own name.
+// tarball writes files to a tarball, in a directory with the tarball's name.
 func (r *release) tarball(name string, files []file) error {
 	packed := r.path(name + ".tar.gz")
 	out, err := os.Create(packed)
@@ -41,7 +41,8 @@ func (r *release) tarball(name string, files []file) error {
 	return r.publish(name+".tar.gz", packed)
 }
 
-// writeTar writes a compressed archive of files below a folder: sorted, of root, and of one time.
+// writeTar writes files to a compressed archive, below a directory: sorted, owned by root, all with the
+// same time.
 func writeTar(out io.Writer, folder string, files []file, at time.Time) error {
 	zipped, err := gzip.NewWriterLevel(out, gzip.BestCompression)
 	if err != nil {
@@ -86,7 +87,7 @@ func addFile(archive *tar.Writer, folder string, f file, at time.Time) error {
 	return err
 }
 
-// publish copies a file to the output.
+// publish copies a file to the output directory.
 func (r *release) publish(name, from string) error {
 	content, err := os.ReadFile(from)
 	if err != nil {
@@ -101,7 +102,7 @@ func (r *release) publish(name, from string) error {
 	return nil
 }
 
-// writeSums writes the checksums of what was published, as sha256sum -c reads them.
+// writeSums writes the checksums of all published files, in the format of sha256sum.
 func (r *release) writeSums() error {
 	var sums strings.Builder
 	for _, name := range slices.Sorted(slices.Values(r.published)) {
@@ -124,10 +125,10 @@ func (r *release) writeSums() error {
 	return nil
 }
 
-// sums names the file of the checksums.
+// sums returns the path of the file with the checksums.
 func (r *release) sums() string { return filepath.Join(r.output, "SHA256SUMS") }
 
-// sign signs the checksums with a key of ssh. The signature is beside them, in a file of its own.
+// sign signs the checksums with an SSH key. The signature is a separate file beside them.
 func (r *release) sign(ctx context.Context, key string) error {
 	_, err := command(ctx, ".", nil, "ssh-keygen", "-q", "-Y", "sign", "-n", programName, "-f", key, r.sums())
 	return err
