@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// adviceDocument holds the output of advise --json.
+// adviceDocument is the output of advise --json.
 type adviceDocument struct {
 	Format     string         `json:"format"`
 	Need       model.Need     `json:"need"`
-	GoodputBps float64        `json:"needed_goodput_bps"` // what the line carries
+	GoodputBps float64        `json:"needed_goodput_bps"` // rate of the line
 	Devices    []model.Advice `json:"devices"`
 }
 
@@ -78,7 +78,7 @@ a day at full load.`,
 	return addJSON(cmd, "print one JSON document")
 }
 
-// checkPower refuses hours and prices that cannot be.
+// checkPower returns an error for hours or a price out of range.
 func checkPower(hours, price float64) error {
 	switch {
 	case !(hours >= 0 && hours <= 24):
@@ -90,13 +90,13 @@ func checkPower(hours, price float64) error {
 	return nil
 }
 
-// adviceText lays advice out in a width; 0: as wide as it is.
+// adviceText formats advice for a width in columns; 0 means unlimited.
 func adviceText(d adviceDocument, width int) string {
 	var b builder
 	b.printf("A line of %s carries %s of TCP, tunnel %s, MTU %d. %s at once.\n",
 		unit.Bitrate(d.Need.WANBps), unit.Bitrate(d.GoodputBps), d.Need.Tunnel, d.Need.MTU,
 		unit.Count(d.Need.Users, "user"))
-	common := slices.Clone(d.Devices[0].Missing) // of all: said once
+	common := slices.Clone(d.Devices[0].Missing) // what all devices lack, shown once
 	for _, a := range d.Devices {
 		common = slices.DeleteFunc(common, func(m string) bool { return !slices.Contains(a.Missing, m) })
 	}
@@ -158,7 +158,7 @@ func adviceText(d adviceDocument, width int) string {
 	return b.String()
 }
 
-// settingWords describes a setting with the worst rate that it was measured at.
+// settingWords describes a setting with the lowest rate measured with it.
 func settingWords(s model.Settings) string {
 	return fmt.Sprintf("%s (%s or more, %s of the need)", s.Words, unit.Bitrate(s.LowBps),
 		unit.Percent(s.Share))

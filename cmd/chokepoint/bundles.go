@@ -65,7 +65,7 @@ included. Read the file before you share it.`,
 				p.note("the device is %q, as run %s has it", device, d.Run.ID)
 			}
 
-			d.Catalogue = registry.Catalogue() // without the words of the plan
+			d.Catalogue = registry.Catalogue() // without labels from a plan
 			b, err := bundle.New(device, firmware, note, d)
 			if err != nil {
 				return app.Mark(app.ErrUsage, check.WithHint(err, hint))
@@ -86,7 +86,8 @@ included. Read the file before you share it.`,
 	return cmd
 }
 
-// warnOfDoubts says which results of a bundle no conclusion will use. The bundle keeps their grades.
+// warnOfDoubts notes the results of a bundle that are excluded from conclusions. The bundle contains their
+// grades.
 func (p *program) warnOfDoubts(b *bundle.Bundle) {
 	lab := b.InPlace()
 	if lab != "" {
@@ -108,10 +109,10 @@ func (p *program) warnOfDoubts(b *bundle.Bundle) {
 	}
 }
 
-// ownWords is the hint for a bundle whose words are those of the run.
+// ownWords is the hint for a bundle whose device is taken from the run.
 const ownWords = "--device NAME replaces what the run has"
 
-// keep writes a bundle to a file, or into a folder under the name of its content.
+// keep writes a bundle to a file, or to a directory under a name derived from its content.
 func (p *program) keep(b *bundle.Bundle, place string) error {
 	text, err := b.Encode()
 	if err != nil {
@@ -136,8 +137,8 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	return p.put(userfile.Create, place, text)
 }
 
-// bundles reads the bundles of dir in the order of their names. Without dir it reads those that catalog add
-// has kept, if any. A duplicate counts once.
+// bundles reads the bundles in dir in the order of their names, without duplicates. If dir is empty, it
+// reads those stored by catalog add, if any.
 func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 	asked := dir != ""
 	if !asked {
@@ -183,7 +184,7 @@ func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 	return all, errors.Join(wrong...)
 }
 
-// readBundle reads a regular file of at most a bundle's size.
+// readBundle reads a regular file that does not exceed the maximum size of a bundle.
 func readBundle(file string, c *factor.Catalogue) (*bundle.Bundle, error) {
 	f, err := userfile.OpenRegular(file)
 	if err != nil {
@@ -206,8 +207,8 @@ func (p *program) collected(dir string) (studies *catalogue.Catalogue, own []*bu
 	return studies, own, err
 }
 
-// joined returns the catalogue with the bundles of a folder. With a run to compare, it returns that run's
-// document too, and leaves out bundles of the same run.
+// joined returns the catalogue with the bundles in a directory. If run is not empty, it also returns that
+// run's document, and omits bundles of the same run.
 func (p *program) joined(ctx context.Context, dir, run string) (*catalogue.Catalogue,
 	*analysis.Document, error) {
 	studies, own, err := p.collected(dir)
@@ -234,8 +235,8 @@ func (p *program) joined(ctx context.Context, dir, run string) (*catalogue.Catal
 	return bundle.Join(studies, own), d, nil
 }
 
-// soundCatalogue returns a catalogue to draw conclusions from, and the errors of the models on published
-// results. It puts aside doubtful results, and speeds of ciphers measured in another way than published ones.
+// soundCatalogue returns a catalogue for conclusions, and the models' errors on published results. Doubtful
+// results, and cipher speeds that are not comparable with published ones, are in aside instead.
 func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, scores []model.Errors,
 	err error) {
 	studies, own, err := p.collected(dir)
@@ -256,7 +257,7 @@ func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, sco
 	return c, aside, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }
 
-// uncounted describes how many results and speeds of a device were put aside, or returns "".
+// uncounted describes the number of a device's excluded results and speeds, or returns "".
 func uncounted(aside *catalogue.Catalogue, device string) string {
 	rates := len(aside.Filtered(catalogue.Filter{Device: device}))
 	speeds := 0

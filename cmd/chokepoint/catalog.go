@@ -63,7 +63,7 @@ commands takes.`,
 	}, "print one JSON object per row")
 }
 
-// cipherAdvice returns the advice on ciphers and VPNs for each device.
+// cipherAdvice describes, for each device, which cipher and VPN suit it.
 func cipherAdvice(c *catalogue.Catalogue) string {
 	var b builder
 	for _, d := range c.Devices {
@@ -123,7 +123,7 @@ func deviceRow(d catalogue.Device) []string {
 		portText(d), cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
 }
 
-// portText names a device's ports, or else the link of its study.
+// portText describes a device's ports or, if they are unknown, the link in its study.
 func portText(d catalogue.Device) string {
 	if d.Port == "" && d.Link != "" {
 		return "study's link " + d.Link
@@ -138,7 +138,8 @@ func orDash(n int, unit string) string {
 	return strconv.Itoa(n) + unit
 }
 
-// knownSource and knownDevice refuse a name that the catalogue lacks. An empty name passes.
+// knownSource and knownDevice return an error for a name that is not in the catalogue. An empty name is
+// allowed.
 func knownSource(c *catalogue.Catalogue, id string) error {
 	return known("--source %q is not in the catalogue", id, "studies", sourceIDs(c)...)
 }
@@ -151,7 +152,7 @@ func sourceIDs(c *catalogue.Catalogue) []string {
 var catalogTunnels = []string{factor.NoTunnel, "wireguard", "openvpn", "esp"}
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
-	// A study may give a power for a year without any other figure.
+	// A study may report only the power for a year.
 	ofPower := func(w catalogue.Power) string { return w.Device }
 	names := distinct(append(c.Names(), each(c.Powers, ofPower)...))
 	for _, n := range names {
@@ -166,8 +167,7 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 // catalogTunnelWords lists the tunnels for the help of a flag.
 func catalogTunnelWords() string { return list(catalogTunnels) + ",\nor ipsec, which is esp" }
 
-// tunnelCalled returns the name of a tunnel that people call otherwise: esp for ipsec. Tunnels in a stack are
-// joined by +.
+// tunnelCalled returns the catalogue's name for a tunnel: esp for ipsec. Nested tunnels are joined by +.
 func tunnelCalled(name string) string {
 	parts := strings.Split(name, "+")
 	for i, part := range parts {
@@ -176,7 +176,7 @@ func tunnelCalled(name string) string {
 	return strings.Join(parts, "+")
 }
 
-// knownLevels checks the filters of results. An empty word or 0 is no filter.
+// knownLevels checks the filters of results. "" and 0 mean no filter.
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 	return cmp.Or(
 		known("--tunnel %q is not in the catalogue", tunnel, "tunnels", catalogTunnels...),
@@ -186,7 +186,7 @@ func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 		between("", "mtu", cmp.Or(mtu, 576), 576, maxPacket))
 }
 
-// asksForZero refuses a number that was given as 0, which inside means "not asked for".
+// asksForZero returns an error if a flag is set to 0, because 0 internally means that it is not set.
 func asksForZero(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		f := cmd.Flags().Lookup(name)
@@ -276,7 +276,7 @@ explain.`,
 	return addJSON(cmd, "print one JSON object per result")
 }
 
-// notesText lists the notes and inferences of published rows, each with its row numbers.
+// notesText lists the notes and inferences of published rows, each with the numbers of the rows.
 func notesText(rows []catalogue.Result) string {
 	var texts []string
 	of := map[string][]string{}
@@ -304,7 +304,7 @@ func notesText(rows []catalogue.Result) string {
 	}))
 }
 
-// impossibleText names the rows that no device can have produced, among all sound results.
+// impossibleText names the rows that no device can have reached, judged by all sound results.
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	impossible := func(text string) string { return "\nimpossible: " + text + "\n" }
 	reasons := model.Impossible(c, without(c.Results, unsound), without(rows, unsound))
@@ -340,7 +340,7 @@ func resultRow(r catalogue.Result) []string {
 		r.Source}
 }
 
-// howOf describes how a result was measured, with its grade if that is in doubt.
+// howOf describes how a result was measured, and its grade if it is not valid.
 func howOf(r catalogue.Result) string {
 	if r.Grade != "" && !bundle.Sound(r) {
 		return r.How() + ", " + r.Grade
@@ -348,7 +348,7 @@ func howOf(r catalogue.Result) string {
 	return r.How()
 }
 
-// whereOf is howOf, with the lab that stood in for the device.
+// whereOf is like howOf, with the lab if the result was measured in a lab instead of on the device.
 func whereOf(r catalogue.Result) string {
 	if r.Lab != "" {
 		return r.How() + ", in lab " + r.Lab
@@ -356,8 +356,8 @@ func whereOf(r catalogue.Result) string {
 	return howOf(r)
 }
 
-// inPlaceText explains that a run has no real router to compare with published ones. It returns "" for a run
-// of real machines.
+// inPlaceText explains that a run has no real router to compare with published results. It returns "" for a
+// run on real machines.
 func inPlaceText(d *analysis.Document) string {
 	lab := bundle.InPlaceOf(d)
 	if lab == "" {
@@ -372,7 +372,7 @@ func resultsOf(d *analysis.Document) []catalogue.Result {
 	return each(bundle.Results(d), func(o bundle.Own) catalogue.Result { return o.Result })
 }
 
-// suspectText counts the suspect rates of a run, which make a prediction from them suspect too.
+// suspectText describes the number of suspect rates of a run. A prediction from them is suspect, too.
 func suspectText(results []catalogue.Result) string {
 	n := model.Suspect(results)
 	if n == 0 {
@@ -381,19 +381,19 @@ func suspectText(results []catalogue.Result) string {
 	return fmt.Sprintf("\n%d of the run's %d rates are suspect: chokepoint show says why.\n", n, len(results))
 }
 
-// beside pairs a published result with a cell of the user's run.
+// beside compares a published result with a cell of the user's run.
 type beside struct {
 	Published catalogue.Result `json:"published"`
 	Own       bundle.Own       `json:"own"`
 	Ratio     float64          `json:"ratio"`      // own ÷ published
-	Unstated  []string         `json:"not_stated"` // by one of them
+	Unstated  []string         `json:"not_stated"` // fields that only one of them has
 }
 
-// circumstances are fields that the user's run lacks, or words differently from a study.
+// circumstances lists fields that the user's run lacks or phrases differently from studies.
 var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
 
-// ratioOf returns b ÷ a and the fields that only one of them states. The ratio is 0 where they differ in
-// fields other than aside.
+// ratioOf returns b ÷ a, and the fields that only one of them has. The ratio is 0 if they differ in a field
+// that is not in aside.
 func ratioOf(a, b catalogue.Result, aside []string) (ratio float64, unstated []string) {
 	differ, onlyA, onlyB := model.Differs(a, b)
 	if a.GoodputBps == nil || b.GoodputBps == nil || *a.GoodputBps == 0 ||
@@ -405,13 +405,13 @@ func ratioOf(a, b catalogue.Result, aside []string) (ratio float64, unstated []s
 	})
 }
 
-// sideBySide compares the results of two devices.
+// sideBySide prints a comparison of two devices' results.
 func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Result) error {
 	type pair struct {
 		A        catalogue.Result `json:"a"`
 		B        catalogue.Result `json:"b"`
 		Ratio    float64          `json:"ratio"`      // b ÷ a
-		Unstated []string         `json:"not_stated"` // by one of them
+		Unstated []string         `json:"not_stated"` // fields that only one of them has
 	}
 	var pairs []pair
 	for _, a := range of {
@@ -480,7 +480,7 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	return p.withNote(err, inPlaceText(d))
 }
 
-// withNote prints a text below a table that was printed for people.
+// withNote prints a text below a table, unless the output is JSON.
 func (p *program) withNote(err error, text string) error {
 	if err != nil || p.json {
 		return err
@@ -488,7 +488,7 @@ func (p *program) withNote(err error, text string) error {
 	return p.print(p.fitted(text))
 }
 
-// modelErrors prints the errors of predict's models on the published rates, or on the cells of a run.
+// modelErrors prints the errors of the models of predict on the published rates, or on the cells of a run.
 func (p *program) modelErrors(ctx context.Context, run string, rows bool) error {
 	c, err := catalogue.Published()
 	if err != nil {
@@ -560,7 +560,7 @@ func errorsText(scores []model.Errors, rows bool, width int) string {
 	return b.String()
 }
 
-// signed formats a ratio as a percentage with its sign.
+// signed formats a ratio as a signed percentage.
 func signed(ratio float64) string {
 	if ratio > 0 {
 		return "+" + unit.Percent(ratio)
@@ -568,7 +568,7 @@ func signed(ratio float64) string {
 	return unit.Percent(ratio)
 }
 
-// ratioText formats a ratio with three digits, from 10 on as a factor.
+// ratioText formats a ratio with three digits, or as a factor if it is at least 10.
 func ratioText(v float64) string {
 	if v >= 10 {
 		return unit.Ratio(v)

@@ -37,14 +37,14 @@ evp).`,
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besideSpeeds(c.Speeds, d) })
 }
 
-// catalogOfDevice completes a command that lists published figures of one device or all, or compares a run
-// with them. rows counts the figures.
+// catalogOfDevice completes a command that lists published figures of one or all devices, or compares a run
+// with them. rows returns the number of figures.
 func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*catalogue.Catalogue) int,
 	list func(*catalogue.Catalogue) error,
 	beside func(*catalogue.Catalogue, *analysis.Document) error) *cobra.Command {
 	var device, run, bundles string
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := catalogue.Published() // a run is no figure to compare itself with
+		c, err := catalogue.Published() // without bundles, so that the run is not compared with itself
 		if run == "" {
 			c, _, err = p.joined(cmd.Context(), bundles, "")
 		}
@@ -85,7 +85,7 @@ func addBeside(cmd *cobra.Command, p *program, run *string) {
 	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
 }
 
-// ofDevice leaves the speeds and powers of one device.
+// ofDevice removes the speeds and powers of other devices.
 func ofDevice(c *catalogue.Catalogue, name string) error {
 	if err := knownDevice(c, "--device", name); err != nil {
 		return err
@@ -98,11 +98,11 @@ func ofDevice(c *catalogue.Catalogue, name string) error {
 	return nil
 }
 
-// ownFigure holds a figure of a cell of the user's run, to stand beside a published one.
+// ownFigure is a figure of a cell of the user's run, for comparison with a published one.
 type ownFigure struct {
 	Label  string  `json:"label"`
 	Median float64 `json:"median"`
-	Low    float64 `json:"low"` // of the interval; both are the median where there is none
+	Low    float64 `json:"low"` // bounds of the interval; without one, the median
 	High   float64 `json:"high"`
 	N      int     `json:"n"`
 	Grade  string  `json:"grade"`
@@ -119,14 +119,14 @@ func figureOf(c *analysis.Cell, metric string, scale float64) (f ownFigure, ok b
 	return f, ok && v.Median > 0
 }
 
-// besideSpeed pairs a published speed with that of a cell, in the unit of the published one.
+// besideSpeed compares a published speed with that of a cell, in the published unit.
 type besideSpeed struct {
 	Published catalogue.Speed `json:"published"`
 	Own       ownFigure       `json:"own"`
 	Ratio     float64         `json:"ratio"` // own ÷ published
 	Low       float64         `json:"ratio_low"`
 	High      float64         `json:"ratio_high"`
-	Differs   string          `json:"differs,omitempty"` // how the published one was made otherwise
+	Differs   string          `json:"differs,omitempty"` // how the published one was measured differently
 }
 
 func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) error {
@@ -174,7 +174,7 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 	return p.withNote(err, inPlaceText(d))
 }
 
-// spanText formats an interval, "-" for a single figure.
+// spanText formats an interval, or "-" for a single figure.
 func spanText(low, high float64, n int) string {
 	if n < 2 {
 		return "-"
@@ -200,11 +200,11 @@ power under load, and the run's idle power beside power that a study calls norma
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besidePowers(c.Powers, d) })
 }
 
-// besidePower pairs a published power with that of a cell, in watts.
+// besidePower compares a published power with that of a cell, in watts.
 type besidePower struct {
 	Published catalogue.Power `json:"published"`
 	Own       ownFigure       `json:"own"`
-	Low       float64         `json:"ratio_low"` // own ÷ the most that is published
+	Low       float64         `json:"ratio_low"` // own ÷ upper bound of the published power
 	High      float64         `json:"ratio_high"`
 }
 

@@ -30,7 +30,7 @@ func (o *pictureOptions) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.brief, "brief", false, "with md: only the table and five lines")
 }
 
-// validate holds the options to the format.
+// validate returns an error if the options do not apply to the format.
 func (o *pictureOptions) validate(format string) error {
 	switch picture := slices.Contains(pictureFormats, format); {
 	case !picture && o.chart != "":
@@ -55,7 +55,7 @@ func (o *pictureOptions) validate(format string) error {
 	return nil
 }
 
-// render returns the report in the requested format.
+// render returns the report in the selected format.
 func (o *reportOptions) render(d *analysis.Document) ([]byte, error) {
 	switch {
 	case slices.Contains(pictureFormats, o.format):

@@ -82,7 +82,7 @@ only RUN, it is the first run.`,
 	return cmd
 }
 
-// pairOf returns the runs to compare. Those that were not named are noted.
+// pairOf returns the runs to compare. It prints a note with runs that it chose itself.
 func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) {
 	if len(args) == 2 {
 		return [2]string(args), nil
@@ -152,7 +152,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 	for _, ch := range c.Changes {
 		mark := " "
 		if ch.Cause {
-			mark = "*" // can explain a difference of results
+			mark = "*" // may explain differences between results
 		}
 
 		b.printf("%s %s %s: %s → %s\n", mark, ch.Kind, ch.Name, cmp.Or(ch.A, "none"),
@@ -178,7 +178,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 func comparisonTable(rows grid, width int) string {
 	fits := func(text string) bool {
 		for line := range strings.Lines(text) {
-			if utf8.RuneCountInString(line) > width+1 { // with its line feed
+			if utf8.RuneCountInString(line) > width+1 { // the line includes its line feed
 				return false
 			}
 		}

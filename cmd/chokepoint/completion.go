@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
-// completeRuns completes up to n arguments that name runs.
+// completeRuns completes up to n arguments with names of runs.
 func completeRuns(p *program, n int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= n {
@@ -38,7 +38,7 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 	}
 }
 
-// completeOne completes a flag with one of some words.
+// completeOne completes a flag with one of the words.
 func completeOne(cmd *cobra.Command, flag string, words []string) {
 	cmd.RegisterFlagCompletionFunc(flag, fixed(words))
 }
@@ -47,8 +47,8 @@ func fixed(words []string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// completeFlags completes the flags of a command that mean the same in every one. A flag that has its own
-// completion keeps it.
+// completeFlags completes flags that have the same meaning in all commands, unless they already have a
+// completion.
 func completeFlags(p *program, cmd *cobra.Command) {
 	causes := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
 	devices := p.completeCatalogue(func(c *catalogue.Catalogue) []string { return c.Names() })
@@ -82,7 +82,7 @@ func completeFlags(p *program, cmd *cobra.Command) {
 	}
 }
 
-// completeCatalogue completes a flag with names of the catalogue and of the bundles beside the runs.
+// completeCatalogue completes a flag with names from the catalogue and the stored bundles.
 func (p *program) completeCatalogue(names func(*catalogue.Catalogue) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		c, _, err := p.joined(cmd.Context(), "", "")
@@ -93,8 +93,8 @@ func (p *program) completeCatalogue(names func(*catalogue.Catalogue) []string) c
 	}
 }
 
-// completeOfRun completes a flag with names in the document of the run that the command line names, or of the
-// newest.
+// completeOfRun completes a flag with names from the document of the run on the command line, or of the
+// newest run.
 func (p *program) completeOfRun(names func(*analysis.Document) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		doc, err := p.Dirs.Document(cmd.Context(), append(args, "latest")[0])
@@ -105,7 +105,7 @@ func (p *program) completeOfRun(names func(*analysis.Document) []string) cobra.C
 	}
 }
 
-// completeLabs completes the name of a lab that is up.
+// completeLabs completes the name of a running lab.
 func (p *program) completeLabs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	labs, err := lab.List(p.Dirs.Labs())
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *program) completeLabs(*cobra.Command, []string, string) ([]string, cobr
 	return up, cobra.ShellCompDirectiveNoFileComp
 }
 
-// runNames lists names and ids of runs, each with its plan.
+// runNames lists names and ids of runs, with their plans.
 func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 	runs, err := d.Runs(ctx)
 	for _, r := range runs {
@@ -134,7 +134,7 @@ func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 			names = append(names, "latest\tthe newest run")
 		}
 
-		about := line(check.Plain(r.Plan)) // a shell prints it: a store may come from elsewhere
+		about := line(check.Plain(r.Plan)) // a shell prints it, and the store may come from elsewhere
 		if store.CheckName(r.Name) == nil {
 			names = append(names, r.Name+"\t"+about+", "+r.ID)
 			about += ", " + r.Name
@@ -145,7 +145,7 @@ func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 	return names, err
 }
 
-// completeSet completes PATH=VALUE for the factors of a plan and their levels.
+// completeSet completes PATH=VALUE with the factors and levels of a plan.
 func completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	var found []string
@@ -156,7 +156,7 @@ func completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.S
 			continue
 		}
 
-		done := prefix[:strings.LastIndexAny(prefix, "=,")+1] // several levels stand side by side
+		done := prefix[:strings.LastIndexAny(prefix, "=,")+1] // levels may be separated by commas
 		for _, level := range d.Levels {
 			found = append(found, done+level)
 		}

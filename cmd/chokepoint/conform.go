@@ -81,8 +81,8 @@ func (p *program) conform(ctx context.Context, o labOptions, file string) (err e
 	}, try)
 }
 
-// tried prints the capabilities of a router as they are found, and writes them to the bundle if there is one.
-// It fails if something went wrong.
+// tried tests the capabilities of a router, prints each result, and writes them to bundle unless it is nil.
+// It returns an error if a test failed unexpectedly.
 func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) error {
 	if len(l.Topology.Routers) == 0 {
 		return app.Usage("name one by --router", "lab conform: the lab has no router")
@@ -115,7 +115,7 @@ func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) 
 		}
 	}
 
-	if counts[check.Unknown] > 0 { // all is said
+	if counts[check.Unknown] > 0 { // everything is already printed
 		return &exitError{code: codeError}
 	}
 

@@ -62,14 +62,14 @@ In a PostgreSQL database only --compact returns the space, and the owner must ca
 		"a JSON object")
 }
 
-// deleted holds the output of delete --json.
+// deleted is the output of delete --json.
 type deleted struct {
 	Deleted   []string `json:"deleted"`
-	KeptNamed []string `json:"kept_named,omitempty"` // older than those that --keep keeps
+	KeptNamed []string `json:"kept_named,omitempty"` // named runs that --keep would otherwise have deleted
 	*compacted
 }
 
-// compacted holds the size of the store before its space was returned, and after.
+// compacted is the size of the store in bytes, before and after compaction.
 type compacted struct {
 	Before int64 `json:"before_bytes"`
 	After  int64 `json:"after_bytes"`
@@ -93,7 +93,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 			list(each(done.Named, namedRun)))
 	}
 
-	if len(done.Removed) > 0 && err == nil && p.Dirs.Store == "" { // on a server it locks out the others
+	if len(done.Removed) > 0 && err == nil && p.Dirs.Store == "" { // would lock out others on a server
 		size, failed := compactStore(ctx, p)
 		switch {
 		case ctx.Err() != nil:
@@ -109,7 +109,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 	return errors.Join(err, p.line(out, text))
 }
 
-// namedRun writes the id of a run, and its name.
+// namedRun formats the id and the name of a run.
 func namedRun(h store.Head) string {
 	id := app.ShownID(h.ID)
 	if h.Name != "" {
@@ -118,7 +118,7 @@ func namedRun(h store.Head) string {
 	return id
 }
 
-// returnSpace returns the space of runs that were deleted before.
+// returnSpace returns the space of previously deleted runs to the file system.
 func returnSpace(ctx context.Context, p *program) error {
 	size, err := compactStore(ctx, p)
 	if err != nil {

@@ -40,7 +40,7 @@ prints the plans of these runs instead; you can run each by hand.`,
 				return err
 			}
 
-			// A file from elsewhere may name any lab, router and run.
+			// The document in a file may come from elsewhere, and name any lab, router and run.
 			if run := runOf(args); (prove || dry) && app.NamesFile(run) {
 				return app.Usage("chokepoint diagnose RUN --prove",
 					"--prove needs a stored run: %s is a file", run)
@@ -87,7 +87,7 @@ prints the plans of these runs instead; you can run each by hand.`,
 	return addJSON(cmd, "print one JSON object per cell")
 }
 
-// diagnosed is one line of diagnose --json.
+// diagnosed is a line of the output of diagnose --json.
 type diagnosed struct {
 	Run       string               `json:"run"`
 	ID        string               `json:"id"`
@@ -114,7 +114,7 @@ func (p *program) diagnoses(doc *analysis.Document) error {
 	return nil
 }
 
-// only leaves the cells of a document whose label has all of the words, or the one with this id.
+// only keeps the cells of a document whose label contains all words, or the cell with this id.
 func only(doc *analysis.Document, words string) error {
 	var labels []string
 	doc.Cells = slices.DeleteFunc(doc.Cells, func(c analysis.Cell) bool {
@@ -130,7 +130,7 @@ func only(doc *analysis.Document, words string) error {
 	return nil
 }
 
-// experiments prints the plans of the experiments on the findings of a run, each as a file of its own.
+// experiments prints the plans of the experiments on a run's findings. Each is a complete plan file.
 func (p *program) experiments(ctx context.Context, doc *analysis.Document, class string) error {
 	experiments, err := p.Experiments(ctx, doc, app.ProveOptions{Class: class})
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *program) experiments(ctx context.Context, doc *analysis.Document, class
 const proveUsage = "test each finding by experiment: three steps of one resource in\nrandom order, between " +
 	"untouched windows; then restore everything"
 
-// proveAlone refuses what means nothing without --prove, and causes that there are not.
+// proveAlone returns an error for options that require --prove, and for unknown causes.
 func proveAlone(prove, dry bool, class, codeFile string) error {
 	for flag, given := range map[string]bool{"--dry-run": dry, "--cause": class != "",
 		"--peer-code-file": codeFile != ""} {

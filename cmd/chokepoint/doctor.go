@@ -38,7 +38,7 @@ func runDoctor(ctx context.Context, p *program) error {
 	return errors.Join(p.line(f, findingsText(f, width)), err)
 }
 
-// findingsText lays out what a machine can do in a width; 0: as wide as it is.
+// findingsText formats the capabilities of a machine for a width in columns; 0 means unlimited.
 func findingsText(f *app.Findings, width int) string {
 	var b builder
 	b.printf("%s, Linux %s\n", f.Version, f.Kernel)
@@ -48,7 +48,7 @@ func findingsText(f *app.Findings, width int) string {
 		wide = max(wide, len(c.Name))
 	}
 
-	var above trial.Capability // the last one with a reason of its own
+	var above trial.Capability // last one with a reason of its own
 	for i, c := range all {
 		if i == 0 || c.Area != all[i-1].Area {
 			b.printf("\n%s\n", c.Area)
@@ -113,7 +113,7 @@ func findingsText(f *app.Findings, width int) string {
 	return b.String()
 }
 
-// alike reports whether two answers differ in numbers alone, such as those in the names of devices.
+// alike reports whether two answers differ only in numbers, such as those in names of devices.
 func alike(a, b check.Answer) bool {
 	words := func(x check.Answer) string {
 		return strings.Map(func(r rune) rune {

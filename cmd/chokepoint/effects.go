@@ -93,7 +93,7 @@ the interactions of such a factor, each run therefore counts only once.`,
 	return addJSON(cmd, "print one JSON document")
 }
 
-// effectsOfRuns computes the effects of one run, or of several together.
+// effectsOfRuns computes the effects of one run, or of several runs together.
 func (p *program) effectsOfRuns(ctx context.Context, names, labels []string) (e model.Effects, err error) {
 	byHand := map[string][]string{}
 	for _, label := range labels {
@@ -141,7 +141,8 @@ func (p *program) effectsOfRuns(ctx context.Context, names, labels []string) (e 
 	return e, err
 }
 
-// runsText lists the runs behind effects with what was set by hand, and what else differs between them.
+// runsText lists the runs behind effects with the levels set by hand, and other differences between the
+// runs.
 func runsText(e model.Effects, width int) string {
 	var lines []string
 	for _, r := range e.Runs {
@@ -171,7 +172,8 @@ func runsText(e model.Effects, width int) string {
 	return text + folded(width, each(e.Differs, func(s string) string { return "also differs: " + s })...)
 }
 
-// effectsText lays out the effects of one part in a width (0: any), each paragraph below an empty line.
+// effectsText formats the effects of one part for a width (0 means unlimited). An empty line precedes each
+// paragraph.
 func effectsText(e model.Effects, width int) string {
 	var b builder
 	if len(e.Main) > 0 {
@@ -209,7 +211,7 @@ func effectsText(e model.Effects, width int) string {
 	return b.String()
 }
 
-// mainText lays effects out as a table, or as sentences where a table does not fit.
+// mainText formats effects as a table or, if that does not fit, as sentences.
 func mainText(effects []model.Effect, width int) string {
 	const interval, settings = 4, 5 // columns
 	rows := grid{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
@@ -252,7 +254,7 @@ func mainText(effects []model.Effect, width int) string {
 	return strings.TrimPrefix(folded(width, sentences...), "\n")
 }
 
-// chartText draws a chart with bars that leave room for their names and rates.
+// chartText draws a chart whose bars leave space for names and rates.
 func chartText(e model.Effects, c model.Chart, width int) string {
 	most := 0.0
 	for _, x := range c.Bars {
@@ -276,7 +278,7 @@ func chartText(e model.Effects, c model.Chart, width int) string {
 	return folded(width, "rate by "+strings.Join(c.Factors, " and ")+settingsOf(c)) + text
 }
 
-// widest counts the characters of the longest line.
+// widest returns the number of characters in the longest line.
 func widest(text string) int {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -285,7 +287,7 @@ func widest(text string) int {
 	return n
 }
 
-// folded returns a paragraph whose lines are broken at a width (0: not).
+// folded returns a paragraph with lines wrapped to a width (0 means unlimited).
 func folded(width int, lines ...string) string {
 	var out []string
 	for _, text := range lines {
@@ -298,7 +300,7 @@ func folded(width int, lines ...string) string {
 	return paragraph(out)
 }
 
-// settingsOf names the levels of the other factors at which a chart's bars were measured.
+// settingsOf describes the levels of the other factors for a chart.
 func settingsOf(c model.Chart) string {
 	switch {
 	case c.At == "":

@@ -12,19 +12,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 )
 
-// Exit codes. They are API: scripts depend on them.
+// Exit codes are part of the API: scripts depend on them.
 const (
 	codeOK          = 0   // also when cells were skipped
 	codeError       = 1   // the command did not do what it was asked
-	codeUsage       = 2   // wrong command line or plan; nothing was touched
-	codeFailed      = 3   // finished, with failed trials
-	codeThreshold   = 4   // a threshold was missed, or something got worse
-	codeDirty       = 5   // the lab could not be left as it was found
+	codeUsage       = 2   // wrong command line or plan; nothing was changed
+	codeFailed      = 3   // finished with failed trials
+	codeThreshold   = 4   // a threshold was missed, or there is a regression
+	codeDirty       = 5   // the lab could not be restored
 	codeInterrupted = 130 // stopped by a signal
 )
 
-// exitMeanings describes each code in the help texts, and gives kinds of errors their codes. The first kind
-// that an error is of decides.
+// exitMeanings maps kinds of errors to exit codes, with the description of each code for the help. The
+// first matching kind applies.
 var exitMeanings = []struct {
 	code int
 	of   error
@@ -39,11 +39,11 @@ var exitMeanings = []struct {
 	{codeInterrupted, app.ErrInterrupted, "interrupted; finished trials are kept"},
 }
 
-// precedence orders the codes for when several apply. A wrong command line comes alone.
+// precedence is the order of preference if several codes apply. Nothing else happens after a usage error.
 var precedence = []int{codeUsage, codeDirty, codeInterrupted, codeError, codeThreshold, codeFailed, codeOK}
 
-// exitError gives an error its exit code. Without an inner error the program ends silently, because
-// everything has been printed.
+// exitError sets the exit code for an error. If err is nil, the program exits silently, because everything
+// has already been printed.
 type exitError struct {
 	code int
 	err  error
@@ -58,7 +58,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// interruptedBy replaces the errors of a cancelled context by the interrupt that caused them, and keeps their
+// interruptedBy replaces errors of a cancelled context by the interrupt that caused them, and keeps their
 // hints.
 func interruptedBy(err error) error {
 	cause := app.ErrInterrupted
@@ -74,14 +74,15 @@ func interruptedBy(err error) error {
 	return errors.Join(append([]error{&exitError{codeInterrupted, cause}}, rest...)...)
 }
 
-// exitCode returns the code of an error, or of several the one with the highest precedence.
+// exitCode returns the exit code of an error. If several are joined, it returns the code with the highest
+// precedence.
 func exitCode(err error) int {
 	if err == nil {
 		return codeOK
 	}
 
 	all := app.Leaves(err)
-	// A command that ran another one on a node ends with that one's code.
+	// A command that ran a command on a node exits with the code of that command.
 	if len(all) == 1 {
 		if exit, ok := all[0].(*exitError); ok && exit.err == nil {
 			return exit.code
@@ -109,7 +110,8 @@ func leafCode(err error) int {
 	return codeError
 }
 
-// printError prints each error on a line, followed by its hints, each once; or one JSON object.
+// printError prints each error on a line, followed by its hints without duplicates, or all of it as a JSON
+// object.
 func printError(w io.Writer, err error, code int, asJSON bool) {
 	report := struct {
 		Errors []string `json:"errors"`
@@ -134,14 +136,14 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 	}
 
 	if asJSON {
-		_ = printLine(w, report) // nowhere is left to complain
+		_ = printLine(w, report) // an error cannot be reported anywhere
 		return
 	}
 
 	_, _ = io.WriteString(w, text)
 }
 
-// hints returns the hints of an error and of everything it wraps.
+// hints returns the hints of an error and of all errors that it wraps.
 func hints(err error) []string {
 	if err == nil {
 		return nil

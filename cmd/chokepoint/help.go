@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// furtherCodes lists the exit codes of each command beyond 0, 1, 2 and 130, which every command has.
+// furtherCodes lists the exit codes of commands except 0, 1, 2 and 130, which all commands have.
 var furtherCodes = map[string][]int{
 	"chokepoint run":         {codeFailed, codeThreshold, codeDirty},
 	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},
@@ -27,7 +27,7 @@ var furtherCodes = map[string][]int{
 	"chokepoint lab restore": {codeDirty},
 }
 
-// showHelp prints the help of a command as its result.
+// showHelp prints the help of a command to standard output.
 func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpText(cmd)) }
 
 // helpText returns a command's description, usage, subcommands, flags and exit codes.
@@ -64,7 +64,7 @@ func useLine(cmd *cobra.Command) string {
 	return cmd.UseLine()
 }
 
-// exitStatus lists the codes of a command in words; the program's help has those of all.
+// exitStatus describes the exit codes of a command. For the program itself, it describes all codes.
 func exitStatus(cmd *cobra.Command) string {
 	codes := exitCodes(cmd)
 	var b builder
@@ -77,7 +77,8 @@ func exitStatus(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// meaning describes a code of one command; text describes it for all.
+// meaning describes an exit code of a command. It returns text, the general description, unless the command
+// needs a more specific one.
 func meaning(cmd *cobra.Command, code int, text string) string {
 	path := cmd.CommandPath()
 	runs := path == "chokepoint run" || path == "chokepoint resume"
@@ -99,7 +100,7 @@ func meaning(cmd *cobra.Command, code int, text string) string {
 }
 
 func exitCodes(cmd *cobra.Command) []int {
-	if cmd.HasSubCommands() && cmd.HasParent() { // it only shows its help
+	if cmd.HasSubCommands() && cmd.HasParent() { // it does nothing but print its help
 		return []int{codeOK, codeError, codeUsage}
 	}
 

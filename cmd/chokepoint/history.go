@@ -122,7 +122,7 @@ func metricNames() (names []string) {
 	return names
 }
 
-// completeHistory completes a flag with what some runs have.
+// completeHistory completes a flag with the values of of for the stored runs.
 func completeHistory(p *program, cmd *cobra.Command, flag string, of func(store.ResultHead) string) {
 	cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string,
 		cobra.ShellCompDirective) {
@@ -141,7 +141,7 @@ func completeHistory(p *program, cmd *cobra.Command, flag string, of func(store.
 	})
 }
 
-// sinceOf reads a date, or a number of days before now.
+// sinceOf parses a date, or a number of days before now.
 func sinceOf(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -162,7 +162,7 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// writeHistory lays a history out.
+// writeHistory writes a history in a format to a file or to standard output.
 func (p *program) writeHistory(h *history.History, format, file string) error {
 	if format == "html" && file == "" {
 		return app.Usage("add --output FILE; - is standard output", "html is not for a terminal")
@@ -193,7 +193,7 @@ func (p *program) writeHistory(h *history.History, format, file string) error {
 	return p.put(userfile.Create, file, content)
 }
 
-// regressionsOf returns an error for each cell that became worse.
+// regressionsOf returns an error that joins the regressions of all cells.
 func regressionsOf(h *history.History, strict bool) error {
 	var errs []error
 	for i := range h.Cells {
@@ -207,7 +207,7 @@ func regressionsOf(h *history.History, strict bool) error {
 	return errors.Join(errs...)
 }
 
-// historyText shows one cell with its runs, or a line for each of several.
+// historyText formats a single cell with its runs, or several cells with one line each.
 func historyText(h *history.History) string {
 	var b builder
 	b.printf("plan %s on %s, %d runs\n\n", h.Plan, h.Device, h.Runs)
@@ -247,7 +247,7 @@ func historyText(h *history.History) string {
 	return b.String()
 }
 
-// addCell adds the runs of a cell and its changes.
+// addCell appends the runs and changes of a cell.
 func (b *builder) addCell(c *history.Cell) {
 	b.printf("%s: %s  %s  id %s\n\n", c.Label, metrics.Label(c.Metric.Name), spark(c.Points), c.ID)
 	rows := grid{{"DATE", "RUN", "FIRMWARE", "KERNEL", "N", "MEDIAN", "INTERVAL", "VALIDITY", "CHANGE"}}
@@ -288,11 +288,11 @@ func (b *builder) addCell(c *history.Cell) {
 	}
 }
 
-// sparkPoints bounds the newest runs that a sparkline shows.
+// sparkPoints is the maximum number of runs in a sparkline.
 const sparkPoints = 24
 
-// spark draws the newest medians between the smallest and the largest, which are at least a tenth apart. A
-// run without a number is a dot.
+// spark draws the newest medians on a scale from the lowest to the highest, which spans at least a tenth. A
+// dot is a run without a number.
 func spark(points []history.Point) string {
 	points = points[max(0, len(points)-sparkPoints):]
 	low, high := 0.0, 0.0

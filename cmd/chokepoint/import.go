@@ -106,10 +106,10 @@ func formatWords() string {
 	return list(names[:4]) + ",\n" + list(names[4:])
 }
 
-// maxImportBytes bounds a file to import: a day of samples of a second.
+// maxImportBytes is the maximum size of a file to import, enough for a day of samples every second.
 const maxImportBytes = 1 << 30
 
-// input is a file to import, or a copy of standard input. It can be read from the beginning again.
+// input is a file to import, or a copy of standard input. It can be read several times.
 type input struct {
 	seeker
 	name  string
@@ -121,7 +121,7 @@ type seeker interface {
 	io.ReaderAt
 }
 
-// openImport opens a file or standard input as UTF-8.
+// openImport opens a file or standard input, and decodes it to UTF-8.
 func openImport(ctx context.Context, file string, stdin io.Reader) (*input, error) {
 	in, err := openAsIs(ctx, file, stdin)
 	if err != nil {
@@ -131,7 +131,7 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 	head := make([]byte, headBytes)
 	n, err := in.ReadAt(head, 0)
 	if err != nil && err != io.EOF || !foreign.Encoded(head[:n]) {
-		return in, nil // whoever reads on meets the error again
+		return in, nil // the next read returns the error again
 	}
 
 	text, err := foreign.Text(in)
@@ -143,7 +143,7 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 	return in, nil
 }
 
-// wrong wraps an error of reading a file. It is a usage error if the text is wrong.
+// wrong wraps an error from reading a file. It returns a usage error if the content is wrong.
 func (in *input) wrong(err error) error {
 	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
 		return app.Usage(check.HintOf(wrong), "import %s: %s", in.name, check.Plain(wrong.Error()))
@@ -151,10 +151,10 @@ func (in *input) wrong(err error) error {
 	return fmt.Errorf("import %s: %w", in.name, err)
 }
 
-// headBytes of a file suffice to recognise its format.
+// headBytes is the number of bytes needed to detect a file's format.
 const headBytes = 4096
 
-// openAsIs opens a regular file, or reads standard input, which an interrupt ends.
+// openAsIs opens a regular file, or reads standard input until its end or an interrupt.
 func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error) {
 	if file != standard {
 		f, err := userfile.OpenRegular(file)
@@ -187,22 +187,24 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 	return in, nil
 }
 
-// ofAgent matches the beginning of chokepoint-agent's output, object that of any JSON object behind a prompt.
+// ofAgent matches the beginning of the output of chokepoint-agent; object matches that of a JSON object,
+// possibly after a shell prompt.
 var (
 	ofAgent = regexp.MustCompile(`^\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
 	object  = regexp.MustCompile(`\{\s*"`)
-	// document matches the beginning of the document of show --json.
+	// document matches the beginning of the output of show --json.
 	document = regexp.MustCompile(`^\s*\{\s*"format"\s*:\s*"chokepoint/[0-9]+"\s*,\s*"run"`)
 )
 
-// begins reports whether the content has such a beginning.
+// begins reports whether the content starts with a match of form.
 func (in *input) begins(form *regexp.Regexp) bool {
 	head := make([]byte, headBytes)
 	n, _ := in.ReadAt(head, 0)
 	return form.Match(head[:n])
 }
 
-// recorded reports whether chokepoint-agent printed it, not another program, and skips what stands before.
+// recorded reports whether the content is output of chokepoint-agent. If so, it skips what precedes the
+// output.
 func (in *input) recorded() bool {
 	head := make([]byte, headBytes)
 	n, _ := in.ReadAt(head, 0)
@@ -236,7 +238,7 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 	return p.print(check.Plain(summary) + "\n")
 }
 
-// undoImport removes an import from a run.
+// undoImport removes the imported data from a run.
 func undoImport(ctx context.Context, into string, p *program) error {
 	summary, err := p.Dirs.ForgetRecording(ctx, into)
 	if err != nil {

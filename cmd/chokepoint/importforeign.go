@@ -21,16 +21,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// foreignOptions apply to files of other programs.
+// foreignOptions are the options for files of other programs.
 type foreignOptions struct {
-	from   string   // their format, "" = what each looks like
+	from   string   // format of the files; "" means detect it
 	sets   []string // NAME=LEVEL
 	labels runLabels
 }
 
-// importForeign makes a run of files; one may be open already. It reads all before it stores
-// anything and refuses the same content twice. Failed tests are left out and noted; a run of failed tests
-// alone is not made.
+// importForeign creates a run from files; opened is the first of them, if it is already open. It reads all
+// files before it stores the run, and returns an error if two have the same content. Failed tests are
+// omitted with a note; if all failed, there is no run.
 func (p *program) importForeign(ctx context.Context, files []string, opened *input, o foreignOptions) error {
 	conditions, err := o.conditions()
 	if err != nil {
@@ -38,7 +38,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	}
 
 	var sources []foreign.Source
-	var failed error // of the first file that holds nothing but tests that failed
+	var failed error // of the first file that contains only failed tests
 	measured := false
 	first := map[[sha256.Size]byte]string{} // content → file
 	for _, file := range files {
@@ -113,17 +113,17 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	return errors.Join(unnoted, p.line(out, summary+"\n"))
 }
 
-// importedRun is the line of import --json.
+// importedRun is the output of import --json.
 type importedRun struct {
 	Run    string   `json:"run"`
 	Trials int      `json:"trials"`
 	Cells  int      `json:"cells"`
 	From   []string `json:"imported_from"`
-	// LeftOut lists the parts of the files that make no trial, with the reasons.
+	// LeftOut lists the parts of the files that did not become trials, with the reasons.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// keepRun stores a whole run, or nothing.
+// keepRun stores a run with its trials, or nothing if that fails.
 func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []record.Trial) error {
 	err := st.CreateRun(ctx, run)
 	if err != nil {
@@ -145,7 +145,7 @@ func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []reco
 	return err
 }
 
-// results reads what another program measured, and returns a hash of its text.
+// results parses the results of another program. sum is the hash of the content.
 func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte, err error) {
 	s.File = in.name
 	text, err := foreign.Text(in)
@@ -159,7 +159,7 @@ func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte
 // factorName matches the name of a factor of an imported run.
 var factorName = regexp.MustCompile(`^[a-z][a-z0-9_:.@-]{0,63}$`)
 
-// conditions parses the levels that --set gives to all trials of a run.
+// conditions parses the levels that --set defines for all trials of a run.
 func (o *foreignOptions) conditions() (record.Factors, error) {
 	out := record.Factors{}
 	for _, text := range o.sets {

@@ -63,14 +63,14 @@ func topologyNames() []string {
 	return each(lab.Topologies(), func(t record.Topology) string { return t.Name })
 }
 
-// shownLab holds a lab as lab up and lab list print it.
+// shownLab is a lab in the output of lab up and lab list.
 type shownLab struct {
 	ID        string                  `json:"id"`
 	Topology  string                  `json:"topology"`
 	Started   time.Time               `json:"started"`
-	Detached  bool                    `json:"detached"` // stays until lab down; else it belongs to a run
+	Detached  bool                    `json:"detached"` // stays until lab down; otherwise it belongs to a run
 	Alive     bool                    `json:"alive"`
-	Addresses map[string][]netip.Addr `json:"addresses,omitempty"` // node → its addresses on the plain path
+	Addresses map[string][]netip.Addr `json:"addresses,omitempty"` // node → addresses on the plain path
 }
 
 func labUp(ctx context.Context, topology string, o labOptions, p *program) error {
@@ -108,7 +108,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 	if err != nil {
 		return err
 	}
-	defer l.Close(context.WithoutCancel(ctx)) // only hangs up: the lab stays
+	defer l.Close(context.WithoutCancel(ctx)) // only disconnects: the lab stays
 	shown := shownLab{
 		ID:        id,
 		Topology:  t.Name,
@@ -168,8 +168,8 @@ func (s shownLab) row() []string {
 	return []string{s.ID, s.Topology, state, s.Started.Format(time.DateTime)}
 }
 
-// findLab finds a detached lab that is up; without a name, the only one, unless it was started with another
-// state directory: it may be somebody else's.
+// findLab returns the detached lab with this name. If name is empty, it returns the only lab, unless that
+// was started with another state directory, because it may be another user's.
 func findLab(d app.Dirs, name string) (lab.Info, error) {
 	labs, err := lab.List(d.Labs())
 	if err != nil {
@@ -250,7 +250,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
-	go func() { // ends with the input, or with the program
+	go func() { // ends at the end of the input, or with the program
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := p.In.Read(buf)
@@ -260,7 +260,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 			}
 		}
 	}()
-	for { // print the command's output until it ends
+	for { // print the output until the command ends
 		var m agent.ExecOutput
 		err := s.Recv(&m)
 		if errors.Is(err, io.EOF) {
@@ -338,7 +338,7 @@ Labs whose owner is alive are never touched.`,
 	}, "print the outcome as a JSON object")
 }
 
-// checkedLab is one line of lab check.
+// checkedLab is a line of the output of lab check.
 type checkedLab struct {
 	Topology string        `json:"topology"`
 	OK       bool          `json:"ok"`
@@ -416,7 +416,7 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 	switch {
 	case ctx.Err() != nil:
 		return errors.Join(failed...)
-	case len(failed) > 0: // all is said
+	case len(failed) > 0: // everything is already printed
 		return &exitError{code: exitCode(errors.Join(failed...))}
 	}
 

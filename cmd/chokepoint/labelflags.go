@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// runLabels holds the name, device and notes that a user gives a run.
+// runLabels holds the user's name, device and notes for a run.
 type runLabels struct {
 	name, device string
 	notes        []string
@@ -24,10 +24,10 @@ func (l *runLabels) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&l.notes, "note", nil, "store this `TEXT` with the run; may be repeated")
 }
 
-// given reports whether any of them is.
+// given reports whether any of them is set.
 func (l *runLabels) given() bool { return l.name+l.device != "" || len(l.notes) > 0 }
 
-// check refuses a name that no run may have, and texts that are not one short line.
+// check returns an error if the name is not valid, or if a text is not a single short line.
 func (l *runLabels) check() error {
 	if l.name != "" {
 		if err := store.CheckName(l.name); err != nil {
@@ -56,7 +56,7 @@ func (l *runLabels) check() error {
 	return nil
 }
 
-// oneLine refuses a text of a flag that is long or more than a line.
+// oneLine returns an error if the text of a flag is too long or has several lines.
 func oneLine(flag, text string, most int) error {
 	switch {
 	case len(text) > most:
@@ -67,7 +67,7 @@ func oneLine(flag, text string, most int) error {
 	return nil
 }
 
-// describe notes them in a run, whose plan and lab may have a device and notes, too.
+// describe adds the labels to a run. The plan and the lab may also contain a device and notes.
 func (l *runLabels) describe(head *record.RunHead) {
 	head.Name = l.name
 	if l.device != "" {

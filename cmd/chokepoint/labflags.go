@@ -20,10 +20,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
-// maxQueues bounds what can be asked for of a virtual link.
+// maxQueues is the maximum number of queues of a virtual link.
 const maxQueues = 256
 
-// labOptions describe the routers and links of a lab.
+// labOptions describes the routers and links of a lab.
 type labOptions struct {
 	kind     string
 	size     record.GuestSize
@@ -31,9 +31,9 @@ type labOptions struct {
 	kernel   record.OwnKernel
 	queues   int
 	driver   string
-	machines record.Machines // none: the lab is made here
-	alone    bool            // a router will do, without ends
-	meter    *record.Meter   // of power; nil: none
+	machines record.Machines // machines of a real lab; none if the lab is created on this machine
+	alone    bool            // a router is enough, without endpoints
+	meter    *record.Meter   // power meter; nil if there is none
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
@@ -62,7 +62,7 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 		"link, like a NIC with a queue for each core")
 }
 
-// addTarget gives a command the flags of where a plan runs: a lab, one that is up, or a peer.
+// addTarget adds the flags that select where a plan runs: in a new lab, in a running one, or with a peer.
 func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, peer string) {
 	o.addFlags(cmd.Flags())
 	addPeerFlags(cmd.Flags(), &to.Peer, peer)
@@ -70,10 +70,10 @@ func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, pe
 	oneLab(cmd)
 }
 
-// useLab documents --attach of commands that run plans.
+// useLab is the help of --attach in commands that run plans.
 const useLab = "use this `LAB`, started by lab up"
 
-// oneLab makes the flags of labOptions, --attach and --peer exclude each other.
+// oneLab makes the flags of labOptions, --attach and --peer mutually exclusive.
 func oneLab(cmd *cobra.Command) {
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
 		"driver",
@@ -92,7 +92,7 @@ func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 		"distribution `PACKAGE`, such as linux-image-6.1.0-50-cloud-amd64")
 }
 
-// readFile takes the machines from a lab file, if one is named.
+// readFile reads the machines from the lab file, if there is one.
 func (o *labOptions) readFile() (err error) {
 	accept := o.machines.AcceptNew
 	o.machines.AcceptNew = false
@@ -116,13 +116,14 @@ func (o *labOptions) readFile() (err error) {
 	return nil
 }
 
-// settle takes the machines from a lab file, if one is named, and refuses a lab that cannot be built.
+// settle reads the machines from the lab file, if there is one, and makes paths absolute. It returns an
+// error if the lab cannot be created.
 func (o *labOptions) settle() error {
 	return cmp.Or(o.readFile(), o.check(), o.absolute())
 }
 
-// readMeter takes the power meter that is named by a flag, if one is, instead of the lab file's, and makes
-// sure that its password can be read.
+// readMeter sets the power meter to that of a flag, if it is not empty, in place of the lab file's. It
+// returns an error if the password cannot be read.
 func (o *labOptions) readMeter(at string) error {
 	if at != "" {
 		m, err := meter.Parse(at)
@@ -145,7 +146,7 @@ func (o *labOptions) readMeter(at string) error {
 	return nil
 }
 
-// condition notes the rate of the slowest link in a design that does not name it.
+// condition adds the rate of the slowest link to a design that does not contain it.
 func (o *labOptions) condition(d *record.Design) {
 	if o.machines.LinkSpeed != "" && d.Conditions[record.LinkCondition] == "" {
 		d.Conditions = maps.Clone(d.Conditions)
@@ -157,7 +158,7 @@ func (o *labOptions) condition(d *record.Design) {
 	}
 }
 
-// describe notes in a run what its lab was asked to be.
+// describe stores the requested lab in a run.
 func (o *labOptions) describe(run *record.Run) {
 	run.Lab = o.kind
 	run.Driver = o.driver
@@ -190,7 +191,7 @@ func (o *labOptions) describe(run *record.Run) {
 	}
 }
 
-// check refuses a lab that cannot be built, before anything is made.
+// check returns an error if the lab cannot be created, before anything is changed.
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
 		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
@@ -261,7 +262,7 @@ func (o labOptions) check() error {
 	return err
 }
 
-// checkKernel refuses a kernel that cannot boot, before anything is made.
+// checkKernel returns an error if the kernel cannot boot, before anything is changed.
 func checkKernel(arch string, k record.OwnKernel) error {
 	if k.Package != "" && k.File != "" {
 		return app.Usage("leave out one of them", "--kernel-package with --kernel")
@@ -294,14 +295,14 @@ func checkKernel(arch string, k record.OwnKernel) error {
 	return nil
 }
 
-// guest returns what the lab's routers boot; nil if they are namespaces.
+// guest returns the guest that the lab's routers boot, or nil if routers are namespaces.
 func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 	var run record.Run
 	o.describe(&run)
 	return p.Guest(ctx, run)
 }
 
-// absolute makes the paths absolute, because a run may be resumed from another folder.
+// absolute makes paths absolute, because a run may be resumed from another directory.
 func (o *labOptions) absolute() error {
 	return app.Absolute(append(app.PathsOf(&o.machines), &o.image.File, &o.image.Key, &o.image.Password,
 		&o.kernel.File, &o.kernel.Modules)...)

@@ -23,7 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// labFile is the default file that lab init writes.
+// labFile is the default output file of lab init.
 const labFile = "lab.yaml"
 
 func newLabInitCommand(p *program) *cobra.Command {
@@ -49,7 +49,7 @@ check does.`,
 	return cmd
 }
 
-// isLabFile reports whether a value of --lab is a lab file rather than a kind of lab.
+// isLabFile reports whether a value of --lab is a lab file, not a kind of lab.
 func isLabFile(text string) bool {
 	return strings.HasSuffix(text, ".yaml") || strings.HasSuffix(text, ".yml")
 }
@@ -83,7 +83,7 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	return nil
 }
 
-// answered returns the flags that repeat what was answered, or "".
+// answered returns the flags that would give the same answers, or "" if there were no questions.
 func answered(flags, m record.Machines) string {
 	words := ""
 	for _, a := range [...][3]string{{"--client", flags.Client.At, m.Client.At},
@@ -100,7 +100,7 @@ func answered(flags, m record.Machines) string {
 	return words
 }
 
-// found adds the addresses and devices that were found to m.
+// found adds the detected addresses and devices to m.
 func found(l *lab.Lab, m record.Machines) record.Machines {
 	for _, ip := range []int{6, 4} {
 		if far, err := l.End(0, 1, ip); err == nil {
@@ -115,7 +115,7 @@ func found(l *lab.Lab, m record.Machines) record.Machines {
 	return m
 }
 
-// askMachines asks for the machines that are not named.
+// askMachines asks the user for the machines that the flags do not name.
 func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	if _, err := app.WrongMachines(*m, flagOf); err != nil {
 		return err
@@ -134,7 +134,7 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	for _, q := range []struct {
 		into  *string
 		asked string
-		empty string // what an empty answer means
+		empty string // the meaning of an empty answer
 	}{
 		{&m.Client.At, "The client, on the LAN side: ssh://[USER@]HOST; nothing for local",
 			record.LocalMachine},
@@ -160,7 +160,8 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	return nil
 }
 
-// survey prints what must hold before real machines are measured. It fails if something does not.
+// survey prints whether the requirements for measuring real machines are met. It returns an error if one is
+// not.
 func (p *program) survey(ctx context.Context, l *lab.Lab) error {
 	all, err := trial.Survey(ctx, l, node.Engines())
 	for _, name := range l.Nodes() {

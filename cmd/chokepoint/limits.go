@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// tunnelNames lists the tunnels of plans, and encapsulations that plans do not have.
+// tunnelNames lists the tunnels of plans, and further encapsulations.
 func tunnelNames() []string {
 	names := slices.Clone(registry.Catalogue().Of(string(factor.Tunnel)).Levels)
 	names = append(names, "openvpn-udp", "openvpn-cbc-sha1", "openvpn-cbc-sha256", "openvpn-tcp-cbc-sha1",
@@ -31,24 +31,25 @@ func tunnelNames() []string {
 	return names
 }
 
-// usualMTUs lists MTUs that people set to be safe. The output shows what each costs.
+// usualMTUs lists the MTUs that are often set as a precaution. The output shows how much each costs.
 var usualMTUs = []int{1420, 1400, 1392, 1280}
 
-// packetSizes lists the sizes of small packets that are shown where they fit.
+// packetSizes lists small packet sizes. Those that fit are shown.
 var packetSizes = []int{64, 200, 500, 1000}
 
-// pppoeMTU is the MTU of a PPPoE session (RFC 2516 §7), unless both ends agreed on more (RFC 4638).
+// pppoeMTU is the MTU of a PPPoE session (RFC 2516 §7), unless both sides negotiated a larger one (RFC
+// 4638).
 const pppoeMTU = 1500 - overhead.PPPoE
 
-// maxLink allows 62 times the fastest Ethernet, 1.6 Tbit/s (IEEE P802.3dj).
+// maxLink is 62 times the rate of the fastest Ethernet, 1.6 Tbit/s (IEEE P802.3dj).
 const maxLink = 100e12
 
-// maxPacket is the longest IP packet (RFC 791 §3.1).
+// maxPacket is the maximum length of an IP packet (RFC 791 §3.1).
 const maxPacket = 65535
 
 type limitsOptions struct {
 	tunnel  string
-	mtu     int // inner; 0 = that of the tunnel by default
+	mtu     int // inner MTU; 0 means the tunnel's default
 	link    string
 	linkMTU int
 	vlans   int
@@ -58,7 +59,7 @@ type limitsOptions struct {
 	stamps  bool
 }
 
-// headers returns the length of TCP's header.
+// headers returns the length of the TCP header.
 func (o limitsOptions) headers() int {
 	if o.stamps {
 		return overhead.TCPHeader + overhead.TCPTimestamps
@@ -113,7 +114,7 @@ gets. A + nests tunnels: wireguard+gre is WireGuard in GRE.`,
 	return addJSON(cmd, "print one JSON document")
 }
 
-// validate checks the flags; given reports whether one was set.
+// validate checks the flags. given reports whether a flag is set.
 func (o *limitsOptions) validate(given func(flag string) bool) error {
 	rate, err := unit.ParseBitrate(o.link)
 	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
@@ -161,54 +162,54 @@ func (o *limitsOptions) unknownTunnel() string {
 	return ""
 }
 
-// limits holds the output of limits --json.
+// limits is the output of limits --json.
 type limits struct {
 	Format     string        `json:"format"`
 	Tunnel     string        `json:"tunnel"`
-	MTU        int           `json:"mtu"`                // largest inner packet
-	FittingMTU int           `json:"fitting_mtu"`        // largest one that is not fragmented
-	BestMTU    int           `json:"best_mtu"`           // of mtus, the one with the highest goodput of TCP
-	Carriers   []carrier     `json:"carriers,omitempty"` // of the tunnel, the one around it first
-	Fragments  int           `json:"fragments"`          // of a packet of MTU bytes
-	pieces     []int         // their lengths as IP packets
+	MTU        int           `json:"mtu"`                // size of the largest inner packet
+	FittingMTU int           `json:"fitting_mtu"`        // largest MTU that avoids fragmentation
+	BestMTU    int           `json:"best_mtu"`           // MTU in MTUs with the highest TCP goodput
+	Carriers   []carrier     `json:"carriers,omitempty"` // outer tunnels, innermost first
+	Fragments  int           `json:"fragments"`          // number of fragments of a packet of MTU bytes
+	pieces     []int         // lengths of the fragments' IP packets
 	LinkRate   float64       `json:"link_bps"`
 	LinkMTU    int           `json:"link_mtu"`
 	Timestamps bool          `json:"tcp_timestamps"`
 	TCP        packetLimit   `json:"tcp"`
 	UDP        []packetLimit `json:"udp"`
-	// of a mix of UDP packets; its sizes are means, rounded; left out where its largest packet does not fit
+	// mix of UDP packets; sizes are rounded means; absent if the largest packet does not fit
 	IMIX *packetLimit `json:"imix,omitempty"`
-	// full segments of TCP at other MTUs of the tunnel, or of the link without one
+	// full TCP segments at other MTUs of the tunnel or, if there is none, of the link
 	MTUs   []mtuLimit      `json:"mtus"`
-	Packet []overhead.Part `json:"packet_parts"` // of a full segment on the wire, before it is fragmented
+	Packet []overhead.Part `json:"packet_parts"` // full TCP segment as sent, before fragmentation
 }
 
-// carrier is a tunnel around another, with the largest MTU that crosses the link unfragmented.
+// carrier is an outer tunnel, with the largest MTU that avoids fragmentation on the link.
 type carrier struct {
 	Tunnel string `json:"tunnel"`
 	MTU    int    `json:"mtu"`
 }
 
-// mtuLimit holds the goodput at one MTU.
+// mtuLimit is the goodput at an MTU.
 type mtuLimit struct {
 	MTU       int     `json:"mtu"`
 	Fragments int     `json:"fragments"`
 	Goodput   float64 `json:"goodput_bps"`
-	Loss      float64 `json:"loss_ratio"` // of the goodput at the best MTU
+	Loss      float64 `json:"loss_ratio"` // relative to the goodput at the best MTU
 }
 
-// packetLimit holds what the line carries of packets of one size.
+// packetLimit is the maximum rate of packets of one size.
 type packetLimit struct {
-	Packet  int     `json:"packet_size"` // inner IP packet
+	Packet  int     `json:"packet_size"` // size of the inner IP packet
 	Payload int     `json:"payload_bytes"`
-	Wire    int     `json:"wire_bytes"` // byte times, preamble and gap included
+	Wire    int     `json:"wire_bytes"` // with preamble and gap
 	Rate    float64 `json:"packet_rate_pps"`
 	Goodput float64 `json:"goodput_bps"`
 	Ratio   float64 `json:"line_ratio"`
 }
 
 func computeLimits(o limitsOptions) (limits, error) {
-	bitrate, _ := unit.ParseBitrate(o.link) // validate has read it
+	bitrate, _ := unit.ParseBitrate(o.link) // validate has checked it
 	rate := float64(bitrate)
 	path := overhead.Path{
 		Link:  overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe},
@@ -237,7 +238,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	outer := path.Tunnel.Outer(mtu)
 	most := maxPacket
 	if o.outerIP == 6 {
-		most += overhead.IPv6Header // which its length does not count (RFC 8200 §3)
+		most += overhead.IPv6Header // the IPv6 payload length excludes the header (RFC 8200 §3)
 	}
 
 	if o.tunnel != factor.NoTunnel && outer > most {
@@ -285,7 +286,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	return l, nil
 }
 
-// addMTUs adds the cost of other MTUs; path has the requested one.
+// addMTUs adds the limits of other MTUs. path has the requested MTU.
 func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	least := map[int]int{4: 576, 6: 1280}[o.ip]
 	if l.FittingMTU < least {
@@ -320,7 +321,8 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	}
 }
 
-// limitOf returns the limit for packets of the given sizes in turn, with header bytes of transport header.
+// limitOf returns the limit for packets with the given sizes in turn, each with header bytes of transport
+// header.
 func limitOf(path overhead.Path, rate float64, header int, sizes ...int) packetLimit {
 	n := float64(len(sizes))
 	packet := 0
@@ -407,7 +409,7 @@ func (l limits) text() string {
 	return b.String()
 }
 
-// picture draws a packet: one row per layer, with its first and last byte.
+// picture draws a packet: one row per layer, with the offsets of its first and last byte.
 func picture(parts []overhead.Part) string {
 	rows := grid{{"", "bytes", "from", "to", ""}}
 	at := 0

@@ -52,11 +52,11 @@ $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
 	}, "print one JSON object per run")
 }
 
-// shrinking lists the columns of a list that are cut to fit, each with the width that is left of it at least.
-// Names of runs are cut, ids are not.
+// shrinking lists the columns that may be shortened to fit, with their minimum widths. Names of runs may be
+// shortened, but not ids.
 var shrinking = [...]struct{ column, least int }{{0, minuteOfID}, {2, 8}, {3, 6}, {4, 8}}
 
-// listText lays runs out in a width; 0: as wide as they are.
+// listText formats runs for a width in columns; 0 means unlimited.
 func listText(runs []store.Head, now time.Time, width int) string {
 	rows := grid{{"RUN", "WHEN", "DEVICE", "PLAN", "VARIED", "BEST", "IN"}}
 	short := shortIDs(runs)
@@ -78,13 +78,14 @@ func listText(runs []store.Head, now time.Time, width int) string {
 	return trimmed(table(rows, 0))
 }
 
-// line returns the first text that is not empty as one line: a store may come from elsewhere.
+// line returns the first non-empty text without line breaks, because a store may come from elsewhere.
 func line(texts ...string) string {
 	return strings.Join(strings.Fields(cmp.Or(texts...)), " ")
 }
 
-// fit cuts rows to a width as far as it can: first the last column, which is left out where little of it
-// would be seen, then the widest of the shrinking ones. The first column keeps the width of its ids.
+// fit shortens rows to a width as far as possible: first the last column, which is dropped if little of it
+// would remain, then the widest of the shrinking columns. The first column keeps at least ids characters,
+// for the ids.
 func fit(rows grid, width, ids int) {
 	const gap, seen = 2, 8
 	wide := make([]int, len(rows[0]))
@@ -134,7 +135,7 @@ func fit(rows grid, width, ids int) {
 	}
 }
 
-// cut shortens a text to a number of characters, the last of which is then an ellipsis.
+// cut shortens text to at most most characters, including an ellipsis.
 func cut(text string, most int) string {
 	letters := []rune(text)
 	switch {
@@ -146,11 +147,11 @@ func cut(text string, most int) string {
 	return strings.TrimRight(string(letters[:most-1]), " ,×") + "…"
 }
 
-// minuteOfID is the length of an id's beginning that says the minute of the run.
+// minuteOfID is the length of an id up to the minute of the run.
 const minuteOfID = len("20060102-1504")
 
-// shortIDs returns for each run the shortest beginning of its id, up to the minute at least, that no other id
-// has. Ids that are not valid stay whole.
+// shortIDs returns the shortest unique prefix of each run's id, but at least up to the minute. It does not
+// shorten ids that are not valid.
 func shortIDs(runs []store.Head) []string {
 	var ids []string
 	for _, r := range runs {
@@ -177,7 +178,7 @@ func shortIDs(runs []store.Head) []string {
 	return short
 }
 
-// common counts the bytes that two texts have in common at their beginnings.
+// common returns the length of the common prefix of two texts in bytes.
 func common(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -186,7 +187,7 @@ func common(a, b string) int {
 	return n
 }
 
-// recent bounds the age of a run that is listed with its time of day instead of the year.
+// recent is the age below which a run is listed with its time of day instead of its year.
 const recent = 300 * 24 * time.Hour
 
 func when(started, now time.Time) string {

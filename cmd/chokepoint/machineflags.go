@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// addMachineFlags names the machines of a lab of real ones.
+// addMachineFlags adds the flags that name the machines of a real lab.
 func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
 	f.StringVar(&m.Router.At, "router", "", "the router between client and server is `MACHINE`; if not "+
@@ -36,14 +36,15 @@ func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 		"an unknown machine")
 }
 
-// acceptNew is no key of a lab file, because whoever starts the command answers for it.
+// acceptNew is not allowed in a lab file, because only the user who starts the command can take
+// responsibility for it.
 const acceptNew = "accept-new"
 
 // machineFlags lists the names of those flags.
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
 	"router-wan", "data-port", "ssh-config", acceptNew}
 
-// addMachines gives a command that has a lab the flags of machines instead of it.
+// addMachines adds the flags of machines to a command that also accepts a lab. The two exclude each other.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
 	addMachineFlags(cmd.Flags(), m)
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
@@ -56,7 +57,8 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 	}
 }
 
-// checkMachines refuses machines that cannot be meant, in the words of the flags; alone: a router will do.
+// checkMachines returns an error for machines that are not valid, in terms of the flags. If alone, a router
+// is enough.
 func checkMachines(m record.Machines, alone bool) error {
 	_, err := app.WrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Client == m.Server
@@ -69,7 +71,7 @@ func checkMachines(m record.Machines, alone bool) error {
 	return err
 }
 
-// flagOf returns the flag for a key of a lab file, or the key's own name if it has no flag.
+// flagOf returns the flag for a key of a lab file, or the key itself if there is no flag.
 func flagOf(key string) string {
 	flag := strings.NewReplacer(".", "-", "_", "-").Replace(key)
 	if key == "router.driver" {

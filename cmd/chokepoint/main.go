@@ -1,6 +1,6 @@
-// Command chokepoint measures what a router really forwards, and finds what holds it back. This package
-// reads the command line, calls package app, prints its results and turns its errors into messages and exit
-// codes. It measures, computes and lays out nothing itself.
+// Command chokepoint measures the real forwarding performance of a router and finds what limits it. This
+// package parses the command line, calls package app, prints the results and converts errors to messages
+// and exit codes. It does not measure, compute or lay out anything itself.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	os.Exit(code)
 }
 
-// serveRole runs one of the program's other roles, in which it starts itself again for a lab.
+// serveRole runs one of the helper roles in which the program starts itself for a lab.
 func serveRole(args []string) (code int, isRole bool) {
 	isRole, err := registry.Serve(args)
 	if err == nil {

@@ -17,7 +17,7 @@ func newManCommand(p *program) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:    "man --output DIR",
-		Hidden: true, // it is for packagers
+		Hidden: true, // intended for packagers
 		Short:  "Write a manual page for each command to a folder",
 		Long: `Write a manual page for each command to a folder, such as /usr/local/share/man/man1.
 chokepoint completion makes the completions for shells.`,
@@ -37,7 +37,7 @@ chokepoint completion makes the completions for shells.`,
 	return cmd
 }
 
-// manPages writes the pages of a command and of all its subcommands, and prints their paths.
+// manPages writes the manual pages of a command and its subcommands, and prints their paths.
 func manPages(p *program, cmd *cobra.Command, dir string) error {
 	if cmd.Hidden {
 		return nil
@@ -59,7 +59,7 @@ func manPages(p *program, cmd *cobra.Command, dir string) error {
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage formats a command's help in the macros of man(7).
+// manPage formats the help of a command with the macros of man(7).
 func manPage(cmd *cobra.Command) string {
 	var b builder
 	b.printf(".TH %q 1 \"\" \"chokepoint\" \"User Commands\"\n.SH NAME\n%s \\- %s\n",
@@ -74,7 +74,7 @@ func manPage(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// roff spells text so that troff(1) shows it as it is.
+// roff escapes text for troff(1).
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...").Replace(text)
 	lines := strings.Split(text, "\n")

@@ -23,8 +23,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// write writes a result. A failed write is the command's error: a full disk must not look like success. A
-// closed pipe ends the command silently.
+// write writes a result. A failed write, for example to a full disk, becomes the error of the command. If a
+// pipe was closed, the command ends silently.
 func write(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	if errors.Is(err, syscall.EPIPE) {
@@ -41,7 +41,7 @@ func write(w io.Writer, text string) error {
 // print writes a result to standard output.
 func (s streams) print(text string) error { return write(s.Out, text) }
 
-// put writes a file by create and prints its name.
+// put writes a file with create and prints its name.
 func (s streams) put(create func(string) (*userfile.File, error), file string, content []byte) error {
 	if err := userfile.Put(create, file, content); err != nil {
 		return err
@@ -49,12 +49,12 @@ func (s streams) put(create func(string) (*userfile.File, error), file string, c
 	return s.print(file + "\n")
 }
 
-// builder collects what a command prints.
+// builder builds the output of a command.
 type builder struct{ strings.Builder }
 
 func (b *builder) printf(format string, args ...any) { fmt.Fprintf(b, format, args...) }
 
-// printLine writes a document on one line.
+// printLine writes v as JSON on one line.
 func printLine(w io.Writer, v any) error { return printIndented(w, v, "") }
 
 func printIndented(w io.Writer, v any, indent string) error {
@@ -68,7 +68,7 @@ func printIndented(w io.Writer, v any, indent string) error {
 	return write(w, b.String())
 }
 
-// document prints a command's result: an indented document with --json, else text.
+// document prints a result: indented JSON with --json, else text.
 func (p *program) document(v any, text string) error {
 	if p.json {
 		return printIndented(p.Out, v, "  ")
@@ -76,10 +76,10 @@ func (p *program) document(v any, text string) error {
 	return p.print(check.Plain(text))
 }
 
-// line prints a command's result: a document on one line with --json, else text.
+// line prints a result: JSON on one line with --json, else text.
 func (p *program) line(v any, text string) error { return p.coloured(v, check.Plain(text)) }
 
-// coloured is line for a text that may hold colours, and no control characters of others.
+// coloured is like line, but text may contain colours. The caller has removed other control characters.
 func (p *program) coloured(v any, text string) error {
 	if p.json {
 		return printLine(p.Out, v)
@@ -87,7 +87,7 @@ func (p *program) coloured(v any, text string) error {
 	return p.print(text)
 }
 
-// printList writes one JSON object per item with --json, else a table of their rows below a head.
+// printList prints items: one JSON object per line with --json, else a table with the heading head.
 func printList[T any](p *program, items []T, head []string, row func(T) []string) error {
 	if !p.json {
 		var all grid
@@ -107,7 +107,7 @@ func printList[T any](p *program, items []T, head []string, row func(T) []string
 	return nil
 }
 
-// each returns of(x) for every x of a list.
+// each applies of to each element of list.
 func each[T, U any](list []T, of func(T) U) []U {
 	var out []U
 	for _, x := range list {
@@ -116,18 +116,18 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
-// closing adds the error of close to err, for a deferred call.
+// closing calls close and joins its error to err, for use with defer.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
 // list joins words with commas.
 func list(words []string) string { return strings.Join(words, ", ") }
 
-// without returns a copy of items without those for which drop is true.
+// without returns a copy of items without the elements for which drop is true.
 func without[T any](items []T, drop func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(items), drop)
 }
 
-// distinct keeps the first of each.
+// distinct removes duplicates and keeps the order.
 func distinct[T comparable](list []T) (out []T) {
 	for _, v := range list {
 		if !slices.Contains(out, v) {
@@ -137,7 +137,7 @@ func distinct[T comparable](list []T) (out []T) {
 	return out
 }
 
-// paragraph puts lines below an empty one, and returns "" for none.
+// paragraph returns the lines after an empty line, or "" if there are none.
 func paragraph(lines []string) string {
 	if len(lines) == 0 {
 		return ""
@@ -145,12 +145,12 @@ func paragraph(lines []string) string {
 	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
-// grid holds the rows of a table.
+// grid is a table: its rows, each a list of cells.
 type grid [][]string
 
 func (g *grid) add(cells ...string) { *g = append(*g, cells) }
 
-// table lays rows out in columns, with the flags of text/tabwriter.
+// table formats rows in columns. flags are those of text/tabwriter.
 func table(rows grid, flags uint) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', flags)
@@ -158,12 +158,12 @@ func table(rows grid, flags uint) string {
 		fmt.Fprintln(w, check.Plain(strings.Join(r, "\t")))
 	}
 
-	w.Flush() // to memory: it cannot fail
+	w.Flush() // cannot fail: it writes to memory
 	return b.String()
 }
 
-// sink returns the one sink of a run's events: JSON lines, a live view on a terminal, plain lines, or with
-// --quiet the warnings alone.
+// sink returns the output for a run's events: JSON lines, a live view on a terminal, plain lines or, with
+// --quiet, only warnings.
 func (p *program) sink() progress.Sink {
 	if p.quiet {
 		return progress.Quiet(p.Err)
@@ -180,16 +180,16 @@ func (p *program) sink() progress.Sink {
 	return progress.Plain(p.Err, registry.Catalogue())
 }
 
-// note prints something that is worth knowing and is no error, on its own line.
+// note prints a line of information that is not an error.
 func (s streams) note(format string, args ...any) {
-	// a lost note changes no result
+	// a lost note does not change the result
 	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: %s\n", check.Plain(fmt.Sprintf(format, args...)))
 }
 
-// fileWidth is the width of text where there is no terminal.
+// fileWidth is the width of text if there is no terminal.
 const fileWidth = 100
 
-// layouts lay a document out for a file, by the format.
+// layouts maps formats to functions that render a document for a file.
 var layouts = map[string]func(*analysis.Document) ([]byte, error){
 	"html": report.HTML, "md": report.Markdown, "csv": report.CSV, "csv-long": report.CSVLong,
 	"json": report.JSON, "ministat": report.Ministat, "wg-bench": report.WGBench,
@@ -200,14 +200,14 @@ var layouts = map[string]func(*analysis.Document) ([]byte, error){
 	},
 }
 
-// laidOut lays a document out in the width and, unless NO_COLOR is set, the colours of a terminal.
+// laidOut renders a document for the terminal, with its width and, unless NO_COLOR is set, in colour.
 func (s streams) laidOut(d *analysis.Document, lay func(*analysis.Document, int, bool) string) string {
 	width, _, colours := s.screen()
 	return lay(d, cmp.Or(width, fileWidth), colours)
 }
 
-// screen returns the width of the terminal on standard output (0: none), whether its cursor can move, and
-// whether it takes colours.
+// screen returns the width of the terminal on standard output (0 if there is none), and whether it supports
+// cursor movement and colours.
 func (s streams) screen() (width int, moves, colours bool) {
 	f, ok := s.Out.(*os.File)
 	if !ok || !s.OutTTY {
@@ -224,8 +224,8 @@ func (s streams) screen() (width int, moves, colours bool) {
 	return width, moves, moves && os.Getenv("NO_COLOR") == ""
 }
 
-// hang breaks text at a width (0: not at all): its first line begins with head, the others with as many
-// blanks.
+// hang wraps text to a width (0 means unlimited). The first line starts with head; the others are indented
+// by its length.
 func hang(head, text string, width int) string {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(head))
 	out := ""
@@ -243,7 +243,7 @@ func hang(head, text string, width int) string {
 	return out + strings.TrimRight(line, " ") + "\n"
 }
 
-// trimmed returns text without trailing blanks on its lines.
+// trimmed removes trailing spaces from each line.
 func trimmed(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -255,5 +255,5 @@ func trimmed(text string) string {
 // chartWidth is the length of the longest bar, in characters.
 const chartWidth = 40
 
-// bar draws a bar as long as its share of the longest.
+// bar draws a bar whose length is share of chartWidth.
 func bar(share float64) string { return strings.Repeat("█", max(1, int(chartWidth*share+0.5))) }

@@ -24,7 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// The data ports of a peer, unless others are chosen, follow app.PeerPort, so that a firewall needs one rule.
+// By default, the data ports of a peer follow app.PeerPort, so that a firewall needs only one rule.
 const (
 	peerData     = "20101-20103"
 	peerPatience = time.Hour
@@ -86,10 +86,10 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	asked := ctx
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var at []netip.Addr // the only addresses to listen at, the first one for control as well
+	var at []netip.Addr // addresses to listen on; the first is also used for control
 	if o.isp.kind != "" {
 		var end func() error
-		if at, end, err = o.isp.begin(ctx, p, fail); err != nil { // who comes from the router, nobody else
+		if at, end, err = o.isp.begin(ctx, p, fail); err != nil { // only from the router
 			return err
 		}
 		defer closing(&err, end)
@@ -129,7 +129,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	refused := refusals{note: p.note}
 	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: refused.report}
 	err = listener.Serve(ctx, ln, served.Serve)
-	if asked.Err() == nil && ctx.Err() != nil { // the provider cannot go on
+	if asked.Err() == nil && ctx.Err() != nil { // the provider failed
 		return context.Cause(ctx)
 	}
 
@@ -162,7 +162,7 @@ func (o peerOptions) check() (ports [2]int, err error) {
 	return [2]int{a, b}, nil
 }
 
-// show prints how to reach this machine.
+// show prints the address and how to connect to this machine.
 func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Addr, p *program) error {
 	if len(own) == 0 {
 		var err error
@@ -205,7 +205,8 @@ func (o peerOptions) target(own []netip.Addr) string {
 	return net.JoinHostPort(at, strconv.Itoa(o.port))
 }
 
-// writeCode never overwrites: an existing file may be another user's, or readable.
+// writeCode creates a file for the pairing code. It never overwrites a file, because that may be another
+// user's, or readable by others.
 func writeCode(file string, code host.Secret) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
@@ -220,8 +221,8 @@ func writeCode(file string, code host.Secret) error {
 	return nil
 }
 
-// refusals prints who connected, and of the refused no more than a line each ten seconds for an address,
-// and one a second in all.
+// refusals prints connections. It limits reports of refused ones to one per ten seconds for an address, and
+// one per second in total.
 type refusals struct {
 	note func(format string, args ...any)
 
@@ -234,7 +235,7 @@ type refusals struct {
 const (
 	reportEach  = 10 * time.Second
 	reportAny   = time.Second
-	maxReported = 1000 // addresses remembered
+	maxReported = 1000 // maximum number of addresses remembered
 )
 
 func (r *refusals) report(from netip.AddrPort, what string) {

@@ -20,7 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// ispOptions make the peer the provider of the router's WAN.
+// ispOptions configure the peer as the provider of the router's WAN.
 type ispOptions struct {
 	kind, device, address, user, passwordFile string
 	force                                     bool
@@ -39,7 +39,7 @@ func (o *ispOptions) flags(f *pflag.FlagSet) {
 		"default route uses")
 }
 
-// alone refuses flags of a provider without --isp.
+// alone returns an error if flags of the provider are set without --isp.
 func (o *ispOptions) alone() error {
 	if o.kind != "" || *o == (ispOptions{address: knob.ProviderAddress}) {
 		return nil
@@ -49,8 +49,8 @@ func (o *ispOptions) alone() error {
 
 }
 
-// ofHost reports whether an address can be a host's: neither its network's, nor for all in it, nor for
-// groups, nor this machine's own.
+// ofHost reports whether p.Addr may be the address of a host, and not a network, broadcast, multicast or
+// loopback address.
 func ofHost(p netip.Prefix) bool {
 	a := p.Addr()
 	return !a.IsMulticast() && !a.IsLoopback() && !netip.MustParsePrefix("0.0.0.0/8").Contains(a) &&
@@ -93,8 +93,8 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 }
 
 // begin starts the provider in a child process, which undoes its changes even if this process is killed. It
-// notes events and calls failed when the provider cannot go on. end waits until everything is undone. The
-// first of own is IPv4.
+// prints events, and calls failed if the provider cannot continue. end waits until all changes are undone.
+// own holds the addresses on the router's side, IPv4 first.
 func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (own []netip.Addr,
 	end func() error, err error) {
 	a, password, err := o.access()
@@ -126,7 +126,7 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 	}
 
 	own = a.Own()
-	if has, err := lab.OwnAddresses(); err == nil { // there may be no IPv6
+	if has, err := lab.OwnAddresses(); err == nil { // IPv6 may be missing
 		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !slices.Contains(has, a) })
 	}
 

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// addPeerFlags gives a command the flags that name its peer. does describes what the command does with it.
+// addPeerFlags adds the flags that name the peer. does describes what the command does with the peer.
 func addPeerFlags(f *pflag.FlagSet, peer *app.Peer, does string) {
 	f.StringVar(&peer.At, "peer", "", does+": a name or an address,\nwith :PORT if it is not the default; "+
 		"or iperf3://HOST, a third-party iperf3 server")
@@ -21,7 +21,7 @@ func addPeerFlags(f *pflag.FlagSet, peer *app.Peer, does string) {
 		"from\nthe environment variable "+app.CodeVariable+", or from a prompt")
 }
 
-// askCode asks on the terminal, which does not show the answer.
+// askCode asks for the pairing code on the terminal, without echo.
 func (p *program) askCode(ctx context.Context, address string) (string, error) {
 	in, ok := p.In.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
@@ -47,7 +47,8 @@ func (p *program) askCode(ctx context.Context, address string) (string, error) {
 	return string(text), nil
 }
 
-// within waits for a human no longer than ctx. What reads may wait for ever, and the program ends without it.
+// within waits for the user's input until ctx ends. read may then still be blocked; it does not keep the
+// program from exiting.
 func within[T any](ctx context.Context, read func() (T, error)) (text T, err error) {
 	answered := make(chan struct{})
 	var got T

@@ -32,7 +32,7 @@ these commands only check with a lab touches a machine.`,
 	return cmd
 }
 
-// listedPlan holds a built-in plan as plan list --json prints it.
+// listedPlan is a built-in plan in the output of plan list --json.
 type listedPlan struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
@@ -66,7 +66,7 @@ func newPlanListCommand(p *program) *cobra.Command {
 	}, "print one JSON object per plan")
 }
 
-// planListText lays the plans out in a width; 0: as wide as they are.
+// planListText formats plans for a width in columns; 0 means unlimited.
 func planListText(list []listedPlan, width int) string {
 	var rows grid
 	for _, l := range list {
@@ -84,7 +84,7 @@ func planListText(list []listedPlan, width int) string {
 
 var summaryEnd = regexp.MustCompile(`[:.](\s|$)`)
 
-// summary returns the start of a description, up to the first colon or full stop, on one line.
+// summary returns the beginning of a description, up to the first colon or full stop, without line breaks.
 func summary(description string) string {
 	at := summaryEnd.FindStringIndex(description)
 	if at != nil {
@@ -109,7 +109,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 	}
 }
 
-// completePlans completes the names of built-in plans, and files.
+// completePlans completes names of built-in plans and files.
 func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -163,11 +163,11 @@ run, and ends. To list the trials, use chokepoint run --dry-run.`,
 	f := cmd.Flags()
 	f.Lookup("lab").Usage = "list what would be skipped in this `KIND` of lab: local, vm, " +
 		"vm:ARCH, or a lab file"
-	f.Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
+	f.Lookup("lab").DefValue = "" // the default is different if another flag of the lab is set
 	return addJSON(cmd, "print one JSON document")
 }
 
-// labAsked reports whether a flag of labOptions is given.
+// labAsked reports whether a flag of labOptions is set.
 func labAsked(cmd *cobra.Command) bool {
 	asked := false
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -176,7 +176,7 @@ func labAsked(cmd *cobra.Command) bool {
 	return asked
 }
 
-// expanded holds the output of plan check --json and run --dry-run --json.
+// expanded is the output of plan check --json and run --dry-run --json.
 type expanded struct {
 	Format   string           `json:"format"`
 	Design   record.Design    `json:"design"`
@@ -184,11 +184,11 @@ type expanded struct {
 	Trials   int              `json:"trials"`
 	Estimate int64            `json:"estimated_ns"`
 	Cells    []plannedCell    `json:"cells"`
-	Skipped  []record.Skipped `json:"skipped"`        // with their ids
-	Rows     []record.Row     `json:"rows,omitempty"` // of run
+	Skipped  []record.Skipped `json:"skipped"`        // including ids
+	Rows     []record.Row     `json:"rows,omitempty"` // only for run
 }
 
-// plannedCell is a cell with its id, as documents have it.
+// plannedCell is a cell with its id, in the form of documents.
 type plannedCell struct {
 	ID      string         `json:"id"`
 	Factors record.Factors `json:"factors"`
@@ -217,7 +217,8 @@ func expandPlan(p *plan.Plan) expanded {
 	return out
 }
 
-// planHead describes a plan: its size, what all cells share, and what is left out with the reasons.
+// planHead describes a plan: its size, the levels that all cells share, and what is omitted with the
+// reasons.
 func planHead(p *plan.Plan) string {
 	var b builder
 	d := p.Design
@@ -251,7 +252,7 @@ func planHead(p *plan.Plan) string {
 
 	for _, note := range p.Notes() {
 		word := "dropped"
-		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // nothing dropped
+		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // drops nothing
 			word = "note"
 		}
 
@@ -287,13 +288,13 @@ func planHead(p *plan.Plan) string {
 	return b.String()
 }
 
-// dryRun prints the trials of a plan in their order, and the time they take.
+// dryRun prints the trials of a plan in order, and their duration.
 func (p *program) dryRun(pl *plan.Plan) error {
 	return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 }
 
-// rowTable shows the rows in their order, with a column for each factor that varies; a dash is a factor
-// that means nothing there.
+// rowTable formats the rows in order, with a column for each factor that varies. A dash means that a factor
+// has no meaning in a cell.
 func rowTable(p *plan.Plan) string {
 	varying := varyingFactors(p.Cells())
 	registry.Catalogue().Sort(varying)
@@ -316,7 +317,7 @@ func varyingFactors(cells []record.Factors) []string {
 	for _, c := range cells {
 		for _, f := range []record.Factors{c, cells[0]} {
 			for name := range f {
-				if c[name] != cells[0][name] { // no level is ""
+				if c[name] != cells[0][name] { // a missing factor is "", which is not a level
 					varying[name] = true
 				}
 			}
@@ -325,7 +326,7 @@ func varyingFactors(cells []record.Factors) []string {
 	return slices.Sorted(maps.Keys(varying))
 }
 
-// groupText describes one cell, or the common levels and number of several.
+// groupText describes a single cell, or the number and common levels of several.
 func groupText(cells []record.Factors, varying []string) string {
 	if len(cells) == 1 {
 		return factorText(cells[0], varying)

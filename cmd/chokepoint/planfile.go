@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// planOptions choose a plan; run, tune and plan share them.
+// planOptions select and change a plan. The commands run, tune and plan share them.
 type planOptions struct {
 	app.PlanRequest
 	seed string
@@ -35,7 +35,7 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 	flags.Lookup("for").DefValue = "0"
 }
 
-// validate takes the plan's name from the arguments and checks the flags before any file is opened.
+// validate takes the plan's name from the arguments, and checks the flags before a file is opened.
 func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
 	o.Name = append(args, "")[0]
 	if flags.Changed("seed") {
@@ -59,7 +59,7 @@ func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// until returns when the time of --for has passed that begins now; zero: there is none.
+// until returns the time at which --for will have elapsed, or the zero time if it is not set.
 func (o *planOptions) until() time.Time {
 	if o.Budget == 0 {
 		return time.Time{}

@@ -143,7 +143,8 @@ counts the rates to which a model does not apply.`,
 	return addJSON(cmd, "print one JSON document")
 }
 
-// askOfRun fills in the tunnel and the protocol that a run's cells share, where the question names none.
+// askOfRun sets the tunnel and the protocol of a question to those that all cells of the run share, unless
+// flags set them.
 func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) error {
 	for _, at := range []struct {
 		flag  string
@@ -207,7 +208,7 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 	return nil
 }
 
-// speedWords describes a speed: "throughput 1.81 Gbit/s, blocks of 16384 B".
+// speedWords describes a speed, such as "throughput 1.81 Gbit/s, blocks of 16384 B".
 func speedWords(s catalogue.Speed) string {
 	words := s.Operation + " " + s.Text()
 	if s.Block > 0 {

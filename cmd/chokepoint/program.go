@@ -22,28 +22,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// streams hold a command's input and outputs: Out takes the result, Err messages and progress. Cursor
-// movement and colours need a terminal.
+// streams are the input and outputs of a command. Out receives the result, Err messages and progress.
+// Colours and cursor movement are used only on a terminal.
 type streams struct {
 	In             io.Reader
 	Out, Err       io.Writer
 	OutTTY, ErrTTY bool
 }
 
-// program holds one invocation and is passed to every command.
+// program holds the state of one invocation. It is passed to every command.
 type program struct {
 	streams
 	app.App
-	ran  bool  // a command's own code was reached; before that every error is usage
-	json bool  // the command has --json (see addJSON) and it is set
-	lost error // of --help, which cobra prints without a way to say so
+	ran  bool  // a command has started; errors before that are usage errors
+	json bool  // --json is set (see addJSON)
+	lost error // write error of --help; cobra does not return it
 
-	quiet bool // the command has --quiet and it is set
+	quiet bool // --quiet is set
 
-	place string // --store
+	place string // value of --store
 }
 
-// newProgram returns a program on the streams and environment of the process.
+// newProgram returns a program with the streams and environment of the process.
 func newProgram(hard <-chan struct{}) *program {
 	p := &program{
 		streams: streams{
@@ -59,7 +59,7 @@ func newProgram(hard <-chan struct{}) *program {
 	return p
 }
 
-// connect makes the streams those by which runs reach their user.
+// connect sets the callbacks with which the app reports to the user and asks for steps.
 func (p *program) connect() {
 	p.Note, p.Events, p.AskCode = p.note, p.sink, p.askCode
 	p.Command = func(seed uint64) string { return commandLine(os.Args, seed) }
@@ -75,7 +75,7 @@ func (p *program) connect() {
 
 // ask returns a function that prompts for a step and waits for Enter.
 func (p *program) ask() func(context.Context, record.Step) error {
-	answers := bufio.NewReader(p.In) // one for all steps, because it reads ahead
+	answers := bufio.NewReader(p.In) // shared by all steps, because it reads ahead
 	return func(ctx context.Context, s record.Step) error {
 		fmt.Fprintf(p.Err, "\n%s, then press Enter ", strings.TrimRight(check.Plain(s.Prompt), ". "))
 		_, err := within(ctx, func() (string, error) { return answers.ReadString('\n') })
@@ -88,7 +88,7 @@ func (p *program) ask() func(context.Context, record.Step) error {
 	}
 }
 
-// execute runs the command line, prints what went wrong, and returns the exit code.
+// execute runs the command line, prints errors, and returns the exit code.
 func (p *program) execute(ctx context.Context, args []string) int {
 	root := newRoot(p)
 	root.SetArgs(args)
@@ -118,7 +118,7 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	return code
 }
 
-// wantsJSON looks for --json on a command line that was not understood.
+// wantsJSON looks for --json on a command line that could not be parsed.
 func wantsJSON(args []string) bool {
 	end := slices.Index(args, "--")
 	if end >= 0 {
@@ -127,7 +127,7 @@ func wantsJSON(args []string) bool {
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
-// asUsage makes an error of cobra's one that exits with 2 and has a hint.
+// asUsage converts an error of cobra to one with exit code 2 and a hint.
 func asUsage(cmd *cobra.Command, err error) error {
 	if errors.Is(err, app.ErrUsage) {
 		return err
@@ -148,7 +148,7 @@ func asUsage(cmd *cobra.Command, err error) error {
 	return app.Usage(helpHint(cmd), "%s", text)
 }
 
-// exclusive matches cobra's error for flags that exclude each other (flag_groups.go,
+// exclusive matches cobra's error for mutually exclusive flags (flag_groups.go,
 // validateExclusiveFlagGroups).
 var exclusive = regexp.MustCompile(`none of the others can be; \[(.*)\] were all set$`)
 
@@ -177,7 +177,7 @@ is left out.`,
 			"the URL of a PostgreSQL database (default: $CHOKEPOINT_STORE)")
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true
-	root.CompletionOptions.HiddenDefaultCmd = true // it is for packagers, as man is
+	root.CompletionOptions.HiddenDefaultCmd = true // intended for packagers, like man
 	root.SetFlagErrorFunc(flagError)
 	for _, make := range commands {
 		root.AddCommand(make(p))
@@ -192,7 +192,7 @@ is left out.`,
 	return root
 }
 
-// commands lists the constructors of all commands in the order of the help.
+// commands lists the constructors of all commands, in the order of the help.
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
 	newLimitsCommand, newImportCommand, newListCommand, newRenameCommand, newDeleteCommand,
 	newPushCommand, newPullCommand, newPlanCommand,
@@ -201,20 +201,20 @@ var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogComma
 	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
 	newEffectsCommand, newHistoryCommand, newUpgradeCommand, newBisectCommand, newManCommand}
 
-// addJSON gives a command the flag --json, whose value is in program.json when the command runs.
+// addJSON adds the flag --json to a command. Its value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 	cmd.Flags().Bool("json", false, usage)
 	return cmd
 }
 
-// homeless lists the commands that use none of the program's directories. plan check, which may make a lab,
-// prepares them itself.
+// homeless lists the commands that do not use the program's directories. plan check may need them for a lab
+// and prepares them itself.
 var homeless = []string{"x", "help", "plan", "peer", "completion", "man"}
 
-// runless lists further commands that neither read nor write runs.
+// runless lists the other commands that neither read nor write runs.
 var runless = []string{"lab", "watch"}
 
-// atStore makes the store that of --store.
+// atStore selects the store given by --store.
 func (p *program) atStore(cmd *cobra.Command, name string) error {
 	usesRuns := !slices.Contains(homeless, name) && !slices.Contains(runless, name)
 	switch {
@@ -229,17 +229,17 @@ func (p *program) atStore(cmd *cobra.Command, name string) error {
 	return p.Dirs.CheckStore()
 }
 
-// recording lists the commands that record runs, or add to them.
+// recording lists the commands that create runs or add to them.
 var recording = []string{"run", "resume", "tune", "upgrade", "import"}
 
-// records reports whether a command is one of them, or diagnose with --prove.
+// records reports whether a command is in recording, or is diagnose with --prove.
 func records(cmd *cobra.Command, name string) bool {
 	prove, _ := cmd.Flags().GetBool("prove")
 	return slices.Contains(recording, name) || prove
 }
 
-// finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
-// command's own code is noted.
+// finish completes a command and its subcommands: groups reject unknown subcommands, and a command sets
+// program.ran when it starts.
 func finish(p *program, cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.Args = knownSubcommand
@@ -262,7 +262,7 @@ func finish(p *program, cmd *cobra.Command) {
 
 		p.ran = true
 		p.quiet, _ = cmd.Flags().GetBool("quiet")
-		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
+		p.json, _ = cmd.Flags().GetBool("json") // false if there is no such flag
 		name := strings.Fields(cmd.CommandPath() + " x")[1]
 		if err := p.atStore(cmd, name); err != nil {
 			return err
@@ -289,11 +289,11 @@ func finish(p *program, cmd *cobra.Command) {
 	}
 }
 
-// flagInUse matches a flag that a usage line names.
+// flagInUse matches the flags in a usage line.
 var flagInUse = regexp.MustCompile(`--([a-z-]+)`)
 
 // useOf returns the usage line of a command: its arguments, the flags without which it does nothing, and
-// [flags] for all others that it has.
+// [flags] if it has others.
 func useOf(cmd *cobra.Command) string {
 	var named []string
 	for _, m := range flagInUse.FindAllStringSubmatch(cmd.Use, -1) {
@@ -311,8 +311,8 @@ func useOf(cmd *cobra.Command) string {
 	return cmd.Use
 }
 
-// nothingEmpty refuses an empty word in the place of a name, which most often comes of a variable that is
-// not set.
+// nothingEmpty returns an error if an argument or the value of a flag is empty, which usually means that a
+// shell variable is not set.
 func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 	dash := cmd.ArgsLenAtDash()
 	if dash >= 0 {
@@ -331,7 +331,7 @@ func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// flagError puts a wrong flag into words, and finds the one that was meant.
+// flagError rewords an error about a flag, and suggests a similar flag.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := helpHint(cmd)
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -340,7 +340,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			hint = "did you mean --" + near + "?"
 		}
 
-		if strings.Contains(cmd.Use, " -- ") { // a flag of the command to run
+		if strings.Contains(cmd.Use, " -- ") { // the flag belongs to the command to run
 			hint = "usage: " + cmd.UseLine()
 		}
 	}
@@ -356,7 +356,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return app.Usage(hint, "%s", err.Error())
 }
 
-// flagValues describes the values of a flag of each type that parses them, with an example.
+// flagValues describes, by type of flag, the allowed values with an example.
 var flagValues = map[string]struct{ what, example string }{
 	"bool":     {"true nor false", "true"},
 	"int":      {"a whole number", "4"},
@@ -364,7 +364,7 @@ var flagValues = map[string]struct{ what, example string }{
 	"duration": {"a time with its unit", "90s"},
 }
 
-// wrongValue refuses a value that a flag's type cannot be, with what it is instead.
+// wrongValue returns the error for a value that a flag does not accept. It describes the allowed values.
 func wrongValue(f *pflag.Flag, value string) error {
 	want := flagValues[f.Value.Type()]
 	is := "is not"
@@ -376,14 +376,14 @@ func wrongValue(f *pflag.Flag, value string) error {
 	return app.Usage(hint, "--%s %q %s %s", f.Name, value, is, want.what)
 }
 
-// usageOf returns a flag with the name of its value and what it does, on one line.
+// usageOf describes a flag on one line: its name, the name of its value, and what it does.
 func usageOf(f *pflag.Flag) string {
 	name, usage := pflag.UnquoteUsage(f)
 	return strings.TrimSpace("--"+f.Name+" "+name) + ": " + strings.Join(strings.Fields(usage), " ")
 }
 
-// nearestFlag returns the flag that was probably meant: one that starts like name, or differs by at most two
-// letters. It returns "" if there is none.
+// nearestFlag returns the flag that was probably meant: one that starts with name, or differs by at most
+// two letters. It returns "" if there is none.
 func nearestFlag(cmd *cobra.Command, name string) string {
 	var names, begin []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -404,8 +404,8 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return near
 }
 
-// knownSubcommand refuses an unknown command of the group. Cobra calls it only with words it did not
-// recognise.
+// knownSubcommand returns an error for an unknown subcommand. Cobra calls it only with words that it did
+// not recognise.
 func knownSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -429,9 +429,8 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
 }
 
-// nearestCommand returns the command of a group that was probably meant: one that differs by at most two
-// letters, that starts like name, or that does what a command of that name did. It returns "" if there is
-// none.
+// nearestCommand returns the subcommand that was probably meant: one that differs by at most two letters,
+// that starts with name, or that replaces a former command of that name. It returns "" if there is none.
 func nearestCommand(group *cobra.Command, name string) string {
 	var names []string
 	for _, c := range group.Commands() {
@@ -448,7 +447,7 @@ func nearestCommand(group *cobra.Command, name string) string {
 	return near
 }
 
-// newHelp returns cobra's help command, but an unknown topic is an error.
+// newHelp returns cobra's help command, modified to return an error for an unknown topic.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -464,7 +463,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// exactArgs wants one word for each name.
+// exactArgs requires one argument for each name.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -475,16 +474,17 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// runOf returns the run that the argument of a command names, the latest without one.
+// runOf returns the run in a command's argument, or latest if there is none.
 func runOf(args []string) string { return append(args, "latest")[0] }
 
-// optionalArg wants no word or one.
+// optionalArg allows at most one argument.
 func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd, args) }
 
-// noArgs wants no word.
+// noArgs allows no arguments.
 func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
 
-// known refuses a word, unless it is empty or on the list that noun names, and finds the one that was meant.
+// known returns an error unless word is empty or one of words. The error describes the word by noun and
+// suggests the one that was probably meant.
 func known(text, word, noun string, words ...string) error {
 	if word == "" || slices.Contains(words, word) {
 		return nil
@@ -492,7 +492,7 @@ func known(text, word, noun string, words ...string) error {
 	return app.Usage(check.Choice(word, noun, words), text, word)
 }
 
-// between refuses a flag's number that is out of bounds.
+// between returns an error if the value of a flag is out of range.
 func between(hint, flag string, n, low, high int) error {
 	if n < low || n > high {
 		return app.Usage(hint, "--%s %d is not from %d to %d", flag, n, low, high)

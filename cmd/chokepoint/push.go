@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
-// transferRules is the part of the help that push and pull share.
+// transferRules is the part of the help that push and pull have in common.
 const transferRules = `
 
 A run arrives whole or not at all. A run that the other side already has changes
@@ -64,7 +64,7 @@ shorter here.` + transferRules,
 
 const sentUsage = "print one JSON object per run, with the hash of its content"
 
-// twoStores returns where this machine's own store is, and the other one that a flag names.
+// twoStores returns the directories with this machine's store, and those with the store that a flag names.
 func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error) {
 	own, other = p.Dirs, p.Dirs
 	own.Store = ""
@@ -80,7 +80,7 @@ func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error)
 	return own, other, other.CheckStore()
 }
 
-// transfer copies runs and prints which.
+// transfer copies runs and prints their names.
 func (p *program) transfer(ctx context.Context, from, to app.Dirs, runs []string) error {
 	sent, err := from.Transfer(ctx, to, runs)
 	for _, s := range sent {

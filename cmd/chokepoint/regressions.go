@@ -10,8 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// regressions returns an error for each regression, those of suspect cells only if strict. It notes what
-// passes unchecked: suspect regressions, and cells without a verdict. To have compared nothing is an error.
+// regressions returns an error that joins all regressions. Suspect ones count only if strict. It prints a
+// note about uncounted regressions and about cells without a verdict. It returns an error if nothing was
+// compared.
 func (p *program) regressions(c *analysis.RunComparison, labels map[string]string, strict bool) error {
 	var errs []error
 	suspect := 0

@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// renamed holds the output of rename --json.
+// renamed is the output of rename --json.
 type renamed struct {
 	Run  string `json:"run"`
-	Name string `json:"name"` // empty: none any more
+	Name string `json:"name"` // empty if the name was removed
 }
 
 func newRenameCommand(p *program) *cobra.Command {
@@ -37,7 +37,7 @@ underscores, and no two runs have the same.`,
 	}, "print the id and the name as a JSON object")
 }
 
-// emptyName reports whether the only empty argument is the name that rename takes away.
+// emptyName reports whether the only empty argument is the new name of rename, which removes the name.
 func emptyName(cmd *cobra.Command, args []string) bool {
 	return cmd.Name() == "rename" && slices.Index(args, "") == 1
 }

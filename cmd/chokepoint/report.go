@@ -13,13 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// formats lists the formats of a report, the default first.
+// formats lists the formats of a report. The first is the default.
 var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "csv-long", "benchstat", "ministat",
 	"openmetrics", junitFormat, "wg-bench", flentFormat, articleFormat}
 
 const junitFormat = "junit"
 
-// standard names standard output or input in place of a file.
+// standard stands for standard input or output in place of a file name.
 const standard = "-"
 
 type reportOptions struct {
@@ -78,7 +78,7 @@ at FILE, and replaces an older article there.`,
 	return cmd
 }
 
-// validate checks the flags and derives the format from the file's name if none is given.
+// validate checks the flags. If no format is set, it derives the format from the file name.
 func (o *reportOptions) validate(formatGiven bool) error {
 	extension := strings.TrimPrefix(strings.ToLower(filepath.Ext(o.file)), ".")
 	if strings.HasSuffix(strings.ToLower(o.file), flentSuffix) {
@@ -100,12 +100,12 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	return known("--format %q is not known", o.format, "formats", formats...)
 }
 
-// addOutput gives a command the flag of where its result goes, which has the same name in every command.
+// addOutput adds the flag for the output file, which has the same name in all commands.
 func addOutput(cmd *cobra.Command, file *string, usage string) {
 	cmd.Flags().StringVarP(file, "output", "o", "", usage)
 }
 
-// htmlFile refuses a name for an HTML file that has another extension.
+// htmlFile returns an error if an HTML file has another extension.
 func htmlFile(file string) error {
 	switch strings.ToLower(filepath.Ext(file)) {
 	case "", ".html", ".htm":
@@ -159,7 +159,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return p.print(string(content))
 	}
 
-	if fromFile && o.file == "" { // the run may be of another machine
+	if fromFile && o.file == "" { // the run may be from another machine
 		if o.file = document + spare; userfile.Exists(o.file) {
 			return app.Usage("--output FILE names it or another", "write %s: it exists", o.file)
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// articleFormat is a folder with a text and its pictures.
+// articleFormat is the format of a directory with a text and its pictures.
 const articleFormat = "article"
 
-// articleFolder is the folder of an article.
+// articleFolder describes the directory of an article.
 func articleFolder() folder {
 	return folder{
 		mark:   ".chokepoint-article",
@@ -24,14 +24,14 @@ func articleFolder() folder {
 	}
 }
 
-// writeArticle writes an article of the run or document called name into a folder, by default beside the
-// run's report, and prints the name of its text.
+// writeArticle writes an article about a run or document to a directory, by default beside the run's
+// report, and prints the path of its text.
 func (p *program) writeArticle(ctx context.Context, name string, doc *analysis.Document, dir string) error {
 	if dir == standard {
 		return app.Usage("name a folder", "an article is a folder, which standard output cannot hold")
 	}
 
-	if document, ok := strings.CutSuffix(name, ".json"); ok && dir == "" { // of another machine, maybe
+	if document, ok := strings.CutSuffix(name, ".json"); ok && dir == "" { // it may be from another machine
 		if dir = document + "-" + articleFormat; userfile.Exists(dir) {
 			return app.Usage("--output FOLDER names it or another", "write %s: it exists", dir)
 		}

@@ -16,14 +16,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// flentFormat writes one data file of flent per trial; flentSuffix is their extension.
+// flentFormat writes a flent data file per trial. flentSuffix is the extension of these files.
 const (
 	flentFormat = "flent"
 	flentSuffix = ".flent.gz"
 )
 
-// writeFlent writes a file for each trial that has a series, by default beside the run's report. Of several,
-// each has its trial's name in its own.
+// writeFlent writes a file for each trial with a series, by default beside the run's report. If there are
+// several, their names contain the trial.
 func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file string) error {
 	var ids []string
 	for _, t := range doc.Trials {
@@ -88,7 +88,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	return err
 }
 
-// writeTrial writes the file of one trial and prints its name.
+// writeTrial writes the file of a trial and prints its name.
 func (p *program) writeTrial(create func(string) (*userfile.File, error), file, trial string, several bool,
 	content []byte) error {
 	if file == standard {
@@ -101,7 +101,7 @@ func (p *program) writeTrial(create func(string) (*userfile.File, error), file, 
 	return p.put(create, file, content)
 }
 
-// probeWords names the probe behind a trial's round trips.
+// probeWords describes the probe that measured a trial's round-trip times.
 func probeWords(t *record.Trial) string {
 	for _, l := range []*record.Latency{t.Loaded, t.Idle} {
 		switch {

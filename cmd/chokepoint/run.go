@@ -28,7 +28,7 @@ type runOptions struct {
 	meter  string
 	prove  bool
 	dry    bool
-	// anywhere: no lab, machine or peer is named
+	// no lab, machine or peer is selected
 	anywhere bool
 }
 
@@ -77,7 +77,7 @@ name one, they measure this machine as it is, and recommend a cipher and a VPN.`
 	return cmd
 }
 
-// addRunOutput adds the flags for the results of a run.
+// addRunOutput adds the flags for the output of a run.
 func addRunOutput(cmd *cobra.Command, report *string) {
 	addOutput(cmd, report, "write the HTML report to this `FILE` instead of the run's directory")
 	addJSON(cmd, "print one JSON object per event, and the document of show --json last")
@@ -112,7 +112,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	o.lab.describe(&head)
 	o.labels.describe(&head.RunHead)
 	result, err := p.Run(ctx, pl, head, o.RunOptions)
-	if !o.prove || !p.json { // with both, the document comes last, with the proofs
+	if !o.prove || !p.json { // with both, the document is printed last
 		err = p.result(result, err, "")
 	}
 
@@ -124,8 +124,8 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	return errors.Join(err, failed, p.coloured(result.Document, p.laidOut(result.Document, report.Diagnosis)))
 }
 
-// routerAlone reports whether a plan measures the router's ciphers and nothing else, and sets nothing:
-// neither ends nor a lab are needed.
+// routerAlone reports whether a plan only measures the router's ciphers and changes no settings, so that
+// neither endpoints nor a lab are needed.
 func routerAlone(pl *plan.Plan) bool {
 	for _, c := range pl.Cells() {
 		if !factor.Engine.Is(c, factor.CipherEngine) || !cipher.NodeFactor.Is(c, "router") {
@@ -142,7 +142,7 @@ func routerAlone(pl *plan.Plan) bool {
 	return len(pl.Cells()) > 0
 }
 
-// result prints the result of a run, and returns everything that is wrong with it; err comes from the run.
+// result prints the result of a run, and returns its errors joined with err, the error of the run itself.
 func (p *program) result(r *app.Result, err error, of string) error {
 	if r == nil {
 		return err
@@ -151,7 +151,7 @@ func (p *program) result(r *app.Result, err error, of string) error {
 	return errors.Join(err, p.coloured(r.Document, p.oneScreen(r.Document, r.Report, of)), r.Outcome)
 }
 
-// commandLine returns the command that repeats the run: as typed, with the seed that was drawn.
+// commandLine returns the command that repeats the run: the arguments as typed, and the seed.
 func commandLine(args []string, seed uint64) string {
 	command := typed(args)
 	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
@@ -162,11 +162,11 @@ func commandLine(args []string, seed uint64) string {
 	return command
 }
 
-// typed quotes a command line so that it can be typed again: without the run's name, which no other may have,
-// and without the store, whose URL may contain a password.
+// typed quotes a command line for a shell. It omits the run's name, which must be unique, and the store,
+// whose URL may contain a password.
 func typed(args []string) string {
 	words := []string{"chokepoint"}
-	value := false // of one of them
+	value := false // the next argument is the value of an omitted flag
 	for _, a := range args[1:] {
 		flag, _, whole := strings.Cut(a, "=")
 		left := flag == "--name" || flag == "--store"

@@ -60,8 +60,8 @@ measurements.`,
 	return cmd
 }
 
-// oneScreen lays a run out on one screen, with its page, if there is one, and the commands that show more. of
-// is the name of a run that may not be the latest, after a space.
+// oneScreen renders a run on one screen, with the path of its page, if there is one, and further commands.
+// of is a space and the name of the run, or "" for the latest.
 func (p *program) oneScreen(doc *analysis.Document, file, of string) string {
 	text := p.laidOut(doc, report.Screen)
 	if file != "" {
@@ -69,7 +69,7 @@ func (p *program) oneScreen(doc *analysis.Document, file, of string) string {
 	}
 
 	more := "diagnose"
-	if len(doc.Run.ImportedFrom) > 0 { // nothing of the path was watched
+	if len(doc.Run.ImportedFrom) > 0 { // an imported run has no data about the path
 		more = "report"
 	}
 

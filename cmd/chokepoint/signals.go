@@ -10,25 +10,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
-// sameRequest is the time within which a second signal belongs to the first request: timeout(1) and others
-// signal both the process and its group.
+// sameRequest is the time within which a second signal counts as part of the first request, because
+// timeout(1) and others signal both the process and its group.
 const sameRequest = 50 * time.Millisecond
 
-// interrupts turns signals into two requests. The first cancels ctx with the cause app.ErrInterrupted: stop,
-// undo, keep what is finished. The second closes hard: stop waiting and report what remains. Every later one
-// has its ordinary effect and ends the process. release gives the signals back. A broken pipe is only an
-// error of the write, because the lab must still be undone when the reader of the output has left.
+// interrupts converts signals to two requests. The first cancels ctx with the cause app.ErrInterrupted:
+// stop, undo changes, keep finished trials. The second closes hard: stop waiting and report what could not
+// be undone. Further signals have their default effect and end the process. release restores the default
+// handling. SIGPIPE has no effect other than a write error, because the lab must be undone even if the
+// reader of the output has gone.
 func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct{}, release func()) {
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		// Whoever started this with nohup, or in a script's background, wants the signal ignored.
+		// A signal that was ignored at the start, by nohup or a script's background job, stays ignored.
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
 	}
 
-	// Taking the signal and not looking at it keeps it from ending the process; ignoring it would be
-	// inherited by every child.
+	// Receive the signal and discard it, so that it does not end the process. Child processes would inherit
+	// an ignored signal.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(parent)

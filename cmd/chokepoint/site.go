@@ -59,7 +59,7 @@ replaced.`,
 	return cmd
 }
 
-// collectionOf adds the effects and doubts of the models to the results.
+// collectionOf adds the models' effects and doubts to the results.
 func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Collection {
 	c := report.Collection{
 		Catalogue: bundle.Join(studies, own),
@@ -82,15 +82,15 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 	return c
 }
 
-// folder is a kind of folder that chokepoint writes as a whole and may write again. A file marks it and lists
-// what belongs to it.
+// folder is a kind of directory that chokepoint writes as a whole and may update. A marker file identifies
+// it and lists its files.
 type folder struct {
-	mark, format string // name and first line of that file
-	what         string // "site"
+	mark, format string // name and first line of the marker file
+	what         string // such as "site"
 	files        *regexp.Regexp
 }
 
-// siteFolder is the folder of a site's pages.
+// siteFolder describes the directory of a site.
 func siteFolder() folder {
 	return folder{
 		mark:   ".chokepoint-site",
@@ -100,11 +100,12 @@ func siteFolder() folder {
 	}
 }
 
-// maxFolderMark bounds the file that marks a folder.
+// maxFolderMark is the maximum size of a marker file.
 const maxFolderMark = 1 << 20
 
-// write writes files into a folder and returns the path of the first. Each takes its place when it is whole;
-// those that are no more are removed last. No file is touched that is not of a folder of this kind.
+// write writes files to a directory and returns the path of the first. It replaces each file atomically,
+// and finally removes files that are no longer part of the content. It never changes files that the marker
+// file does not list.
 func (k folder) write(dir string, files []report.File) (first string, err error) {
 	real, err := userfile.Resolve(dir)
 	if err != nil {
@@ -144,7 +145,7 @@ func (k folder) write(dir string, files []report.File) (first string, err error)
 		return put(k.mark, []byte(k.format+"\n"+strings.Join(names, "\n")+"\n"))
 	}
 	gone := slices.DeleteFunc(old, func(name string) bool { return slices.Contains(names, name) })
-	err = mark(slices.Concat(names, gone)) // what is written now is known, if it ends here
+	err = mark(slices.Concat(names, gone)) // list new and old files, in case this is interrupted
 	for _, f := range files {
 		if err == nil {
 			err = put(f.Name, f.Content)
@@ -166,7 +167,8 @@ func (k folder) write(dir string, files []report.File) (first string, err error)
 	return filepath.Join(dir, files[0].Name), err
 }
 
-// filesOf returns the files that a folder's mark lists, or none if it is new or empty.
+// filesOf returns the files listed in the marker file of a directory, or none if the directory is new or
+// empty.
 func (k folder) filesOf(dir, real string) ([]string, error) {
 	entries, err := os.ReadDir(real)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
@@ -193,7 +195,7 @@ func (k folder) filesOf(dir, real string) ([]string, error) {
 	return lines[1:], nil
 }
 
-// a names one of the kind.
+// a returns the kind with its article.
 func (k folder) a() string {
 	if strings.ContainsRune("aeiou", rune(k.what[0])) {
 		return "an " + k.what

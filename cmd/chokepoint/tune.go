@@ -21,7 +21,7 @@ type tuneOptions struct {
 	listing bool
 }
 
-// Safety budget where none is given.
+// Default safety budget.
 const (
 	usualAddedDelay = 50 * time.Millisecond
 	usualLoss       = 1 // per cent
@@ -135,7 +135,7 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 	return errors.Join(err, p.line(tuned.Result, text))
 }
 
-// changesText lists changes with their reasons.
+// changesText lists changes and their reasons.
 func changesText(all []tuning.Change) string {
 	rows := grid{{"CHANGE", "WHY", "RISK"}}
 	for _, c := range all {

@@ -17,12 +17,12 @@ import (
 )
 
 type watchOptions struct {
-	machines  record.Machines // the router alone
+	machines  record.Machines // only the router
 	every     time.Duration
 	stopAfter time.Duration
 }
 
-// Between two glances; a router without an agent is sampled once a second.
+// Time between two glances. A router without an agent is sampled once a second.
 const (
 	minGlance   = time.Second
 	usualGlance = 2 * time.Second
@@ -82,17 +82,17 @@ func runWatch(ctx context.Context, o watchOptions, p *program) error {
 	})
 }
 
-// glances shows one after the other, on a terminal in the same place.
+// glances prints glances one after the other. On a terminal, each replaces the previous one.
 type glances struct {
 	p     *program
 	of    string
-	lines int // of the last one that is still on the terminal
+	lines int // number of lines of the glance that is on the terminal
 }
 
-// pipeWidth leaves lines uncut where there is no terminal.
+// pipeWidth is the width without a terminal, so large that lines are not cut.
 const pipeWidth = 1000
 
-// found shows what stands in the path of packets, once.
+// found prints, once, what can affect packets on their path.
 func (s *glances) found(v *record.Inventory) error {
 	lines, unknown := report.Found(v, true)
 	text := report.FoundTitle + "\n"
@@ -116,7 +116,7 @@ func (s *glances) show(g *analysis.Glance) error {
 	text := check.Plain(s.of) + ", " + time.Now().Format(time.TimeOnly) + "\n" +
 		report.Glance(g, cmp.Or(width, pipeWidth), colour)
 	if live && s.lines > 0 {
-		text = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines) + text // up, and what is below away (ECMA-48)
+		text = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines) + text // move up and erase to the end (ECMA-48)
 	} else if !live {
 		text += "\n"
 	}

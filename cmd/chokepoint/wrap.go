@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// fitted wraps the long lines of a text to the terminal's width. It leaves the rows of tables.
+// fitted wraps long lines to the terminal's width. It does not change rows of tables.
 func (s streams) fitted(text string) string {
 	width, _, _ := s.screen()
 	if width == 0 {
@@ -30,7 +30,7 @@ func (s streams) fitted(text string) string {
 	return b.String()
 }
 
-// wrapped breaks a line at words. Further lines are indented by two more than the first.
+// wrapped wraps a line between words. Continuation lines are indented by two more columns than the first.
 func wrapped(line string, width int) []string {
 	words := unbroken(line)
 	if utf8.RuneCountInString(line) <= width || len(words) == 0 {
@@ -55,7 +55,7 @@ func wrapped(line string, width int) []string {
 	return out
 }
 
-// unbroken returns the words of a text; a number keeps its unit.
+// unbroken splits text into words, keeping a number and its unit together.
 func unbroken(text string) (out []string) {
 	for _, word := range strings.Fields(text) {
 		if len(out) > 0 {
@@ -74,11 +74,11 @@ func unbroken(text string) (out []string) {
 	return out
 }
 
-// columnGap is the number of blanks between two columns.
+// columnGap is the number of spaces between columns.
 const columnGap = 2
 
-// layout lays tables out in a width (0: as wide as they are). A row of one cell is a title between two of
-// them.
+// layout formats tables for a width (0 means unlimited). A row with a single cell is a heading and starts a
+// new table.
 func layout(rows grid, width int) string {
 	var b strings.Builder
 	from := 0
@@ -92,8 +92,8 @@ func layout(rows grid, width int) string {
 	return b.String() + narrowed(rows[from:], width)
 }
 
-// narrowed lays one table out in a width. It wraps the widest columns; if that does not help, each row below
-// the head becomes a list of its cells.
+// narrowed formats a table for a width. It wraps the widest columns. If that does not suffice, it converts
+// each row to a list.
 func narrowed(rows grid, width int) string {
 	var wide, least []int
 	for _, r := range rows {
@@ -154,7 +154,7 @@ func narrowed(rows grid, width int) string {
 	return trimmed(table(out, 0))
 }
 
-// sumOf returns the width of columns with the gaps between them.
+// sumOf returns the total width of columns, including gaps.
 func sumOf(columns []int) (n int) {
 	for _, c := range columns {
 		n += c + columnGap
@@ -162,8 +162,8 @@ func sumOf(columns []int) (n int) {
 	return n - columnGap
 }
 
-// asLists prints each row below the head as its first two cells and a list of the others by name. Empty cells
-// are left out.
+// asLists prints the first two cells of each row, followed by a list of the other cells with their
+// headings. It omits empty cells.
 func asLists(rows grid, width int) string {
 	var b strings.Builder
 	head := rows[0]
