@@ -21,7 +21,7 @@ import (
 //go:embed data/*.csv
 var files embed.FS
 
-// Source is a published study.
+// Source describes a published study.
 type Source struct {
 	ID        string `json:"id"`
 	About     string `json:"about"`
@@ -30,8 +30,8 @@ type Source struct {
 	Licence   string `json:"licence"`             // licence of the data, as stated by the study
 }
 
-// Device is a router, or a processor if the source names only that. Zero and "" mean that the source does
-// not state the value.
+// Device describes a router, or only a processor if the source names no router. Zero and "" mean that the
+// source does not state the value.
 type Device struct {
 	Name      string `json:"name"`
 	SoC       string `json:"soc"`
@@ -40,7 +40,7 @@ type Device struct {
 	Threads   int    `json:"threads,omitempty"`
 	ClockMHz  int    `json:"clock_mhz,omitempty"`
 	MemoryMB  int    `json:"memory_mb,omitempty"`
-	Port      string `json:"fastest_port,omitempty"` // the slower one is listed too if ports differ
+	Port      string `json:"fastest_port,omitempty"` // fastest port; both ports if the two used differ
 	Link      string `json:"study_link,omitempty"`   // if a link other than a port limits the study's rates
 	OS        string `json:"os,omitempty"`
 	OSVersion string `json:"os_version,omitempty"`
@@ -52,8 +52,8 @@ type Device struct {
 
 var ethernet = regexp.MustCompile(`(\d+(?:\.\d+)?)GbE`)
 
-// PortBps returns the line rate in bit/s between two ports. If Port names two, it is the slower one,
-// otherwise the fastest. It returns 0 if the source does not state the rate.
+// PortBps returns the line rate between two ports in bit/s: the rate of the slower port if Port names two,
+// otherwise that of the fastest port. It returns 0 if the source does not state the rate.
 func (d Device) PortBps() float64 { return slowest(d.Port) }
 
 // LinkBps returns the line rate of the study's link in bit/s, or 0 if a port limits the study's rates.
@@ -75,13 +75,14 @@ func (d Device) Family() string {
 	return family
 }
 
-// Result is one published rate and its conditions. Zero and "" mean that the source does not state the
-// value. Values for which zero is a possible result are pointers, nil if absent.
+// Result holds one published rate and its conditions. Zero and "" mean that the source does not state the
+// value. Values for which zero is a possible result are pointers; nil means that the source does not state
+// the value.
 type Result struct {
 	Row         int      `json:"row"` // row of data/throughput.csv or of a bundle, from 1; 0 means neither
 	Source      string   `json:"source"`
 	Device      string   `json:"device"`
-	Measured    string   `json:"measured,omitempty"` // year
+	Measured    string   `json:"measured,omitempty"` // year of the measurement
 	Tool        string   `json:"tool,omitempty"`
 	Statistic   string   `json:"statistic,omitempty"`
 	Runs        int      `json:"runs,omitempty"`
@@ -106,8 +107,8 @@ type Result struct {
 	PacketRate  *float64 `json:"packet_rate_pps,omitempty"`
 	Inferred    string   `json:"inferred,omitempty"`
 	Note        string   `json:"note,omitempty"`
-	Grade       string   `json:"grade,omitempty"` // set for a cell of a run; studies have no grades
-	Lab         string   `json:"lab,omitempty"`   // set for a run that measured the lab, not the device
+	Grade       string   `json:"grade,omitempty"` // set for a cell of our runs; studies have no grades
+	Lab         string   `json:"lab,omitempty"`   // set for a run of ours that measured the lab
 }
 
 // Rate formats the goodput, or returns "not given".
@@ -118,7 +119,7 @@ func (r Result) Rate() string {
 	return unit.Bitrate(*r.GoodputBps).String()
 }
 
-// How describes the statistic behind a figure, such as "median of 5 × 60 s".
+// How describes the statistic and the measurements behind the rate, such as "median of 5 × 60 s".
 func (r Result) How() string {
 	words := r.Statistic
 	if r.Runs > 1 {
@@ -145,14 +146,14 @@ func (r Result) Conditions() string {
 	return strings.Join(words, ", ")
 }
 
-// Speed is the published speed of an algorithm on a device.
+// Speed holds the published speed of an algorithm on a device.
 type Speed struct {
 	Source    string   `json:"source"`
 	Device    string   `json:"device"`
 	Algorithm string   `json:"algorithm"`
 	Operation string   `json:"operation"` // "throughput", "sign", "verify", "derive"
 	Block     int      `json:"block_bytes,omitempty"`
-	Value     *float64 `json:"value,omitempty"` // nil: the source lists it as unknown
+	Value     *float64 `json:"value,omitempty"` // nil if the source lists it as unknown
 	Unit      string   `json:"unit"`            // "B/s" or "op/s"
 	Mode      string   `json:"mode,omitempty"`
 }
@@ -168,7 +169,7 @@ func (s Speed) Text() string {
 	return unit.Significant(*s.Value, 4) + " op/s"
 }
 
-// Power is the power draw of a device under a load, in watts.
+// Power holds the power draw of a device under a load, in watts.
 type Power struct {
 	Source string   `json:"source"`
 	Device string   `json:"device"`
@@ -243,7 +244,7 @@ func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
 	return c, nil
 }
 
-// row is one row of a file. It keeps the first error.
+// row holds one row of a file and the first error in it.
 type row struct {
 	number          int
 	columns, fields []string
@@ -252,7 +253,7 @@ type row struct {
 
 func (r *row) text(column string) string { return r.fields[slices.Index(r.columns, column)] }
 
-// one returns a required text; an empty one is an error.
+// one returns the text in a column. An empty text is an error.
 func (r *row) one(column string) string {
 	text := r.text(column)
 	if text == "" {
@@ -267,7 +268,8 @@ func (r *row) fail(format string, args ...any) {
 	}
 }
 
-// value returns a number divided by scale, which converts it to our unit, or nil if the field is empty.
+// value returns the number in a column divided by scale, which converts the number to our unit, or nil if
+// the field is empty.
 func (r *row) value(column string, scale float64) *float64 {
 	text := r.text(column)
 	if text == "" {
@@ -456,8 +458,8 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
-// IsDevice reports whether a row's device is the requested one, ignoring case and a year in parentheses:
-// "Turris Omnia (2021)" matches itself and "Turris Omnia".
+// IsDevice reports whether a row's device is the one in meant, ignoring case. The row's device may be
+// followed by a year in parentheses: "Turris Omnia (2021)" matches itself and "Turris Omnia".
 func IsDevice(device, meant string) bool {
 	return strings.EqualFold(device, meant) || strings.EqualFold(inYear.ReplaceAllString(device, ""), meant)
 }
@@ -474,7 +476,7 @@ func (c *Catalogue) SpeedsOf(device string) []Speed {
 	return slices.DeleteFunc(slices.Clone(c.Speeds), func(s Speed) bool { return s.Device != device })
 }
 
-// Names lists the names of all devices, then other names that have a result.
+// Names lists the names of all devices, then the other names in the device column of the results.
 func (c *Catalogue) Names() []string {
 	var names []string
 	for _, d := range c.Devices {
