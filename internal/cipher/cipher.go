@@ -12,7 +12,7 @@ const (
 	Encrypt = "encrypt"
 	Decrypt = "decrypt"
 	Hash    = "hash"
-	Derive  = "derive" // computes a shared key from a private and a public key
+	Derive  = "derive" // computes a shared key from a private key and a public key
 	Sign    = "sign"
 	Verify  = "verify"
 )
@@ -24,7 +24,7 @@ const (
 	Kernel  = "kernel"  // the kernel's crypto API through AF_ALG, with a system call per block
 )
 
-// Modes of an AEAD. Go and the kernel always use ModeAEAD.
+// Modes of an AEAD. Measurements with Go and the kernel always use ModeAEAD.
 const (
 	ModeEVP  = "evp"  // continuous data, as in published tables: openssl speed -evp
 	ModeAEAD = "aead" // packets with a nonce, 13 bytes of additional data and a tag: openssl speed -aead -evp
@@ -35,10 +35,11 @@ type Algorithm struct {
 	Name       string
 	Operations []string
 	AEAD       bool
-	openssl    string // name in openssl, if different
+	openssl    string // name that openssl uses, if it differs from Name
 }
 
-// Blocks reports whether the speed of the algorithm depends on the block size.
+// Blocks reports whether the algorithm encrypts or hashes blocks, so that its speed depends on the block
+// size.
 func (a Algorithm) Blocks() bool { return slices.Contains([]string{Encrypt, Hash}, a.Operations[0]) }
 
 // Algorithms lists all algorithms, in display order.

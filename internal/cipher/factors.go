@@ -204,7 +204,8 @@ func modeConflict(c factor.Cell) string {
 	return ""
 }
 
-// CellOf returns the cipher measurement for a plan's cell on a node with the given number of CPUs.
+// CellOf returns the cipher measurement that a plan's cell describes. cpus is the number of CPUs of the
+// node.
 func CellOf(f factor.Cell, cpus int) Cell {
 	c := Cell{
 		Library:   LibraryFactor.Of(f),

@@ -38,7 +38,7 @@ func (c Cell) Command(seconds int) []string {
 	return append(args, "-evp", c.Algorithm)
 }
 
-// Together returns the operations that openssl measures in one invocation of Command.
+// Together returns the operations that openssl measures with one command.
 func (c Cell) Together() []string {
 	a, _ := Named(c.Algorithm)
 	if c.Block == 0 {
@@ -56,7 +56,7 @@ func (c Cell) Parts() int {
 	return 1
 }
 
-// Speed is the parsed output of openssl speed -mr.
+// Speed holds the parsed output of openssl speed -mr.
 type Speed struct {
 	Bytes map[int]float64
 	Ops   []float64 // operations per second; for signatures: signing, then verifying
@@ -95,9 +95,9 @@ func ParseSpeed(text []byte) (Speed, error) {
 				}
 			}
 		case "+F5", "+F6":
-			behind, rates := 3, 1 // skip index and bits; the last field, seconds per operation, is no rate
+			behind, rates := 3, 1 // skip index and bits; the last field is the time per operation, not a rate
 			if fields[0] == "+F6" {
-				behind, rates = 4, 2 // skip the curve's name, too
+				behind, rates = 4, 2 // also skip the curve's name
 			}
 
 			of := fields[min(behind, len(fields)):]
@@ -129,7 +129,7 @@ func rate(text string) (float64, error) {
 	return v, nil
 }
 
-// Of returns the rate of each operation that the command of c measures.
+// Of returns the rates of the operations that c's command measures, by operation.
 func (s Speed) Of(c Cell) (map[string]float64, error) {
 	rates := s.Ops
 	if c.Block > 0 {
