@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Factors declared by this package, and factors of knobs and engines that other factors depend on.
+// Names of the factors declared by this package, and of factors of knobs and engines that other factors
+// depend on.
 const (
 	Topology     Name = "topology"
 	Tunnel       Name = "tunnel"
@@ -65,7 +66,7 @@ const (
 	Both = "both"
 
 	UDPExact = "exact" // records sequence number and time of each datagram
-	UDPCount = "count" // counts by length: several may be sent and received at once
+	UDPCount = "count" // counts datagrams by length; several may be sent and received per system call
 
 	Off = "off"
 	On  = "on"
@@ -100,8 +101,9 @@ const (
 	EthernetBytes = 18
 )
 
-// Limits of the TCP factors, in bytes: the kernel's minimum segment (TCP_MIN_MSS), the largest segment in
-// an IP packet, the kernel's minimum receive buffer, and a buffer far larger than any path needs.
+// Limits of the TCP factors, in bytes: the kernel's minimum segment (TCP_MIN_MSS), the largest segment
+// that fits an IP packet, the kernel's minimum receive buffer, and a buffer far larger than any path
+// needs.
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
@@ -115,23 +117,23 @@ const (
 	MaxMemory = 64 << 10
 )
 
-// maxStreams limits the UDP streams. For TCP, each engine has its own limit.
+// maxStreams is the maximum number of UDP streams. For TCP, each engine has a limit of its own.
 const maxStreams = 10_000
 
 // frameSizes lists the Ethernet frame sizes of RFC 2544, section 9.1, in bytes.
 var frameSizes = [...]string{"64", "128", "256", "512", "1024", "1280", "1518"}
 
-// Options lists the levels that other packages define.
+// Options holds the levels that other packages define.
 type Options struct {
 	Shapes      []Shape  // the first is the default
 	Tunnels     []string // the default is NoTunnel, which must be listed
 	Engines     []string // the first is the default
 	Congestions []string // the first is the default
 	IPs         []string // IP versions, the default first; nil means 4 and 6
-	// TunnelMTU returns the default inner MTU of a kind of tunnel over an IP version. If nil, 80 bytes are
-	// left for the outer headers, as wg-quick(8) does.
+	// TunnelMTU returns the default inner MTU in bytes of a kind of tunnel over an IP version. If TunnelMTU
+	// is nil, the inner MTU leaves 80 bytes for the outer headers, as in wg-quick(8).
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
-	MaxTunnels int // parallel tunnels that a lab can set up
+	MaxTunnels int // number of parallel tunnels that a lab can set up
 }
 
 // Base returns the factors that every cell has. Defaults of later factors may depend on earlier ones.
@@ -413,7 +415,7 @@ func Base(o Options) []Declaration {
 		})}
 }
 
-// Further returns the factors that follow the factors of the engines.
+// Further returns the factors that come after the factors of the engines in the catalogue.
 func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for identical cells
 	return []Declaration{
@@ -513,7 +515,8 @@ func counted(what string) func(string) string {
 	return insteadOf("1", "1 "+what, phrase("% "+what+"s"))
 }
 
-// insteadOf returns a function that describes one level by words, and other levels by calling others.
+// insteadOf returns a function that returns words for the given level and calls others for any other
+// level.
 func insteadOf(level, words string, others func(string) string) func(string) string {
 	return func(l string) string {
 		if l == level {
@@ -534,11 +537,11 @@ func tunnelName(level string) string {
 	return level
 }
 
-// congestionForm matches the names that the kernel accepts (TCP_CA_NAME_MAX). Whether a kernel offers the
-// algorithm is known only in the lab.
+// congestionForm matches the names that the kernel accepts for congestion control algorithms
+// (TCP_CA_NAME_MAX). Whether a node's kernel has the algorithm is checked in the lab.
 var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
 
-// severalOf parses distinct levels joined by "+".
+// severalOf returns a Declaration.Parse for distinct levels joined by "+", each parsed by parse.
 func severalOf(parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		var seen []string
@@ -563,7 +566,8 @@ func (o Options) pathMTU(c Cell) int {
 	return PathMTU(o.Shapes[max(i, 0)], c)
 }
 
-// mtuConflict checks a derived inner MTU. Parse has already checked an explicit one.
+// mtuConflict returns an error text if a derived inner MTU is impossible. Parse has already checked an MTU
+// that the plan states.
 func mtuConflict(c Cell) string {
 	if mtu, err := strconv.Atoi(MTU.Of(c)); err == nil && mtu < minIPv4MTU {
 		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu,
@@ -628,7 +632,8 @@ func natConflict(c Cell) string {
 	return ""
 }
 
-// sizeConflict checks the packet size, which may have been given as a frame size.
+// sizeConflict returns an error text if the packet size, which may be derived from a frame size, is
+// impossible in the cell.
 func (o Options) sizeConflict(c Cell) string {
 	mtu := o.pathMTU(c)
 	if PacketSize.Is(c, IMIX) {
@@ -672,8 +677,8 @@ func (o Options) sizeConflict(c Cell) string {
 	return ""
 }
 
-// InUserspace reports whether packets of a kind of tunnel pass through a process on its node, by a TUN
-// device.
+// InUserspace reports whether a process on the node handles the packets of this kind of tunnel, through a
+// TUN device.
 func InUserspace(tunnel string) bool {
 	return strings.HasSuffix(tunnel, "-userspace") || strings.HasPrefix(tunnel, "openvpn")
 }

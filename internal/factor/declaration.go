@@ -12,13 +12,13 @@ import (
 // Kind is the part of the experiment that a factor belongs to.
 type Kind int
 
-// Kinds. Cells that differ only in loads share a path: their packets pass the same devices with the same
-// settings. The path is verified, and measured idle, only once.
+// Kinds. Cells that differ only in factors of kind Load share a path: their packets pass the same devices
+// with the same settings. The path is verified, and measured while idle, only once.
 const (
 	Setting  Kind = iota // a property of a node, applied by a knob
 	Path                 // the path that carries the traffic
 	Load                 // the traffic sent over a path
-	Activity             // the load generator
+	Activity             // an activity of the load generator other than traffic
 )
 
 // Places is a set of places where a plan may apply a factor.
@@ -30,27 +30,27 @@ const (
 	OnHost
 )
 
-// Target selects the nodes of a setting for which the plan names no place.
+// Target selects the nodes to which a setting applies if the plan names no place.
 type Target int
 
 // Targets.
 const (
 	Routers    Target = iota // every device under test
 	EveryNode                // every node of the lab
-	Carrier                  // the machine that runs the lab, whatever the place
+	Carrier                  // the machine that runs the lab, whatever place the plan names
 	FirstOfWAN               // the WAN port of the first device under test
 	BothEnds                 // both endpoints of the traffic
-	WANLink                  // both ends of the WAN link of the first device under test, then all other ports
+	WANLink                  // both ends of the WAN link of the first device under test; other ports follow
 )
 
-// Without is the level of a factor that means "without it", and the words for a comparison with that
-// level.
+// Without names the level of a factor that means its absence, and the words that describe a comparison
+// with that level.
 type Without struct{ Level, Words string }
 
 // Declaration describes a factor. Only Name, Doc and Parse are required.
 type Declaration struct {
 	Name string
-	Unit string // shown to users: what a level counts, or the possible words
+	Unit string // shown to users: the unit of a level, or the possible words
 	Doc  string // shown to users: the meaning of a level, in one sentence
 	Kind Kind
 
@@ -59,69 +59,72 @@ type Declaration struct {
 	Default string
 	Derive  func(Cell) string
 
-	Base bool // present in every cell where it has a meaning
-	Hard bool // hard to change: the plan's outer blocks are formed by its levels
+	Base bool // present in every cell in which the factor has a meaning
+	Hard bool // hard to change: its levels form the plan's outer blocks
 
 	// Levels lists all levels of a closed set, for hints. Only Parse validates.
 	Levels []string
-	// Sets maps a name that a plan may use to several levels.
+	// Sets defines names that a plan may use in place of several levels.
 	Sets map[string][]string
 	// Parse returns the canonical text of a level, or an error that lists the allowed levels. The error may
 	// have a method Hint() string.
 	Parse func(text string) (string, error)
 
 	// Applies reports whether the factor has a meaning with the other levels of the cell, and if not, why. A
-	// factor that does not apply is dropped from the cell. nil means that it always applies.
+	// factor that does not apply is removed from the cell. If Applies is nil, the factor always applies.
 	Applies func(Cell) (ok bool, why string)
-	// Needs is like Applies, for conditions on the lab and the place: "node", "node.port", or "" if the plan
-	// names no place. A Catalogue derives Applies from Needs; only one of the two may be set.
+	// Needs is like Applies, for conditions on the lab and the place. place is "node", "node.port", or "" if
+	// the plan names no place. A Catalogue derives Applies from Needs. Only one of the two may be set.
 	Needs func(s Shape, place string) (ok bool, why string)
-	// Conflict returns the reason why a complete cell is impossible, or "". nil means that it never is.
+	// Conflict returns the reason why a complete cell is impossible, or "" if it is possible. If Conflict is
+	// nil, no cell is impossible because of this factor.
 	Conflict func(Cell) string
 	// Refuses is like Conflict, for conditions on the lab.
 	Refuses func(Shape, Cell) string
 
-	Placed Places // where a plan may put it
+	Placed Places // places at which a plan may apply the factor
 	// Param returns a member of a family, whose name ends in a colon. The argument is the part after the
 	// colon.
 	Param func(param string) (Declaration, bool)
-	// Target selects the nodes of a setting without a place. The knob is the one named Knob, or named like
-	// the factor if Knob is "". It applies the level, or the result of Value; if that is "", nothing is set.
+	// Target selects the nodes to which a setting applies if the plan names no place. The setting's knob is
+	// the one named Knob or, if Knob is "", the one with the factor's name. The knob gets the level, or the
+	// result of Value; if that is "", nothing is set.
 	Target Target
 	Knob   string
 	Value  func(level string) string
-	// PinsEnds is set if the level at an endpoint selects the CPUs of the load generator instead of being a
-	// setting.
+	// PinsEnds is set if the factor's level at an endpoint selects the CPUs of the load generator and is not
+	// a setting of the endpoint.
 	PinsEnds bool
 	// OnCarrier is set if the factor, placed at the machine that runs the lab, is a setting of that machine
 	// and not of the routers on it.
 	OnCarrier bool
 
-	// Policy marks a factor that determines how much work the router must do, or that is itself under test;
-	// removing it would not be tuning. Tunable marks a factor that is no setting, but may limit the traffic
-	// of a plan that contains it.
+	// Policy marks a factor that determines how much work the router must do, or a function of the router
+	// that is under test: removing the function would not be tuning. Tunable marks a factor that is not a
+	// setting but may limit the traffic of a plan that contains it.
 	Policy, Tunable bool
 
-	// Without, if not nil, is the level that others are compared with.
+	// Without, if not nil, is the level with which other levels are compared.
 	Without *Without
-	// Follow lists factors whose level depends on this one. A comparison need not keep them equal.
+	// Follow lists factors whose level depends on this one. A comparison of this factor's levels need not
+	// keep them equal.
 	Follow []Name
 	// Dependent factors exist only with certain levels of other factors. Their presence has no meaning by
 	// itself.
 	Dependent bool
-	// Says names a factor that, if given, determines this one.
+	// Says names a factor whose level, if given, determines the level of this one.
 	Says Name
-	// Scales is set if more of it (streams, tunnels, CPUs) may increase throughput.
+	// Scales is set if a higher number (of streams, tunnels, CPUs) may increase throughput.
 	Scales bool
 
 	// Rank is the position among the factors in titles and labels, from 1. Factors with rank 0 follow, sorted
 	// by name. Leading factors come first in a label.
 	Rank    int
 	Leading bool
-	Quiet   bool // omitted from labels if no factor varies, although Leading
-	// Short describes a level in a label, such as "1 stream". Long describes it in a sentence, such as
-	// "1500-byte packets", and defaults to Short. If Short is nil, it is "name level", with the level as
-	// returned by Plain, which omits defaults.
+	Quiet   bool // omitted from labels if no factor varies, even if Leading is set
+	// Short describes a level in a label, such as "1 stream". If Short is nil, the label is "name level",
+	// with the level as returned by Plain, which omits defaults. Long describes a level in a sentence, such
+	// as "1500-byte packets". If Long is nil, Short is used.
 	Short, Long, Plain func(level string) string
 
 	labels map[string]string // the plan's labels by level
@@ -130,14 +133,14 @@ type Declaration struct {
 // usual lists the words for a level that was not set.
 var usual = [...]string{"", "default", "off", "none"}
 
-// AtBaseline reports whether a level is the one of Without.
+// AtBaseline reports whether level equals the level of Without.
 func (d Declaration) AtBaseline(level string) bool {
 	return d.Without != nil && Same(level, d.Without.Level)
 }
 
-// Same reports whether a level equals a baseline. A baseline of "" equals every word for "nothing set".
-// Those words do not include 0. For a baseline of "default", they do not include "off" and "none", which
-// are values of the setting.
+// Same reports whether a level equals a baseline. A baseline of "" equals every word in usual, each of
+// which means that nothing is set; 0 is not one of them. A baseline of "default" does not equal "off" and
+// "none", because these are values of the setting.
 func Same(level, baseline string) bool {
 	return level == baseline || baseline == "default" && level == "" ||
 		baseline == "" && slices.Contains(usual[:], level)
@@ -164,9 +167,9 @@ func (d Declaration) Words(level string) string {
 	return d.Label(level)
 }
 
-// Catalogue lists the factors that plans may use, in display order; defaults are filled in in the same
-// order. Of two factors with the same name, the second is used if the plan names a place. A nil Catalogue
-// has the factors declared by this package.
+// Catalogue lists the factors that plans may use, in display order. Defaults are determined in the same
+// order. If two factors have the same name, the second applies when the plan names a place. A nil
+// Catalogue contains only the factors declared by this package.
 type Catalogue struct {
 	Factors []Declaration
 	Shapes  []Shape // shapes of the labs, the default first
@@ -188,10 +191,10 @@ func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	return of
 }
 
-// Equal reports whether both are the same object.
+// Equal reports whether c and other are the same object.
 func (c *Catalogue) Equal(other *Catalogue) bool { return c == other }
 
-// Names lists the names without places, each once. Names of families end in a colon.
+// Names lists the names of the factors without places, each name once. Names of families end in a colon.
 func (c *Catalogue) Names() []string {
 	var names []string
 	for _, d := range c.all() {
@@ -221,7 +224,7 @@ func (c *Catalogue) all() []Declaration {
 	return c.Factors
 }
 
-// Places lists the nodes and ports in the shapes of these topologies, each once.
+// Places lists the nodes and ports in the shapes of these topologies, each of them once.
 func (c *Catalogue) Places(topologies ...string) []string {
 	var out []string
 	add := func(place string) {
@@ -249,7 +252,7 @@ var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
 
 // Lookup returns the factor with a name as used in plans. The name may include a place
 // ("queue@router.wan") or a parameter ("sysctl:net.ipv4.tcp_rmem@client"), and becomes the Name of the
-// Declaration. A place that exists in no lab makes the factor unknown. If it exists in some labs, the
+// Declaration. If no lab has the place, the factor is unknown. If only some labs have the place, the
 // factor has no meaning in the others.
 func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	plain, place := Split(name)
@@ -282,7 +285,8 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	return d, true
 }
 
-// Check returns an error if a cell has an unknown factor or level, as cells stored by a later version may.
+// Check returns an error if a cell contains an unknown factor or level. Cells stored by a later version
+// may do so.
 func (c *Catalogue) Check(cell Cell) error {
 	for _, name := range cell.Names() {
 		d, ok := c.Lookup(name)
@@ -297,7 +301,7 @@ func (c *Catalogue) Check(cell Cell) error {
 	return nil
 }
 
-// within implements Applies for a factor that exists only in labs with the given place.
+// within implements Applies for a factor at a place, which has a meaning only in labs that have the place.
 func (c *Catalogue) within(place string, d Declaration) func(Cell) (bool, string) {
 	return func(cell Cell) (bool, string) {
 		s, ok := c.Shape(Topology.Of(cell))
@@ -330,8 +334,8 @@ func (c *Catalogue) plain(name string, placed bool) (found Declaration, ok bool)
 	return found, ok
 }
 
-// Of returns the declaration for a name in a cell, with that name including its place. For an unknown
-// name, for example in a run stored by a later version, it returns a setting without further properties.
+// Of returns the declaration for a factor's name, which may include a place. If the name is unknown, for
+// example in a run stored by a later version, Of returns a setting without further properties.
 func (c *Catalogue) Of(name string) Declaration {
 	plain, place := Split(name)
 	d, ok := c.plain(plain, place != "")

@@ -63,8 +63,8 @@ func (c Cell) Clone() Cell {
 	return clone
 }
 
-// PacketSizes returns the IP lengths of the cell's UDP packets in bytes. Each flow sends them in this
-// order, repeatedly. It returns nil if the cell has no packet size.
+// PacketSizes returns the lengths in bytes of the IP packets of the cell's UDP flows. Each flow repeats
+// the sequence. PacketSizes returns nil if the cell has no packet size.
 func (c Cell) PacketSizes() []int {
 	if PacketSize.Is(c, IMIX) {
 		return IMIXSizes(IP.Of(c))
@@ -90,16 +90,19 @@ func (n Name) In(c Cell) bool { _, ok := c[string(n)]; return ok }
 // Is reports whether the factor has one of these levels.
 func (n Name) Is(c Cell, levels ...string) bool { return slices.Contains(levels, n.Of(c)) }
 
-// Number returns the level as an integer, or 0 if there is none or it is not an integer.
+// Number returns the level as an integer, or 0 if the cell has no level of the factor or the level is not
+// an integer.
 func (n Name) Number(c Cell) int {
 	v, _ := strconv.Atoi(n.Of(c))
 	return v
 }
 
-// Bitrate returns the level in bit/s, or 0 if there is none or it is a word or a share.
+// Bitrate returns the level in bit/s, or 0 if the cell has no level of the factor or the level is a word
+// or a share.
 func (n Name) Bitrate(c Cell) float64 { return Bitrate(n.Of(c)) }
 
-// PacketRate returns the level in packets or connections per second, or 0 if there is none.
+// PacketRate returns the level in packets or connections per second, or 0 if the cell has no level of the
+// factor.
 func (n Name) PacketRate(c Cell) float64 {
 	rate, _ := unit.ParsePacketRate(n.Of(c))
 	return float64(rate)
@@ -119,7 +122,7 @@ func (n Name) With(c Cell, level string) Cell {
 	return c
 }
 
-// At returns the factor's level at exactly this place: "node.port", "node" or "".
+// At returns the level that the cell sets at exactly this place: "node.port", "node" or "".
 func (n Name) At(c Cell, place string) (level string, ok bool) {
 	if place != "" {
 		place = "@" + place
@@ -129,8 +132,8 @@ func (n Name) At(c Cell, place string) (level string, ok bool) {
 	return level, ok
 }
 
-// Each iterates over the places and levels of the factor in the cell. The level without a place comes
-// first, with place "". The order is stable.
+// Each iterates over the places and levels of the factor in the cell, in a stable order. The level without
+// a place comes first, with place "".
 func (n Name) Each(c Cell) iter.Seq2[string, string] {
 	return func(yield func(place, level string) bool) {
 		for _, name := range c.Names() {
@@ -154,9 +157,10 @@ const Host = "host"
 // IMIX is the level of packet_size and frame_size for a repeating mix of packet sizes.
 const IMIX = "imix"
 
-// IMIXSizes returns one round of IMIX_v4_1 from FD.io CSIT, as IP lengths in bytes. Of twelve Ethernet
-// frames, seven have 64 bytes, four have 570 and one has 1518. The small IPv6 frames have 84 bytes, the
-// minimum that fits our header (CSIT: 78). Sizes are spread evenly over the round.
+// IMIXSizes returns one round of IMIX_v4_1 of FD.io CSIT, as lengths of IP packets in bytes. Of twelve
+// Ethernet frames, seven have 64 bytes, four have 570 and one has 1518. With IPv6, the small frames have
+// 84 bytes, the minimum for a packet with our header (CSIT uses 78). The sizes are spread evenly over the
+// round.
 func IMIXSizes(ip string) []int {
 	const ethernet, middle, large = 18, 570 - 18, 1518 - 18
 	small := 64 - ethernet

@@ -28,8 +28,8 @@ func (e *LevelError) Hint() string {
 	return fmt.Sprintf("did you mean %s?", e.Near)
 }
 
-// WholeForm excludes signs, leading zeros, underscores and exponents, which YAML dialects parse in different
-// ways.
+// WholeForm matches decimal integers. It excludes signs, leading zeros, underscores and exponents, because
+// YAML dialects parse these in different ways.
 var WholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
 
 // ParseWhole parses an integer from low to high that consists of digits only.
@@ -86,7 +86,7 @@ func Choice(levels ...string) func(string) (string, error) {
 	}
 }
 
-// OneOf lists the allowed levels for an error message.
+// OneOf formats the allowed levels for an error message.
 func OneOf(levels []string) string {
 	if len(levels) <= 2 {
 		return strings.Join(levels, " or ")
@@ -94,8 +94,8 @@ func OneOf(levels []string) string {
 	return "one of " + strings.Join(levels, ", ")
 }
 
-// firmwareForm matches a name or version. A leading dash is excluded, because the command that installs it
-// could take it for an option.
+// firmwareForm matches the name or version of a firmware. A leading dash is excluded, because the command
+// that installs the firmware could take it for an option.
 var firmwareForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
 
 const maxFirmware = 60 // bytes
@@ -132,7 +132,7 @@ func Tells(version, level string) bool {
 	return false
 }
 
-// MaxRate is the highest bit rate in a plan, far above any link, which keeps sums finite.
+// MaxRate is the highest bit rate in a plan. It is far above the rate of any link and keeps sums finite.
 const MaxRate = 1e14
 
 // Flat is the level of a rate without a limit.
@@ -179,7 +179,7 @@ func RateText(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// Spoken returns the level for the common name of a tunnel, or "" if the name is unknown.
+// Spoken returns the level of the factor tunnel for a tunnel's common name, or "" if the name is unknown.
 func Spoken(name string) string {
 	switch strings.ToLower(name) {
 	case "ipsec":
@@ -192,8 +192,8 @@ func Spoken(name string) string {
 	return ""
 }
 
-// Kindred returns the candidates that share the most words with text, in their order, or none if no word
-// is shared. Underscores separate the words of a candidate. At most eight are returned.
+// Kindred returns at most eight candidates that have the most words in common with text, in their original
+// order, or none if no candidate has a word in common. Underscores separate the words of a candidate.
 func Kindred(text string, candidates []string) []string {
 	const most = 8
 	words := strings.FieldsFunc(strings.ToLower(text),
@@ -239,8 +239,9 @@ func ConnectionRateLevel(text string) (string, error) {
 	return RateText(float64(rate)), nil
 }
 
-// A rate may be given as a share: "90% of 300M" equals 270M. "90% of found" is a share of what the same
-// cell carries at full rate, as measured by its trials or by its search in the same campaign.
+// A rate may be given as a share. "90% of 300M" equals 270M. "90% of found" is a share of the rate that
+// the same cell carries at full rate; the cell's trials or its search in the same campaign measure that
+// rate.
 const greatestPart = 200 // percent
 
 // OfFound is the suffix of a level that is a share of a measured rate.
@@ -248,7 +249,7 @@ const OfFound = "% of found"
 
 var shareForm = regexp.MustCompile(`^([0-9]{1,3}(?:\.[0-9]{1,3})?) ?% ?of (\S.*)$`)
 
-// shareOf parses a level that may be a share. A share of a given rate becomes a rate.
+// shareOf parses a level that may be a share. A share of a stated rate is converted to a rate.
 func shareOf(text string, parse func(string) (string, error)) (string, error) {
 	m := shareForm.FindStringSubmatch(text)
 	if m == nil {
@@ -277,19 +278,19 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 		return "", &LevelError{Text: text, Want: "a share of a bit rate, or of found, such as 90% of found"}
 	}
 
-	// Fractions of a bit per second are dropped.
+	// Fractions of a bit per second are dropped, because a rate level is a whole number.
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }
 
-// Found describes a load that is a share of the rate measured in cell Of, which is the same cell at full
-// rate.
+// Found describes a load that is a share of the rate measured in the cell Of. That cell is the same as
+// this one, but at full rate.
 type Found struct {
 	Share float64 // 1 is 100 %
 	Of    Cell
 }
 
-// FoundOf reports whether a cell's load is a share of a measured rate: its rate for UDP, its pacing for
-// TCP.
+// FoundOf describes a cell's load as a share of a measured rate. It returns false if the load is not a
+// share of a measured rate. The load is the factor rate for UDP and the factor pacing for TCP.
 func FoundOf(cell Cell) (Found, bool) {
 	for _, f := range [...]struct {
 		rate Name

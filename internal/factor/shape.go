@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Shape describes a lab: its nodes and links, and their roles. Near and Far name the endpoints of the
-// traffic. Each level of the factor topology names a Shape.
+// Shape describes a lab: its nodes and links, and their roles. Near and Far are the names of the endpoints
+// of the traffic. Each level of the factor topology is the name of a Shape.
 type Shape struct {
 	Name    string    `json:"name"`
 	Nodes   []Node    `json:"nodes"`
@@ -21,7 +21,7 @@ type Shape struct {
 // Node is a machine of the lab.
 type Node struct {
 	Name   string `json:"name"`
-	Router bool   `json:"router"` // forwards packets: a device under test
+	Router bool   `json:"router"` // is a device under test, which forwards packets
 }
 
 // Link connects two ports.
@@ -30,7 +30,7 @@ type Link struct {
 	Ends [2]Port `json:"ends"`
 }
 
-// Port is an interface of a node. Its field Port is the name of the device on that node.
+// Port identifies an interface of a node. Its field Port is the name of the device on that node.
 type Port struct {
 	Node string `json:"node"`
 	Port string `json:"port"`
@@ -39,7 +39,8 @@ type Port struct {
 // Ends reports whether a node is an endpoint of the traffic.
 func (s Shape) Ends(node string) bool { return node == s.Near || node == s.Far }
 
-// Forwards reports whether a device under test forwards packets: the given node, or any if node is "".
+// Forwards reports whether the given node is a device under test that forwards packets. If node is "",
+// Forwards reports whether there is any such device.
 func (s Shape) Forwards(node string) bool {
 	return slices.ContainsFunc(s.Routers, func(r string) bool {
 		return (node == "" || r == node) && !s.Ends(r)
@@ -59,8 +60,8 @@ func (s Shape) Ports(node string) []Port {
 	return out
 }
 
-// FarPorts lists the ports of a node that face the far endpoint. The first end of each link is the near
-// one.
+// FarPorts lists the ports of a node that face the far endpoint. Such a port is the first, near end of its
+// link.
 func (s Shape) FarPorts(node string) []Port {
 	var out []Port
 	for _, l := range s.Links {
@@ -94,7 +95,7 @@ func NeedsRouter(s Shape, place string) (bool, string) {
 	return true, ""
 }
 
-// NeedsForwarding implements Needs for settings that affect only forwarded packets.
+// NeedsForwarding implements Needs for settings that affect only packets that the node forwards.
 func NeedsForwarding(s Shape, place string) (bool, string) {
 	ok, why := NeedsRouter(s, place)
 	node, _, _ := strings.Cut(place, ".")
@@ -124,9 +125,9 @@ const (
 	minIPv6MTU     = 1280  // RFC 8200, section 5
 )
 
-// PathMTU returns the largest IP packet in bytes that the cell's path carries unfragmented. It is the
-// smallest MTU of the shape's links. On the tunnel's link, the inner MTU replaces the link's. A cell
-// without the factor mtu has no tunnel.
+// PathMTU returns the length in bytes of the largest IP packet that the cell's path carries unfragmented.
+// It is the smallest MTU of the shape's links, with the inner MTU in place of the MTU of the tunnel's
+// link. A cell without the factor mtu has no tunnel.
 func PathMTU(s Shape, c Cell) int {
 	least := maxPacket
 	inner, err := strconv.Atoi(MTU.Of(c))
@@ -162,7 +163,8 @@ func sessionHead(c Cell, wan bool) int {
 	return 0
 }
 
-// NoWAN returns an error text if the cell needs an emulated provider and the lab has no link for one.
+// NoWAN returns an error text if the cell needs an emulated provider but the lab has no link to emulate
+// one on, or "".
 func NoWAN(s Shape, c Cell) string {
 	if WAN.In(c) && !WAN.Is(c, StaticWAN) && (len(s.Routers) == 0 || len(s.FarPorts(s.Routers[0])) == 0) {
 		return "topology " + s.Name + " has no link beyond a router on which to play a provider"
@@ -170,7 +172,8 @@ func NoWAN(s Shape, c Cell) string {
 	return ""
 }
 
-// portMTU returns the MTU that the cell sets on a port. The most specific place wins.
+// portMTU returns the MTU that the cell sets on a port. A level for the port takes precedence over a level
+// for its node, and this over a level without a place.
 func portMTU(c Cell, p Port) int {
 	for _, place := range []string{p.Node + "." + p.Port, p.Node, ""} {
 		level, _ := LinkMTU.At(c, place)
@@ -194,7 +197,7 @@ func linksMTU(c Cell) int {
 	}
 
 	if !LinkMTU.In(c) && (mtu == 0 || mtu > defaultLinkMTU) {
-		return defaultLinkMTU // the other links keep their default
+		return defaultLinkMTU // because no level applies to this link
 	}
 
 	return mtu
