@@ -45,7 +45,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	for at, l := range linesOf(text, 64<<10) {
 		if comment, ok := strings.CutPrefix(l, "#"); ok {
 			number, label, _ := strings.Cut(comment, ":")
-			label, _, _ = strings.Cut(label, ": median of ") // the rest differs between runs
+			label, _, _ = strings.Cut(label, ": median of ") // drop the rest, which differs between runs
 			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < maxTrials {
 				labels[n] = label
 			}
@@ -95,7 +95,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// runTime returns the start of the run whose id is in our comment, or the zero time.
+// runTime returns the start of the run whose id is in a comment written by chokepoint, or the zero time.
 func runTime(comment string) time.Time {
 	const form = "20060102-150405"
 	id := strings.TrimPrefix(comment, " run ")

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// crusaderTime is a duration in serde's JSON encoding.
+// crusaderTime holds a duration in the JSON encoding of Rust's serde.
 type crusaderTime struct {
 	Secs  number `json:"secs"`
 	Nanos number `json:"nanos"`
@@ -22,8 +22,8 @@ func (t crusaderTime) ns() int64 {
 	return int64(float64(t.Secs))*1e9 + int64(float64(t.Nanos))
 }
 
-// crusaderFile is the JSON that crusader export writes (RawResult in file_format.rs, versions 0 to 2).
-// Times count from the client's start. Byte counts are cumulative.
+// crusaderFile is the JSON document that crusader export writes (RawResult in file_format.rs, versions 0
+// to 2). Times count from the client's start. Byte counts are cumulative.
 type crusaderFile struct {
 	Version  number `json:"version"`
 	Program  words  `json:"generated_by"`
@@ -55,8 +55,8 @@ type crusaderFile struct {
 	} `json:"test_data"`
 }
 
-// The parts of a test that crusader excludes from its rates (plot.rs): the first fifth of the load, two
-// seconds at most, and the last tenth, half a second at most.
+// Parts of a test that crusader excludes from its rates (plot.rs): the first fifth of the load, up to two
+// seconds, and the last tenth, up to half a second.
 const (
 	crusaderWarmup, maxWarmup = .2, int64(2e9)
 	crusaderTail, maxTail     = .1, int64(5e8)
@@ -102,7 +102,7 @@ func readCrusader(text []byte) ([]Result, error) {
 		}
 	}
 
-	if len(out) == 0 && len(pings.RTT) > 0 { // an idle test
+	if len(out) == 0 && len(pings.RTT) > 0 { // a test without a load
 		r := f.result("")
 		split(r, pings)
 		out = append(out, *r)
@@ -130,7 +130,8 @@ func (f *crusaderFile) result(direction string) *Result {
 	return &r
 }
 
-// trial returns the test of a direction. Its Traffic is nil if the file has none.
+// trial returns the result for a direction. Its Traffic is nil if the file has no traffic in that
+// direction.
 func (f *crusaderFile) trial(direction string) (*Result, error) {
 	r := f.result(direction)
 	t := &record.Traffic{
@@ -234,7 +235,7 @@ func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 	r.Idle = sentBefore(all, load)
 }
 
-// between returns the increase of a cumulative column between two times, interpolated linearly.
+// between returns the increase of a cumulative count between two times, interpolated linearly.
 func between(t *record.Table, from, to int64) float64 { return valueAt(t, to) - valueAt(t, from) }
 
 func valueAt(t *record.Table, at int64) float64 {

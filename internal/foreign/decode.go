@@ -11,7 +11,8 @@ import (
 // byteOrderMark is U+FEFF in UTF-8. Windows programs write one at the start of a file.
 const byteOrderMark = "\ufeff"
 
-// Encoded reports whether the beginning of a file is UTF-16, or UTF-8 with a byte order mark.
+// Encoded reports whether a file is encoded as UTF-16, or as UTF-8 with a byte order mark. head is the
+// beginning of the file.
 func Encoded(head []byte) bool {
 	return bytes.HasPrefix(head, []byte(byteOrderMark)) || utf16Order(head) != nil
 }
@@ -69,13 +70,13 @@ func decoded(text []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte(byteOrderMark), nil), nil
 }
 
-// notFinite matches values that are invalid in JSON but occur: C's printf and Python write "nan", "-nan",
-// "inf" and "Infinity", Windows "-nan(ind)" and "1.#INF".
+// notFinite matches numbers that JSON does not allow but programs print: C's printf and Python print
+// "nan", "-nan", "inf" and "Infinity", Windows "-nan(ind)" and "1.#INF".
 var notFinite = regexp.MustCompile(
 	`(?i)^[+-]?(?:nan(?:\([0-9a-z_]*\))?|inf(?:inity)?|[0-9]\.[0-9]*#(?:ind|inf|[qs]nan)[0-9]*)$`)
 
-// nullNotFinite replaces values that are not finite with null. It also overwrites adjacent white space, so
-// that, if there is enough of it, offsets in the text stay the same.
+// nullNotFinite replaces numbers that are not finite with null. Where possible, it overwrites adjacent
+// white space, so that offsets in the text stay the same.
 func nullNotFinite(text []byte) []byte {
 	var out []byte
 	from := 0
@@ -121,7 +122,7 @@ func nullNotFinite(text []byte) []byte {
 	return append(out, text[from:]...)
 }
 
-// startsValue reports whether a value that is not finite may start at this offset.
+// startsValue reports whether a number that is not finite may start at this offset.
 func startsValue(text []byte, at int) bool {
 	return bytes.IndexByte([]byte("nNiI+-1"), text[at]) >= 0 &&
 		(at == 0 || bytes.IndexByte([]byte(" \t\r\n:,["), text[at-1]) >= 0)

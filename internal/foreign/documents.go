@@ -11,26 +11,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// document is one JSON object in a text.
+// document holds one JSON object in a text.
 type document struct {
 	from, to int
-	text     []byte // with null in place of values that are not finite
-	joined   bool   // assembled from several lines: offsets do not refer to the file
+	text     []byte // text of the object, with null in place of numbers that are not finite
+	joined   bool   // assembled from several lines, so offsets do not refer to the file
 }
 
-// opening matches the beginning of a JSON object. A brace in prose is followed by something else.
+// opening matches the beginning of a JSON object. A brace in prose has other characters after it.
 var opening = regexp.MustCompile(`\{\s*["}]`)
 
-// documents returns the successive JSON objects in a text: the output of several tests in one file or
-// list, or pasted together with prompts, warnings and code fences. A damaged document at the start of a
-// line returns an *Error.
+// documents returns the successive JSON objects in a text. The text may be the output of several tests in
+// one file or list, or output pasted with prompts, warnings and code fences. If an object at the start of
+// a line is damaged, documents returns an *Error.
 func documents(text []byte) ([]document, error) {
 	if err := bounded(text); err != nil {
 		return nil, err
 	}
 
 	var out []document
-	braces := 0 // braces in prose that do not begin an object
+	braces := 0 // number of braces in prose, which do not begin an object
 	for from := 0; ; {
 		found := opening.FindIndex(text[from:])
 		if found == nil {
@@ -56,10 +56,11 @@ func documents(text []byte) ([]document, error) {
 	}
 }
 
-// maxBraces limits the braces in prose. Each of them causes a scan to the end of the text.
+// maxBraces limits the number of braces in prose, because each of them causes a scan to the end of the
+// text.
 const maxBraces = 20
 
-// damaged returns an error with the place where the document is damaged.
+// damaged returns an error with the place at which the document is damaged.
 func damaged(text []byte, d document) *Error {
 	var value json.RawMessage
 	err := json.Unmarshal(d.text, &value)
@@ -71,7 +72,8 @@ func damaged(text []byte, d document) *Error {
 	return place(text, d.from+int(offset), check.JSONWords(err))
 }
 
-// objectEnd returns the offset after the object that begins at from, or the length of the text.
+// objectEnd returns the offset of the first byte after the object that begins at from, or the length of
+// the text.
 func objectEnd(text []byte, from int) int {
 	depth := 0
 	quoted := false
@@ -101,7 +103,7 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 		return nil, err
 	}
 
-	if len(docs) == 0 { // read then reports the format error
+	if len(docs) == 0 { // read reports that the format is wrong
 		return read(text)
 	}
 
@@ -139,8 +141,8 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 	return out, nil
 }
 
-// within adjusts the place in a document's error to the whole text. An error without a place gets the
-// start of the document, if the text contains more than that document.
+// within converts the place in an error about a document to a place in the whole text. An error without a
+// place gets the start of the document, if the text contains more than that document.
 func within(text []byte, d document, err error) error {
 	wrong, ok := errors.AsType[*Error](err)
 	if !ok {

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// flentFile is flent's data file, version 4 (doc/data-format.rst in flent). Versions 2 and 3 differ in raw
-// values, which are kept but not interpreted.
+// flentFile is a data file of flent, version 4 (doc/data-format.rst in flent). Versions 2 and 3 differ in
+// the raw values, which are stored but not interpreted.
 type flentFile struct {
 	Version number               `json:"version"`
 	X       []number             `json:"x_values"`
@@ -48,8 +48,8 @@ type flentFile struct {
 	} `json:"metadata"`
 }
 
-// flentAt is a raw value: a single probe if it has a sequence number, or an interval that ends at T if it
-// has a duration.
+// flentAt holds a raw value: of a single probe if it has a sequence number, or of an interval that ends at
+// T if it has a duration.
 type flentAt struct {
 	T   number  `json:"t"`
 	Val *maybe  `json:"val"`
@@ -57,7 +57,7 @@ type flentAt struct {
 	Seq *number `json:"seq"`
 }
 
-// maybe is a JSON number. Anything else becomes NaN.
+// maybe is a JSON number, or NaN if the JSON value is anything else.
 type maybe float64
 
 func (m *maybe) UnmarshalJSON(b []byte) error {
@@ -68,7 +68,8 @@ func (m *maybe) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Flent's names for series of round-trip times, and the prefix of facts that contain the unit of a series.
+// Flent's names for series of round-trip times, and the prefix of the facts that record the unit of a
+// series.
 const (
 	flentPing = "Ping (ms)"
 	flentICMP = flentPing + " ICMP"
@@ -147,7 +148,7 @@ func readFlent(text []byte) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// flentTime parses an ISO 8601 time, which is always taken as UTC.
+// flentTime parses an ISO 8601 time and interprets it as UTC.
 func flentTime(s string) (time.Time, error) {
 	t, err := time.Parse("2006-01-02T15:04:05.999999999", strings.TrimSuffix(s, "Z"))
 	if err != nil || t.Year() < 1971 || t.Year() > 2200 {
@@ -288,14 +289,14 @@ func (f *flentFile) addFlows(r *Result) {
 // maxBytes is the largest plausible byte count.
 const maxBytes = 1e18
 
-// byteCount integrates rates to a cumulative byte count.
+// byteCount integrates rates to a cumulative count of bytes.
 type byteCount struct {
 	table *record.Table
 	sum   float64
 }
 
-// add adds a rate in Mbit/s that applied for a number of seconds between two times in nanoseconds. It
-// ignores implausible values.
+// add counts the bytes of a rate in Mbit/s over the given number of seconds. from and to are the times in
+// nanoseconds between which the rate applied. Implausible values are ignored.
 func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	if from < 0 || to <= from || !finite(rate*1e6, maxRate) || !finite(float64(to)/1e9, maxSeconds) {
 		return
@@ -312,8 +313,8 @@ func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	}
 }
 
-// bytes returns the cumulative byte count of a series. It uses the raw rates if there are any, otherwise
-// the rates on the common axis, each of which applies to the step before it.
+// bytes returns the cumulative byte count of a series. It uses the raw rates if the file has any.
+// Otherwise, it uses the rates on the common axis, each of which applies to the step that ends there.
 func (f *flentFile) bytes(series string, zero float64) *record.Table {
 	c := byteCount{table: record.NewTable("bytes")}
 	for _, p := range f.Raw[series] {

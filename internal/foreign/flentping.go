@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pingSeries lists the series of round-trip times to read: the ICMP series, one for each host, or if there
-// are none, all.
+// pingSeries lists the series of round-trip times to read: the ICMP series, one for each host, or all
+// series if the file has no ICMP series.
 func (f *flentFile) pingSeries() []string {
 	var icmp, all []string
 	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
@@ -36,9 +36,9 @@ func (f *flentFile) pingSeries() []string {
 	return all
 }
 
-// addPings sets the trial's latency from one series of round-trip times. Of several, it uses the worst and
-// adds a caveat with the numbers of all. Using any other host, or the mean, would hide what the load does
-// to some hosts.
+// addPings sets the trial's latency from one series of round-trip times. If there are several series, it
+// uses the worst one and adds a caveat that lists the values of all. Another host's series, or the mean,
+// would hide what the load does to some hosts.
 func (f *flentFile) addPings(r *Result) {
 	var worst *Result
 	var worstOf string
@@ -81,17 +81,17 @@ func (f *flentFile) addPings(r *Result) {
 	}
 }
 
-// maxPingNotes limits the series listed in a caveat.
+// maxPingNotes limits the number of series listed in a caveat.
 const maxPingNotes = 20
 
-// pings is the rank and description of a series of round-trip times.
+// pings holds the rank and the description of a series of round-trip times.
 type pings struct {
 	rank float64
 	text string
 }
 
-// pingsOf ranks a series by the delay that the load adds to its smallest round trip, or without a load by
-// its median. A series without an answer under load ranks last.
+// pingsOf ranks a series by the delay that the load adds to its shortest round trip or, without a load, by
+// its median. A series without replies under load ranks last.
 func pingsOf(r *Result) pings {
 	answered := func(l *record.Latency) (out []float64) {
 		if l == nil {
@@ -129,8 +129,8 @@ func pingsOf(r *Result) pings {
 	return x
 }
 
-// probes returns the probes of a series in order. If the file has no single probes, it returns the means
-// of each step.
+// probes returns the probes of a series in order. If the file has no single probes, it returns one probe
+// per step with the mean of that step.
 func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	zero := float64(r.Began.UnixNano()) / 1e9
 	all := &record.Latency{
@@ -179,8 +179,8 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	return all
 }
 
-// split assigns the probes of a trial: those before the load to the idle path, those in the window to the
-// loaded path. Later ones are dropped.
+// split divides the probes of a trial: probes before the load belong to the idle path, probes in the
+// window to the loaded path. Later probes are dropped.
 func split(r *Result, all *record.Latency) {
 	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
 		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)

@@ -29,7 +29,7 @@ func flentRaw(text []byte) ([]byte, error) {
 	}
 
 	d := json.NewDecoder(bytes.NewReader(f.Meta))
-	d.UseNumber() // preserves the digits
+	d.UseNumber() // preserves the digits of numbers
 	var meta map[string]any
 	if len(f.Meta) <= maxMeta && d.Decode(&meta) == nil {
 		conceal(meta)

@@ -35,14 +35,14 @@ var (
 	systemPath = regexp.MustCompile(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
 )
 
-// aliases maps the addresses, hosts, users and paths in a file to aliases. Each has its own alias, so that
-// series named after them stay distinct.
+// aliases maps the addresses, hosts, users and paths in a file to aliases. Each of them has its own alias,
+// so that series named after different hosts stay distinct.
 type aliases struct {
 	of    map[string]string
-	names []string // replaced wherever they occur as whole words, the longest first
+	names []string // names to replace as whole words, the longest first
 }
 
-// maxNames limits the names that are searched for in every string of a file.
+// maxNames limits the number of names to search for in every string of a file.
 const maxNames = 200
 
 // alias returns the replacement of a text. kind is "address", "host", "name" or "path".
@@ -82,14 +82,14 @@ func (a *aliases) text(s string) string {
 	s = wordOf.ReplaceAllStringFunc(s, a.word)
 	return userAt.ReplaceAllStringFunc(s, func(m string) string {
 		user, alone := strings.CutSuffix(m, "@")
-		if alone { // the host already has an alias
+		if alone { // the whole text is a host that already has an alias
 			return a.alias("name", user) + "@"
 		}
 		return a.alias("name", m)
 	})
 }
 
-// isPath reports whether the whole text is one personal path, which may contain spaces.
+// isPath reports whether the whole of s is one personal path, which may contain spaces.
 func isPath(s string) bool {
 	m := pathIn.FindStringSubmatchIndex(s)
 	return m != nil && m[4] == 0 && !systemPath.MatchString(s) && !strings.Contains(s, " -") &&
@@ -98,13 +98,13 @@ func isPath(s string) bool {
 
 func (a *aliases) word(word string) string {
 	whole := strings.TrimRight(word, ".:-%")
-	host, _, _ := strings.Cut(whole, ":") // without a port
+	host, _, _ := strings.Cut(whole, ":") // the host without the port
 	alias := a.of[host]
 	if alias != "" {
 		return alias + word[len(host):]
 	}
 
-	for at := range whole { // an address after "label:", but not after "series::"
+	for at := range whole { // find an address after "label:", but not after "series::"
 		if at == 0 || at > 1 && whole[at-1] == ':' && whole[at-2] != ':' {
 			if _, err := netip.ParseAddr(whole[at:]); err == nil {
 				return word[:at] + a.address(whole[at:]) + word[len(whole):]
@@ -139,7 +139,7 @@ func inWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
 }
 
-// hosts adds the hosts in a file, and the users before "@".
+// hosts adds the names of the hosts in a file, and of the users before "@".
 func (a *aliases) hosts(f *flentFile) {
 	hosts := append(f.Meta.Hosts, f.Meta.Host, f.Meta.Local)
 	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {
@@ -193,8 +193,8 @@ func (a *aliases) people(text []byte) {
 	slices.SortStableFunc(a.names, func(x, y string) int { return len(y) - len(x) })
 }
 
-// anonymous returns the text of the file with aliases for addresses, hosts, users, paths and other
-// personal data in all strings.
+// anonymous returns the text of the file after replacing addresses, hosts, users, paths and other personal
+// data in all strings with aliases.
 func (f *flentFile) anonymous(text []byte) []byte {
 	a := &aliases{of: map[string]string{}}
 	test := string(f.Meta.Name)

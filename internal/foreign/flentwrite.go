@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ErrNoSeries means that a trial has no time series.
+// ErrNoSeries is returned for a trial without any time series.
 var ErrNoSeries = errors.New("it has no series of rates or round-trip times")
 
 // flentStep is flent's default step of the common time axis, in seconds. A longer step is used if there
@@ -29,9 +29,9 @@ const (
 	maxSteps  = 50_000
 )
 
-// sheet is a test in flent's data model.
+// sheet holds a test in flent's data model.
 type sheet struct {
-	name   string // flent test with suitable plots
+	name   string // name of a flent test whose plots suit the data
 	zero   time.Time
 	step   float64
 	x      []float64
@@ -39,7 +39,7 @@ type sheet struct {
 	raw    map[string][]rawPoint // single probes only
 }
 
-// curve is a series on the sheet's time axis.
+// curve is a series of values on the sheet's time axis.
 type curve struct {
 	name, units string
 	values      []float64
@@ -53,9 +53,9 @@ type rawPoint struct {
 }
 
 // WriteFlent writes a trial as a gzipped flent data file. A trial imported from flent keeps its series,
-// raw values and metadata. Any other trial is written in version 4, with the goodput of each direction and
-// the round-trip times on a common axis, and raw values for probes only. The output is deterministic. The
-// error is ErrNoSeries if the trial has no series.
+// raw values and metadata. Any other trial is written in version 4 of the format: goodput of each
+// direction and round-trip times on a common axis, and raw values of the probes. The output is
+// deterministic. WriteFlent returns ErrNoSeries if the trial has no series.
 func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	s := ofFlent(t)
 	if s == nil {
@@ -118,7 +118,8 @@ func ofFlent(t *record.Trial) *sheet {
 	return s
 }
 
-// ofTrial returns the sheet of a trial that was not imported from flent, or nil if it spans no time.
+// ofTrial returns the sheet of a trial that was not imported from flent, or nil if the trial's series have
+// no duration.
 func ofTrial(t *record.Trial) *sheet {
 	from := t.Window.Start
 	to := max(t.Window.Stop, t.Window.End)
@@ -168,7 +169,8 @@ func ofTrial(t *record.Trial) *sheet {
 	return s
 }
 
-// addRates adds the goodput of each direction, or the sent rate if the receiver has no series.
+// addRates adds a curve with the goodput of each direction, or with the sent rate if the receiver recorded
+// no series.
 func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	protocol := strings.ToUpper(tr.Load.Protocol)
 	s.name = map[string]string{record.Up: "tcp_upload", record.Down: "tcp_download",
@@ -213,8 +215,8 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	}
 }
 
-// addProbes adds round-trip times under the name of flent's ICMP series, which all of flent's combined
-// plots use. The note in the file names the real probe.
+// addProbes adds round-trip times under the name of flent's ICMP series, because all of flent's combined
+// plots use that name. The note in the file contains the name of the real probe.
 func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	if n := len(s.series); n == 0 || s.series[n-1].name != flentICMP {
 		s.series = append(s.series, curve{flentICMP, "ms", slices.Repeat([]float64{math.NaN()}, len(s.x))})
@@ -237,7 +239,7 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 		}
 	}
 
-	points := append([]rawPoint{}, s.raw[flentICMP]...) // an empty list, not nil, if all probes are lost
+	points := append([]rawPoint{}, s.raw[flentICMP]...) // not nil: with all probes lost, JSON has []
 	seq := 0
 	if n := len(points); n > 0 {
 		seq = points[n-1].Seq + 1

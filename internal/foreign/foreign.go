@@ -1,6 +1,6 @@
-// Package foreign reads the results of other programs, and writes ours in their formats. A reader converts
-// the text of a file to trials; it does not access files, the network or the clock. Input is not trusted:
-// its size is limited, and text is stripped of control characters before it is shown.
+// Package foreign reads the results of other programs, and writes our results in their formats. A reader
+// converts the text of a file to trials; it does not access files, the network or the clock. Input is not
+// trusted: its size is limited, and control characters are removed before text is shown.
 package foreign
 
 import (
@@ -25,18 +25,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// MaxText limits the decompressed text of a file, in bytes.
+// MaxText limits the decompressed size of a file, in bytes.
 const MaxText = 64 << 20
 
-// Limits on a JSON text. Each object may take a hundred bytes of memory, each value eight.
+// Limits on the size of a JSON text. An object may take a hundred bytes of memory, a value eight.
 const (
 	maxObjects = 1 << 20
 	maxValues  = 8 << 20
 	maxTrials  = 10_000
-	maxName    = 120 // characters in a name or level
+	maxName    = 120 // number of characters in a name or level
 )
 
-// Result is a trial measured by another program. Times are in nanoseconds from its beginning.
+// Result holds a trial measured by another program. Times are in nanoseconds from the beginning of the
+// trial.
 type Result struct {
 	Factors      record.Factors // conditions stated in the file
 	Began        time.Time      // zero if the file does not state it
@@ -45,12 +46,13 @@ type Result struct {
 	Window       record.Window
 	Foreign      record.Foreign
 	Caveats      []record.Caveat
-	// LeftOut describes a part of the file that has no usable number. Such a result does not become a trial.
+	// LeftOut, if not "", describes a part of the file without a usable number. The Result does not become a
+	// trial then.
 	LeftOut string
 }
 
-// newResult returns a result without values. Its Lacks are the given items and those that all other
-// programs lack.
+// newResult returns a result without values. Its Lacks contains the given items and the items that results
+// of all other programs lack.
 func newResult(version string, lacks ...string) Result {
 	return Result{
 		Factors: record.Factors{},
@@ -63,7 +65,7 @@ func newResult(version string, lacks ...string) Result {
 	}
 }
 
-// format is a file format of another program.
+// format describes a file format of another program.
 type format struct {
 	name, file string // the format's name, and the program that writes it
 	read       func(text []byte) ([]Result, error)
@@ -82,13 +84,13 @@ func formats() []format {
 	}
 }
 
-// each returns a reader for texts with one or more JSON documents.
+// each returns a reader that calls read for each of the JSON documents in a text.
 func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
 	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
 }
 
-// known lists the readable formats for error messages. chokepoint-agent's format is read elsewhere,
-// because its results are added to an existing run.
+// known lists the readable formats for error messages. The format of chokepoint-agent is not among them,
+// because its results are added to an existing run by other code.
 func known() string {
 	var files []string
 	for _, f := range formats() {
@@ -105,7 +107,7 @@ func Formats() (names []string) {
 	return names
 }
 
-// Error reports a problem in a file and its place.
+// Error reports a problem in a file and the problem's place in the file.
 type Error struct {
 	Line   int   // 0 for the whole file
 	Offset int64 // bytes from the start of the decompressed text
@@ -121,7 +123,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// failedError reports a test that failed, with its program's message.
+// failedError reports that a test failed. text is the message of the program that ran the test.
 type failedError struct{ text string }
 
 func (e *failedError) Error() string { return e.text }
@@ -133,7 +135,7 @@ func Failed(err error) bool {
 	return ours || iperf
 }
 
-// Read parses the text of a file in the named format, one of Formats. If name is "", it detects the
+// Read parses the text of a file. name is the format, one of Formats; if it is "", Read detects the
 // format. Errors are of type *Error.
 func Read(text []byte, name string) ([]Result, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -176,8 +178,8 @@ func fileError(hint, format string, args ...any) *Error {
 	return &Error{Err: check.WithHint(fmt.Errorf(format, args...), hint)}
 }
 
-// Text reads a file that may be compressed with gzip or bzip2. Errors are of type *Error, or come from the
-// reader.
+// Text returns the decompressed text of a file, which may be compressed with gzip or bzip2. Errors are of
+// type *Error, or come from the reader.
 func Text(from io.Reader) ([]byte, error) {
 	buffered := bufio.NewReader(from)
 	head, _ := buffered.Peek(3)
@@ -207,7 +209,7 @@ func Text(from io.Reader) ([]byte, error) {
 	return decoded(text)
 }
 
-// present is true if the key exists, whatever its value.
+// present is a JSON value that becomes true if its key exists, whatever the value.
 type present bool
 
 func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
@@ -228,7 +230,7 @@ func detect(text []byte) string {
 		}
 	}
 
-	if err != nil { // damaged, perhaps truncated: nested keys may still identify it
+	if err != nil { // The text is damaged, perhaps truncated, but nested keys may still identify its format.
 		for _, m := range append(marks(), mark{"raw_values", "flent"}, mark{"intervals", "iperf3"},
 			mark{"test_start", "iperf3"}) {
 			if bytes.Contains(text, []byte(`"`+m.key+`"`)) {
@@ -276,7 +278,7 @@ func decode(text []byte, into any) error {
 	return at(text, json.Unmarshal(text, into))
 }
 
-// bounded returns an error for a text that would take far more memory than its length suggests.
+// bounded returns an error for a text that would take far more memory than its length.
 func bounded(text []byte) error {
 	if bytes.Count(text, []byte("{")) > maxObjects {
 		return fileError("", "it holds more than %d objects", maxObjects)
@@ -288,7 +290,7 @@ func bounded(text []byte) error {
 	return nil
 }
 
-// at returns err with its place in the text, if it has one.
+// at adds the place in the text to err, if err contains an offset.
 func at(text []byte, err error) error {
 	if err == nil {
 		return nil
@@ -306,9 +308,9 @@ func at(text []byte, err error) error {
 	return &Error{Err: check.JSONWords(err)}
 }
 
-// wrongNumber finds the first value that is not a number in a field of numbers. encoding/json reports only
-// the struct fields: "results" for "results.TCP upload". It returns the offset after the value and the
-// full path, or -1 and the field.
+// wrongNumber finds the first value that is not a number in a field of numbers, because encoding/json
+// reports only the names of struct fields: "results" for "results.TCP upload". wrongNumber returns the
+// offset after the value and the full path, or -1 and the field.
 func wrongNumber(text []byte, field string) (offset int64, path string) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -316,7 +318,7 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 		list, valued bool
 		key          string
 	}
-	var all []open // enclosing objects and lists
+	var all []open // enclosing objects and arrays
 	for {
 		token, err := d.Token()
 		if err != nil {
@@ -360,8 +362,8 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 	}
 }
 
-// linesOf iterates over the lines of a text. It yields the offset of each line and the line itself, cut to
-// most bytes and trimmed.
+// linesOf iterates over the lines of a text. It yields the offset of each line and the line itself,
+// truncated to most bytes and trimmed.
 func linesOf(text []byte, most int) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		at := 0
@@ -396,9 +398,9 @@ func (n *number) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 
-	err = json.Unmarshal(b, &v) // for its error message
+	err = json.Unmarshal(b, &v) // this returns the error message
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		e.Offset = 0 // relative to b, not to the document
+		e.Offset = 0 // because it is relative to b, not to the document
 	}
 
 	return err
@@ -424,8 +426,8 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// name makes text from a file safe to print: without control characters, on one line, at most maxName
-// characters.
+// name makes text from a file safe to print: it removes control characters, joins lines, and truncates to
+// maxName characters.
 func name(s string) string {
 	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*maxName)])), " ")
 	r := []rune(s)
@@ -436,14 +438,14 @@ func name(s string) string {
 	return s
 }
 
-// set sets a level in the result's cell. Empty levels are ignored.
+// set sets a level in the result's cell unless the level is empty.
 func (r *Result) set(f factor.Name, level string) {
 	if level = name(level); level != "" {
 		f.Set(r.Factors, level)
 	}
 }
 
-// setNumber sets a numeric level in the result's cell. Zero is ignored.
+// setNumber sets a numeric level in the result's cell unless the number is 0.
 func (r *Result) setNumber(f factor.Name, n int) {
 	if n != 0 {
 		r.set(f, strconv.Itoa(n))

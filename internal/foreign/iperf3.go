@@ -14,8 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// readIperf3 parses the output of iperf3. With --json, it is one document per test. With --json-stream
-// (3.17 and later), each line is an object with an event and its data. With neither, it is tables.
+// readIperf3 parses the output of iperf3. With --json, the output is one document per test. With
+// --json-stream (3.17 and later), each line is an object with an event and its data. With neither option,
+// the output consists of tables.
 func readIperf3(text []byte) ([]Result, error) {
 	docs, err := documents(text)
 	if err != nil {
@@ -27,7 +28,7 @@ func readIperf3(text []byte) ([]Result, error) {
 		return nil, err
 	}
 
-	printed := map[int]iperf3.Printed{} // tests in tables, by offset
+	printed := map[int]iperf3.Printed{} // tests printed as tables, by offset in the text
 	from := 0
 	for _, d := range append(docs, document{from: len(text)}) {
 		for _, p := range iperf3.ReadPrinted(text[from:d.from]) {
@@ -39,7 +40,7 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 
 	if len(tests) == 0 {
-		_, err := iperf3.ReadFile(text) // for its error message
+		_, err := iperf3.ReadFile(text) // this returns the error message
 		return nil, at(text, err)
 	}
 
@@ -54,7 +55,7 @@ func readIperf3(text []byte) ([]Result, error) {
 
 		file, err := iperf3.ReadFile(d.text)
 		switch {
-		case err != nil && d.joined: // offsets do not refer to the text
+		case err != nil && d.joined: // because offsets do not refer to the text
 			return nil, &Error{Err: check.JSONWords(err)}
 		case err != nil:
 			return nil, at(d.text, err)
@@ -112,10 +113,10 @@ func iperf3Result(file *iperf3.File) Result {
 	return r
 }
 
-// title is the factor for the name that a user gave a test.
+// title is the factor for the title that a user gave a test.
 const title = factor.Name("title")
 
-// What all other programs lack, and items that some lack.
+// Items that results of all other programs lack, and items that results of some lack.
 const (
 	oneRun   = "repetitions"
 	noWarmup = "a warm-up that is cut off"
@@ -124,8 +125,8 @@ const (
 var unwatched = []string{"telemetry of the nodes", "proof of the path by counters", "verified content",
 	"the tester's own ceiling"}
 
-// unstreamed joins the lines of --json-stream to the documents that --json would write. Other documents
-// are returned unchanged. Each test begins with an event "start".
+// unstreamed joins the lines of --json-stream to the documents that --json would write, one for each event
+// "start". Other documents are returned unchanged.
 func unstreamed(text []byte, docs []document) (tests []document, err error) {
 	var s *iperf3Stream
 	flush := func() {
@@ -212,7 +213,7 @@ func sameJSON(a, b json.RawMessage) bool {
 		bytes.Equal(one.Bytes(), other.Bytes())
 }
 
-// windowOf returns the window from start to the end of the longest flow.
+// windowOf returns the window that begins at start and ends with the longest flow.
 func windowOf(t *record.Traffic, start int64) record.Window {
 	w := record.Window{Start: start, End: start}
 	for _, f := range t.Flows {

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// irttFile is the JSON that irtt client -o writes, format 1 (doc/irtt-client.md in irtt). Times are in
-// nanoseconds.
+// irttFile is the JSON document that irtt client -o writes, format 1 (doc/irtt-client.md in irtt). Times
+// are in nanoseconds.
 type irttFile struct {
 	Version struct {
 		IRTT   words `json:"irtt"`
@@ -22,7 +22,7 @@ type irttFile struct {
 		Params struct {
 			Interval int64 `json:"interval"`
 			Length   int   `json:"length"`
-			DSCP     int   `json:"dscp"` // the whole DS byte
+			DSCP     int   `json:"dscp"` // the whole DS byte, including the ECN bits
 		} `json:"params"`
 		IP words `json:"ip_version"`
 	} `json:"config"`
@@ -30,7 +30,7 @@ type irttFile struct {
 		Duplicates int64 `json:"duplicates"`
 	} `json:"stats"`
 	Trips []struct {
-		Lost  words `json:"lost"` // false, true, true_up or true_down; some versions quote the first two
+		Lost  words `json:"lost"` // false, true, true_up or true_down; some versions quote false and true
 		Stamp struct {
 			Client struct {
 				Send struct {

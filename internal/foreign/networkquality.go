@@ -12,9 +12,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// qualityFile is the JSON that networkQuality -c writes on macOS 12 to 27: rates in bit/s, responsiveness
-// in round trips per minute, base_rtt in ms. With -s, the directions run one after the other, each with
-// its own responsiveness. The last fields are written by mach rpm (networkquality-rs, cli/src/report.rs).
+// qualityFile is the JSON document that networkQuality -c writes on macOS 12 to 27: rates in bit/s,
+// responsiveness in round trips per minute, base_rtt in ms. With -s, the directions run one after the
+// other, and each has a responsiveness of its own. The last fields are written by mach rpm
+// (networkquality-rs, cli/src/report.rs).
 type qualityFile struct {
 	Down     *number `json:"dl_throughput"`
 	Up       *number `json:"ul_throughput"`
@@ -41,12 +42,12 @@ type machReport struct {
 	Failed number  `json:"failed_connections"`
 }
 
-// measured holds the values of one direction. nil means unknown.
+// measured holds the values measured in one direction. A nil value is unknown.
 type measured struct {
 	direction, engine   string
 	rate, up, down      *number
 	rpm, idleMs, loadMs *number
-	failed              float64 // connections
+	failed              float64 // number of failed connections
 }
 
 func readNetworkQuality(text []byte) ([]Result, error) {
@@ -125,7 +126,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 // missing.
 func qualityTime(text string) time.Time {
 	for _, layout := range []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05",
-		"2006-01-02 15:04:05 -0700"} { // all accept fractions of a second
+		"2006-01-02 15:04:05 -0700"} { // time.Parse accepts fractions of a second with each layout
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC()
 		}

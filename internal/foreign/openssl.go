@@ -16,21 +16,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// opensslLacks lists what all results of openssl lack.
+// opensslLacks lists the items that all results of openssl lack.
 var opensslLacks = []string{oneRun, "the node that it was", "clock and temperature of the CPU"}
 
-// Factors for results of openssl speed that do not correspond to engine cipher, which uses EVP, no engine,
-// and elapsed time.
+// Factors for conditions of openssl speed that engine cipher never has: engine cipher uses EVP, no OpenSSL
+// engine, and elapsed time.
 const (
 	implementation = "implementation"
-	lowLevel       = "low-level" // openssl's interface below EVP, before version 3
+	lowLevel       = "low-level" // openssl speed without -evp, before OpenSSL 3
 	timing         = "timing"
 	cpuTime        = "cpu"
 )
 
-// speedLine is one result of openssl speed.
+// speedLine holds one result of openssl speed.
 type speedLine struct {
-	algorithm, operation string // name in package cipher, if listed there
+	algorithm, operation string // algorithm as named in package cipher, if listed there
 	block                int    // 0 for key operations
 	rate                 float64
 	threads              int
@@ -38,15 +38,15 @@ type speedLine struct {
 	run                  speedRun
 }
 
-// speedRun describes one invocation of openssl speed, from its messages.
+// speedRun describes one invocation of openssl speed, according to the messages that it prints.
 type speedRun struct {
 	engine  string // engine in use, or ""
-	elapsed bool   // it divides by elapsed time
-	began   bool   // messages since the first measurement are complete
+	elapsed bool   // rates are per elapsed time, not CPU time
+	began   bool   // a "Doing" line was read, so none is missing before it
 	figures bool   // a result has been read
 }
 
-// read parses a message. A message after a result belongs to the next invocation.
+// read parses a line with a message. A message after a result belongs to the next invocation.
 func (r *speedRun) read(l string) {
 	if r.figures {
 		*r = speedRun{}
@@ -74,7 +74,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	var columns []string // operations: "sign/s", "verify/s", "op/s"
 	version := ""
 	processes := map[string]int{} // with -multi: the number of processes, by figureOf
-	threads, figures := 1, false  // without -mr; whether results followed the last "Got: "
+	threads, figures := 1, false  // without -mr: processes; whether results followed the last "Got: "
 	var run speedRun
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
@@ -82,7 +82,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		var found []speedLine
 		var err error
 		switch {
-		case strings.HasPrefix(l, "Got: "): // from one process of -multi; the sum follows without a heading
+		case strings.HasPrefix(l, "Got: "): // line from a process of -multi; the sum has no heading
 			l, number, _ := strings.Cut(strings.TrimPrefix(l, "Got: "), " from ")
 			if figures {
 				threads, figures = 1, false
@@ -114,7 +114,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 				threads, figures = 1, false
 			}
 
-			if run.figures { // they belong to the previous invocation
+			if run.figures { // the figures belong to the previous invocation
 				run = speedRun{}
 			}
 		case fields[0] == "type" && strings.HasSuffix(l, "bytes"):
@@ -175,7 +175,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	return append(out, leftOut...), nil
 }
 
-// figureOf identifies a result line of -mr by its kind, and the number and name of the algorithm.
+// figureOf returns the key of a result line of -mr: its kind, and the number and name of the algorithm.
 func figureOf(l string) string {
 	fields := strings.SplitN(l, ":", 4)
 	return strings.Join(fields[:min(len(fields), 3)], ":")
@@ -246,8 +246,9 @@ func (x *speedLine) setRun(r *Result) {
 	}
 }
 
-// named sets the algorithm's name: the one in package cipher, or openssl's if no VPN uses it. Before
-// version 3, ciphers below EVP have a space in their names: "aes-128 cbc". With EVP it is "aes-128-cbc".
+// named sets the algorithm's name: the name in package cipher, or openssl's name if no VPN uses the
+// algorithm. Before OpenSSL 3, openssl prints a space in the names of ciphers measured without EVP, as in
+// "aes-128 cbc", and a dash with EVP, as in "aes-128-cbc".
 func (x *speedLine) named(text string) {
 	text = strings.ToLower(text)
 	joined := strings.ReplaceAll(text, " ", "-")
@@ -263,8 +264,8 @@ func (x *speedLine) named(text string) {
 	}
 }
 
-// machineSpeed parses a line of -mr, with the parser that engine cipher uses. now holds the block sizes
-// for the lines that follow.
+// machineSpeed parses a line of -mr with the parser that engine cipher uses. now contains the block sizes
+// that apply to the lines that follow.
 func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err error) {
 	fields := strings.Split(l, ":")
 	if fields[0] == "+H" {
@@ -280,7 +281,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	}
 
 	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
-		return nil, sizes, nil // key types that no VPN uses: RSA, DSA, ECDSA, FFDH
+		return nil, sizes, nil // ignore key types that no VPN uses: RSA, DSA, ECDSA, FFDH
 	}
 
 	if slices.ContainsFunc(fields[3:], notFinite.MatchString) {
@@ -290,7 +291,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 			return []speedLine{unknown}, sizes, nil
 		}
 
-		var known []int // sizes with a valid rate
+		var known []int // block sizes for which the rate is valid
 		rates := slices.Clone(fields[:3])
 		for i, f := range fields[3:] {
 			switch {
@@ -351,8 +352,8 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	return found, sizes, nil
 }
 
-// blockSpeed parses "AES-128-GCM 123456.78k 234567.89k": the rate for each block size, in 1000 bytes per
-// second.
+// blockSpeed parses "AES-128-GCM 123456.78k 234567.89k": the rate for each block size, in units of 1000
+// bytes per second.
 func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	first := len(fields) - len(sizes)
 	if first < 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Source is a file and its results.
+// Source holds a file's name and the results read from the file.
 type Source struct {
 	File    string // name of the file
 	Results []Result
@@ -70,7 +70,7 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 		}
 	}
 
-	lacks := map[string][]string{} // by program
+	lacks := map[string][]string{} // lacking items by program
 	for i := range trials {
 		f := trials[i].Foreign
 		program := programOf(trials[i].Foreign)
@@ -168,7 +168,7 @@ func spanOf(trials []record.Trial, now time.Time) (from, to time.Time) {
 
 func programOf(f *record.Foreign) string { return strings.TrimSpace(f.Tool + " " + f.Version) }
 
-// trial converts a result to a trial of a run.
+// trial converts a result to a trial of the run.
 func (r *Result) trial(run record.Run, f record.Factors, block, index int) record.Trial {
 	row := record.Row{
 		Assignment: record.Assignment{

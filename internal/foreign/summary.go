@@ -24,7 +24,7 @@ func summary(text []byte) error {
 	case ministatHead.Match(text):
 		var files []string
 		for _, m := range ministatFile.FindAllSubmatch(text, 20) {
-			if len(bytes.Fields(m[1])) < 6 { // rows of the table have six figures
+			if len(bytes.Fields(m[1])) < 6 { // a row of the table has six figures
 				files = append(files, name(string(m[1])))
 			}
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// wgRate matches a cell with a single bit rate, as written by iperf3 or people. It does not match B/s,
-// which means bytes.
+// wgRate matches a table cell with a single bit rate, as written by iperf3 or by people. It does not match
+// B/s, which means bytes.
 var wgRate = regexp.MustCompile(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
 
-// parseRate parses a rate and returns it in bit/s. Additional text is an error, because it indicates
-// several rates or conditions.
+// parseRate parses a rate in a table cell and returns it in bit/s. Text after the rate is an error,
+// because it indicates several rates or conditions.
 func parseRate(cell string) (float64, error) {
 	m := wgRate.FindStringSubmatch(cell)
 	if m == nil {
@@ -36,7 +36,8 @@ func parseRate(cell string) (float64, error) {
 	return rate, nil
 }
 
-// wgRow splits a row of a table of wg-bench. ok is false for other text and for the line below a heading.
+// wgRow splits a row of a wg-bench table into cells. ok is false for other text and for the line below a
+// heading.
 func wgRow(l string) (cells []string, ok bool) {
 	if !strings.HasPrefix(l, "|") || strings.Trim(l, "|-: ") == "" {
 		return nil, false
@@ -59,12 +60,12 @@ func isWGBench(l string) bool {
 	return err == nil
 }
 
-// readWGBench reads the rows of tables of wg-bench: device / CPU, system / kernel [/ flags], rate, note.
-// Rows with different notes have different settings. A row without a rate is skipped, with the reason in
-// LeftOut.
+// readWGBench reads the rows of wg-bench tables. Their columns are device CPU, system kernel [/ flags],
+// rate, and note. Rows with different notes have different settings. A row without a rate is skipped, with
+// the reason in LeftOut.
 func readWGBench(text []byte) ([]Result, error) {
 	var out []Result
-	var first, head error // the first error, and the error of a row that may be a heading
+	var first, head error // the first error, and an error in a row that may be a heading
 	results := 0
 	leave := func() {
 		if head != nil {
@@ -80,7 +81,7 @@ func readWGBench(text []byte) ([]Result, error) {
 		cells, ok := wgRow(l)
 		if !ok {
 			if strings.HasPrefix(l, "|") && strings.Contains(l, "-") {
-				head = nil // the previous row was a heading
+				head = nil // because the previous row was a heading
 			}
 			continue
 		}
