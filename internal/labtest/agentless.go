@@ -23,8 +23,8 @@ var (
 )
 
 // NewRouter returns a router that cannot run an agent. It has only the commands "show" and "set NAME
-// VALUE…". Settings of a port are named "port.name". If changed is not nil, it is called after each
-// change.
+// VALUE…". Settings of a port have the name "port.name". If changed is not nil, it is called after each
+// change of a setting.
 func NewRouter(name string, ports []string, changed func(setting, value string)) *Host {
 	var mu sync.Mutex
 	config := maps.Clone(nodeSettings)
@@ -68,7 +68,7 @@ func NewRouter(name string, ports []string, changed func(setting, value string))
 	return NewHost(name, nil, map[string]Script{"show": show, "set": set})
 }
 
-// printConfig prints settings like the router: one "name value" per line.
+// printConfig prints settings as the router does: one "name value" per line.
 func printConfig(settings map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -77,7 +77,7 @@ func printConfig(settings map[string]string) string {
 	return b.String()
 }
 
-// parseConfig parses the output of show.
+// parseConfig parses the output of the command show.
 func parseConfig(text string) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -180,7 +180,7 @@ func show(ctx context.Context, h host.Host) (map[string]string, error) {
 	return parseConfig(string(out))
 }
 
-// shown returns the configuration of a router, and the names that s refers to.
+// shown returns the configuration of a router, and the names of the router's settings that s refers to.
 func shown(ctx context.Context, h host.Host, s record.Setting) (config map[string]string, out []string,
 	err error) {
 	if config, err = show(ctx, h); err != nil {

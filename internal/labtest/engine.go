@@ -18,22 +18,22 @@ import (
 // the share Loss of its datagrams. The zero value carries 100 Mbit/s without loss.
 type Engine struct {
 	Bps, Loss float64
-	// Fail, if set, is called before the load begins, to inject faults. An error ends Offer.
+	// Fail, if not nil, is called before the load begins, to inject faults. Offer returns its error.
 	Fail func(ctx context.Context, load record.Load) error
 	Rate func(load record.Load) float64 // Rate, if set, returns Bps for a load.
 	Lose func(load record.Load) float64 // Lose, if set, returns Loss for a load.
-	// Refuse, if set, returns the reason why a load is impossible, or "".
+	// Refuse, if not nil, returns the reason why a load is impossible, or "".
 	Refuse func(load record.Load) string
 	// Late, if set, returns how late the far end read its counters.
 	Late  func(load record.Load) time.Duration
 	Watch func(load record.Load) // Watch, if set, is called for every offer.
-	// AtStart, if set, is called between warm-up and window, to inject faults.
+	// AtStart, if not nil, is called between warm-up and window, to inject faults.
 	AtStart func(w *Wire)
 
-	wire *Wire // set on nodes: the ports that the load crosses
+	wire *Wire // on nodes only: the wire with the ports that the load crosses
 }
 
-// Name implements traffic.Engine with a name that plans use.
+// Name implements traffic.Engine. It returns "native", because plans use this name.
 func (Engine) Name() string { return "native" }
 
 // Check implements traffic.Engine.
@@ -47,13 +47,13 @@ func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) che
 	return check.OK()
 }
 
-// order starts the load after both ends are ready. Only the near end receives flows; it counts their
-// packets for both ends.
+// order describes a load and is sent when both ends are ready. Only the near end receives flows and counts
+// their packets for both ends.
 type order struct {
 	Window record.Window `json:"window"`
 	Bps    float64       `json:"bps"`
 	To     netip.Addr    `json:"to"`
-	Flows  []string      `json:"flows"` // directions
+	Flows  []string      `json:"flows"` // direction of each flow
 }
 
 // Offer implements traffic.Engine.
@@ -167,7 +167,7 @@ func (e Engine) join(near, far traffic.End, load record.Load, w record.Window,
 	return t
 }
 
-// flows lists the direction of each flow.
+// flows returns the direction of each flow.
 func (Engine) flows(load record.Load) []string {
 	var out []string
 	for _, direction := range []string{record.Up, record.Down} {
@@ -180,7 +180,7 @@ func (Engine) flows(load record.Load) []string {
 	return out
 }
 
-// series returns a constant rate in ten intervals.
+// series returns a table of ten intervals in which bytes are sent at a constant rate.
 func series(w record.Window, bytes int64) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	for i := range int64(11) {
@@ -189,7 +189,7 @@ func series(w record.Window, bytes int64) *record.Table {
 	return t
 }
 
-// Serve implements traffic.Engine. It waits for the window to pass and reports the number of bytes per
+// Serve implements traffic.Engine. It waits for the end of the window and reports the number of bytes per
 // stream.
 func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	var load record.Load

@@ -25,8 +25,8 @@ type Call struct {
 	Host           *Host
 }
 
-// Script implements a command of a fake host and returns its exit code. It must return soon after ctx is
-// cancelled.
+// Script implements a command of a fake host and returns the command's exit code. It must return soon
+// after ctx is cancelled.
 type Script func(ctx context.Context, c Call) int
 
 // Host is a fake machine. Its files are held in a map, and its commands are Scripts. It has only the
@@ -40,7 +40,7 @@ type Host struct {
 	ran   []string
 }
 
-// NewHost returns a host with these files and commands, and those of Shell.
+// NewHost returns a host with the given files and commands, and the commands of Shell.
 func NewHost(name string, files map[string]string, scripts map[string]Script) *Host {
 	h := &Host{name: name, files: map[string][]byte{}, scripts: Shell()}
 	maps.Copy(h.scripts, scripts)
@@ -152,7 +152,7 @@ func (p *process) Wait() (host.Usage, error) {
 	return host.Usage{}, nil
 }
 
-// exited is an exit code other than 0.
+// exited is an error for an exit code other than 0.
 type exited int
 
 func (e exited) Error() string { return fmt.Sprintf("exit status %d", int(e)) }

@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// memory is a knob that stores its state in a map on the node. Parsing is that of the real knob.
+// memory implements a knob that stores its state in a map on the node. It parses states as the real knob
+// does.
 type memory struct {
 	knob.Knob
 	start   knob.State
@@ -25,7 +26,7 @@ type nodeState struct {
 	settings map[string]knob.State
 }
 
-// starts lists the initial states of a fake node.
+// starts lists the initial states of a fake node's settings, by knob.
 var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
 	"offload": "super", "nat": "off", "vlan": "off", "wan": "static", "firewall": "off", "ip_forward": "on",
 	"cpus": "off", "flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off",

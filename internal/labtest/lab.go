@@ -24,15 +24,16 @@ type Lab struct {
 	Journal   *journal.Journal
 	Changed   func(router, setting, value string) // called on changes of agentless routers; may be nil
 
-	Probes []probe.Probe // probes of every node; nil means Probes()
-	Stuck  string        // injected fault: a knob that nodes do not restore
-	// Fragments lists the share of reassembly memory in use that the router reports for each query, then 0.
+	Probes []probe.Probe // probes of every node; if nil, Probes() is used
+	Stuck  string        // injected fault: name of a knob that nodes do not restore
+	// Fragments lists the share of reassembly memory in use that the router reports, one value per query.
+	// Later queries report 0.
 	Fragments []float64
 
 	Wire    *Wire            // set by Up
-	Routers map[string]*Host // set by Up: the agentless nodes
+	Routers map[string]*Host // agentless nodes, set by Up
 
-	states map[string]*nodeState // of nodes with an agent
+	states map[string]*nodeState // states of the nodes with an agent
 }
 
 // Up builds the lab.
@@ -92,8 +93,8 @@ func (f *Lab) changed(node string) func(setting, value string) {
 	}
 }
 
-// State lists the settings that differ from the initial ones, none if all were restored. It may be called
-// after the lab is closed.
+// State lists the settings that differ from their initial state. The list is empty if all were restored.
+// State may be called after the lab is closed.
 func (f *Lab) State() []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(f.states)) {

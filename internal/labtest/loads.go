@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Ends returns both endpoints of the path of a slot.
+// Ends returns both endpoints of the path with the given slot.
 func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 	t.Helper()
 	ctx := Context(t)
@@ -40,7 +40,7 @@ func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
 type Conductor struct {
 	Length time.Duration
 	Drain  time.Duration // Drain is the time to wait for packets of the window, at least 20 ms.
-	Start  func()        // Start, if set, is called when the times are fixed.
+	Start  func()        // Start, if not nil, is called when the times are fixed.
 
 	mu     sync.Mutex
 	window record.Window
@@ -154,8 +154,8 @@ func Loads() map[string]record.Load {
 	}
 	for name, l := range loads {
 		if l.Protocol == "tcp" {
-			// A packet lost on a busy machine is retransmitted after 0.2 s, the first one of a connection
-			// after 1 s (RFC 6298). Until then, nothing is sent.
+			// Reason for the duration: on a busy machine, a lost packet is retransmitted after 0.2 s, the
+			// first one of a connection after 1 s (RFC 6298). Until then, nothing is sent.
 			l.Duration = 1200 * time.Millisecond
 			loads[name] = l
 		}

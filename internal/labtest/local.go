@@ -45,7 +45,7 @@ func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string
 	return UpLocal(t, lab.Local{Dir: dir, Parts: parts}, topology)
 }
 
-// UpLocal is like UpIn, for labs with queues, guests or a driver.
+// UpLocal is like UpIn, for labs with the options o, such as queues, guests or a driver.
 func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
 	var err error
@@ -76,7 +76,7 @@ func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	return l, o.ID
 }
 
-// MustDo fails the test if err is not nil. doing describes the operation.
+// MustDo fails the test if err is not nil. doing and args describe the operation.
 func MustDo(t testing.TB, err error, doing string, args ...any) {
 	t.Helper()
 	if err != nil {
@@ -99,8 +99,8 @@ func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	return n
 }
 
-// Able skips the test if a check reports that something does not work here. It fails the test if the check
-// is inconclusive.
+// Able skips the test if the check a reports that a function does not work on this machine. It fails the
+// test if the check is inconclusive.
 func Able(t testing.TB, what string, a check.Answer) {
 	t.Helper()
 	if a.State == check.No && a.Reason != "" {
@@ -167,7 +167,8 @@ func Devices(t testing.TB, l *lab.Lab, node string) []string {
 }
 
 // Reach sends packets of these sizes from the near to the far endpoint of a slot's path, and returns the
-// sizes that were echoed. beyond, if not 0, is a size that should not pass, and is tried only once.
+// sizes that were echoed. beyond, if not 0, is a size that should be too large for the path. It is tried
+// only once.
 func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.Reached {
 	t.Helper()
 	const port = 20995
@@ -211,7 +212,7 @@ func Descendants(of int) []int {
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
-			continue // ended meanwhile
+			continue // the process ended meanwhile
 		}
 
 		_, rest, ok := strings.Cut(string(b), ") ")
@@ -238,7 +239,7 @@ func Descendants(of int) []int {
 	return out
 }
 
-// Guest returns a real guest of this machine's architecture. It skips the test if long tests were not
+// Guest returns a real guest with this machine's architecture. It skips the test if long tests were not
 // requested, QEMU is not installed, or the image cache does not exist.
 func Guest(t testing.TB) *vm.Guest {
 	t.Helper()
@@ -287,5 +288,5 @@ func GuestCache(t testing.TB) string {
 	return filepath.Join(dir, "chokepoint", "vm")
 }
 
-// GuestTime limits the time to boot a lab of guests.
+// GuestTime limits the time until a lab of guests has booted.
 const GuestTime = 90 * time.Second

@@ -17,14 +17,15 @@ func Serve(handlers map[string]host.Handler) host.Agent {
 	return host.Inside(context.Background(), handlers)
 }
 
-// handlers returns the verbs of a node: the agent's own for knobs, and fakes of verbs that need a kernel.
+// handlers returns the verbs of a node: the agent's real handlers for knobs, and fakes of the verbs that
+// need a kernel.
 func (f *Lab) handlers(node string) map[string]host.Handler {
 	h := agent.Handlers(agent.ChildRole, agent.Parts{Knobs: f.knobs(node)})
 	h[agent.VerbCounters] = host.Answering(func(_ context.Context, devices []string) (
 		map[string]kernel.LinkCounters, error) {
 		return f.counters(node, devices)
 	})
-	h[agent.VerbEcho] = Tunnel{}.Serve // keeps the session open, as an echo does
+	h[agent.VerbEcho] = Tunnel{}.Serve // keeps the session open, as the real echo does
 	h[agent.VerbReach] = host.Answering(func(_ context.Context, r agent.Reach) (agent.Reached, error) {
 		return f.reach(node, r), nil
 	})

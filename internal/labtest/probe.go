@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Probes returns probes that need no kernel: one for each scope, which counts its own samples, and one
-// that is unsupported.
+// Probes returns probes that need no kernel: one for each scope, whose value is the number of its samples,
+// and one that is unsupported.
 func Probes() []probe.Probe {
 	absent := source("absent", record.ScopeHost, "")
 	absent.Source = func(probe.Options) (probe.Sampler, error) {
@@ -19,7 +19,8 @@ func Probes() []probe.Probe {
 		source("host-ticks", record.ScopeHost, "host-ticks_samples"), absent}
 }
 
-// Undeclared returns a probe with an injected fault: a column with a stem that it does not declare.
+// Undeclared returns a probe with an injected fault: one of its columns has a stem that the probe does not
+// declare.
 func Undeclared() probe.Probe { return source("ticks", record.ScopeNode, "lan/no_such_stem") }
 
 func source(name, scope, column string) probe.Probe {

@@ -17,8 +17,8 @@ type Sample struct {
 	ID      string
 	Started time.Time
 	Scale   float64 // factor for all rates
-	status  string  // "" for a run that was interrupted
-	failed  bool    // one trial failed
+	status  string  // "" means that the run was interrupted
+	failed  bool    // one trial of the run failed
 	require []record.Requirement
 	ambient string
 	blocks  int    // 0 means 3
@@ -26,7 +26,7 @@ type Sample struct {
 	lab     string // "" means local
 }
 
-// Samples lists the runs that test scripts request by name.
+// Samples lists the runs that test scripts may request by name.
 var Samples = map[string]Sample{
 	"good": {
 		ID:      "20260102-030405-aaaa",
@@ -105,13 +105,13 @@ func WriteSample(ctx context.Context, file, name string) error {
 }
 
 // WriteNights writes one run per night, starting on 1 March 2026. From night number changed on, all rates
-// are multiplied by factor, and the kernel is a different one. In the third night one trial fails, and
-// then a week has no runs.
+// are multiplied by factor, and the kernel is another version. One trial of the third night fails, and no
+// runs exist for the week that follows.
 func WriteNights(ctx context.Context, file string, nights, changed int, factor float64) error {
 	for i := range nights {
 		s := Sample{
 			Started: time.Date(2026, 3, 1+i, 3, 4, 5, 0, time.UTC),
-			Scale:   1 + 0.01*math.Sin(float64(7*i)), // all nights differ
+			Scale:   1 + 0.01*math.Sin(float64(7*i)), // so that all nights differ
 			status:  record.RunDone,
 			failed:  i == 2,
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
-// Telemetry returns what all probes on the nodes of a lab record in the given number of seconds. A third
-// of the counters grow, by random amounts.
+// Telemetry returns telemetry of a lab's nodes as all probes would record it in the given number of
+// seconds. A third of the counters grow by random amounts.
 func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[string]record.NodeData {
 	fast := map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 	nodes := map[string]record.NodeData{}
@@ -22,7 +22,7 @@ func Telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[str
 		for _, p := range node.Probes() {
 			s := record.Samples{Probe: p.Name, Scope: record.ScopeNode, Metrics: p.Metrics()}
 			for i := range s.Metrics {
-				s.Metrics[i].Doc = "" // trials of a run have no docs either
+				s.Metrics[i].Doc = "" // because the metrics of a trial have no Doc either
 			}
 
 			var columns []string
@@ -76,7 +76,7 @@ func Soak(windows int) record.Run {
 	return run
 }
 
-// Soaked returns the trials of a soak. All nodes have telemetry except unwatched.
+// Soaked returns the trials of a soak. All nodes have telemetry except the node unwatched.
 func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial] {
 	const second, length = int64(time.Second), SoakLength
 	s := Sample{ID: run.ID, Started: run.Started, Scale: 1}

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// driverTime limits the suite. Each Read runs a command, and an emulated router can start only a few per
-// second.
+// driverTime limits the duration of the suite. Each Read runs a command, and an emulated router can start
+// only a few commands per second.
 const driverTime = 4 * time.Minute
 
 // SettingsOf parses settings of the router, one per line: "KNOB=VALUE" or "KNOB.PORT=VALUE".
@@ -34,10 +34,10 @@ func SettingsOf(text string) (out []record.Setting) {
 	return out
 }
 
-// DriverSuite tests a driver with a router's operating system. The driver must identify the system, apply
+// DriverSuite tests a driver for a router's operating system. The driver must identify the system, apply
 // settings, read them back in canonical form, and restore the original settings. settings are applied in
 // turn, each on top of the previous ones. A driver that implements driver.Counting must return the
-// counters of devices, and one that implements driver.Sampling must return series for them.
+// counters of devices, and a driver that implements driver.Sampling must return series for them.
 func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.Setting, devices ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), driverTime)
 	defer cancel()
@@ -111,8 +111,8 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 }
 
 // driverSamples checks that the driver returns at least one sample per second, with times of the
-// controller's clock, that Collect returns as many series when called again, and that it fails after
-// Close.
+// controller's clock. It also checks that Collect returns as many series when called again, and that it
+// fails after Close.
 func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []string) {
 	ctx := Context(t)
 	from := host.Monotonic()

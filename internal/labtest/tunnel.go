@@ -16,13 +16,14 @@ import (
 // Tunnel is a fake tunnel on a Wire.
 type Tunnel struct{ wire *Wire }
 
-// Name implements tunnel.Tunnel with a name that plans use.
+// Name implements tunnel.Tunnel. It returns "wireguard", because plans use this name.
 func (Tunnel) Name() string { return "wireguard" }
 
 // Check implements tunnel.Tunnel.
 func (Tunnel) Check(context.Context, tunnel.End, tunnel.End) check.Answer { return check.OK() }
 
-// Up implements tunnel.Tunnel. Both nodes keep a session open while the tunnel is up, as for a real one.
+// Up implements tunnel.Tunnel. Both nodes keep a session open while the tunnel is up, as they do for a
+// real tunnel.
 func (t Tunnel) Up(ctx context.Context, near, far tunnel.End, s tunnel.Spec) (tunnel.Path, error) {
 	slot, err := strconv.Atoi(strings.TrimPrefix(s.Device, "tun"))
 	if err != nil {

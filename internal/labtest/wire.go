@@ -17,7 +17,7 @@ type Wire struct {
 
 	mu       sync.Mutex
 	counters map[record.TopoPort]*kernel.LinkCounters
-	tunnels  map[int]*tunnel.Counters // by slot
+	tunnels  map[int]*tunnel.Counters // counters of the tunnels by slot
 	innerMTU map[int]int
 	mtu      map[record.TopoPort]int
 	detour   map[string]bool // injected fault: nodes whose counters do not grow
@@ -89,7 +89,7 @@ func slotOf(to netip.Addr) int {
 	return 0
 }
 
-// PathMTU returns the largest IP packet in bytes on the path to an address.
+// PathMTU returns the length in bytes of the largest IP packet that the path to an address carries.
 func (w *Wire) PathMTU(to netip.Addr) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,8 +108,8 @@ func (w *Wire) PathMTU(to netip.Addr) int {
 	return least
 }
 
-// Carry counts packets and bytes sent from the near to the far endpoint, or back if up is false, on the
-// path of address to.
+// Carry counts packets and bytes on the path with address to. They go from the near to the far endpoint,
+// or back if up is false.
 func (w *Wire) Carry(up bool, to netip.Addr, packets, bytes uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
