@@ -1,5 +1,5 @@
-// Package apart provides what single tests need: a longer time limit, installed programs, their own
-// process or network namespace.
+// Package apart provides what only some tests need: a longer time limit, installed programs, a process or
+// network namespace of their own.
 package apart
 
 import (
@@ -17,8 +17,8 @@ const longVariable = "CHOKEPOINT_LONG"
 // Wanted reports whether long tests were requested.
 func Wanted() bool { return os.Getenv(longVariable) != "" }
 
-// Long skips a test that boots guests, or that needs more than the package's share of the time for go test
-// ./..., unless long tests were requested. reason is listed in .ci/allowed-skips.
+// Long skips a test unless long tests were requested. It is meant for tests that boot guests, or that need
+// more than the package's share of the time for go test ./.... reason is listed in .ci/allowed-skips.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if !Wanted() {

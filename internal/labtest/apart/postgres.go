@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Postgres returns the URL of an empty database on a PostgreSQL server that all tests of the process share.
-// The server listens on a Unix socket below /tmp and ends with the process. Where PostgreSQL is not
-// installed the test is skipped.
+// Postgres returns the URL of an empty database on a PostgreSQL server that all tests of the process
+// share. The server listens on a Unix socket below /tmp and stops when the process ends. If PostgreSQL is
+// not installed, the test is skipped.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	if !HasPostgres() {
@@ -35,7 +35,7 @@ func Postgres(t testing.TB) string {
 // HasPostgres reports whether PostgreSQL is installed.
 func HasPostgres() bool { return postgresPrograms() != "" }
 
-// NewDatabase is Postgres without a test.
+// NewDatabase is like Postgres, for callers that are not tests.
 func NewDatabase() (place string, err error) {
 	s, err := theServer()
 	if err != nil {
@@ -55,9 +55,9 @@ func NewDatabase() (place string, err error) {
 
 // postgres is a running server.
 type postgres struct {
-	bin, dir  string // of its programs and of its socket and data
+	bin, dir  string // directories of the server's programs, and of its socket and data
 	databases atomic.Int64
-	input     *os.File // of the shell that ends it, open as long as this process lives
+	input     *os.File // standard input of the shell that stops the server; open until this process ends
 }
 
 // PostgresOwner is the role that owns the databases of tests. Role PostgresWithPassword, which a test has to
@@ -67,7 +67,8 @@ const (
 	PostgresWithPassword = "guarded"
 )
 
-// postgresPrograms returns the directory of the newest server's programs, "" for none.
+// postgresPrograms returns the directory with the programs of the newest installed server, or "" if none
+// is installed.
 func postgresPrograms() string {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
@@ -76,7 +77,8 @@ func postgresPrograms() string {
 	return filepath.Dir(found[len(found)-1])
 }
 
-// nobody is the user as whom a server runs that root starts: it refuses root.
+// nobody is the ID of the user that runs the server if the tests run as root, because PostgreSQL refuses
+// to run as root.
 const nobody = 65534
 
 func asOrdinary(cmd *exec.Cmd) error {
@@ -100,7 +102,7 @@ var theServer = sync.OnceValues(func() (s *postgres, err error) {
 		return nil, err
 	}
 	defer func() {
-		if err != nil && s == nil { // otherwise the shell removes it
+		if err != nil && s == nil { // otherwise the shell removes the directory
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
@@ -126,8 +128,8 @@ var theServer = sync.OnceValues(func() (s *postgres, err error) {
 	return server, server.serve(data)
 })
 
-// serve starts the server below a shell that ends it and removes its directory when this process has ended,
-// however it ended: then the shell's input closes.
+// serve starts the server below a shell. When this process ends, for whatever reason, the shell's input
+// closes; then the shell stops the server and removes its directory.
 func (s *postgres) serve(data string) error {
 	const script = `"$@" >"$0/log" 2>&1 & read -r _; kill -QUIT $!; wait; rm -rf "$0"`
 	cmd := exec.Command("sh", "-c", script, s.dir, filepath.Join(s.bin, "postgres"), "-D", data, "-k", s.dir,
