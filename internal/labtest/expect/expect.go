@@ -22,7 +22,7 @@ func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	}
 }
 
-// Error fails the test unless err matches all the given errors and contains all the given texts. An empty
+// Error fails the test unless err matches all the errors and contains all the texts in parts. An empty
 // text means that err must be nil.
 func Error(t testing.TB, what string, err error, parts ...any) {
 	t.Helper()
@@ -46,7 +46,8 @@ func Hint(t testing.TB, what string, err error, text string) {
 	}
 }
 
-// Soon fails the test unless read returns want within the given time. An empty value equals a missing one.
+// Soon fails the test unless read returns want within the given time. An empty value counts as equal to a
+// missing one.
 func Soon[T any](t testing.TB, within time.Duration, what string, want T, read func() T) {
 	t.Helper()
 	deadline := time.Now().Add(within)
