@@ -75,7 +75,7 @@ func Run(cells ...record.Factors) record.Run {
 	return run
 }
 
-// InLab changes the lab of a run, with the facts of the nodes there.
+// InLab changes the lab of a run to the named one, and sets the facts of that lab's nodes.
 func InLab(run *record.Run, lab string) {
 	shared := record.NodeFacts{
 		Driven: record.DrivenByAgent,
@@ -94,7 +94,7 @@ func InLab(run *record.Run, lab string) {
 		Unreachable: "nothing of chokepoint runs on it",
 	}
 	driven := record.NodeFacts{Driven: record.DrivenByAgent}
-	facts, found := map[string][2]record.NodeFacts{ // of the endpoints and the host, and of the router
+	facts, found := map[string][2]record.NodeFacts{ // facts of the endpoints and the host, and of the router
 		record.LabPair: {own, unreached},
 		record.LabSSH:  {driven, driven},
 	}[lab]
@@ -146,8 +146,8 @@ func Forward() record.Topology {
 	}
 }
 
-// ShortFlows returns a thousand flows. 980 completed: 900 small ones in 1 to 9 ms, and 80 larger ones in
-// 50 ms. 5 failed and 15 did not finish.
+// ShortFlows returns a thousand flows, of which 980 completed: 900 small flows in 1 to 9 ms, and 80 larger
+// flows in 50 ms. 5 flows failed and 15 did not finish.
 func ShortFlows() *record.ShortFlows {
 	s := &record.ShortFlows{
 		RateHz:     500,
