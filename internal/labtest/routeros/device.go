@@ -17,24 +17,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Row is an entry of a menu.
+// Row holds an entry of a menu: its values by parameter.
 type Row = map[string]string
 
-// Device emulates the console of RouterOS: a part of its scripting language, as in the manual, and menus
-// of text values. It rejects parameters that are not in the manual. Its clock advances with each command
-// and at reboots, so that tests need not wait for the scheduler. :timestamp returns the real time.
+// Device emulates the console of RouterOS: a part of its scripting language, as documented in the manual,
+// and menus with text values. It rejects parameters that are not in the manual. Its clock advances with
+// each command and at reboots, so that tests need not wait for the scheduler. :timestamp returns the real
+// time.
 type Device struct {
 	Tables map[string][]Row // rows by menu
 	Logged []string
-	Broken string        // a command in a session that contains this text fails
-	Stuck  string        // the same for commands of the scheduler
-	Each   time.Duration // time that passes with each command
-	// Counters returns the counters of a device, named as in /interface/print stats. If nil, all counters
-	// increase with each query.
+	Broken string        // text; a command of a session that contains it fails
+	Stuck  string        // text; a command of the scheduler that contains it fails
+	Each   time.Duration // time by which the clock advances with each command
+	// Counters returns the counters of a device, with the names that /interface/print stats uses. If Counters
+	// is nil, all counters increase with each query.
 	Counters func(device string) map[string]uint64
-	// Changed, if set, is called when a row is added to a menu or, with gone set, removed. Pinged, if set, is
-	// called with the address of each ping. Moved, if set, returns counters of the WireGuard peer with a
-	// public key, named as in its print.
+	// Changed, if not nil, is called when a row is added to a menu or, with gone set, removed from it.
+	// Pinged, if not nil, is called with the address of each ping. Moved, if not nil, returns the counters of
+	// the WireGuard peer with a public key, with the names that the peer's print uses.
 	Changed func(menu string, row Row, gone bool)
 	Pinged  func(address string)
 	Moved   func(key string) Row
@@ -75,7 +76,7 @@ var parameters = func() map[string]string {
 		`endpoint-port comment
 /system/device-mode
 /system/routerboard/settings cpu-frequency
- address count interval`) { // the last line is for /ping
+ address count interval`) { // address, count and interval are for /ping
 		menu, names, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		out[menu] = names
 	}
@@ -93,7 +94,7 @@ const WireGuardSecret = "c2VjcmV0"
 var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
 	"/ip/firewall/connection/tracking", "/system/device-mode", "/system/routerboard/settings"}
 
-// tables parses menus. The rows of each menu are on the lines that follow its name.
+// tables parses a text with menus. The rows of a menu are on the lines that follow its name.
 func tables(text string) map[string][]Row {
 	out := map[string][]Row{}
 	menu := ""
@@ -254,7 +255,7 @@ func (d *Device) Pass(t time.Duration) {
 	}
 }
 
-// background runs a script as the scheduler does, without a terminal.
+// background runs a script as the scheduler does, with no terminal.
 func (d *Device) background(script string) {
 	r := &running{d: d, out: io.Discard, inside: true}
 	if err := r.block(script, &scope{}); err != nil {
@@ -264,8 +265,8 @@ func (d *Device) background(script string) {
 	}
 }
 
-// Reboot discards what is only in memory, and runs the scheduler's start-up entries. Entries with an
-// interval do not run, because the clock was lost.
+// Reboot discards all state that is only in memory, and runs the scheduler's start-up entries. Entries
+// with an interval do not run, because the router's clock was lost.
 func (d *Device) Reboot() {
 	d.mu.Lock()
 	var run []string

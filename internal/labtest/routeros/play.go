@@ -91,7 +91,7 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 	}
 
 	line = strings.TrimSuffix(line, "\x00")
-	if line == "/system/resource/print" { // output for people
+	if line == "/system/resource/print" { // print it in the form meant for people
 		for name, value := range d.Tables["/system/resource"][0] {
 			fmt.Fprintf(c, "%26s: %s\r\n", name, value)
 		}
@@ -114,8 +114,8 @@ func (d *Device) session(ctx context.Context, c net.Conn) {
 	waiting.Wait()
 }
 
-// Console runs a command on the router that Play emulates in dir, as a session by ssh would, and copies
-// its output to out.
+// Console runs a command on the router that Play emulates in dir, as an SSH session would, and copies the
+// command's output to out.
 func Console(dir, line string, out io.Writer) error {
 	c, err := net.Dial("unix", filepath.Join(dir, socket))
 	if err != nil {

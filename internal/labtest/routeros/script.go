@@ -32,12 +32,12 @@ func (s *scope) declare(name string, v any) {
 	s.vars[name] = v
 }
 
-// running interprets a script.
+// running holds the state of a script that is being interpreted.
 type running struct {
 	d       *Device
 	stopped <-chan struct{} // closed when the session ends; nil for the scheduler
 	out     io.Writer
-	inside  bool // run by the scheduler: :delay only advances the clock
+	inside  bool // run by the scheduler, so :delay only advances the clock
 	src     string
 	at      int
 }
@@ -355,8 +355,8 @@ func (r *running) primary(s *scope) any {
 	}
 }
 
-// quoted parses a string. An unescaped $ would begin a variable; it is an error, because our scripts have
-// none in strings.
+// quoted parses a string. An unescaped $, which would begin a variable, is an error, because our scripts
+// have none in strings.
 func (r *running) quoted() string {
 	r.want(`"`)
 	var b strings.Builder
