@@ -18,19 +18,20 @@ import (
 
 const (
 	trials = 6
-	// repeats is the number of trials without a stalled CPU in which a time must be wrong. A bug affects
-	// every trial; delays by other processes on a busy machine do not repeat. With CHOKEPOINT_LONG, one trial
-	// suffices.
+	// repeats is the number of trials without a stalled CPU in which a time must be wrong before the test
+	// fails. A bug affects every trial; delays by other processes on a busy machine do not repeat. With
+	// CHOKEPOINT_LONG, one trial suffices.
 	repeats = 3
-	// stallTime is the delay in waking a sleeping thread from which a CPU counts as stalled. The kernel's
-	// scheduler wakes it within a few milliseconds, even if many other threads are runnable.
+	// stallTime is the shortest delay in waking a sleeping thread that counts as a stall of its CPU. The
+	// kernel's scheduler wakes a thread within a few milliseconds, even if many other threads are runnable.
 	stallTime = 15 * time.Millisecond
-	// pause is the time to wait between trials, for a disturbance of the machine to pass.
+	// pause is the time between trials, in which a disturbance of the machine may pass.
 	pause = 300 * time.Millisecond
 	nap   = 2 * time.Millisecond
 )
 
-// Trial is one attempt of a test. Errors reported by methods other than Timedf count in any case.
+// Trial is one attempt of a test. Errors that the test reports by other methods than Timedf fail the test
+// at once.
 type Trial struct {
 	testing.TB
 
@@ -49,7 +50,7 @@ func (r *Trial) Timedf(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf("%s:%d: ", filepath.Base(file), line)+fmt.Sprintf(format, args...))
 }
 
-// Stalled reports that the test itself noticed a CPU stall of duration d, for example by missed ticks of
+// Stalled records that the test itself noticed a CPU stall of duration d, for example by missed ticks of
 // its clock.
 func (r *Trial) Stalled(d time.Duration) {
 	r.mu.Lock()
@@ -57,7 +58,7 @@ func (r *Trial) Stalled(d time.Duration) {
 	r.stalled = max(r.stalled, d)
 }
 
-// Found returns the messages of Timedf.
+// Found returns the messages of the calls of Timedf.
 func (r *Trial) Found() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,8 +68,8 @@ func (r *Trial) Found() []string {
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
-// Run runs body, and repeats it while the calls of Timedf are not yet conclusive. After six inconclusive
-// trials it skips the test: this machine cannot test anything that depends on time. body must not start
+// Run runs body, and repeats it until the calls of Timedf are conclusive. After six inconclusive trials it
+// skips the test, because nothing that depends on time can be tested on this machine. body must not start
 // subtests.
 func Run(t testing.TB, body func(t *Trial)) {
 	t.Helper()
@@ -80,8 +81,8 @@ func Run(t testing.TB, body func(t *Trial)) {
 	run(t, watchCPUs, needed, body)
 }
 
-// run fails t if Timedf was called in needed trials without a stalled CPU. Tests of this package replace
-// watch.
+// run fails t if Timedf was called in needed trials without a stalled CPU. Tests of this package pass
+// another watch.
 func run(t testing.TB, watch func() (stop func() time.Duration), needed int, body func(t *Trial)) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -115,7 +116,7 @@ func run(t testing.TB, watch func() (stop func() time.Duration), needed int, bod
 // do runs body once and returns the longest stall of a CPU.
 func (r *Trial) do(watch func() func() time.Duration, body func(*Trial)) (stalled time.Duration) {
 	stop := watch()
-	defer func() { // even if body calls Fatal
+	defer func() { // runs even if body calls Fatal
 		stalled = max(stop(), r.stalled)
 		for _, f := range slices.Backward(r.cleanups) {
 			f()
