@@ -10,7 +10,7 @@ package overhead
 const (
 	IPv4Header    = 20 // RFC 791, no options
 	IPv6Header    = 40 // RFC 8200, no extension headers
-	IPv6Fragment  = 8  // RFC 8200 §4.5
+	IPv6Fragment  = 8  // RFC 8200, section 4.5
 	UDPHeader     = 8  // RFC 768
 	TCPHeader     = 20 // RFC 9293, no options
 	TCPTimestamps = 12 // RFC 7323: 10 bytes and two NOPs
@@ -19,7 +19,7 @@ const (
 	Preamble      = 8  // preamble and start-of-frame delimiter
 	Gap           = 12 // inter-frame gap
 	VLANTag       = 4  // IEEE 802.1Q
-	PPPoE         = 8  // RFC 2516: 6 bytes, and 2 of PPP
+	PPPoE         = 8  // RFC 2516: PPPoE header of 6 bytes and PPP protocol field of 2
 	MinFrame      = 64 // IEEE 802.3, including the FCS
 )
 
@@ -48,7 +48,7 @@ func (v IP) Headers(udp bool) int {
 	return v.Header() + TCPHeader + TCPTimestamps
 }
 
-// Link describes the headers that an Ethernet link adds to an IP packet.
+// Link describes an Ethernet link by the headers that it adds to an IP packet.
 type Link struct {
 	MTU   int  // largest L3 length; 0 means 1500
 	VLANs int  // number of VLAN tags
@@ -62,8 +62,8 @@ func (l Link) mtu() int {
 	return l.MTU
 }
 
-// Wire returns the wire time of one IP packet in byte times. It includes Ethernet header, tags, FCS,
-// padding to the minimum frame, preamble and inter-frame gap.
+// Wire returns the time that one IP packet occupies the wire, in byte times. The time includes Ethernet
+// header, tags, FCS, padding to the minimum frame, preamble and inter-frame gap.
 func (l Link) Wire(l3 int) int {
 	n := Ethernet + VLANTag*l.VLANs + l3 + FCS
 	if l.PPPoE {
@@ -83,8 +83,9 @@ func (l Link) Frame(l3 int) int {
 }
 
 // Fragments returns the L3 lengths of the packets that an IP packet becomes on a link with the given MTU:
-// the packet itself or its fragments. The payload of every fragment but the last is a multiple of 8 bytes
-// (RFC 791 §3.2, RFC 8200 §4.5). It returns nil if the MTU leaves no room for payload.
+// the length of the packet itself or of its fragments. The payload of every fragment but the last is a
+// multiple of 8 bytes (RFC 791 section 3.2, RFC 8200 section 4.5). Fragments returns nil if the MTU leaves
+// no room for payload.
 func Fragments(v IP, l3, mtu int) []int {
 	header := v.Header()
 	if l3 <= mtu {

@@ -1,19 +1,20 @@
 package overhead
 
-// Layer selects the bytes that a rate counts.
+// Layer is the layer at which a rate is stated. It determines which bytes the rate counts.
 type Layer int
 
-// Layers at which rates are stated.
+// Layers of rates.
 const (
-	// LayerWire counts every byte time on the wire, including preamble and gap. A line rate is at this layer.
+	// LayerWire counts every byte time on the wire, including preamble and gap. Line rates are stated at this
+	// layer.
 	LayerWire Layer = iota
-	// LayerFrame counts bytes like tbf, htb and other queueing disciplines; see Link.Frame.
+	// LayerFrame counts the bytes that tbf, htb and other queueing disciplines count; see Link.Frame.
 	LayerFrame
 	// LayerIP counts IP packets including their headers.
 	LayerIP
 )
 
-// Path is a link and the tunnel across it, if any.
+// Path describes a link and the tunnel across it, if any.
 type Path struct {
 	Link   Link
 	Tunnel Tunnel
@@ -22,16 +23,16 @@ type Path struct {
 
 // Bytes returns the bytes on the link, counted at a layer, for an inner IP packet of m bytes, after
 // encapsulation, fragmentation and framing. It returns 0 if the packet does not fit. In a tunnel over TCP,
-// it returns the packet's share of full segments, rounded up: a fast sender fills segments regardless of
-// the length of a record.
+// it returns the packet's share of full segments, rounded up, because a fast sender fills segments
+// regardless of the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
 	return p.BytesBy(m, func(l3 int) int { return p.count(l3, at) })
 }
 
-// BytesBy is like Bytes, with a function that counts each outer IP packet.
+// BytesBy is like Bytes, but count returns the bytes of each outer IP packet.
 func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
-		header := p.Tunnel.OuterIP.Headers(false) // of each TCP segment
+		header := p.Tunnel.OuterIP.Headers(false) // headers of each TCP segment
 		length := p.Tunnel.Outer(m) - header
 		room := p.Link.mtu() - header
 		if room <= 0 {
@@ -65,8 +66,8 @@ func (p Path) count(l3 int, at Layer) int {
 	return p.Link.Wire(l3)
 }
 
-// MTU returns the largest inner packet that the endpoints send: the tunnel's MTU, or without a tunnel the
-// link's.
+// MTU returns the length of the largest inner packet that the endpoints send: the MTU of the tunnel or,
+// without a tunnel, of the link.
 func (p Path) MTU() int {
 	switch {
 	case p.Tunnel.Kind == Plain:
@@ -77,8 +78,8 @@ func (p Path) MTU() int {
 	return p.Tunnel.FitMTU(p.Link.mtu())
 }
 
-// PacketRate returns the number of inner IP packets of m bytes per second at a rate in bit/s, counted at a
-// layer.
+// PacketRate returns the number of inner IP packets of m bytes per second that a rate in bit/s, counted at
+// a layer, allows.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)
 	if n == 0 {

@@ -15,18 +15,20 @@ const (
 	WireGuard                       // whitepaper §5.4.6
 	ESP                             // RFC 4303 tunnel mode; see Tunnel.Suite
 	OpenVPNUDP                      // DATA_V2; AEAD unless Tunnel.Suite is set
-	OpenVPNTCP                      // the same over TCP, one record per segment
+	OpenVPNTCP                      // like OpenVPNUDP, but over TCP, one record per segment
 	VXLAN                           // RFC 7348: an Ethernet frame in UDP
 	GRE                             // RFC 2784 without checksum, RFC 2890 without key
 	IPIP                            // RFC 2003, RFC 4213 (6in4), RFC 2473
 )
 
-// Suite holds the parameters of a transform in bytes: the initialisation vector, the block size to which
-// payload and trailer are padded, and the integrity check value (the HMAC of OpenVPN).
+// Suite holds the parameters of a cipher suite, in bytes: the length of the initialisation vector, the
+// block size to which payload and trailer are padded, and the length of the integrity check value (for
+// OpenVPN, the HMAC).
 type Suite struct{ IV, Block, ICV int }
 
 // Suites in use. In ESP, GCM (RFC 4106), CCM (RFC 4309) and ChaCha20-Poly1305 (RFC 7634) have the same
-// format on the wire. CBC follows RFC 3602 with RFC 2404 or RFC 4868. OpenVPN does not truncate the HMAC.
+// format on the wire. ESP with CBC follows RFC 3602, with the integrity check of RFC 2404 or RFC 4868.
+// OpenVPN does not truncate the HMAC.
 var (
 	ESPAEAD          = Suite{IV: 8, Block: 1, ICV: 16}
 	ESPCBCSHA1       = Suite{IV: 16, Block: 16, ICV: 12}
@@ -39,7 +41,7 @@ var (
 
 // Lengths of the headers and trailers, in bytes.
 const (
-	wireGuardHeader = 16 // type and reserved 4, receiver 4, counter 8
+	wireGuardHeader = 16 // type and reserved bytes 4, receiver 4, counter 8
 	wireGuardTag    = 16 // Poly1305
 	wireGuardPad    = 16 // drivers/net/wireguard/messages.h MESSAGE_PADDING_MULTIPLE
 	espHeader       = 8  // SPI and sequence number
@@ -51,7 +53,7 @@ const (
 	greHeader       = 4
 )
 
-// Tunnel is an encapsulation with its parameters. The zero value is plain IP.
+// Tunnel describes an encapsulation and its parameters. The zero value is plain IP.
 type Tunnel struct {
 	Kind    Encapsulation
 	OuterIP IP      // IP version of the outer packets; 0 means 4
@@ -61,14 +63,14 @@ type Tunnel struct {
 	Via     *Tunnel // tunnel that carries the outer packets, or nil
 }
 
-// Part is a part of a packet: a header, padding, a trailer or the payload.
+// Part describes a part of a packet: a header, padding, a trailer or the payload.
 type Part struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
 }
 
-// Around returns the parts that enclose an inner packet of m bytes: those before it, the outermost first,
-// and those after it.
+// Around returns the parts of an outer packet that precede an inner packet of m bytes, the outermost
+// first, and the parts that follow it.
 func (t Tunnel) Around(m int) (before, after []Part) {
 	before = []Part{{fmt.Sprint("IPv", max(V4, t.OuterIP)), t.OuterIP.Header()}}
 	udp := Part{"UDP", UDPHeader}
@@ -137,10 +139,11 @@ func (t Tunnel) Outer(m int) int {
 }
 
 // Fragments returns the L3 lengths of the packets on the underlay for an inner packet of m bytes: the
-// outer packet or its IP fragments, provided that the sender may fragment. For example, OpenVPN with
-// tun-mtu 1500 and mssfix 0 sends 1500 and 72 bytes over IPv4, and with 6000 four packets of 1500 bytes
-// and one of 132. If another tunnel carries the packets, they are first fragmented to the MTU of that
-// tunnel. Fragments returns nil for tunnels over TCP, which adapts its segments.
+// length of the outer packet or of its IP fragments, provided that the sender may fragment. For example,
+// OpenVPN with tun-mtu 1500 and mssfix 0 sends packets of 1500 and 72 bytes over IPv4; with tun-mtu 6000,
+// it sends four packets of 1500 bytes and one of 132. If another tunnel carries the packets, they are
+// first fragmented to the MTU of that tunnel. Fragments returns nil for tunnels over TCP, which adapts the
+// length of its segments.
 func (t Tunnel) Fragments(m, underlay int) []int {
 	switch {
 	case t.Kind == OpenVPNTCP:
@@ -177,8 +180,8 @@ func (t Tunnel) padded(m int) int {
 	return min(t.MTU, p)
 }
 
-// FitMTU returns the largest inner MTU whose packets cross the underlay unfragmented, or 0 if there is
-// none.
+// FitMTU returns the largest inner MTU whose packets cross the underlay unfragmented, or 0 if there is no
+// such MTU.
 func (t Tunnel) FitMTU(underlay int) int {
 	room, own := underlay, t
 	if t.Via != nil {
@@ -187,7 +190,7 @@ func (t Tunnel) FitMTU(underlay int) int {
 	}
 
 	for m := room; m > 0; m-- {
-		// Padding is limited by the MTU, so Outer depends on it.
+		// The MTU limits the padding, so Outer depends on it.
 		own.MTU = m
 		if own.Outer(m) <= room {
 			return m
@@ -197,8 +200,8 @@ func (t Tunnel) FitMTU(underlay int) int {
 	return 0
 }
 
-// Over returns t with the MTU of each carrier set. A carrier without an MTU gets the largest that fits the
-// underlay. Lengths are exact only then, because a carrier's MTU limits its padding.
+// Over returns a copy of t in which each carrier has an MTU. A carrier without an MTU gets the largest MTU
+// that fits the underlay. Without Over, lengths are inexact, because a carrier's MTU limits its padding.
 func (t Tunnel) Over(underlay int) Tunnel {
 	if t.Via == nil {
 		return t
@@ -252,9 +255,10 @@ func Named(kind string) (Tunnel, bool) {
 	return Tunnel{}, false
 }
 
-// Stacked returns the encapsulation for several names joined by "+". Each is carried by the next one, as
-// in "wireguard+gre", and all have the same outer IP version. ok is false if a name is unknown, or if one
-// of several is a tunnel over TCP, whose segments cannot be computed.
+// Stacked returns the encapsulation for several tunnel names joined by "+". Each tunnel is carried by the
+// next one, as in "wireguard+gre", and all have the same outer IP version. ok is false if a name is
+// unknown. It is also false if one of several tunnels is over TCP, because its segments cannot be
+// computed.
 func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	list := strings.Split(names, "+")
 	for i, name := range slices.Backward(list) {
@@ -272,8 +276,8 @@ func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	return t, true
 }
 
-// Whole returns the parts of a packet on the wire: an inner packet of m bytes with IP and transport
-// headers, its encapsulation, and the frame.
+// Whole returns the parts of a frame on the wire that carries an inner packet of m bytes: the frame's own
+// parts, the encapsulation, and the IP and transport headers of the inner packet.
 func (p Path) Whole(m int, transport Part) []Part {
 	before, after := p.Tunnel.Over(p.Link.mtu()).Around(m)
 	parts := []Part{{"preamble", Preamble}, {"Ethernet", Ethernet}}
@@ -295,9 +299,9 @@ func (p Path) Whole(m int, transport Part) []Part {
 	return slices.DeleteFunc(parts, func(p Part) bool { return p.Bytes == 0 })
 }
 
-// BestMTU returns the inner MTU with the largest share of payload on the wire, or 0 if there is none. It
-// considers MTUs from least up to the largest whose packets cross the link unfragmented. headers is the
-// length of the inner headers.
+// BestMTU returns the inner MTU with the largest share of payload on the wire, or 0 if no MTU fits. It
+// considers all MTUs from least up to the largest whose packets cross the link unfragmented. headers is
+// the length of the inner headers.
 func (p Path) BestMTU(least, headers int) (best int) {
 	most := 0.0
 	for m := least; m <= p.Tunnel.FitMTU(p.Link.mtu()); m++ {
@@ -311,8 +315,8 @@ func (p Path) BestMTU(least, headers int) (best int) {
 	return best
 }
 
-// TunnelMTU returns the default inner MTU of a kind of tunnel, which is the largest that fits the outer IP
-// version (4 or 6). For WireGuard, like wg-quick(8), it always leaves room for IPv6.
+// TunnelMTU returns the default inner MTU of a kind of tunnel: the largest MTU that fits the outer IP
+// version (4 or 6). For WireGuard, it always leaves room for IPv6, as wg-quick(8) does.
 func TunnelMTU(kind string, outerIP, linkMTU int) int {
 	t, ok := Named(kind)
 	if !ok || t.Kind == WireGuard {
