@@ -16,10 +16,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// pread reads a kernel file with a raw system call. Informing Go's scheduler and sysmon of each call would
-// cost as much CPU time as reading the file.
+// pread reads a kernel file with a raw system call. A normal system call informs Go's scheduler and
+// sysmon, which would cost as much CPU time as reading the file.
 func pread(fd int, b []byte, offset int64) (int, error) {
-	if unsafe.Sizeof(uintptr(0)) < 8 { // a 32-bit ABI passes the offset in two registers
+	if unsafe.Sizeof(uintptr(0)) < 8 { // because a 32-bit ABI passes the offset in two registers
 		return unix.Pread(fd, b, offset)
 	}
 
@@ -32,7 +32,7 @@ func pread(fd int, b []byte, offset int64) (int, error) {
 	return int(n), nil
 }
 
-// dumpSocket is a netlink socket with a prepared request and a receive buffer.
+// dumpSocket is a netlink socket with a prepared request for a dump and a receive buffer.
 type dumpSocket struct {
 	fd      int
 	what    string
@@ -64,9 +64,9 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	return &dumpSocket{fd, what, r, make([]byte, minDatagram)}, nil
 }
 
-// The kernel allocates each datagram of a dump as large as the largest receive buffer seen so far, up to
-// 32 KiB (net/netlink/af_netlink.c, netlink_dump). A small buffer is cheaper for a few devices, a large
-// one for thousands of connections.
+// Sizes of receive buffers, in bytes. The kernel allocates each datagram of a dump as large as the largest
+// receive buffer seen so far, up to 32 KiB (net/netlink/af_netlink.c, netlink_dump). A small buffer is
+// cheaper for a few devices, a large one for thousands of connections.
 const (
 	minDatagram   = 8 << 10
 	maxDatagram   = 32 << 10
@@ -74,7 +74,8 @@ const (
 )
 
 // dump requests a dump and calls take for each message, until the dump ends or take returns io.EOF. Each
-// request has a new sequence number, so that the rest of an aborted dump is not taken for the next one.
+// request has a new sequence number, so that remaining messages of an aborted dump are not taken for part
+// of the next dump.
 func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)
@@ -112,7 +113,8 @@ func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	}
 }
 
-// receive reads one datagram. It is usually queued already, so it tries a raw system call first.
+// receive reads one datagram. It tries a raw system call first, because a datagram is usually queued
+// already.
 func (s *dumpSocket) receive() (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&s.buf[0])),
 		uintptr(len(s.buf)), unix.MSG_DONTWAIT, 0, 0)
@@ -129,7 +131,7 @@ func (s *dumpSocket) Close() error {
 	return unix.Close(s.fd)
 }
 
-// of restricts a dump of classes to one device.
+// of restricts a dump of traffic classes to one device.
 func (s *dumpSocket) of(device int32) {
 	binary.NativeEndian.PutUint32(s.request[kernel.NetlinkHeader+4:], uint32(device))
 }
@@ -137,7 +139,7 @@ func (s *dumpSocket) of(device int32) {
 // kmsg is the file descriptor of /dev/kmsg. Each read returns one record.
 type kmsg int
 
-// openKernelLog opens the kernel log at its end. Earlier messages are not part of the observation.
+// openKernelLog opens the kernel log at its end, because earlier messages are not part of the observation.
 func openKernelLog(path string) (Sampler, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
@@ -173,7 +175,7 @@ func (k kmsg) next(buf []byte) (int, error) {
 		case errno == 0 || errno == unix.EAGAIN:
 			return 0, errNoRecord
 		case errno == unix.EPIPE || errno == unix.EINTR:
-			continue // EPIPE: records were overwritten; sequence numbers show how many
+			continue // EPIPE: records were overwritten; the sequence numbers show how many
 		}
 		return 0, fmt.Errorf("read kernel log: %w", errno)
 	}
@@ -198,7 +200,8 @@ func allowedCores() ([]int, error) {
 	return cores, nil
 }
 
-// onCore calls do on a core. If the core is offline, it does nothing. It restores the thread's affinity.
+// onCore calls do on a core, and then restores the thread's affinity. If the core is offline, it does
+// nothing.
 func onCore(core int, do func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

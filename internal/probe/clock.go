@@ -9,8 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// clock times a fixed amount of work. The result shows a CPU's real speed if its frequency is unknown, as
-// in a virtual machine, and the CPU time that is withheld invisibly, for example by a quota on the host.
+// clock measures the duration of a fixed amount of work. The duration shows a CPU's real speed if its
+// frequency is unknown, as in a virtual machine. It also shows the CPU time that is withheld invisibly,
+// for example by a quota on the host.
 func clock(root Root) Probe {
 	return Probe{
 		Name:  "clock",
@@ -27,9 +28,9 @@ func clock(root Root) Probe {
 	}
 }
 
-// A sample is clockRuns runs of about clockRunNs each, 0.8 ms in total, which is less than 0.1 % of a
-// core. A single run would be too short to hit a pause that the host makes every 10 ms. In a longer run,
-// interrupts would distort the result.
+// A sample consists of clockRuns runs of about clockRunNs each, 0.8 ms in total, which is less than 0.1 %
+// of a core's time. A single run would be too short to coincide with a pause that the host makes every 10
+// ms. In a longer run, interrupts would distort the result.
 const (
 	clockRuns  = 16
 	clockRunNs = 50e3
@@ -40,11 +41,11 @@ type clockSampler struct {
 	rounds int
 	cores  []int
 	turn   int
-	result uint64 // used, so that the compiler cannot remove the work
+	result uint64 // stored, so that the compiler cannot remove the work
 }
 
 func openClock(root Root) (Sampler, error) {
-	// /proc identifies the machine's CPUs. Without it, none can be timed.
+	// /proc lists the machine's CPUs. Without it, no CPU can be timed.
 	if _, err := os.Stat(root.proc("stat")); errors.Is(err, fs.ErrNotExist) {
 		return nil, absent("%v: %s", err, noStat)
 	} else if err != nil {
@@ -88,7 +89,7 @@ func (s *clockSampler) run() int64 {
 	return max(host.Monotonic()-start, 1)
 }
 
-// Sample times one core per call, in turn, and restores the thread's affinity.
+// Sample times one core, a different one in each call, and restores the thread's affinity.
 func (s *clockSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	i := s.turn % len(s.cores)

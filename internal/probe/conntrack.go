@@ -7,8 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conntrackNames lists files in /proc/sys/net/netfilter and columns of /proc/net/stat/nf_conntrack
-// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show). conntrackStems are the corresponding stems.
+// conntrackNames lists files in /proc/sys/net/netfilter, and columns of /proc/net/stat/nf_conntrack
+// (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show). conntrackStems lists the corresponding
+// stems.
 var (
 	conntrackNames = []string{"nf_conntrack_count", "nf_conntrack_max", "clashres", "found", "invalid",
 		"insert_failed", "drop", "early_drop", "icmp_error", "search_restart", "chainlength"}
@@ -18,8 +19,8 @@ var (
 
 var errPerCPU = errors.New("parse counters of /proc/net/stat: want a heading and rows of hexadecimal numbers")
 
-// parsePerCPU sums the rows of all CPUs in a file of /proc/net/stat. It finds columns by the heading,
-// because kernels name and order them differently.
+// parsePerCPU sums the rows of all CPUs in a file of /proc/net/stat. It finds columns by their headings,
+// because kernels name and order the columns differently.
 func parsePerCPU(b []byte, want map[string]int, dst []float64) error {
 	head, b := line(b)
 	var at []int // index into dst by column, or -1

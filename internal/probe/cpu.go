@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nsPerTick is the unit of /proc/stat in nanoseconds. USER_HZ is 100 on every supported architecture
-// (include/asm-generic/param.h).
+// nsPerTick is the unit of the times in /proc/stat, in nanoseconds. USER_HZ is 100 on every supported
+// architecture (include/asm-generic/param.h).
 const nsPerTick = 1e9 / 100
 
 // cpuStates lists the columns of a cpu line, in the kernel's order (fs/proc/stat.c, show_stat;
@@ -24,18 +24,18 @@ const (
 	cpuSteal  = 7
 )
 
-// statTotals maps other lines of /proc/stat to stems.
+// statTotals maps the keys of other lines in /proc/stat to stems.
 var statTotals = [...]struct{ key, stem string }{{"intr", "interrupts"}, {"ctxt", "context_switches"},
 	{"processes", "processes"}, {"procs_running", "procs_running"}, {"procs_blocked", "procs_blocked"}}
 
-// cpuLine is a parsed "cpu" line. id is -1 for the total of all CPUs.
+// cpuLine holds a parsed "cpu" line. id is -1 for the line with the total of all CPUs.
 type cpuLine struct {
 	id    int
 	n     int // number of states in the line
 	ticks [len(cpuStates)]uint64
 }
 
-// statText is a parsed /proc/stat. Missing totals are NaN.
+// statText holds a parsed /proc/stat. Missing totals are NaN.
 type statText struct {
 	cpus   []cpuLine
 	totals [len(statTotals)]float64
@@ -43,7 +43,7 @@ type statText struct {
 
 var errStat = errors.New("parse /proc/stat: no cpu lines as in proc_stat(5)")
 
-// parseStat parses /proc/stat. It reuses the slice of reuse.
+// parseStat parses /proc/stat. It reuses the memory of the slice in reuse.
 func parseStat(b []byte, reuse statText) (statText, error) {
 	t := statText{cpus: reuse.cpus[:0], totals: [...]float64{nan, nan, nan, nan, nan}}
 	for l := range bytes.Lines(b) {
@@ -131,7 +131,7 @@ func cpu(root Root) Probe {
 type cpuSampler struct {
 	columns
 	text[statText]
-	ids  []int     // CPUs of the columns, in order
+	ids  []int     // CPUs in the order of their columns
 	live []cpuLine // values at the last call of Cores
 }
 
@@ -205,7 +205,7 @@ func (s *cpuSampler) Cores(dst []float64) []float64 {
 func busyShare(a, b *cpuLine) float64 {
 	var all, idle float64
 	for i := range cpuSteal + 1 {
-		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // a decrease counts as zero
+		d := float64(b.ticks[i] - min(a.ticks[i], b.ticks[i])) // count a decrease as zero
 		all += d
 		if i == cpuIdle || i == cpuIowait {
 			idle += d

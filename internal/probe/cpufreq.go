@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// freqTime is a line of time_in_state.
+// freqTime holds a line of time_in_state.
 type freqTime struct {
 	kilohertz uint64
 	ticks     uint64
@@ -58,7 +58,7 @@ func cpufreq(root Root) Probe {
 }
 
 type cpufreqSampler struct {
-	gauges // files with a single number; their columns come first
+	gauges // files with a single number, whose columns come first
 	times  []text[[]freqTime]
 }
 

@@ -38,7 +38,7 @@ func drops(root Root) Probe {
 	}
 }
 
-// dropReason is the number of a reason in the histogram, and its name.
+// dropReason holds the number of a drop reason in the histogram, and its name.
 type dropReason struct {
 	number uint64
 	name   string
@@ -81,8 +81,8 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 	return out, nil
 }
 
-// parseDropHist parses histogram lines "{ reason: 2 } hitcount: 7". at maps reasons to indexes of dst. It
-// returns the total over all reasons.
+// parseDropHist parses histogram lines such as "{ reason: 2 } hitcount: 7". It stores each count in dst,
+// at the index that at has for the reason, and returns the total over all reasons.
 func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
 	for l := range bytes.Lines(b) {
 		open, rest := word(l)
@@ -109,13 +109,13 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 	return total, nil
 }
 
-// dropsSampler uses its own tracing instance (Documentation/trace/ftrace.rst). Removing the instance
-// removes all of its settings and does not affect other tracing.
+// dropsSampler uses a tracing instance of its own (Documentation/trace/ftrace.rst). Removing the instance
+// removes all its settings and does not affect other tracing.
 type dropsSampler struct {
 	columns
 	dir  string // directory of the instance, or ""
 	hist *file
-	at   map[uint64]int // column by reason
+	at   map[uint64]int // indexes of the columns by reason
 }
 
 const dropEvent = "/events/skb/kfree_skb/"
@@ -177,7 +177,7 @@ func (s *dropsSampler) instantiate(all string) (err error) {
 		return fmt.Errorf("make tracing instance: %w", err)
 	}
 
-	return s.write("/buffer_size_kb", "4") // its ring buffer is not used
+	return s.write("/buffer_size_kb", "4") // minimum, because the ring buffer is not used
 }
 
 // write writes text to a file of the instance.
@@ -191,7 +191,7 @@ func (s *dropsSampler) write(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Sample reads the histogram. Reasons that it does not list have not occurred.
+// Sample reads the histogram. A reason that is not in the histogram has not occurred.
 func (s *dropsSampler) Sample(dst []float64) error {
 	b, err := s.hist.read()
 	if err != nil {

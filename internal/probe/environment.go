@@ -27,8 +27,8 @@ import (
 // VerbEnvironment is the verb that reads a node's environment.
 var VerbEnvironment = host.Verb(host.FamilyProbe, "environment")
 
-// Environment reads the environment of a node: the facts that readers need to compare its results with
-// those of other machines, and nothing that identifies it.
+// Environment reads the environment of a node: the facts that readers need to compare the node's results
+// with those of other machines, and nothing that identifies the machine.
 func Environment(ctx context.Context, agent host.Agent, node string) (record.Environment, error) {
 	var e record.Environment
 	if err := agent.Invoke(ctx, VerbEnvironment, struct{}{}, &e); err != nil {
@@ -46,8 +46,8 @@ func ServeEnvironment(root Root) host.Handler {
 	})
 }
 
-// Fingerprint reads the environment of this machine and network namespace. Node remains empty. Facts never
-// contain host names, serial numbers, boot ids or hardware addresses.
+// Fingerprint reads the environment of this machine and network namespace. It does not set Node. Facts
+// never contain host names, serial numbers, boot ids or hardware addresses.
 func Fingerprint(root Root) record.Environment {
 	f := facts{
 		root:    root,
@@ -68,13 +68,13 @@ func Fingerprint(root Root) record.Environment {
 	return e
 }
 
-// facts collects known facts, and reasons why others are missing.
+// facts collects the known facts, and the reasons why others are missing.
 type facts struct {
 	root           Root
 	known, missing map[string]string
 }
 
-// set records a fact, or why it is missing if value is empty.
+// set records a fact. If value is empty, it records why the fact is missing.
 func (f *facts) set(name, value, why string) {
 	if value == "" {
 		f.missing[name] = why
@@ -84,7 +84,8 @@ func (f *facts) set(name, value, why string) {
 	f.known[name] = value
 }
 
-// word records the first line of a file as a fact, or why it is missing.
+// word records the first line of a file as a fact. If the file has none, it records why the fact is
+// missing.
 func (f *facts) word(name, path, why string) {
 	f.set(name, readWord(path), fmt.Sprintf("%s cannot be read: %s", path, why))
 }
@@ -105,7 +106,7 @@ func KernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// file records the first line of a file as a fact, if the file has one.
+// file records the first line of a file as a fact, or nothing if the file has none.
 func (f *facts) file(name, path string) { f.optional(name, readWord(path)) }
 
 const notLinux = "not reported by this kernel"
@@ -114,7 +115,7 @@ const notLinux = "not reported by this kernel"
 func (f *facts) kernel() {
 	text, _ := os.ReadFile("/etc/os-release") // the file may be missing
 	more, _ := os.ReadFile("/etc/openwrt_release")
-	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // OpenWrt's exact version
+	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // more contains OpenWrt's exact version
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	if runtime.GOOS != "linux" {
 		release = KernelRelease()
@@ -137,15 +138,15 @@ func (f *facts) kernel() {
 	}
 }
 
-// bootChoices lists the boot parameters that affect packet processing. Other parameters may identify the
-// machine.
+// bootChoices lists the boot parameters that affect packet processing. Other parameters are not recorded,
+// because they may identify the machine.
 var bootChoices = strings.Fields(`
 	mitigations isolcpus nohz_full nohz rcu_nocbs preempt threadirqs nosmt intel_pstate amd_pstate
 	cpufreq.default_governor processor.max_cstate intel_idle.max_cstate idle clocksource irqaffinity psi
 	retbleed spectre_v2
 `)
 
-// configFacts maps build options of the kernel to facts.
+// configFacts maps build options of the kernel to the names of facts.
 var configFacts = map[string]string{
 	"CONFIG_HZ": "timer_hz", "CONFIG_IRQ_TIME_ACCOUNTING": "irq_time_accounting",
 	"CONFIG_PREEMPT_DYNAMIC": "preempt_dynamic", "CONFIG_PREEMPT_RT": "preempt_rt",
@@ -153,7 +154,7 @@ var configFacts = map[string]string{
 	"CONFIG_MITIGATION_RETPOLINE": "retpoline",
 }
 
-// maxConfig limits the size of the kernel configuration, in bytes.
+// maxConfig limits the size of the kernel's build configuration, in bytes.
 const maxConfig = 1 << 20
 
 func (f *facts) kernelConfig(release string) {
@@ -246,7 +247,7 @@ func distinct(words []string) string {
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// cpuInfo is the part of /proc/cpuinfo that is used.
+// cpuInfo holds the values in /proc/cpuinfo that are used.
 type cpuInfo struct {
 	model, microcode string
 	threads, cores   int
@@ -254,8 +255,8 @@ type cpuInfo struct {
 	virtual          bool
 }
 
-// cpuFlags lists instruction set extensions for ciphers and checksums, as spelled by kernels for x86, arm
-// and mips.
+// cpuFlags lists instruction set extensions for ciphers and checksums, as kernels for x86, arm and mips
+// spell them.
 var cpuFlags = strings.Fields(`
 	aes pclmulqdq ssse3 sse4_2 avx avx2 avx512f vaes vpclmulqdq sha_ni bmi2 adx asimd neon pmull sha1 sha2
 	sha512 crc32 atomics sve vfpv4 dsp mips16
@@ -281,7 +282,7 @@ func parseCPUInfo(text string) cpuInfo {
 				continue
 			}
 
-			c.model = cmp.Or(c.model, value) // arm32's "Processor : ARMv7 …"
+			c.model = cmp.Or(c.model, value) // arm32 has "Processor : ARMv7 …"
 		case "physical id":
 			physical = value
 		case "core id":
@@ -312,7 +313,8 @@ func chooseFlags(value string) (flags []string, virtual bool) {
 	return flags, virtual
 }
 
-// machine records memory and product. It omits everything that differs between machines of the same type.
+// machine records the memory size and the product name. It omits everything that differs between machines
+// of the same type.
 func (f *facts) machine() {
 	want := map[string]int{"MemTotal": 0, "SwapTotal": 1}
 	sizes := []float64{nan, nan}
@@ -371,7 +373,7 @@ func (f *facts) settings() {
 // devices records the properties of all network devices in this namespace that are up, except loopback.
 func (f *facts) devices() {
 	if f.root.Proc != "" {
-		return // not this namespace
+		return // /sys shows another namespace
 	}
 
 	list, err := net.Interfaces()
@@ -394,7 +396,7 @@ func (f *facts) device(dev net.Interface) {
 	if dir != "" {
 		f.file(name+"tx_queue_len", filepath.Join(dir, "tx_queue_len"))
 		f.file(name+"duplex", filepath.Join(dir, "duplex"))
-		// A device without a speed reports -1 or fails the read.
+		// If a device has no speed, the file contains -1 or reading it fails.
 		speed := readWord(filepath.Join(dir, "speed"))
 		if speed != "" && speed[0] != '-' {
 			f.known[name+"speed_mbps"] = speed

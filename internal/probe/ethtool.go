@@ -16,8 +16,8 @@ const (
 	tx
 )
 
-// pauseNames maps the names that drivers give the counters of pause frames (IEEE 802.3x) to directions. A
-// driver uses the names of one line.
+// pauseNames maps drivers' names for counters of pause frames (IEEE 802.3x) to directions. A driver uses
+// only the names on one of these lines.
 var pauseNames = map[string]int{
 	"rx_flow_control_xon": rx, "rx_flow_control_xoff": rx, // igb, ixgbe, e1000e
 	"tx_flow_control_xon": tx, "tx_flow_control_xoff": tx,
@@ -30,15 +30,15 @@ var pauseNames = map[string]int{
 	"RxPause": rx, "TxPause": tx,
 }
 
-// driverWords selects some of a driver's counters, which may be thousands: losses, errors and delays, and
-// the distribution of packets over queues.
+// driverWords selects some of a driver's counters, of which there may be thousands: counters of losses,
+// errors and delays, and of packets by queue.
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}
 
-// driverCounters limits the columns of a device.
+// driverCounters is the maximum number of columns for a device.
 const driverCounters = 256
 
-// pauseStems are the sums of the drivers' counters of pause frames.
+// pauseStems lists the stems for the sums of the drivers' counters of pause frames.
 var pauseStems = [...]string{rx: "rx_pause_frames_total", tx: "tx_pause_frames_total"}
 
 func ethtool(Root) Probe {
@@ -55,21 +55,22 @@ func ethtool(Root) Probe {
 	}
 }
 
-// ethtoolSampler reads the counters of drivers. In addition to the declared sums, each counter is a column
-// "device/driver's name".
+// ethtoolSampler reads the counters of drivers. In addition to the columns of the declared sums, each
+// counter has a column "device/NAME" with the driver's name for it.
 type ethtoolSampler struct {
 	columns
 	reader *kernel.NICStats
 	known  []driver
-	stems  []string // the drivers' names
+	stems  []string // the drivers' names of the counters
 }
 
-// driver is a device whose driver has counters. Each column is the sum of the counters with these names.
+// driver holds a device whose driver has counters. Each column is the sum of all counters with these
+// names.
 type driver struct {
 	device  string
 	columns [][]string
 	all     []string // all names at the last reading
-	at      [][]int  // indexes of the names, by column
+	at      [][]int  // indexes of the counters by column
 }
 
 func openEthtool(Options) (Sampler, error) {
@@ -148,7 +149,7 @@ func (s *ethtoolSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	for i := range s.known {
 		d := &s.known[i]
-		if names, values, err := s.reader.Read(d.device); err == nil { // otherwise the values are missing
+		if names, values, err := s.reader.Read(d.device); err == nil { // on an error, the values are missing
 			d.find(names)
 			for j, at := range d.at {
 				dst[j] = sum(values, at)
@@ -160,7 +161,7 @@ func (s *ethtoolSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// find looks up the columns in the names of the driver's counters, which rarely change.
+// find looks up the counters of each column in the driver's list of names, which rarely changes.
 func (d *driver) find(names []string) {
 	if slices.Equal(names, d.all) {
 		return
@@ -177,7 +178,7 @@ func (d *driver) find(names []string) {
 	}
 }
 
-// sum adds the values at some indexes. It returns NaN if an index is -1.
+// sum adds the values at the given indexes. It returns NaN if an index is -1.
 func sum(values []uint64, at []int) float64 {
 	total := 0.0
 	for _, i := range at {
@@ -190,7 +191,8 @@ func sum(values []uint64, at []int) float64 {
 	return total
 }
 
-// Declared declares the names that the drivers use, which no fixed list could contain.
+// Declared declares the counters with the names that the drivers use, because no fixed list could contain
+// them.
 func (s *ethtoolSampler) Declared() []record.Metric {
 	return scoped(record.ScopeNode, counters("count", "the driver's own counter, as ethtool -S shows it",
 		s.stems...))

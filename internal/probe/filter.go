@@ -21,7 +21,7 @@ const (
 )
 
 // filterRules counts the rules of the packet filter. Reading thousands of rules takes long, so they are
-// read again only if the kernel's generation counter has changed.
+// read again only when the kernel's generation counter has changed.
 func filterRules(root Root) Probe {
 	return Probe{
 		Name:  "filter",
@@ -58,7 +58,7 @@ func filterRules(root Root) Probe {
 type filterSampler struct {
 	columns
 	list, change *dumpSocket
-	generation   uint32 // generation that was counted
+	generation   uint32 // generation in which the rules were counted
 	rules        float64
 }
 
@@ -66,7 +66,7 @@ func (s *filterSampler) Sample(dst []float64) error {
 	var now uint32
 	err := s.change.dump(func(kind uint16, body []byte) (err error) {
 		if now, err = generation(kind, body); err == nil {
-			err = io.EOF // the answer is a single message without NLMSG_DONE
+			err = io.EOF // because the answer is a single message without NLMSG_DONE
 		}
 		return err
 	})
@@ -83,7 +83,7 @@ func (s *filterSampler) Sample(dst []float64) error {
 
 func (s *filterSampler) Close() error { return errors.Join(s.list.Close(), s.change.Close()) }
 
-// generation returns the kernel's counter of rule changes.
+// generation returns the kernel's generation counter of the packet filter.
 func generation(kind uint16, body []byte) (uint32, error) {
 	if kind != newGeneration {
 		return 0, kernel.ErrNetlink
@@ -91,10 +91,10 @@ func generation(kind uint16, body []byte) (uint32, error) {
 	return nfNumber(body, generationID)
 }
 
-// ruleCount counts rules by the IP version of the packets that they apply to.
+// ruleCount holds the number of rules by the IP version of the packets that they apply to.
 type ruleCount struct{ ipv4, ipv6, both int }
 
-// take counts a rule.
+// take adds a rule to the count.
 func (n *ruleCount) take(kind uint16, body []byte) error {
 	switch {
 	case kind != newRule || len(body) < nfHeader:

@@ -21,14 +21,15 @@ const (
 	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
 )
 
-// maxFlows is the size above which the table is not read. An entry takes about 300 bytes, and a read
-// delays the fast probes.
+// maxFlows is the number of entries above which the connection tracking table is not read. An entry takes
+// about 300 bytes, and reading the table delays the fast probes.
 const maxFlows = 20000
 
-// flowCount counts tracked connections.
+// flowCount holds the number of tracked connections, and of those that are offloaded in software and in
+// hardware.
 type flowCount struct{ tracked, offloaded, hardware int }
 
-// take counts one connection. Status bits are in network byte order.
+// take adds one connection to the count. Status bits are in network byte order.
 func (n *flowCount) take(kind uint16, body []byte) error {
 	if kind != newFlow {
 		return nil
@@ -62,7 +63,7 @@ func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 }
 
 // flows counts the tracked connections that are currently offloaded. A flow table drops flows soon after
-// they end, so only samples during the traffic see them.
+// they end, so they are visible only in samples taken during the traffic.
 func flows(root Root) Probe {
 	return Probe{
 		Name:  "flows",
@@ -78,7 +79,8 @@ func flows(root Root) Probe {
 			level("flows_offloaded_hw", "count", "tracked connections forwarded in hardware (HW_OFFLOAD)"),
 		},
 		Source: func(Options) (Sampler, error) {
-			// A dump request would load connection tracking, so send it only if it is loaded.
+			// A dump request would load the connection tracking module, so it is sent only if the module is
+			// loaded.
 			count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
 				"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
 			if err != nil {
@@ -102,13 +104,13 @@ func flows(root Root) Probe {
 
 type flowsSampler struct {
 	columns
-	count  *file // number of entries, read first to limit the cost
+	count  *file // file with the number of entries, read first to limit the cost
 	socket *dumpSocket
 	none   bool // the kernel has no flow tables
 }
 
-// noFlowTables reports whether the kernel was built without flow tables. Since Linux 5.14, a kernel with
-// flow tables has a sysctl for them (net/netfilter/nf_conntrack_standalone.c).
+// noFlowTables reports whether the kernel was built without flow tables. Since Linux 5.14, a kernel built
+// with flow tables has a sysctl for them (net/netfilter/nf_conntrack_standalone.c).
 func noFlowTables(root Root) bool {
 	var major, minor int
 	release := readWord(root.proc("sys/kernel/osrelease"))
@@ -127,7 +129,7 @@ func (s *flowsSampler) Sample(dst []float64) error {
 		return nil
 	}
 
-	if s.none || entries == 0 { // a dump walks the whole table, even if it is empty
+	if s.none || entries == 0 { // because a dump walks the whole hash table, even if it is empty
 		dst[0], dst[1], dst[2] = entries, 0, 0
 		return nil
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pidStat is the part of /proc/<pid>/stat that is used. ticks is the CPU time of the process, and
-// childTicks that of its terminated and waited-for children.
+// pidStat holds the fields of /proc/<pid>/stat that are used. ticks is the CPU time of the process, and
+// childTicks the CPU time of its children that have ended and been waited for.
 type pidStat struct {
 	pid, parent int
 	kernel      bool
@@ -51,7 +51,7 @@ func parsePidStat(b []byte) (pidStat, error) {
 		w, rest = word(rest)
 		v, ok := signed(w)
 		if field == 3 {
-			continue // state, a letter
+			continue // the state of the process, a letter
 		}
 
 		if !ok {
@@ -75,8 +75,8 @@ func parsePidStat(b []byte) (pidStat, error) {
 	return p, nil
 }
 
-// readPidStat reads the stat file of a process or thread. It avoids package os, which registers each file
-// with the runtime's poller.
+// readPidStat reads the stat file of a process or thread. It avoids package os, which would register each
+// file with the runtime's poller.
 func readPidStat(path string, buf []byte) (pidStat, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -119,7 +119,7 @@ func foreign(root Root) Probe {
 }
 
 // foreignSampler walks all processes. A process belongs to the lab if it is this process, one of
-// Options.Own, or a descendant of them, even if its parent has ended.
+// Options.Own, or a descendant of one of them, even if its parent has ended.
 type foreignSampler struct {
 	columns
 	dir     string
@@ -131,8 +131,8 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is the number of walks after which a kernel thread is checked again, because a process may
-// have reused its id.
+// kernelRounds is the number of walks after which a thread known as a kernel thread is checked again,
+// because a process may have reused its id.
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
@@ -209,22 +209,22 @@ func (s *foreignSampler) skip(pid int) bool {
 
 func (s *foreignSampler) Close() error { return nil }
 
-// process is a process seen by the walk. grown and childGrown are the increases of its CPU times since the
-// previous walk, before they are added to a group.
+// process holds a process seen by the walk. grown and childGrown are the increases of its CPU times since
+// the previous walk, before they are added to a group.
 type process struct {
 	pidStat
 	lab               bool
-	round             uint64 // last walk that saw it
+	round             uint64 // number of the last walk that saw the process
 	grown, childGrown uint64
 }
 
-// processTime is the CPU time of a group of processes since the first walk, in ticks.
+// processTime holds the CPU time of a group of processes since the first walk, in ticks.
 type processTime struct {
 	ticks uint64
 	live  int
 }
 
-// see records a process. For a new process, the increase is its whole CPU time.
+// see records the CPU times of a process. For a new process, the increase is its whole CPU time.
 func (s *foreignSampler) see(now pidStat) {
 	p := s.known[now.pid]
 	if p == nil || p.start != now.start {
@@ -268,9 +268,9 @@ func (s *foreignSampler) settle(first bool) {
 	}
 }
 
-// discount avoids counting an ended process twice. Its CPU time appears in the child time of the process
-// that waited for it: its parent, or the ancestor that inherited it. discount subtracts what was already
-// counted. The rest is the CPU time that no walk has seen, such as that of short-lived processes.
+// discount avoids counting an ended process twice. Its CPU time is in the child time of the process that
+// waited for it: its parent, or the ancestor that inherited it. discount subtracts the CPU time that was
+// already counted. What remains is CPU time that no walk has seen, such as that of short-lived processes.
 func (s *foreignSampler) discount(dead *process) {
 	booked := dead.ticks + dead.childTicks
 	p := s.known[dead.parent]
@@ -285,7 +285,8 @@ func (s *foreignSampler) discount(dead *process) {
 	}
 }
 
-// maxDepth limits the walk up the process tree. Ids are reused, so an outdated parent could form a loop.
+// maxDepth limits the walk up the process tree, because ids are reused and an outdated parent could form a
+// loop.
 const maxDepth = 100
 
 func (s *foreignSampler) ofLab(pid, depth int) bool {

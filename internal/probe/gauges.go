@@ -9,11 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// gauge is a file that contains one number.
+// gauge describes a file that contains one number.
 type gauge struct {
 	f     *file
 	scale float64
-	wrap  float64 // value at which the number wraps to 0; 0 means never
+	wrap  float64 // value at which the number wraps to 0; 0 means that it never wraps
 	raw   float64 // last number read, to detect a wrap
 	turns float64
 }
@@ -35,7 +35,7 @@ func (g *gauge) value() float64 {
 type gauges struct {
 	columns
 	list   []gauge
-	denied string // reason why a file that exists is not readable
+	denied string // reason why an existing file is not readable
 }
 
 // add adds a file as a column. It reports whether the file contains a number.
@@ -49,7 +49,7 @@ func (g *gauges) add(column, path string, scale float64) bool {
 	}
 
 	v := f.number()
-	if v != v { // some files fail every read
+	if v != v { // v is NaN, because some files fail every read
 		f.Close()
 		return false
 	}
@@ -58,7 +58,7 @@ func (g *gauges) add(column, path string, scale float64) bool {
 	return true
 }
 
-// gaugeFile is a file with one number, and the stem of its column.
+// gaugeFile holds the name of a file with one number, and the stem of its column.
 type gaugeFile struct {
 	stem, name string
 	scale      float64
@@ -94,14 +94,14 @@ func (g *gauges) Close() error {
 	return errors.Join(errs...)
 }
 
-// matches lists the paths that match a pattern in natural order: "zone2" before "zone10".
+// matches lists the paths that match a pattern, in natural order: "zone2" comes before "zone10".
 func matches(pattern string) []string {
-	paths, _ := filepath.Glob(pattern) // fails only for an invalid pattern
+	paths, _ := filepath.Glob(pattern) // Glob fails only if the pattern is invalid
 	sortNatural(paths)
 	return paths
 }
 
-// labelled joins parts to a label, and replaces spaces and slashes.
+// labelled joins parts to a label. It replaces spaces and slashes in them.
 func labelled(parts ...string) string {
 	return strings.NewReplacer("/", "_", " ", "_").Replace(strings.Join(parts, "."))
 }

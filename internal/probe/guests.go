@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// guests reads the CPU time of the lab's virtual machines by thread, which is what a guest costs its host.
-// Under emulation, the guest itself cannot measure it.
+// guests reads the CPU time of the lab's virtual machines by thread: the CPU time that a guest takes from
+// its host. A guest that runs under emulation cannot measure this time itself.
 func guests(root Root) Probe {
 	return Probe{
 		Name:  "guests",
@@ -30,11 +30,11 @@ func guests(root Root) Probe {
 	}
 }
 
-// guestThread is a thread of an emulator.
+// guestThread describes a thread of an emulator.
 type guestThread struct {
 	label string     // "router/vcpu0"
 	path  string     // path of its stat file
-	start uint64     // start time, to detect a reused id
+	start uint64     // start time of the thread, to detect a reused id
 	quota *throttles // time that a quota stopped the thread; nil without a quota
 }
 
@@ -42,8 +42,8 @@ func (t guestThread) is(other guestThread) bool {
 	return t.label == other.label && t.path == other.path && t.start == other.start
 }
 
-// throttles sums the throttled time over the successive cgroups of a thread. In each, the count starts at
-// zero.
+// throttles sums the throttled time of a thread over its successive cgroups. The count starts at zero in
+// each cgroup.
 type throttles struct {
 	file       func() string // returns the cpu.stat file of the current cgroup
 	past, last float64       // ns: total of previous cgroups; last value of the current one
@@ -90,8 +90,8 @@ func openGuests(root Root, own []int) (Sampler, error) {
 
 func (s *guestsSampler) Close() error { return nil }
 
-// Sample reads the CPU times. If a guest has ended or another was booted in its place, the columns change.
-// While a guest is missing, Sample searches for its successor.
+// Sample reads the CPU times. If a guest has ended or another guest was booted in its place, the columns
+// change. While a guest is missing, Sample searches for its successor.
 func (s *guestsSampler) Sample(dst []float64) error {
 	if len(s.threads) < s.most && s.changed() {
 		return ErrColumns
@@ -122,7 +122,7 @@ func (s *guestsSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// changed searches for the threads again and reports whether they differ.
+// changed searches for the threads again and reports whether they have changed.
 func (s *guestsSampler) changed() bool {
 	now := s.find()
 	if slices.EqualFunc(now, s.threads, guestThread.is) {
@@ -211,7 +211,7 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 		if label != "" {
 			t := guestThread{label: guest + "/" + label, path: path, start: p.start}
 			if label != "main" && s.root.Proc == "" {
-				// A trial's quota moves the thread to another cgroup while it is observed.
+				// The quota of a trial moves the thread to another cgroup during the observation.
 				now := func() string { return kernel.ThrottleFile(pid, p.pid) }
 				if now() != "" {
 					t.quota = &throttles{file: now}

@@ -12,25 +12,25 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Limits of an inventory. Items beyond them are only counted.
+// Limits of an inventory. Items in excess of a limit are only counted.
 const (
 	maxDevices = 64
-	maxQueues  = 128 // also limits the filters of a device
-	maxChains  = 64  // with hooks; also limits flow tables
+	maxQueues  = 128 // qdiscs of a device; also the limit of its filters
+	maxChains  = 64  // chains with hooks; also the limit of flow tables
 	maxTaps    = 32
 )
 
 func plainNumber(text string) float64 {
-	v, _ := strconv.ParseFloat(text, 64) // 0 if it is not a number
+	v, _ := strconv.ParseFloat(text, 64) // 0 if text is not a number
 	return v
 }
 
 // ProcTexts holds the contents of files in /proc: net/packet, net/netfilter/nfnetlink_queue, and sysctls.
-// An empty text could not be read, and the inventory already lists the reason.
+// A text is empty if the file could not be read; the reason is then already in the inventory.
 type ProcTexts struct{ Taps, NFQueues, Max, Count, BridgeFilter string }
 
 // AddProc parses the texts and adds their contents to an inventory. nameOf returns the name of the device
-// with an index.
+// with the given index.
 func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	var more int
 	if v.Taps, more = parseTaps(t.Taps, nameOf); more > 0 {
@@ -38,7 +38,8 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	}
 
 	for line := range strings.Lines(t.NFQueues) {
-		// number, port id, waiting, copy mode, copy range, dropped, dropped by the program's socket, …
+		// Columns: number, port id, waiting, copy mode, copy range, dropped, dropped by the program's socket,
+		// …
 		f := strings.Fields(line)
 		if len(f) >= 7 && len(v.NFQueues) < maxTaps {
 			n, err := strconv.Atoi(f[0])
@@ -69,12 +70,12 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 	}
 }
 
-// parseTaps counts the sockets in /proc/net/packet by kind. more is the number of sockets of kinds beyond
-// maxTaps.
+// parseTaps counts the sockets in /proc/net/packet by kind. It returns at most maxTaps kinds. more is the
+// number of sockets of all other kinds.
 func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, more int) {
 	for line := range strings.Lines(text) {
-		f := strings.Fields(line)                         // sk, RefCnt, Type, Proto, Iface, R, …
-		if len(f) < 6 || f[0] == "sk" || f[3] == "0000" { // without a protocol it receives nothing
+		f := strings.Fields(line)                         // columns: sk, RefCnt, Type, Proto, Iface, R, …
+		if len(f) < 6 || f[0] == "sk" || f[3] == "0000" { // a socket without a protocol receives nothing
 			continue
 		}
 
@@ -99,7 +100,7 @@ func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, m
 }
 
 // DeviceQueues records the qdiscs and filters of a device, parents before children. It omits classes that
-// a qdisc creates by itself, such as those of tbf.
+// a qdisc creates by itself, as tbf does.
 func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficFilter) record.NetDevice {
 	d := record.NetDevice{Name: dev}
 	slices.SortStableFunc(all, func(a, b kernel.Discipline) int {

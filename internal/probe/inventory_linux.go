@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// inventory reads the parts of this network namespace that packets pass.
+// inventory records everything in this network namespace that packets may pass: devices, queues, filters.
 func inventory(root Root) *record.Inventory {
 	v := &record.Inventory{Missing: map[string]string{}}
 	known := func(part string, err error) bool {
@@ -98,7 +98,7 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 			}
 		}
 
-		if dir != "" { // a device without a speed reports -1 or fails the read
+		if dir != "" { // if the device has no speed, the file contains -1 or reading it fails
 			d.SpeedMbps = max(0, plainNumber(readWord(filepath.Join(dir, "speed"))))
 		}
 
@@ -113,7 +113,7 @@ func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (
 }
 
 // legacyEntries counts the entries in each table of iptables-legacy. The result is empty if the kernel
-// does not support it.
+// does not support iptables-legacy.
 func legacyEntries(root Root) (map[string]int, error) {
 	out := map[string]int{}
 	for prefix, file := range map[string]string{"": "net/ip_tables_names", "ip6 ": "net/ip6_tables_names"} {

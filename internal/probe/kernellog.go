@@ -8,18 +8,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// kmsgRecord is a record of /dev/kmsg.
+// kmsgRecord holds a record of /dev/kmsg.
 type kmsgRecord struct {
 	severity, facility int
 	sequence           uint64
-	at                 int64 // time of the kernel's log clock, in ns
+	at                 int64 // time by the kernel's log clock, in ns
 	text               string
 }
 
 var errKmsg = errors.New("parse kernel log record: want \"prefix,sequence,time,flags;text\"")
 
-// parseKmsg parses a record: "priority,sequence,microseconds,flags[,…];text" and continuation lines, which
-// it ignores (Documentation/ABI/testing/dev-kmsg). The kernel has escaped control characters.
+// parseKmsg parses a record of the form "priority,sequence,microseconds,flags[,…];text". It ignores the
+// continuation lines (Documentation/ABI/testing/dev-kmsg). The kernel has already escaped control
+// characters.
 func parseKmsg(b []byte) (kmsgRecord, error) {
 	head, text, ok := bytes.Cut(b, []byte(";"))
 	fields := bytes.Split(head, []byte(","))
@@ -72,7 +73,7 @@ func hardwareAddress(text string) bool {
 
 func wordByte(c byte) bool { return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// Limits of the lines that are kept. A kernel in trouble may log thousands of lines per second, and the
+// Limits of the lines that are stored. A kernel in trouble may log thousands of lines per second, and the
 // first ones show the cause.
 const (
 	logLinesPerSample = 50
@@ -102,19 +103,19 @@ func kernellog(root Root) Probe {
 	}
 }
 
-// kernelLogSampler reads records as they arrive. The kernel dates them with a clock that drifts from
-// CLOCK_MONOTONIC. A line's time is therefore limited to the interval between the samples before and after
-// it, as measured by now.
+// kernelLogSampler reads records as they arrive. The time of a record is from a clock of the kernel that
+// drifts from CLOCK_MONOTONIC. The time of a line is therefore limited to the interval between the samples
+// before and after it, as measured by now.
 type kernelLogSampler struct {
 	log interface {
-		next(buf []byte) (n int, err error) // returns errNoRecord at the end
+		next(buf []byte) (n int, err error) // returns errNoRecord at the end of the log
 		Close() error
 	}
 	now      func() int64
 	buf      []byte
 	since    int64
 	sequence uint64
-	counts   [4]float64 // in the order of the metrics
+	counts   [4]float64 // number of records, in the order of the metrics
 	lines    []record.LogLine
 }
 
@@ -144,8 +145,8 @@ func (s *kernelLogSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// take counts a record, and keeps it if the limits permit. It ignores records that programs wrote to
-// /dev/kmsg (facility other than 0).
+// take counts a record, and stores its line if the limits permit. It ignores records that programs wrote
+// to /dev/kmsg (facility other than 0).
 func (s *kernelLogSampler) take(r kmsgRecord, now int64, taken int) bool {
 	if s.sequence != 0 && r.sequence > s.sequence+1 {
 		s.counts[3] += float64(r.sequence - s.sequence - 1)
@@ -178,7 +179,7 @@ func (s *kernelLogSampler) take(r kmsgRecord, now int64, taken int) bool {
 	return true
 }
 
-// Lines returns the lines kept since its previous call.
+// Lines returns the lines stored since the previous call of Lines.
 func (s *kernelLogSampler) Lines() []record.LogLine {
 	lines := s.lines
 	s.lines = nil

@@ -10,10 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// workers is the prefix of the names of kernel workers. The rest of a name changes with the work.
+// workers is the prefix of the names of kernel workers. The rest of a worker's name changes with its work.
 const workers = "kworker/"
 
-// unnamed is the name of a newly created kernel thread (kernel/kthread.c).
+// unnamed is the name of a kernel thread that has just been created (kernel/kthread.c).
 const unnamed = "kthreadd"
 
 // kthreadKinds lists the kinds of kernel threads that process or encrypt packets.
@@ -55,7 +55,7 @@ func kthreads(root Root) Probe {
 }
 
 // kthreadsSampler walks all kernel threads. A worker serves different parts of the kernel in turn. Its CPU
-// time is attributed to the kind that its name shows when it is read.
+// time is added to the kind that its name shows at the time of the sample.
 type kthreadsSampler struct {
 	columns
 	dir  string
@@ -85,7 +85,7 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 		old := s.seen[pid]
 		name := nameOf(s.buf)
 		i := slices.Index(kthreadKinds, kthreadKind(name))
-		// Other named threads of the kernel are not read again, unless they are workers.
+		// Threads with other names are not read again, unless they are workers, whose names change.
 		p.kernel = p.kernel && (i >= 0 || strings.HasPrefix(name, workers) || name == unnamed)
 		s.seen[pid] = p
 		if p.kernel && i >= 0 && !first && (old.start == 0 || old.start == p.start) {

@@ -34,20 +34,21 @@ func link(root Root) Probe {
 	}
 }
 
-// linkSampler reads sysfs files of each device. /proc/net/dev shows devices that appear or vanish. If a
-// device is recreated with the same name, its files no longer have a value.
+// linkSampler reads sysfs files of each device. It reads /proc/net/dev to notice devices that appear or
+// vanish. If a device is recreated with the same name, the open files of the old device no longer have a
+// value.
 type linkSampler struct {
 	columns
 	devices
 	root Root
-	list []linkFile // by column
+	list []linkFile // files in the order of their columns
 }
 
 // linkFile is a file in the directory of a device.
 type linkFile struct {
 	*file
 	read   func(*file) float64
-	valued bool // its last reading had a value
+	valued bool // the last reading had a value
 }
 
 func (s *linkSampler) describe() {
@@ -134,8 +135,8 @@ func (f *file) up() float64 {
 }
 
 // device returns the sysfs directory of a device in this network namespace, or "". A sysfs mounted in
-// another namespace shows the devices of that one, possibly with the same names. Therefore index and
-// address must match.
+// another namespace shows the devices of that namespace, possibly with the same names. Therefore device
+// compares index and address.
 func (r Root) device(name string) string {
 	dir := filepath.Join(r.sys("class/net"), name)
 	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))

@@ -20,7 +20,7 @@ var netdevMetrics = counters("count", "the device's counter of this name, from /
 
 const netdevValues = 16
 
-// netdevLine is a device in /proc/net/dev. name refers to the buffer that was parsed.
+// netdevLine holds the line of a device in /proc/net/dev. name refers to the parsed buffer.
 type netdevLine struct {
 	name   []byte
 	values [netdevValues]uint64
@@ -86,7 +86,7 @@ func netdev(root Root) Probe {
 	}
 }
 
-// devices is an open /proc/net/dev, and the devices that it last listed.
+// devices holds an open /proc/net/dev, and the devices that it last listed.
 type devices struct {
 	text[[]netdevLine]
 	names []string

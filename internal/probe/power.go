@@ -19,8 +19,9 @@ func power(root Root) Probe {
 		},
 		Source: func(Options) (Sampler, error) {
 			// Powercap counts microjoules and wraps after max_energy_range_uj
-			// (Documentation/power/powercap/powercap.rst); since 5.10 only root may read it. Hwmon has
-			// microwatts and microjoules (Documentation/hwmon/sysfs-interface.rst). Use what is available.
+			// (Documentation/power/powercap/powercap.rst). Since Linux 5.10, only root may read it. Hwmon has
+			// microwatts and microjoules (Documentation/hwmon/sysfs-interface.rst). All files that exist are
+			// used.
 			var g gauges
 			for _, dir := range matches(root.sys("class/powercap/*:*")) {
 				label := labelled(filepath.Base(dir), readWord(filepath.Join(dir, "name")))

@@ -11,8 +11,8 @@ import (
 var errPressure = errors.New("parse pressure: want \"some avg10=… total=…\"")
 
 // parsePressure parses a file of /proc/pressure (kernel/sched/psi.c, psi_show;
-// Documentation/accounting/psi.rst). It returns the microseconds in which some or all non-idle tasks
-// waited. A missing line is NaN: cpu has no "full" before 5.13.
+// Documentation/accounting/psi.rst). It returns the number of microseconds in which some or all non-idle
+// tasks waited. The value of a missing line is NaN: before Linux 5.13, the file cpu has no line "full".
 func parsePressure(b []byte) (some, full float64, err error) {
 	some, full = nan, nan
 	for l := range bytes.Lines(b) {

@@ -1,5 +1,5 @@
-// Package probe reads the telemetry of a node while traffic flows. Each source is a file of this package:
-// a thin reader over a pure parser. The package does not interpret the values.
+// Package probe reads the telemetry of a node while traffic flows. Each telemetry source has a file in
+// this package, with a thin reader and a pure parser. The package does not interpret the values.
 package probe
 
 import (
@@ -24,25 +24,25 @@ func All(root Root) []Probe {
 	}
 }
 
-// Probe is a telemetry source.
+// Probe describes a telemetry source.
 type Probe struct {
 	Name  string
 	Scope string // record.ScopeHost or record.ScopeNode
-	Slow  bool   // slow to read or to change; other probes are sampled at 10 Hz
+	Slow  bool   // slow to read, or its values change slowly; other probes are sampled at 10 Hz
 	Rare  bool   // slow and expensive: readings at the start and end of a window suffice
-	Empty string // reason if it currently has no columns
+	Empty string // reason to report if the source currently has no columns
 	Stems []record.Metric
-	// Source opens the source. An error explains why it is unavailable, and wraps host.ErrUnsupported if that
-	// is permanent. If Source returns a sampler with an error, Open closes it.
+	// Source opens the source. An error explains why the source is unavailable, and wraps host.ErrUnsupported
+	// if that is permanent. If Source returns a sampler and an error, Open closes the sampler.
 	Source func(o Options) (Sampler, error)
 }
 
-// Sampler reads a source repeatedly. Methods must not be called concurrently.
+// Sampler reads a source repeatedly. Its methods must not be called concurrently.
 type Sampler interface {
 	// Columns returns the names of the columns, "<label>/<stem>" or "<stem>". They may change only when
 	// Sample returns ErrColumns.
 	Columns() []string
-	// Sample sets dst to one value per column, NaN if a value is currently unavailable.
+	// Sample sets dst to one value per column, or NaN if a value is currently unavailable.
 	Sample(dst []float64) error
 	Close() error
 }
@@ -51,24 +51,24 @@ type Sampler interface {
 // core went offline. Columns then returns the new columns, and the next Sample fills them.
 var ErrColumns = errors.New("columns changed")
 
-// Options describes the machine that the probes read.
+// Options describes the machine whose telemetry the probes read.
 type Options struct {
 	// Own lists processes on the node's machine that belong to the lab, with all their descendants. Probe
 	// foreign excludes them.
 	Own []int `json:"own,omitempty"`
-	// Trace allows probes to enable tracepoints of the node's machine during the observation, because the
-	// machine belongs to the lab and supports it.
+	// Trace allows probes to enable tracepoints on the node's machine during the observation. It is set only
+	// if the machine belongs to the lab and supports tracepoints.
 	Trace bool `json:"trace,omitempty"`
-	// NoLog forbids reading the kernel log, because it belongs to a machine outside the lab.
+	// NoLog forbids reading the kernel log. It is set if the log belongs to a machine outside the lab.
 	NoLog bool `json:"no_log,omitempty"`
 }
 
-// Liner is implemented by samplers that also collect log lines. Lines returns the lines since its previous
-// call. Their times are the node's CLOCK_MONOTONIC in nanoseconds.
+// Liner is implemented by samplers that also collect log lines. Lines returns the lines collected since
+// the previous call of Lines. Their times are the node's CLOCK_MONOTONIC in nanoseconds.
 type Liner interface{ Lines() []record.LogLine }
 
-// Cored is implemented by samplers that measure the load of each core. Cores appends the busy share (0 to
-// 1) of each core since its previous call.
+// Cored is implemented by samplers that measure the load of each core. Cores appends to dst the busy share
+// (0 to 1) of each core since the previous call of Cores.
 type Cored interface{ Cores(dst []float64) []float64 }
 
 // Declarer is implemented by samplers with stems that depend on the machine, such as the counters of
@@ -90,7 +90,7 @@ func Names(list []Probe) []string {
 	return names
 }
 
-// Metrics declares the stems of the probe's columns.
+// Metrics returns the declarations of the stems of the probe's columns.
 func (p Probe) Metrics() []record.Metric { return scoped(p.Scope, p.Stems) }
 
 // scoped returns the metrics with their scope set.
@@ -102,7 +102,7 @@ func scoped(scope string, metrics []record.Metric) []record.Metric {
 	return metrics
 }
 
-// Check opens the source to find out whether it exists on this machine.
+// Check opens the source to find out whether it is available on this machine.
 func (p Probe) Check() check.Answer {
 	s, err := p.Open(Options{})
 	switch {

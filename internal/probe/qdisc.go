@@ -21,7 +21,7 @@ var qdiscStems = [...]record.Metric{
 	level("qlen_packets", "count", "packets waiting now"),
 }
 
-// qdiscLine is one qdisc in a dump.
+// qdiscLine holds one qdisc of a dump.
 type qdiscLine struct {
 	index          int32
 	handle, parent uint32
@@ -46,12 +46,12 @@ const (
 	getClass = 42
 )
 
-// qdiscKinds lists the qdiscs that the probe distinguishes. The meaning of a queue's drops depends on its
-// kind.
+// qdiscKinds lists the kinds of qdiscs that the probe distinguishes, because the meaning of a queue's
+// drops depends on its kind.
 var qdiscKinds = [...]string{noqueue, "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
 	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
 
-// qdiscKind returns the name of the kind, or "other". It does not allocate.
+// qdiscKind returns the name of a kind as a constant, or "other". It does not allocate.
 func qdiscKind(name []byte) string {
 	for _, kind := range qdiscKinds {
 		if string(name) == kind {
@@ -61,7 +61,8 @@ func qdiscKind(name []byte) string {
 	return "other"
 }
 
-// label returns the device for a root qdisc, otherwise "device@parent" with the parent in tc's notation.
+// label returns the device's name for a root qdisc, and "device@parent" for other qdiscs, with the parent
+// in tc's notation.
 func (q qdiscLine) label(device string) string {
 	switch q.parent {
 	case qdisc.HandleRoot:
@@ -102,7 +103,7 @@ type qdiscSampler struct {
 	columns
 	socket *dumpSocket
 	now    []qdiscLine
-	known  []qdiscLine // qdiscs of the columns
+	known  []qdiscLine // qdiscs in the order of their columns
 }
 
 func (s *qdiscSampler) Sample(dst []float64) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// queuesMetrics lists the columns of probe queues. Columns of probe qdisc have the same meaning here, for
-// a class or a tin.
+// queuesMetrics lists the columns of probe queues. The columns of probe qdisc are among them; here they
+// refer to a class or a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times that an htb class sent at its own rate"),
 	counter("borrows", "count", "times that an htb class borrowed from its parent to send"),
@@ -35,8 +35,8 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	level("average_delay_ns", "ns", "mean queueing delay in CAKE"),
 )
 
-// queues reads what only some qdiscs have: the classes of htb, the flows and marks of fq_codel, and the
-// tins of CAKE.
+// queues reads values that only some qdiscs have: of the classes of htb, the flows and marks of fq_codel,
+// and the tins of CAKE.
 func queues(Root) Probe {
 	return Probe{
 		Name:  "queues",
@@ -81,7 +81,7 @@ func (s *queuesSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// read dumps the qdiscs, and the classes of devices that have some.
+// read dumps the qdiscs, and the classes of the devices that have classes.
 func (s *queuesSampler) read() error {
 	s.now, s.shaped = s.now[:0], s.shaped[:0]
 	err := s.qdiscs.dump(s.take)
@@ -121,7 +121,7 @@ func (s *queuesSampler) Close() error { return errors.Join(s.qdiscs.Close(), s.c
 const cakeTins = 10 // TCA_CAKE_STATS_TIN_STATS from linux/pkt_sched.h
 
 // queueKey identifies one value of a qdisc or class. tin is the number of a tin of CAKE, from 1, or 0 for
-// the whole qdisc.
+// a value of the whole qdisc.
 type queueKey struct {
 	index  int32
 	class  bool
@@ -135,14 +135,16 @@ type queueValue struct {
 	value float64
 }
 
-// queueField locates a value. at is a CAKE attribute, or an offset in the statistics of other qdiscs.
+// queueField describes the location of a value. at is the number of a CAKE attribute, or an offset in the
+// statistics of other qdiscs.
 type queueField struct {
 	at     int
 	metric int // index in queuesMetrics
 	scale  float64
 }
 
-// queueFields returns fields from metric names by position. CAKE counts delays in microseconds.
+// queueFields returns a field for each position in names. The unit of delays is the microsecond, in which
+// CAKE counts them.
 func queueFields(names map[int]string) (fields []queueField) {
 	for _, at := range slices.Sorted(maps.Keys(names)) {
 		f := queueField{at, queueMetric(names[at]), 1}
@@ -159,11 +161,12 @@ func queueMetric(name string) int {
 	return slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
 }
 
-// fqCodelFields locates values in struct tc_fq_codel_qd_stats, by offset after its type.
+// fqCodelFields describes the values in struct tc_fq_codel_qd_stats. Offsets count from the end of its
+// field type.
 var fqCodelFields = queueFields(map[int]string{8: "overlimit_drops", 12: "ecn_marks", 16: "new_flows",
 	20: "flows_new", 24: "flows_old", 28: "ce_marks", 32: "memory_bytes", 36: "overmemory_drops"})
 
-// htbFields locates values in struct tc_htb_xstats.
+// htbFields describes the values in struct tc_htb_xstats.
 var htbFields = queueFields(map[int]string{0: "lends", 4: "borrows", 8: "giants"})
 
 // cakeFields lists attributes TCA_CAKE_STATS_*, and cakeTinFields attributes TCA_CAKE_TIN_STATS_*.
@@ -194,7 +197,7 @@ func (s *queuesSampler) take(kind uint16, body []byte) error {
 	case name == "htb" && k.class:
 		s.fields(k, q.App, htbFields)
 		for i, v := range qdiscValues(&q) {
-			s.add(k, i, v) // qdiscStems come first in queuesMetrics
+			s.add(k, i, v) // because qdiscStems come first in queuesMetrics
 		}
 	case name == "htb":
 		s.shaped = append(s.shaped, k.index)
@@ -212,7 +215,7 @@ func (s *queuesSampler) add(k queueKey, metric int, v float64) {
 	s.now = append(s.now, queueValue{k, v})
 }
 
-// fields reads 32-bit values from a structure, which is shorter on old kernels.
+// fields reads 32-bit values from a structure. The structure is shorter on old kernels.
 func (s *queuesSampler) fields(k queueKey, b []byte, fields []queueField) {
 	for _, f := range fields {
 		if f.at+4 <= len(b) {

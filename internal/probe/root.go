@@ -15,14 +15,14 @@ import (
 )
 
 // Root holds the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev. Tests
-// use their own tree.
+// use directory trees of their own.
 type Root struct{ Proc, Sys, Dev string }
 
 func (r Root) proc(name string) string { return filepath.Join(cmp.Or(r.Proc, "/proc"), name) }
 func (r Root) sys(name string) string  { return filepath.Join(cmp.Or(r.Sys, "/sys"), name) }
 func (r Root) dev(name string) string  { return filepath.Join(cmp.Or(r.Dev, "/dev"), name) }
 
-// absentError explains why a source does not exist here. It wraps host.ErrUnsupported.
+// absentError explains why a source does not exist on this machine. It wraps host.ErrUnsupported.
 type absentError struct{ reason string }
 
 func (e *absentError) Error() string        { return e.reason }
@@ -30,15 +30,15 @@ func (e *absentError) Is(target error) bool { return target == host.ErrUnsupport
 
 func absent(format string, args ...any) error { return &absentError{fmt.Sprintf(format, args...)} }
 
-// file is an open file that is read from the start each time. Not reopening it saves 13–22 % of a read.
-// The buffer grows to the size of the file and is reused.
+// file is an open file that is read from the start each time. Keeping it open saves 13–22 % of the time of
+// a read. The buffer grows to the size of the file and is reused.
 type file struct {
 	f   *os.File
-	fd  int // descriptor of f
+	fd  int // file descriptor of f
 	buf []byte
 }
 
-// openFile opens a kernel file. why explains its absence.
+// openFile opens a kernel file. If the file does not exist, the error contains why.
 func openFile(path, why string) (*file, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,16 +52,16 @@ func openFile(path, why string) (*file, error) {
 	return &file{f: f, fd: int(f.Fd()), buf: make([]byte, 1024)}, nil
 }
 
-// shortRead is the length below which a read has reached the end of a file. The kernel returns record by
-// record, in pages of at least 4 KiB, and returns less than requested only if the next record does not fit
-// into the page (fs/seq_file.c, seq_read_iter). None of our records has 2 KiB, so after a shorter result
-// another read would be wasted.
+// shortRead is the length of a read result, in bytes, below which the file has ended. The kernel returns
+// whole records, in pages of at least 4 KiB, and returns less than requested only if the next record does
+// not fit into the page (fs/seq_file.c, seq_read_iter). None of the records in our files is as long as 2
+// KiB, so after a shorter result another read would be wasted.
 const shortRead = 2048
 
 // read returns the contents of the file, valid until the next read.
 func (f *file) read() ([]byte, error) {
 	for have := 0; ; {
-		if have == len(f.buf) { // start over: two reads would show different moments
+		if have == len(f.buf) { // start over, because two reads would show different moments
 			f.buf = make([]byte, 2*len(f.buf))
 			have = 0
 		}
@@ -88,7 +88,7 @@ func (f *file) Close() error {
 	return f.f.Close()
 }
 
-// text is a file that is parsed after each read. now is the last result, whose memory is reused.
+// text is a file that is parsed after each read. now holds the last result, whose memory is reused.
 type text[T any] struct {
 	*file
 	parse func(b []byte, reuse T) (T, error)

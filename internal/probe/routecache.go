@@ -2,8 +2,9 @@ package probe
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// routecacheNames lists columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show), as named
-// by lnstat(8). All others have been zero since Linux 3.6 removed the cache.
+// routecacheNames lists the columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show) that
+// are read, with the names that lnstat(8) uses. All other columns have been zero since Linux 3.6 removed
+// the cache.
 var routecacheNames = []string{"in_slow_tot", "in_slow_mc", "in_no_route", "in_brd", "in_martian_dst",
 	"in_martian_src", "out_slow_tot", "out_slow_mc"}
 

@@ -10,22 +10,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ruleset is a packet filter, read by netlink or parsed from the output of nft(8). The rules of each chain
-// are in order.
+// Ruleset holds the rules of a packet filter, read by netlink or parsed from the output of nft(8). The
+// rules of each chain are in order.
 type Ruleset struct {
 	Chains     []record.FilterChain
 	Rules      []FoundRule
 	Flowtables []record.FoundFlowtable
 }
 
-// FoundRule is a rule of the packet filter. A parser calls its methods in the order of the rule's
+// FoundRule holds a rule of the packet filter. A parser calls its methods in the order of the rule's
 // statements.
 type FoundRule struct {
 	record.FilterRule
 	Jump       string // chain of a jump or goto
-	Goto       bool   // the jump does not return
+	Goto       bool   // packets do not return from the chain that they jump to
 	Map        bool   // a map sends packets to unknown chains
-	Conditions int    // number of matches other than on the connection's state
+	Conditions int    // number of matches, without matches on the connection's state
 	States     uint32 // connection states that match, as bits of nftables; 0 means any
 	Verdict    string
 }
@@ -56,10 +56,10 @@ func StateOf(name string) uint32 {
 	return 0
 }
 
-// maxRuleText limits the text of a rule, in bytes.
+// maxRuleText limits the length of a rule's text, in bytes.
 const maxRuleText = 120
 
-// Do adds a statement. kind is one of the kinds of record.FilterRule, or "".
+// Do adds a statement. kind is one of the kinds that record.FilterRule lists, or "".
 func (r *FoundRule) Do(kind, text string) {
 	if kind != "" && !slices.Contains(r.Kinds, kind) {
 		r.Kinds = append(r.Kinds, kind)
@@ -82,7 +82,7 @@ func (r *FoundRule) InStates(states uint32) {
 
 	kind := ""
 	outside := uint32(StateInvalid | StateUntracked)
-	if states&outside != 0 && states&^outside == 0 { // packets that belong to no connection
+	if states&outside != 0 && states&^outside == 0 { // match only packets that belong to no connection
 		kind = record.RuleInvalid
 	}
 
@@ -113,7 +113,7 @@ func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, ove
 		return bytesText(v)
 	}
 	text += amount(rate) + "/" + cmp.Or(per, fmt.Sprintf("%d s", seconds))
-	if burst != 0 && burst != 5 { // not the default
+	if burst != 0 && burst != 5 { // the burst is not the default
 		text += " burst " + amount(burst)
 		if unit == "packets" {
 			text += " packets"
@@ -242,7 +242,8 @@ func (r *FoundRule) ByState(verdicts map[string]string) {
 	r.Do(kind, "ct state vmap { "+strings.Join(parts, ", ")+" }")
 }
 
-// takes reports whether the rule applies to some, or to all, packets of established connections.
+// takes reports whether the rule applies to some packets of established connections, and whether it
+// applies to all of them.
 func (r *FoundRule) takes() (some, all bool) {
 	some = r.States == 0 || r.States&StateEstablished != 0
 	part := slices.ContainsFunc(r.Kinds, func(kind string) bool {
@@ -251,14 +252,14 @@ func (r *FoundRule) takes() (some, all bool) {
 	return some, some && r.Conditions == 0 && !part
 }
 
-// chainWalk follows packets from a chain with a hook. Packets of established connections are tracked
-// separately from others.
+// chainWalk follows packets through chains, from a chain with a hook. It tracks packets of established
+// connections separately from other packets.
 type chainWalk struct {
 	rules  []FoundRule
-	chains map[string][]int    // indexes of rules by chain, see chainKey
-	jumped map[string][]string // chains without a hook, by table
-	known  []bool              // by rule: packets of established connections match it
-	seen   map[int]bool        // rules that packets reach
+	chains map[string][]int    // indexes of rules by chain; for the keys, see chainKey
+	jumped map[string][]string // chains that have no hook, by table
+	known  []bool              // by rule: whether packets of established connections match it
+	seen   map[int]bool        // indexes of the rules that packets reach
 	done   map[walked]bool
 }
 
@@ -269,8 +270,8 @@ type walked struct {
 
 func chainKey(family, table, chain string) string { return family + " " + table + " " + chain }
 
-// follow walks through a chain. established states whether packets of established connections enter it.
-// follow reports whether such packets return from its end.
+// follow walks through a chain. established specifies whether packets of established connections enter the
+// chain. follow reports whether such packets return from its end.
 func (w *chainWalk) follow(chain string, established bool) bool {
 	at := walked{chain, established}
 	out, again := w.done[at]
@@ -278,7 +279,7 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 		return out
 	}
 
-	w.done[at] = established // ends the walk if there is a loop, although the kernel rejects loops
+	w.done[at] = established // ends the walk in case of a loop, although the kernel rejects loops
 	here, back := established, false
 	for _, i := range w.chains[chain] {
 		r := &w.rules[i]
@@ -317,8 +318,8 @@ func (w *chainWalk) follow(chain string, established bool) bool {
 	return here || back
 }
 
-// PacketFilter summarises the rules: which chains and rules packets reach, and what the rules do other
-// than accept.
+// PacketFilter summarises the rules: it reports which chains and rules packets reach, and which actions
+// other than accept the rules have.
 func (s Ruleset) PacketFilter() *record.PacketFilter {
 	f := &record.PacketFilter{Flowtables: s.Flowtables[:min(len(s.Flowtables), maxChains)]}
 	slices.SortStableFunc(s.Chains, func(a, b record.FilterChain) int {

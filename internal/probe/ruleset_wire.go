@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wire holds the attributes of an nf_tables message or of a nested attribute, by number
+// wire holds the attributes of an nf_tables message, or of a nested attribute, by their numbers
 // (linux/netfilter/nf_tables.h). Values are in network byte order.
 type wire map[uint16][]byte
 
@@ -59,7 +59,7 @@ func hookOf(family string, number uint64) string {
 	return "unknown"
 }
 
-// maxStateSets limits the sets of connection states that are read.
+// maxStateSets limits the number of sets of connection states that are read.
 const maxStateSets = 16
 
 // setReader reads the elements of a set.
@@ -119,7 +119,7 @@ func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 					return nil
 				}
 
-				all, _ := elements(m[0], w.text(table), set) // an unreadable map counts as unknown
+				all, _ := elements(m[0], w.text(table), set) // on an error, the map counts as unknown
 				return all
 			},
 		}
@@ -181,7 +181,7 @@ func (r *ruleReader) expression(name string, w wire) {
 	switch name {
 	case "ct":
 		const key, state = 2, 0
-		if w.number(key) == state && w[4] == nil { // NFTA_CT_SREG would set the state
+		if w.number(key) == state && w[4] == nil { // NFTA_CT_SREG would mean that it sets the state
 			r.state, r.mask = true, 0
 		}
 	case "bitwise":
@@ -216,7 +216,7 @@ func (r *ruleReader) lookup(w wire) {
 	const set, result, flags = 1, 3, 5
 	_, mapped := w[result]
 	if !r.state || w.number(flags)&1 != 0 {
-		r.Map = r.Map || mapped && w.number(result) == 0 // NFT_REG_VERDICT
+		r.Map = r.Map || mapped && w.number(result) == 0 // the result register is NFT_REG_VERDICT
 		r.Conditions++
 		return
 	}
@@ -277,7 +277,8 @@ func (r *ruleReader) immediate(w wire) {
 	r.Decide(word, chain)
 }
 
-// bounded parses expressions that match only some of the packets.
+// bounded parses expressions that limit a rate, a volume or a number of connections, or that apply such a
+// limit to each element of a set.
 func (r *ruleReader) bounded(name string, w wire) {
 	const inverted = 1
 	switch name {
@@ -306,7 +307,7 @@ func (r *ruleReader) bounded(name string, w wire) {
 // tcpOptions maps TCP option numbers to their names in nft(8).
 var tcpOptions = map[uint64]string{2: "maxseg", 3: "window", 4: "sack-perm", 5: "sack", 8: "timestamp"}
 
-// Names of expressions.
+// Names of expressions that are used more than once.
 const exprQueue, exprNAT = "queue", "nat"
 
 // statement parses expressions that change, log or redirect the packet.
@@ -361,8 +362,8 @@ func (r *ruleReader) extension(target bool, w wire) {
 	const nameAt, revision, info = 1, 2, 3
 	name := w.text(nameAt)
 	b := w[info]
-	// Offsets in struct xt_conntrack_mtinfo2 and 3: flags of what is matched, flags of what is inverted,
-	// states.
+	// Offsets in struct xt_conntrack_mtinfo2 and xt_conntrack_mtinfo3: flags of matched properties, flags of
+	// inverted properties, states.
 	const flags, inverted, states, end, ofState = 146, 148, 150, 152, 1
 	half := binary.NativeEndian.Uint16
 	if name == "conntrack" && w.number(revision) >= 2 && len(b) >= end && half(b[flags:]) == ofState &&
@@ -371,7 +372,7 @@ func (r *ruleReader) extension(target bool, w wire) {
 		return
 	}
 
-	if name == "state" && len(b) >= 4 { // struct xt_state_info
+	if name == "state" && len(b) >= 4 { // b is a struct xt_state_info
 		r.InStates(binary.NativeEndian.Uint32(b))
 		return
 	}

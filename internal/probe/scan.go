@@ -9,7 +9,7 @@ import (
 
 // The parsers walk the text in place, because parsers of fast probes must not allocate.
 
-// line splits b after the first line. head excludes the newline.
+// line returns the first line of b without its newline, and the rest of b.
 func line(b []byte) (head, rest []byte) {
 	i := bytes.IndexByte(b, '\n')
 	if i < 0 {
@@ -20,7 +20,7 @@ func line(b []byte) (head, rest []byte) {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == 0 }
 
-// word splits b after the first run of non-blank characters. head is empty at the end.
+// word returns the first run of non-blank characters in b, and the rest of b. head is empty at the end.
 func word(b []byte) (head, rest []byte) {
 	i := 0
 	for i < len(b) && blank(b[i]) {
@@ -37,7 +37,7 @@ func word(b []byte) (head, rest []byte) {
 
 func trim(b []byte) []byte { return bytes.Trim(b, " \t\r\n\x00") }
 
-// number parses an unsigned decimal integer. It fails above 64 bits.
+// number parses an unsigned decimal integer of at most 64 bits.
 func number(b []byte) (uint64, bool) {
 	var v uint64
 	for _, c := range b {

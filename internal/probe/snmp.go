@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// snmpNames lists the protocol counters that show something about a path, its limits or its losses, as
-// named by nstat(8). A counter that the kernel lacks gets no column.
+// snmpNames lists the protocol counters that reveal something about a path, its limits or its losses, with
+// the names that nstat(8) uses. A counter that the kernel lacks gets no column.
 var snmpNames = strings.Fields(`
 	IpInReceives IpInHdrErrors IpInAddrErrors IpForwDatagrams IpInUnknownProtos IpInDiscards IpInDelivers
 	IpOutRequests IpOutDiscards IpOutNoRoutes IpReasmTimeout IpReasmReqds IpReasmOKs IpReasmFails IpFragOKs
@@ -46,8 +46,8 @@ var snmpNames = strings.Fields(`
 var errSnmp = errors.New("parse protocol counters: want pairs of a heading and a line of numbers")
 
 // parseSnmp parses /proc/net/snmp and /proc/net/netstat. Each protocol has a line "Proto: Name…" and a
-// line "Proto: value…" (net/ipv4/proc.c). parseSnmp stores the counters in dst[want[Proto+Name]], as named
-// by nstat(8). If it returns an error, dst is undefined.
+// line "Proto: value…" (net/ipv4/proc.c). parseSnmp stores the counters in dst[want[Proto+Name]];
+// Proto+Name is the name that nstat(8) uses. If parseSnmp returns an error, dst is undefined.
 func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	var scratch [64]byte
 	for len(b) > 0 {
@@ -86,8 +86,8 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-// parsePairs parses lines "name value …", as in /proc/net/snmp6, /proc/vmstat and /proc/meminfo, whose
-// names end in a colon.
+// parsePairs parses lines of the form "name value …", as in /proc/net/snmp6, /proc/vmstat and
+// /proc/meminfo. In /proc/meminfo, the names end in a colon.
 func parsePairs(b []byte, want map[string]int, dst []float64) error {
 	for l := range bytes.Lines(b) {
 		n, rest := word(l)
@@ -118,8 +118,8 @@ func snmp(root Root) Probe {
 	})
 }
 
-// namedProbe returns a probe that reads named numbers from files. names are the kernel's names of the
-// metrics, in the same order.
+// namedProbe returns a probe that reads named numbers from files. names lists the kernel's names for the
+// metrics, in the order of metrics.
 func namedProbe(name, scope string, metrics []record.Metric, names []string, parts []namedFile) Probe {
 	var stems []string
 	for _, m := range metrics {
@@ -134,7 +134,8 @@ func namedProbe(name, scope string, metrics []record.Metric, names []string, par
 	}
 }
 
-// namedFile is a file with named numbers. The first file in a list must exist; why explains its absence.
+// namedFile describes a file with named numbers. The first file in a list must exist; if it does not, the
+// error contains why.
 type namedFile struct {
 	path  string
 	parse func(b []byte, want map[string]int, dst []float64) error
@@ -176,7 +177,7 @@ func openNamed(parts []namedFile, names, stems []string) (Sampler, error) {
 
 	clear(s.want)
 	for i, v := range dst {
-		if v == v { // it has a value
+		if v == v { // v is not NaN
 			s.want[names[i]] = len(s.columns)
 			s.columns = append(s.columns, stems[i])
 		}

@@ -8,24 +8,24 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// softirqRows lists the rows that are sampled, in the kernel's order (include/linux/interrupt.h,
-// softirq_to_name; fs/proc/softirqs.c). BLOCK and IRQ_POLL do not concern the network.
+// softirqRows lists the sampled rows, in the kernel's order (include/linux/interrupt.h, softirq_to_name;
+// fs/proc/softirqs.c). BLOCK and IRQ_POLL are not sampled, because they do not concern the network.
 var (
 	softirqRows    = [...]string{"TIMER:", "NET_TX:", "NET_RX:", "TASKLET:", "SCHED:", "HRTIMER:", "RCU:"}
 	softirqMetrics = counters("count", "softirqs of this kind that ran on the core, from /proc/softirqs",
 		"timer", "net_tx", "net_rx", "tasklet", "sched", "hrtimer", "rcu")
 )
 
-// softirqText is a parsed /proc/softirqs: the CPUs in the heading, and their counts. A count is -1 if its
-// row is missing.
+// softirqText holds a parsed /proc/softirqs: the CPUs in the heading, and their counts. A count is -1 if
+// its row is missing.
 type softirqText struct {
 	cpus   []int
-	counts []float64 // index: cpu*len(softirqRows)+kind
+	counts []float64 // indexed by cpu*len(softirqRows)+kind
 }
 
 var errSoftirqs = errors.New("parse /proc/softirqs: no header of CPU names")
 
-// parseSoftirqs parses /proc/softirqs. It reuses the slices of reuse.
+// parseSoftirqs parses /proc/softirqs. It reuses the memory of the slices in reuse.
 func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 	t := softirqText{cpus: reuse.cpus[:0], counts: reuse.counts[:0]}
 	head, b := line(b)
@@ -91,15 +91,15 @@ func softirq(root Root) Probe {
 	}
 }
 
-// softirqSampler skips cores that have run no softirq. The file lists all possible cores, including absent
-// ones.
+// softirqSampler has no columns for cores that have run no softirq, because the file lists all possible
+// cores, including absent ones.
 type softirqSampler struct {
 	columns
 	text[softirqText]
 	ids []int
 }
 
-// of returns the counts of the core with index c, and whether it has run any softirq.
+// of returns the counts of the core with index c, and reports whether the core has run any softirq.
 func (t *softirqText) of(c int) (counts []float64, active bool) {
 	counts = t.counts[c*len(softirqRows) : (c+1)*len(softirqRows)]
 	return counts, slices.Max(counts) > 0

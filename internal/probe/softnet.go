@@ -9,9 +9,9 @@ import (
 )
 
 // softnetStems lists the columns of /proc/net/softnet_stat that are sampled, by position
-// (net/core/net-procfs.c, softnet_seq_show). The file has 9 columns before Linux 2.6.35, 10 with
-// received_rps, 11 with flow_limit (3.11), 13 with backlog and core number (5.10), and 15 with both parts
-// of the backlog (6.10).
+// (net/core/net-procfs.c, softnet_seq_show). The file has 9 columns before Linux 2.6.35, 10 from then on
+// (with received_rps), 11 since Linux 3.11 (flow_limit), 13 since 5.10 (backlog and core number), and 15
+// since 6.10 (both parts of the backlog).
 var softnetStems = [...]struct {
 	stem  string
 	index int
@@ -33,7 +33,7 @@ const (
 	softnetCPU     = 12
 )
 
-// softnetRow is the line of a core. n is the number of its columns.
+// softnetRow holds the line of a core. n is the number of columns in the line.
 type softnetRow struct {
 	id, n  int
 	values [softnetColumns]uint64
@@ -41,8 +41,8 @@ type softnetRow struct {
 
 var errSoftnet = errors.New("parse /proc/net/softnet_stat: want rows of 9 or more hexadecimal columns")
 
-// parseSoftnet parses /proc/net/softnet_stat into reuse. Kernels that do not print core numbers have one
-// row per online core; the index of the row is then used.
+// parseSoftnet parses /proc/net/softnet_stat into reuse. Kernels that do not print core numbers print one
+// row per online core; parseSoftnet then uses the index of the row.
 func parseSoftnet(b []byte, reuse []softnetRow) ([]softnetRow, error) {
 	rows := reuse[:0]
 	for l := range bytes.Lines(b) {
@@ -112,7 +112,7 @@ type softnetSampler struct {
 	columns
 	text[[]softnetRow]
 	ids   []int
-	stems []int // indexes into softnetStems of the columns that this kernel has
+	stems []int // indexes in softnetStems of the columns that this kernel has
 }
 
 func (s *softnetSampler) describe() {

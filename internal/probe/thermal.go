@@ -32,8 +32,8 @@ func thermal(root Root) Probe {
 		},
 		Source: func(Options) (Sampler, error) {
 			// Sources: Documentation/driver-api/thermal/sysfs-api.rst,
-			// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c. Use what is
-			// available.
+			// Documentation/hwmon/sysfs-interface.rst and arch/x86/kernel/cpu/mce/therm_throt.c. All files
+			// that exist are used.
 			var g gauges
 			for _, dir := range matches(root.sys("class/thermal/thermal_zone*")) {
 				label := labelled(strings.TrimPrefix(filepath.Base(dir), "thermal_"),

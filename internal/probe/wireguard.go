@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wireguard reads the peers of WireGuard devices in the kernel. A userspace implementation reveals its
-// counters only to users who may read its keys.
+// wireguard reads the counters of the peers of WireGuard devices in the kernel. A userspace implementation
+// is not read, because it reveals its counters only to users who may read its keys.
 func wireguard(root Root) Probe {
 	return Probe{
 		Name:   "wireguard",
@@ -36,7 +36,7 @@ var wireguardMetrics = []record.Metric{
 
 type wireguardSampler struct {
 	columns
-	devices // all devices; if they change, search for WireGuard devices
+	devices // all devices; if they change, the WireGuard devices are searched for again
 	root    Root
 	reader  *kernel.WireGuardReader
 	ours    []string
@@ -44,7 +44,8 @@ type wireguardSampler struct {
 }
 
 func openWireGuard(root Root) (Sampler, error) {
-	// Opening the netlink family would load the module, so do it only if it is loaded.
+	// Opening the netlink family would load the WireGuard module, so it is opened only if the module is
+	// loaded.
 	if len(matches(root.sys("module/wireguard"))) == 0 {
 		return nil, absent("WireGuard is not in use on this kernel (its module is not loaded)")
 	}
@@ -62,8 +63,8 @@ func openWireGuard(root Root) (Sampler, error) {
 	return &wireguardSampler{devices: d, root: root, reader: r}, err
 }
 
-// wireguardDevices lists the kernel's WireGuard devices. Finding them is much more expensive than reading
-// one.
+// wireguardDevices lists the kernel's WireGuard devices. Finding the devices is much more expensive than
+// reading one of them.
 func wireguardDevices(root Root) []string {
 	var names []string
 	for _, path := range matches(root.sys("class/net/*/uevent")) {
@@ -87,7 +88,7 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 
 	now, err := s.reader.Peers(s.ours)
 	if err != nil {
-		s.names = nil // search again: a device may have been recreated as another kind
+		s.names = nil // search again, because a device may have been recreated as another kind
 		return err
 	}
 

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// xfrmNames lists the counters in Documentation/networking/xfrm_proc.rst. Each counts packets that IPsec
-// dropped for one reason.
+// xfrmNames lists the counters in Documentation/networking/xfrm_proc.rst. Each of them counts the packets
+// that IPsec dropped for one reason.
 var xfrmNames = strings.Fields(`
 	XfrmInError XfrmInBufferError XfrmInHdrError XfrmInNoStates XfrmInStateProtoError XfrmInStateModeError
 	XfrmInStateSeqError XfrmInStateExpired XfrmInStateMismatch XfrmInStateInvalid XfrmInTmplMismatch
