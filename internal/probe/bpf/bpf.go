@@ -1,6 +1,6 @@
-// Package bpf loads the BPF programs of the small-packet engine. Its frames are sent by the kernel's test
-// run (BPF_PROG_TEST_RUN, Linux 5.18), and counted in the driver of the receiving device. All kernel
-// objects are tied to file descriptors of this process and vanish with it.
+// Package bpf loads the BPF programs of the small-packet engine. The kernel's test run (BPF_PROG_TEST_RUN,
+// Linux 5.18) sends the frames, and a program in the driver of the receiving device counts them. All
+// kernel objects belong to file descriptors of this process and vanish with it.
 package bpf
 
 import (
@@ -13,14 +13,14 @@ import (
 
 //go:generate sh generate.sh
 
-// ErrUnsupported means that this kernel or device definitely lacks a feature.
+// ErrUnsupported means that this kernel or device certainly lacks a feature.
 var ErrUnsupported = errors.New("not supported by this kernel")
 
 // Limits of a load.
 const (
-	MaxFlows = 1024 // in each direction
+	MaxFlows = 1024 // number of flows in each direction
 	Header   = 18   // minimum UDP payload of a frame, in bytes; see frame
-	MaxSizes = 16   // packet sizes that frames alternate between
+	MaxSizes = 16   // number of packet sizes that frames alternate between
 )
 
 // Phases of a load. Frames are numbered separately in each phase and flow.
@@ -31,7 +31,7 @@ const (
 	phases
 )
 
-// Tuple is the addresses and ports of a flow.
+// Tuple holds the addresses and ports of a flow.
 type Tuple struct{ From, To netip.AddrPort }
 
 // Load describes what one endpoint sends and receives. All flows have the same pair of addresses.
@@ -39,8 +39,8 @@ type Load struct {
 	IP         int    // 4 or 6
 	Tag        uint32 // distinguishes frames of this load from others
 	PacketSize int    // IP length in bytes; the largest of Sizes
-	// Sizes lists the IP lengths that the frames of a flow alternate between, by their number. Flow n begins
-	// with the n-th. nil means only PacketSize.
+	// Sizes lists the IP lengths that the frames of a flow alternate between. The frame with number i of flow
+	// n has the length at index n+i, modulo the number of sizes. If Sizes is nil, all frames have PacketSize.
 	Sizes   []int
 	DSCP    int
 	Send    []Tuple
@@ -52,34 +52,34 @@ type Load struct {
 	Shared  bool             // the device has several receive queues
 }
 
-// Timeline lists times in nanoseconds of CLOCK_MONOTONIC. Frames of the warm-up are sent from Begin, those
-// of the window from Start to End, and those of the cool-down until Stop. With a Slack, a sender that
-// starts late shifts all times by its delay, up to Slack, and there is no cool-down.
+// Timeline holds times in nanoseconds of CLOCK_MONOTONIC. Frames of the warm-up are sent from Begin to
+// Start, frames of the window from Start to End, and frames of the cool-down from End to Stop. If Slack is
+// set, a sender that starts late shifts all times by its delay, up to Slack, and there is no cool-down.
 type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
-// Sent reports what was passed to the device so far.
+// Sent holds the counts of frames passed to the device so far.
 type Sent struct {
 	Flows [][phases]uint32 // next frame number by phase, modulo 2^32
 	Began [phases + 1]int64
 	Late  int64 // maximum delay of a burst in the window of a paced load, in ns
 }
 
-// Arrived reports the frames received so far in a flow. Received, Lost, Duplicates, Reordered, Ancient and
-// Strange cover the window only.
+// Arrived holds the counts of frames received so far in a flow. Received, Lost, Duplicates, Reordered,
+// Ancient and Strange cover only the window.
 type Arrived struct {
 	Next                                  uint64 // highest number received + 1
 	Received, Lost, Duplicates, Reordered int64
-	Ancient                               int64 // too old to be recognised as duplicates
-	Strange                               int64 // damaged numbers
-	Wrong                                 int64 // wrong length, in all phases
+	Ancient                               int64 // frames too old to be recognised as duplicates
+	Strange                               int64 // frames with a damaged number
+	Wrong                                 int64 // frames of wrong length, in all phases
 	All                                   int64 // frames in all phases
 	First, Last                           int64 // arrival of frames with a time stamp, in ns
 	Contended                             int64 // not counted, because two queues received one flow at once
 	Bytes                                 int64 // UDP payload of Received
 }
 
-// The layout of a frame is: Ethernet, IP and UDP headers, tag (4 bytes), number (4), send time or zero
-// (8), phase (2 bits) and flow (14 bits), then a pattern. All fields are in network byte order.
+// A frame consists of Ethernet, IP and UDP headers, tag (4 bytes), number (4), send time or zero (8),
+// phase (2 bits) and flow (14 bits), then a pattern. All fields are in network byte order.
 const (
 	ethernet = 14
 	udp      = 8
@@ -92,10 +92,10 @@ func (l Load) headers() int {
 	return ethernet + 20 + udp
 }
 
-// overhead returns the length of the IP and UDP headers.
+// overhead returns the length of the IP and UDP headers in bytes.
 func (l Load) overhead() int { return l.headers() - ethernet }
 
-// SizeOf returns the IP length of the frame with number seq in a flow.
+// SizeOf returns the IP length in bytes of the frame with number seq in a flow.
 func (l Load) SizeOf(flow int, seq uint32) int {
 	if len(l.Sizes) == 0 {
 		return l.PacketSize
@@ -103,8 +103,8 @@ func (l Load) SizeOf(flow int, seq uint32) int {
 	return l.Sizes[(seq+uint32(flow))%uint32(len(l.Sizes))]
 }
 
-// variant describes the frames of one size: the headers, and the difference of the checksum from that of
-// the largest size.
+// variant describes the frames of one size: their headers, and the difference between their checksum and
+// the checksum of the largest size.
 type variant struct {
 	size int
 	head []byte
@@ -112,7 +112,7 @@ type variant struct {
 }
 
 func (l Load) variants() []variant {
-	var of Tuple // sizes do not depend on the flow
+	var of Tuple // any flow will do, because sizes do not depend on the flow
 	switch {
 	case len(l.Send) > 0:
 		of = l.Send[0]
@@ -219,17 +219,17 @@ func DelayBucket(i int) int64 {
 	return int64(i-octave*32) << octave
 }
 
-// A burst is a number of frames sent without reading the clock in between.
+// A burst is a number of frames that a thread sends without reading the clock in between.
 const (
-	maxBurst   = 8       // for a paced load: too short to matter to a router
-	burstRate  = 100_000 // packets/s; below, each frame is scheduled separately
+	maxBurst   = 8       // for a paced load; short enough not to matter to a router
+	burstRate  = 100_000 // packets/s; below this rate, each frame is scheduled separately
 	stampEvery = 61      // prime, so that time stamps reach every flow and every position in a burst
-	stampRate  = 100_000 // packets/s; below, every frame has a time stamp
+	stampRate  = 100_000 // packets/s; below this rate, every frame has a time stamp
 	maxDebt    = 15_000_000
 	flatBatch  = 64
 )
 
-// pace is a rate as the BPF program needs it.
+// pace holds a rate in the form that the BPF program needs.
 type pace struct {
 	gap, debt    uint64 // ns
 	part         uint32 // fraction of gap, in ns/2^32
@@ -256,7 +256,7 @@ func paceOf(pps float64) pace {
 }
 
 // BurstOf returns the number of frames that one thread sends without reading the clock at a rate of pps,
-// and the distance between frames with a time stamp.
+// and the number of frames from one time stamp to the next.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Structures of frames.c. Fields in network byte order are byte arrays.
+// Go versions of the structures in frames.c. Fields in network byte order are byte arrays.
 type config struct {
 	Gap, Debt                   uint64
 	Part, Burst, Stamp, Out, In uint32
@@ -62,23 +62,24 @@ type arrivals struct {
 	Bytes                                 int64
 }
 
-// once is the number of repetitions of one test run, which in effect continues until a signal arrives.
+// once is the number of repetitions of one test run. It is so large that in effect the run continues until
+// a signal arrives.
 const once = 1 << 30
 
-// Frames is a load that the kernel sends and receives.
+// Frames sends and receives the frames of a load in the kernel.
 type Frames struct {
 	load   Load
 	pace   pace
 	state  sending
-	first  []byte // first frame, the input of the test run
+	first  []byte // first frame of the load, which is the input of the test run
 	loaded objects
 	link   link.Link
 
 	stop   atomic.Bool
-	thread atomic.Int64 // id of the sending thread, or 0
+	thread atomic.Int64 // thread ID of the sending thread, or 0
 }
 
-// objects lists the programs and maps of frames.c.
+// objects holds the programs and maps of frames.c.
 type objects struct {
 	Program *ebpf.Program `ebpf:"frames"`
 	State   *ebpf.Map     `ebpf:".bss"`
@@ -86,7 +87,7 @@ type objects struct {
 	Delays  *ebpf.Map     `ebpf:"delays"`
 }
 
-// compiled holds frames.c compiled for both byte orders.
+// The embedded files are frames.c compiled for both byte orders.
 //
 //go:embed frames_bpfel.o frames_bpfeb.o
 var compiled embed.FS
@@ -106,7 +107,7 @@ func specification() (*ebpf.CollectionSpec, error) {
 }
 
 // Open loads the program and maps for a load. Frames are sent through the device with the given index in
-// the network namespace of the caller.
+// the caller's network namespace.
 func Open(l Load, device int) (*Frames, error) {
 	if l.Base+len(l.Send) > MaxFlows || len(l.Receive) > MaxFlows {
 		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send),
@@ -191,7 +192,7 @@ func (f *Frames) config() config {
 	return c
 }
 
-// start sets the state before the timeline is known, in which no frame is due.
+// start sets the state for the time before the timeline is known. In this state, no frame is due.
 func (f *Frames) start() {
 	s := &f.state
 	s.Begin = 1<<63 - 1
@@ -246,10 +247,10 @@ func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) 
 // Send sends frames according to the timeline, which may be set later, until Stop is called. It keeps a
 // CPU busy throughout. The caller must have locked the goroutine to its thread.
 //
-// The kernel needs some time to begin. A test run that sends changes the XDP dispatcher, which waits until
-// all CPUs have passed a quiescent state (bpf_dispatcher_change_prog in kernel/bpf/dispatcher.c,
-// synchronize_rcu). This took 7 to 24 ms on an idle machine, and 8 to 159 ms beside a thread that was
-// already sending. See Runs.
+// The kernel needs some time to begin. Starting a test run that transmits replaces the XDP dispatcher, and
+// this waits until all CPUs have passed a quiescent state (bpf_dispatcher_change_prog in
+// kernel/bpf/dispatcher.c, synchronize_rcu). The wait took 7 to 24 ms on an idle machine, and 8 to 159 ms
+// while another thread was already sending. See Runs.
 func (f *Frames) Send() error {
 	f.thread.Store(int64(unix.Gettid()))
 	defer f.thread.Store(0)
@@ -268,8 +269,8 @@ func (f *Frames) Runs() (bool, error) {
 	return err == nil && s.Runs > 0, err
 }
 
-// Stop ends Send. Its thread is in a system call that only a signal interrupts. SIGURG is harmless,
-// because Go's runtime uses it itself.
+// Stop ends Send. Send's thread is in a system call that only a signal interrupts. Stop uses SIGURG, which
+// is harmless because Go's runtime itself sends it to threads.
 func (f *Frames) Stop() {
 	f.stop.Store(true)
 	for {
@@ -291,11 +292,11 @@ func (f *Frames) read() (*sending, error) {
 	return s, nil
 }
 
-// testRun makes the kernel run a program on a frame and send the result. The kernel repeats this as often
-// as times states, unless a signal interrupts it with EINTR. ebpf's Program.Run would restart it after a
-// signal.
+// testRun makes the kernel run a program on a frame and transmit the result. The kernel repeats this the
+// given number of times, or until a signal interrupts it. testRun then returns EINTR, unlike ebpf's
+// Program.Run, which would start the run again after a signal.
 func testRun(p *ebpf.Program, frame []byte, times, batch uint32) error {
-	var pins runtime.Pinner // attr holds the address as an integer, and Go moves stacks
+	var pins runtime.Pinner // because attr holds the address as an integer, and Go moves stacks
 	defer pins.Unpin()
 	data := unsafe.SliceData(frame)
 	pins.Pin(data)
@@ -338,7 +339,7 @@ func (f *Frames) Sent() (Sent, error) {
 	return out, nil
 }
 
-// Arrived reads the counts of each received flow so far.
+// Arrived reads the counts so far of each received flow.
 func (f *Frames) Arrived() ([]Arrived, error) {
 	var out []Arrived
 	for i := range f.load.Receive {
@@ -370,9 +371,9 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	return out, nil
 }
 
-// Delays reads the histogram of transit times of frames with a time stamp, by bucket (see DelayBucket).
-// early is the number of frames with a negative transit time, which is possible if two clocks are
-// involved.
+// Delays reads the histogram of the transit times of frames with a time stamp, by bucket (see
+// DelayBucket). early is the number of frames with a negative transit time, which is possible if sender
+// and receiver have different clocks.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	buckets = make([]int64, delayBuckets+1)
 	if err := f.loaded.Delays.Lookup(uint32(0), buckets); err != nil {
@@ -381,8 +382,8 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst returns the number of frames sent without reading the clock, and the distance between frames with
-// a time stamp.
+// Burst returns the number of frames sent without reading the clock, and the number of frames from one
+// time stamp to the next.
 func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
 
 // Close detaches the program from its device and releases all resources.
@@ -397,8 +398,8 @@ func (f *Frames) Close() error {
 }
 
 // Pass attaches a program that passes all packets to a device, until the returned link is closed. The
-// device's peer in a veth pair can then send frames to it: veth sets up its receive queues only for XDP or
-// GRO.
+// device's peer in a veth pair can then transmit frames by XDP, because veth sets up the device's receive
+// queues only for XDP or GRO.
 func Pass(device int) (link.Link, error) {
 	spec, err := specification()
 	if err != nil {
@@ -413,8 +414,8 @@ func Pass(device int) (link.Link, error) {
 	return attach(p, device)
 }
 
-// Probe checks whether this kernel can load the programs (err) and can send the frames of a test run
-// (live).
+// Probe checks what this kernel can do. err is the error of loading the programs, and live the error of
+// transmitting the frames of a test run.
 func Probe() (live, err error) {
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 	f, err := Open(Load{IP: 4, PacketSize: 46, Send: []Tuple{{at, at}}}, 0)
@@ -422,7 +423,7 @@ func Probe() (live, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	// The frame is dropped, because it is not due yet.
+	// The test run transmits nothing: the program drops the frame, because it is not due yet.
 	if live := testRun(f.loaded.Program, f.first, 1, 1); live != nil {
 		return reason(fmt.Errorf("send BPF test-run frames: %w", live)), nil
 	}
@@ -430,7 +431,7 @@ func Probe() (live, err error) {
 	return nil, nil
 }
 
-// reason wraps conclusive errors in ErrUnsupported. Other errors might not occur again.
+// reason wraps errors that will occur every time in ErrUnsupported. Other errors may be temporary.
 func reason(err error) error {
 	for _, never := range []error{ebpf.ErrNotSupported, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL} {
 		if errors.Is(err, never) {

@@ -2,21 +2,21 @@ package bpf
 
 import "encoding/binary"
 
-// StampEvery returns the distance between frames with a time stamp for a load of pps frames per second (0
-// for full rate).
+// StampEvery returns the number of frames from one time stamp to the next for a load of pps frames per
+// second. A pps of 0 means full rate.
 func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
 
-// Writer builds the frames of a load for sending through a socket. They equal those that the BPF program
-// builds.
+// Writer builds the frames of a load for sending through a socket. They equal the frames that the BPF
+// program builds.
 type Writer struct {
 	whole []byte // first frame of the first flow
 	udp   int    // offset of the UDP header
 	ports [][4]byte
-	sums  []uint32 // by flow, in native byte order
+	sums  []uint32 // constant part of the checksum by flow, in native byte order
 	sizes []variant
 }
 
-// NewWriter returns a writer for the flows that l sends.
+// NewWriter returns a Writer for the flows that l sends.
 func NewWriter(l Load) *Writer {
 	w := &Writer{udp: l.headers() - udp, sizes: l.variants()}
 	for i, t := range l.Send {
@@ -31,14 +31,14 @@ func NewWriter(l Load) *Writer {
 	return w
 }
 
-// Size returns the length of the largest frame, in bytes.
+// Size returns the length of the largest frame in bytes.
 func (w *Writer) Size() int { return len(w.whole) }
 
 // Begin fills b with the parts common to all frames.
 func (w *Writer) Begin(b []byte) { copy(b, w.whole) }
 
-// Put turns b, prepared by Begin or an earlier Put, into the frame of a flow with number seq in a phase.
-// stamp is the time in nanoseconds of CLOCK_MONOTONIC, or zero. Put returns the frame's length.
+// Put turns b, prepared by Begin or an earlier Put, into the frame with number seq of a flow in a phase.
+// stamp is the time in nanoseconds of CLOCK_MONOTONIC, or zero. Put returns the frame's length in bytes.
 func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
 	size := &w.sizes[(seq+uint32(flow))%uint32(len(w.sizes))]
 	if len(w.sizes) > 1 {
@@ -53,28 +53,28 @@ func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
 	binary.BigEndian.PutUint16(payload[16:], uint16(phase<<14|flow))
 	check := ^fold(uint64(w.sums[flow]) + uint64(size.sum) + sum(payload[4:Header]))
 	if check == 0 {
-		check = 0xffff // zero would mean no checksum (RFC 768)
+		check = 0xffff // because zero would mean no checksum (RFC 768)
 	}
 
 	binary.NativeEndian.PutUint16(header[6:], check)
 	return ethernet + size.size
 }
 
-// ports returns the ports as in a UDP header.
+// ports returns the ports in the format of a UDP header.
 func ports(t Tuple) (b [4]byte) {
 	binary.BigEndian.PutUint16(b[:], t.From.Port())
 	binary.BigEndian.PutUint16(b[2:], t.To.Port())
 	return b
 }
 
-// Datagram is the parsed payload of a frame.
+// Datagram holds the parsed payload of a frame.
 type Datagram struct {
 	Flow, Phase int
 	Seq         uint32
 	Stamp       int64
 }
 
-// ReadDatagram parses the payload of a frame. ok is false if it does not have the load's tag.
+// ReadDatagram parses the payload of a frame. ok is false if the payload does not have the load's tag.
 func ReadDatagram(payload []byte, tag uint32) (d Datagram, ok bool) {
 	if len(payload) < Header || binary.BigEndian.Uint32(payload) != tag {
 		return Datagram{}, false
