@@ -22,7 +22,7 @@ func near(text string, words []string, err error) error {
 	return err
 }
 
-// Parse parses a level: one root qdisc, or qdiscs of several classes separated by commas.
+// Parse parses a level: one root qdisc, or the qdiscs of several classes separated by commas.
 func Parse(text string) (all []Queue, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		q, err := ParseOne(part)
@@ -52,7 +52,8 @@ func Spell(all []Queue) string {
 	return strings.Join(words, ", ")
 }
 
-// parsePlace parses the handle and the class that precede a qdisc's kind.
+// parsePlace parses the parent class or the handle in front of a qdisc's kind. left contains the remaining
+// words.
 func parsePlace(words []string) (q Queue, left []string, err error) {
 	for len(words) >= 2 {
 		at := map[string]*uint32{"parent": &q.Parent, "handle": &q.Handle}[words[0]]
@@ -124,8 +125,8 @@ func ParseOne(text string) (Queue, error) {
 	return q, nil
 }
 
-// parseParameter parses the parameter at the front of words, stores it in q.Values, and returns the number
-// of words that it used.
+// parseParameter parses the parameter at the front of words, stores its value in q.Values, and returns the
+// number of words that it consumed.
 func parseParameter(q Queue, parameters []Parameter, words []string) (int, error) {
 	set := func(name string, v uint64) error {
 		_, twice := q.Values[name]
@@ -182,8 +183,8 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
 }
 
-// fillDefaults sets omitted parameters. The default burst of a shaper is 2 ms at its rate, and its limit
-// 10 ms, but at least a few of the 64 KiB packets of segmentation offload.
+// fillDefaults sets omitted parameters. The default burst of a shaper is the data of 2 ms at its rate, and
+// its limit that of 10 ms, but at least a few of the 64 KiB packets of segmentation offload.
 func fillDefaults(q Queue, parameters []Parameter) {
 	fill := func(name string, v uint64) {
 		_, given := q.Values[name]
@@ -235,11 +236,11 @@ func Plain(level string) string {
 func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
 
 // tick is the resolution of the kernel's token buckets, in seconds. The kernel stores a burst as the
-// number of ticks to send it at the qdisc's rate.
+// number of ticks that sending it takes at the qdisc's rate.
 const tick = 64e-9
 
-// Same reports whether the qdisc g that was read matches the requested qdisc w. The kernel rounds bursts
-// and times to ticks, and adds defaults.
+// Same reports whether the qdisc g, read from the kernel, matches the requested qdisc w. The kernel rounds
+// bursts and times to ticks, and adds defaults.
 func Same(w, g Queue) bool {
 	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {
 		return false
@@ -271,7 +272,7 @@ func Same(w, g Queue) bool {
 	return true
 }
 
-// Parse parses the value of a parameter into base units.
+// Parse parses the value of a parameter and returns it in base units.
 func (p Parameter) Parse(text string) (uint64, error) {
 	var v uint64
 	var ok bool

@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Queue is a qdisc as configured by tc(8). Values are in base units: packets, bytes, bits per second,
-// microseconds, parts per million, counts, 0 or 1.
+// Queue describes a qdisc as configured by tc(8). Values are in base units: packets, bytes, bits per
+// second, microseconds, parts per million, counts, 0 or 1.
 type Queue struct {
 	Kind   string
 	Values map[string]uint64
-	Handle uint32 // 0: chosen by the kernel
-	Parent uint32 // class whose qdisc this is; 0 for the root qdisc
+	Handle uint32 // 0 means that the kernel chooses it
+	Parent uint32 // handle of the class that the qdisc belongs to; 0 for the root qdisc
 }
 
 // Quantity is the unit of a parameter.
@@ -31,8 +31,9 @@ const (
 	Word // index into Parameter.Words
 )
 
-// Parameter describes a parameter of a kind of qdisc. Default, if not 0, is used if the parameter is
-// omitted. Other parameters are Required, or left to the kernel.
+// Parameter describes a parameter of a kind of qdisc. Default, if not 0, is the value of an omitted
+// parameter. An omitted parameter without Default is an error if Required is set; otherwise, the kernel
+// chooses the value.
 type Parameter struct {
 	Name     string
 	Quantity Quantity
@@ -40,7 +41,7 @@ type Parameter struct {
 	Required bool
 	Words    []string
 
-	Attribute uint16 // from linux/pkt_sched.h, for kinds with netlink attributes
+	Attribute uint16 // number in linux/pkt_sched.h, for kinds with netlink attributes
 	Wide      bool   // the attribute has 64 bits
 }
 
@@ -119,8 +120,8 @@ func kinds() map[string][]Parameter {
 			{Name: "ingress", Quantity: Flag, Attribute: 15},
 			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
 			{Name: "split-gso", Quantity: Flag, Attribute: 17},
-			// Overhead of a frame on the link beyond the IP packet, and minimum size that is counted, for
-			// example for DSL.
+			// overhead is the length that a frame adds to the IP packet on the link, for example for DSL. mpu
+			// is the minimum length to count.
 			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
 			{Name: "mpu", Quantity: Count, Attribute: 14},
 			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
@@ -158,7 +159,7 @@ func (q Queue) With(parameter string, value uint64) Queue {
 const DefaultLeaf = "default"
 
 // Room returns the burst in bytes, and the limits of the queue in bytes and in packets. A value is 0 if
-// the qdisc does not state it.
+// the qdisc does not set it.
 func (q Queue) Room() (burst, limitBytes, limitPackets uint64) {
 	parameters, _ := Parameters(q.Kind)
 	for _, p := range parameters {

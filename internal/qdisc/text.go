@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Scale is a unit suffix and its factor.
+// Scale holds a unit suffix and its factor.
 type Scale struct {
 	Suffix string
 	Factor uint64
 }
 
-// SizeScales, RateScales and TimeScales return the suffixes of tc(8). Sizes are binary, rates decimal, and
-// times in microseconds.
+// SizeScales, RateScales and TimeScales return the suffixes of tc(8). The factors of sizes are binary, and
+// those of rates decimal. Times are in microseconds.
 func SizeScales() []Scale { return []Scale{{"m", 1 << 20}, {"k", 1 << 10}} }
 func RateScales() []Scale { return []Scale{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
 func TimeScales() []Scale { return []Scale{{"ms", 1e3}, {"us", 1}, {"s", 1e6}} }
@@ -24,7 +24,7 @@ const (
 	HandleIngress = 0xfffffff1
 )
 
-// HandleText formats the handle of a qdisc or class like tc(8): "8001:", "1:10".
+// HandleText formats the handle of a qdisc or class as tc(8) does: "8001:", "1:10".
 func HandleText(h uint32) string {
 	switch h {
 	case HandleRoot:
@@ -83,7 +83,7 @@ func (q Queue) String() string {
 			words = append(words, p.Name)
 		case p.Quantity == Word && v < uint64(len(p.Words)):
 			words = append(words, p.Words[v])
-		case p.Quantity == Word: // newer than our list; left to the kernel
+		case p.Quantity == Word: // the value is newer than our list, so it is left to the kernel
 		default:
 			words = append(words, p.Name, p.Spell(v))
 		}
@@ -101,7 +101,7 @@ func (q Queue) TC() []string {
 	return append(words, q.TCOptions()...)
 }
 
-// TCOptions returns kind and parameters in the syntax of tc(8), in which rates need a unit.
+// TCOptions returns the kind and the parameters in the syntax of tc(8), in which rates need a unit.
 func (q Queue) TCOptions() []string {
 	words := strings.Fields(Queue{Kind: q.Kind, Values: q.Values}.String())
 	for i := 1; i < len(words); i++ {
@@ -113,7 +113,7 @@ func (q Queue) TCOptions() []string {
 	return words
 }
 
-// Spell formats a value with the largest suffix that divides it.
+// Spell formats a value of the parameter with the largest suffix whose factor divides it.
 func (p Parameter) Spell(v uint64) string {
 	switch p.Quantity {
 	case BitsPerSecond:
@@ -132,7 +132,7 @@ func (p Parameter) Spell(v uint64) string {
 }
 
 // SpellScaled formats a number with the first suffix whose factor divides it, or with the suffix base if
-// none does.
+// no factor does.
 func SpellScaled(v uint64, scales []Scale, base string) string {
 	for _, s := range scales {
 		if v != 0 && v%s.Factor == 0 {
