@@ -1,14 +1,14 @@
 package record
 
-// OfCell reports whether the row measures a cell itself, not its path.
+// OfCell reports whether the row measures a cell itself and not only the cell's path.
 func (a Assignment) OfCell() bool { return a.Kind == RowLoad || a.Kind == RowCipher }
 
-// Cipher is the measured speed of a cipher, hash or key operation on a node.
+// Cipher holds the measured speed of a cipher, hash or key operation on a node.
 type Cipher struct {
 	Node      string `json:"node"`
-	Watched   string `json:"watched"` // node whose telemetry covers its CPUs
+	Watched   string `json:"watched"` // node whose telemetry covers the CPUs of the measured node
 	Library   string `json:"library"`
-	Version   string `json:"version"` // of the library
+	Version   string `json:"version"` // version of the library
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
 	Mode      string `json:"mode,omitempty"`        // for AEADs: "evp" or "aead"

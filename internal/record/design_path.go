@@ -18,9 +18,9 @@ func (p *Procedure) Path(cell Factors) Factors {
 	return path
 }
 
-// DropDefaultNAT removes the level off of the factor nat from the cells selected by where, for which it is
-// wrong or unknown that addresses are not translated. It also removes it from Baseline, Requirements and
-// Skipped, and modifies the lists in place.
+// DropDefaultNAT removes the level off of the factor nat from the cells selected by where. In these cells,
+// it is wrong or unknown that addresses are not translated. DropDefaultNAT also removes the level from
+// Baseline, Requirements and Skipped, and modifies the lists in place.
 func (d *Design) DropDefaultNAT(where func(Factors) bool) {
 	without := func(cell Factors) Factors {
 		if factor.NAT.Is(cell, factor.Off) && where(cell) {

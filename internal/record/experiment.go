@@ -2,27 +2,27 @@ package record
 
 import "slices"
 
-// Experiment tests the finding that one resource limits the traffic. A factor reduces or increases the
-// resource in steps, between windows without any change.
+// Experiment describes a test of the finding that one resource limits the traffic. A factor reduces or
+// increases the resource in steps. Between the steps are windows without any change.
 type Experiment struct {
-	Run    string `json:"run,omitempty"` // run with the finding
+	Run    string `json:"run,omitempty"` // id of the run with the finding
 	Class  string `json:"class"`         // class of the finding, such as "shaper"
-	Factor string `json:"factor"`        // name of the factor, with its place
-	// Steps may be empty if only Fix is tested.
+	Factor string `json:"factor"`        // name of the factor, including the place
+	// Steps lists the steps. It may be empty if only Fix is tested.
 	Steps []SweepStep `json:"steps"`
 	// Expect is the elasticity of the rate, Δ ln rate ÷ Δ ln resource, that the finding predicts.
 	Expect float64 `json:"expect"`
-	Fix    string  `json:"fix,omitempty"` // level that removes the limit
+	Fix    string  `json:"fix,omitempty"` // level of the factor that removes the limit
 	Why    string  `json:"why,omitempty"`
 }
 
-// SweepStep is a level and the share of the resource that it leaves; 0.9 means 90 %.
+// SweepStep holds a level, and the share of the resource that the level leaves; 0.9 means 90 %.
 type SweepStep struct {
 	Level    string  `json:"level"`
 	Resource float64 `json:"resource"`
 }
 
-// Untouched reports whether a cell has neither a step's level nor the fix.
+// Untouched reports whether the cell c has neither the level of a step nor the fix.
 func (e *Experiment) Untouched(c Factors) bool {
 	level := c[e.Factor]
 	return (e.Fix == "" || level != e.Fix) &&

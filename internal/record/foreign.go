@@ -1,18 +1,18 @@
 package record
 
-// LabImported is the kind of lab of a run whose trials other programs measured.
+// LabImported is the kind of lab in a run whose trials other programs measured.
 const LabImported = "imported"
 
-// Foreign marks a trial that another program measured. It holds what that program reported in addition to
-// traffic and latency.
+// Foreign holds what another program that measured the trial reported in addition to traffic and latency.
+// A trial measured by chokepoint has none.
 type Foreign struct {
-	Tool    string `json:"tool"` // iperf3, flent, irtt …
+	Tool    string `json:"tool"` // name of the program: iperf3, flent, irtt …
 	Version string `json:"version,omitempty"`
 	File    string `json:"file"` // name of the imported file
-	// Lacks lists what this trial lacks compared with one of chokepoint.
+	// Lacks lists the items that this trial lacks compared with a trial measured by chokepoint.
 	Lacks  []string           `json:"lacks"`
 	Values map[string]float64 `json:"values,omitempty"` // metrics computed by the program
-	Facts  map[string]string  `json:"facts,omitempty"`  // facts about the test, with the program's names
-	Series *Table             `json:"series,omitempty"` // series with the program's names and units
-	Raw    []byte             `json:"raw,omitempty"`    // for flent: the rest of its file, without addresses
+	Facts  map[string]string  `json:"facts,omitempty"`  // facts about the test, under the program's names
+	Series *Table             `json:"series,omitempty"` // series, with the program's names and units
+	Raw    []byte             `json:"raw,omitempty"`    // for flent: rest of the file, without addresses
 }

@@ -1,9 +1,9 @@
 package record
 
-// Hop is a router on the path between two machines. The round-trip times to it by ICMP show where on the
-// path a load adds latency. Silent is the reason if it does not answer.
+// Hop describes a router on the path between two machines. The round-trip times of ICMP probes to the hops
+// show where on the path a load adds latency. Silent is the reason if a hop does not answer.
 type Hop struct {
-	Number int      `json:"number"` // 1 is the near endpoint's neighbour
+	Number int      `json:"number"` // position on the path; the near endpoint's neighbour has 1
 	Addr   string   `json:"addr"`
 	Idle   *Latency `json:"idle,omitempty"`
 	Loaded *Latency `json:"loaded,omitempty"`

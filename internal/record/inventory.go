@@ -8,8 +8,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Inventory lists the parts of a node that packets pass: devices with their queues, the packet filter, and
-// other receivers of packets. A part that could not be read is absent, with the reason in Missing.
+// Inventory lists everything on a node that packets may pass: devices with their queues, the packet
+// filter, and other receivers of packets. A part that could not be read is absent, with the reason in
+// Missing.
 type Inventory struct {
 	Devices   []NetDevice   `json:"devices,omitempty"` // devices that are up, except loopback
 	Filter    *PacketFilter `json:"filter,omitempty"`
@@ -20,15 +21,15 @@ type Inventory struct {
 	// BridgeFilter is true if the IPv4 packet filter also processes bridged packets
 	// (bridge-nf-call-iptables).
 	BridgeFilter *bool `json:"bridge_filter,omitempty"`
-	// Missing maps each unknown part to the reason: "devices", "filter", "iptables", "taps", "nfqueues",
-	// "conntrack", "xfrm", "bridge_filter", or "all".
+	// Missing contains the reason for each part that is unknown: "devices", "filter", "iptables", "taps",
+	// "nfqueues", "conntrack", "xfrm", "bridge_filter", or "all".
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-// NoInventory returns an empty inventory. why is the reason.
+// NoInventory returns an empty inventory. why is the reason why nothing is known.
 func NoInventory(why string) *Inventory { return &Inventory{Missing: map[string]string{"all": why}} }
 
-// Lacks returns the reason why a part is unknown, or "" if it is known.
+// Lacks returns the reason why a part of the inventory is unknown, or "" if it is known.
 func (v *Inventory) Lacks(part string) string {
 	if v == nil {
 		return "it was not read"
@@ -40,10 +41,10 @@ func (v *Inventory) Lacks(part string) string {
 	return v.Missing[part]
 }
 
-// Kinds of network devices that the kernel does not name.
+// Kinds of network devices for which the kernel has no name.
 const (
 	DevicePhysical = "physical"
-	DeviceVirtual  = "virtual" // virtual, of unknown kind
+	DeviceVirtual  = "virtual" // virtual device of unknown kind
 )
 
 // NetDevice describes a network device with its qdiscs, classes and filters.
@@ -57,10 +58,10 @@ type NetDevice struct {
 	SpeedMbps float64       `json:"speed_mbps,omitempty"`
 	Queues    []QueueFacts  `json:"queues"`
 	Filters   []QueueFilter `json:"filters,omitempty"`
-	Missing   string        `json:"missing,omitempty"` // reason if the lists are incomplete
+	Missing   string        `json:"missing,omitempty"` // reason if Queues or Filters is incomplete
 }
 
-// Tap counts packet sockets (AF_PACKET) of one kind. Each receives a copy of every matching packet.
+// Tap counts packet sockets (AF_PACKET) of one kind. Each socket receives a copy of every matching packet.
 type Tap struct {
 	Device   string `json:"device,omitempty"` // "" means all
 	Type     string `json:"type"`             // "raw" or "dgram"
@@ -68,12 +69,12 @@ type Tap struct {
 	Sockets  int    `json:"sockets"`
 }
 
-// NFQueue is a queue by which the packet filter passes packets to a program (NFQUEUE).
+// NFQueue describes a queue through which the packet filter passes packets to a program (NFQUEUE).
 type NFQueue struct {
 	Number      int   `json:"number"`
 	Waiting     int64 `json:"waiting"`
-	Dropped     int64 `json:"dropped"`      // the queue was full
-	UserDropped int64 `json:"user_dropped"` // the program's socket was full
+	Dropped     int64 `json:"dropped"`      // dropped because the queue was full
+	UserDropped int64 `json:"user_dropped"` // dropped because the program's socket was full
 }
 
 // Conntrack describes the table of tracked connections.
@@ -82,7 +83,7 @@ type Conntrack struct {
 	Count int64 `json:"count"`
 }
 
-// XFRMStates counts IPsec security associations.
+// XFRMStates holds the number and properties of IPsec security associations.
 type XFRMStates struct {
 	States   int `json:"states"`
 	Replayed int `json:"with_replay_window"`
@@ -90,25 +91,26 @@ type XFRMStates struct {
 	MinWindow int `json:"min_window,omitempty"`
 }
 
-// MaxFilterRules limits the rules that PacketFilter lists.
+// MaxFilterRules limits the number of rules that PacketFilter lists.
 const MaxFilterRules = 64
 
 // PacketFilter describes the nftables chains and rules that delay packets or decide about them.
 type PacketFilter struct {
 	Chains     []FilterChain `json:"chains,omitempty"`      // chains with a hook
 	MoreChains int           `json:"more_chains,omitempty"` // number of unlisted chains with a hook
-	// Rules lists rules that do more than accept, at most MaxFilterRules. Rules that established connections
-	// reach come first.
+	// Rules lists at most MaxFilterRules rules that have other actions than accept. Rules that packets of
+	// established connections reach come first.
 	Rules      []FilterRule     `json:"rules,omitempty"`
-	MoreRules  int              `json:"more_rules,omitempty"` // number of such rules that are not listed
+	MoreRules  int              `json:"more_rules,omitempty"` // number of such rules that Rules does not list
 	Flowtables []FoundFlowtable `json:"flowtables,omitempty"`
-	// LegacyEntries counts the entries in each table of iptables-legacy, excluding policies: "filter" for
-	// IPv4, "ip6 filter" for IPv6. Their actions are not read.
+	// LegacyEntries contains the number of entries in each table of iptables-legacy, without chain policies.
+	// The key is "filter" for the table filter of IPv4, and "ip6 filter" for that of IPv6. The actions of the
+	// entries are not read.
 	LegacyEntries map[string]int `json:"iptables_legacy,omitempty"`
 }
 
-// FilterChain is a chain with a hook. Rules is the number of rules that its packets may reach, including
-// by jumps.
+// FilterChain describes a chain with a hook. Rules is the number of rules that its packets may reach,
+// including rules in chains that they jump to.
 type FilterChain struct {
 	Family   string `json:"family"` // "ip", "ip6", "inet", "bridge", "netdev", "arp"
 	Table    string `json:"table"`
@@ -124,13 +126,13 @@ type FilterChain struct {
 // Effects of rules, for FilterRule.Kinds.
 const (
 	RuleLimit     = "limit"      // limits a rate, volume or number of connections
-	RuleFlowMeter = "flow-meter" // limits each flow or address
+	RuleFlowMeter = "flow-meter" // limits the traffic of each flow or address
 	RuleDrop      = "drop"
 	RuleReject    = "reject"
 	RuleInvalid   = "invalid" // matches packets that belong to no connection
 	RuleQueue     = "queue"   // passes packets to a program
 	RuleLog       = "log"
-	RuleCount     = "count"      // has a counter but no verdict, or a named counter
+	RuleCount     = "count"      // has a named counter, or a counter but no verdict
 	RuleTCPOption = "tcp-option" // changes or removes a TCP option, such as the MSS
 	RuleOffload   = "offload"    // adds connections to a flowtable
 	RuleNoTrack   = "notrack"
@@ -138,8 +140,8 @@ const (
 	RuleCopy      = "copy" // sends packets, or copies of them, elsewhere
 )
 
-// FilterRule is a rule of the packet filter that does more than accept. Text is the rule in the syntax of
-// nft(8), without addresses, device names and comments.
+// FilterRule describes a rule of the packet filter that has other actions than accept. Text is the rule in
+// the syntax of nft(8), without addresses, device names and comments.
 type FilterRule struct {
 	Family string   `json:"family"`
 	Table  string   `json:"table"`
@@ -147,7 +149,8 @@ type FilterRule struct {
 	Handle int64    `json:"handle"`
 	Own    bool     `json:"own,omitempty"`   // created by chokepoint
 	Hooks  []string `json:"hooks,omitempty"` // hooks whose packets may reach the rule
-	// NewOnly is true if an earlier rule accepts all packets of established connections.
+	// NewOnly is set if an earlier rule accepts all packets of established connections, so that this rule
+	// sees only packets of new ones.
 	NewOnly bool       `json:"new_only,omitempty"`
 	Kinds   []string   `json:"kinds"`
 	Text    string     `json:"text"`
@@ -156,15 +159,15 @@ type FilterRule struct {
 	Bytes   *int64     `json:"bytes,omitempty"`
 }
 
-// RateLimit is the rate limit of a rule.
+// RateLimit describes the rate limit of a rule.
 type RateLimit struct {
-	Rate  float64 `json:"rate"` // per second
+	Rate  float64 `json:"rate"` // packets or bytes per second
 	Unit  string  `json:"unit"` // "packets" or "bytes"
 	Burst float64 `json:"burst,omitempty"`
 	Over  bool    `json:"over,omitempty"` // the rule matches traffic above the limit, not below it
 }
 
-// FoundFlowtable is a flowtable of the packet filter.
+// FoundFlowtable describes a flowtable of the packet filter.
 type FoundFlowtable struct {
 	Family  string   `json:"family"`
 	Table   string   `json:"table"`
@@ -174,9 +177,9 @@ type FoundFlowtable struct {
 	Own     bool     `json:"own,omitempty"`   // created by chokepoint
 }
 
-// SkippedBy returns the first rule that connections in a flowtable bypass: a rule at the forward hook that
-// packets of established connections reach, and that limits, drops, redirects, logs or counts them. It
-// ignores chokepoint's own rules.
+// SkippedBy returns the first rule that connections in a flowtable bypass. This is a rule at the forward
+// hook that packets of established connections reach, and that limits, drops, redirects, logs or counts
+// them. SkippedBy ignores rules created by chokepoint.
 func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	i := slices.IndexFunc(f.Rules, func(r FilterRule) bool {
 		acts := slices.ContainsFunc(r.Kinds, func(kind string) bool {
@@ -192,8 +195,8 @@ func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	return f.Rules[i], true
 }
 
-// PacketsOf returns the packet counter of a rule that another inventory lists, or 0 if the rule or its
-// counter is missing.
+// PacketsOf returns the packet counter in this inventory of a rule from another inventory. It returns 0 if
+// the rule or its counter is missing.
 func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	if v == nil || v.Filter == nil {
 		return 0
@@ -209,11 +212,11 @@ func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	return 0
 }
 
-// QueueFacts describes a qdisc or class. Handle and Parent are formatted like tc(8).
+// QueueFacts describes a qdisc or class. Handle and Parent have the format of tc(8).
 type QueueFacts struct {
-	Class        bool    `json:"class,omitempty"` // a class, which queues no packets itself
+	Class        bool    `json:"class,omitempty"` // set for a class, which queues no packets itself
 	Kind         string  `json:"kind"`
-	Handle       string  `json:"handle"`                  // qdisc "8001:", class "1:10", default qdisc "0:"
+	Handle       string  `json:"handle"`                  // "8001:" for a qdisc, "1:10" for a class
 	Parent       string  `json:"parent"`                  // "root", "ingress", "clsact" or a handle
 	RateBps      float64 `json:"rate_bps,omitempty"`      // rate limit; for a class, the guaranteed rate
 	CeilBps      float64 `json:"ceil_bps,omitempty"`      // maximum rate of a class
@@ -225,8 +228,8 @@ type QueueFacts struct {
 	Missing      string  `json:"missing,omitempty"`       // reason if some parameters are unknown
 }
 
-// Words describes the qdisc or class as a level of the factor queue. If parameters are missing, it returns
-// the kind and rates.
+// Words describes the qdisc or class as a level of the factor queue. If parameters are missing, Words
+// returns only the kind and the rates.
 func (q QueueFacts) Words() string {
 	text := cmp.Or(q.Level, q.Kind)
 	for _, r := range []struct {
@@ -240,7 +243,7 @@ func (q QueueFacts) Words() string {
 	return text
 }
 
-// Words describes the filter by its kind, action, and target or rate.
+// Words describes the filter by its kind and action, and by its target or rate.
 func (f QueueFilter) Words() string {
 	text := f.Kind + " " + f.Action
 	if f.To != "" {
@@ -254,16 +257,17 @@ func (f QueueFilter) Words() string {
 	return text
 }
 
-// QueueFilter is a traffic control filter and its action on matching packets.
+// QueueFilter describes a traffic control filter and its action on matching packets.
 type QueueFilter struct {
 	Parent  string  `json:"parent"`
 	Kind    string  `json:"kind"`               // "u32", "matchall", "flower" …
 	Action  string  `json:"action"`             // "redirect", "mirror", "police", "drop", "class" …
-	To      string  `json:"to,omitempty"`       // device of a redirect, or class
+	To      string  `json:"to,omitempty"`       // device of a redirect, or name of the class
 	RateBps float64 `json:"rate_bps,omitempty"` // only for a policer
 }
 
-// Device returns the device at a port of the topology, or otherwise the device with that name, or nil.
+// Device returns the device at a port of the topology. If no device is at the port, it returns the device
+// with that name, or nil.
 func (v *Inventory) Device(port string) *NetDevice {
 	if v == nil {
 		return nil
@@ -288,8 +292,8 @@ func (d *NetDevice) clsact() bool {
 	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
 }
 
-// filters returns the filters with an action on packets that leave the device, or if egress is false, on
-// packets that arrive. Filters of the qdisc "ingress" see only packets that arrive.
+// filters returns the filters that apply an action to packets that leave the device or, if egress is
+// false, to packets that arrive. Filters of the qdisc "ingress" apply only to packets that arrive.
 func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	if d == nil {
 		return nil
@@ -304,7 +308,8 @@ func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	return out
 }
 
-// RedirectsTo lists the devices, such as an ifb, that filters redirect leaving or arriving packets to.
+// RedirectsTo lists the devices, such as an ifb, to which filters redirect packets that leave the device
+// or, if egress is false, packets that arrive.
 func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 	for _, f := range d.filters("redirect", egress) {
 		if f.To != "" && !slices.Contains(out, f.To) {
@@ -319,7 +324,8 @@ func (d *NetDevice) FiltersLeaving() bool {
 	return d != nil && (d.Polices(true) || d.clsact())
 }
 
-// Polices reports whether a filter polices packets that leave the device, or that arrive.
+// Polices reports whether a filter polices packets that leave the device or, if egress is false, packets
+// that arrive.
 func (d *NetDevice) Polices(egress bool) bool { return len(d.filters("police", egress)) > 0 }
 
 // Root returns the device's root qdisc.
@@ -331,7 +337,7 @@ func (d *NetDevice) Root() (QueueFacts, bool) {
 	return d.Queues[i], true
 }
 
-// Below returns the qdiscs and classes with a parent.
+// Below returns the qdiscs and classes whose parent has the given handle.
 func (d *NetDevice) Below(handle string) []QueueFacts {
 	var out []QueueFacts
 	for _, q := range d.Queues {
@@ -361,16 +367,16 @@ func (d *NetDevice) Rated() bool {
 	})
 }
 
-// maxRate returns the maximum rate in bit/s of a class, or of a qdisc in place of a class. An HTB class
-// can borrow up to its ceiling from its ancestors. The topmost class cannot borrow, so its own rate is the
-// limit (tc-htb(8)).
+// maxRate returns the maximum rate in bit/s of a class, or of a qdisc that takes the place of a class. An
+// HTB class can borrow up to its ceiling from its ancestors. The topmost class cannot borrow, so its own
+// rate is the limit (tc-htb(8)).
 func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	most := max(c.CeilBps, c.RateBps)
 	if c.Kind != "htb" {
 		return most
 	}
 
-	for range d.Queues { // no tree is deeper than this
+	for range d.Queues { // limit for the case of a loop; no tree is deeper than this
 		most = min(most, max(c.CeilBps, c.RateBps))
 		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool {
 			return q.Class && q.Handle == c.Parent
@@ -385,8 +391,8 @@ func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	return most
 }
 
-// RateBps returns the rate in bit/s that limits everything that leaves the device. It returns 0 without a
-// limit, or if classes have different limits.
+// RateBps returns the rate in bit/s that limits all traffic that leaves the device. It returns 0 if there
+// is no limit or if classes have different limits.
 func (d *NetDevice) RateBps() float64 {
 	root, _ := d.Root()
 	if root.RateBps > 0 {
@@ -395,7 +401,7 @@ func (d *NetDevice) RateBps() float64 {
 
 	rate := 0.0
 	leaves := d.Leaves()
-	if len(leaves) == 0 { // such as prio, whose bands are not listed as classes
+	if len(leaves) == 0 { // as for prio, whose bands are not listed as classes
 		leaves = slices.DeleteFunc(slices.Clone(d.Queues), func(q QueueFacts) bool {
 			return q.Parent == "root" || !strings.HasPrefix(q.Parent, root.Handle)
 		})
@@ -408,7 +414,7 @@ func (d *NetDevice) RateBps() float64 {
 			ceil = below[0].RateBps
 		}
 
-		if ceil == 0 { // such as an unused band of ets
+		if ceil == 0 { // as for an unused band of ets
 			continue
 		}
 

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Light returns a copy of the trial without the data that grows with its length: series, raw output, and
-// everything about probes except round-trip times.
+// Light returns a copy of the trial without the data that grows with the trial's length: series, raw
+// output, and everything about probes except round-trip times.
 func (t Trial) Light() Trial {
 	t.Nodes = nil
 	t = t.Apart()
@@ -35,8 +35,8 @@ func (t Trial) Light() Trial {
 	return t
 }
 
-// Apart returns a copy of the trial in which fields with series or raw output can be removed without
-// affecting the original.
+// Apart returns a copy of the trial in which series and raw output can be removed without affecting the
+// original.
 func (t Trial) Apart() Trial {
 	t.Meter = copyOf(t.Meter)
 	t.Foreign = copyOf(t.Foreign)
@@ -74,7 +74,8 @@ func copyOf[T any](p *T) *T {
 	return new(*p)
 }
 
-// Tables returns pointers to all fields with tables, by name as in docs/reference/store.md.
+// Tables returns pointers to all fields that contain a table. The keys are the names of the fields in
+// docs/reference/store.md.
 func (t *Trial) Tables() map[string]**Table {
 	slots := map[string]**Table{}
 	if t.Traffic != nil {
@@ -99,7 +100,7 @@ func (t *Trial) Tables() map[string]**Table {
 
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
-			// n is a copy, but its slice is shared with the trial.
+			// The pointer is into the slice, which n, a copy, shares with the trial.
 			slots["nodes/"+name+"/"+strconv.Itoa(i)] = &n.Samples[i].Table
 		}
 	}

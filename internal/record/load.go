@@ -14,36 +14,38 @@ type Load struct {
 	Streams    int    `json:"streams"`
 	IP         int    `json:"ip"`                    // 4 or 6
 	PacketSize int    `json:"packet_size,omitempty"` // IP length in bytes, for UDP and echo
-	// For UDP, instead of packet_size: the IP lengths that each flow repeats in this order. The n-th flow
-	// starts with the n-th length.
+	// For UDP, instead of packet_size: IP lengths that each flow repeats in this order. The n-th flow starts
+	// with the n-th length.
 	Sizes []int `json:"packet_sizes,omitempty"`
 	// payload rate of all streams together, in equal shares; 0 means full rate
 	RateBps float64 `json:"rate_bps,omitempty"`
-	// congestion control; several joined by "+" are assigned to the streams in turn
+	// congestion control; several names joined by "+" are assigned to the streams in turn
 	Congestion string `json:"congestion,omitempty"`
 	MSS        int    `json:"mss,omitempty"`
 	DSCP       int    `json:"dscp,omitempty"` // 0 to 63
-	// send and receive buffer of each TCP socket; 0 means tuned by the kernel
+	// size of the send and receive buffer of each TCP socket; 0 means tuned by the kernel
 	Buffer  int    `json:"buffer_bytes,omitempty"`
 	Tunnels int    `json:"tunnels,omitempty"` // stream n uses tunnel (n-1) mod Tunnels; 0 means no tunnel
-	Opener  string `json:"opener"`            // "near" or "far": the end that connects
+	Opener  string `json:"opener"`            // "near" or "far": the end that opens connections
 	Port    int    `json:"port"`              // first port of the listener
 	Verify  bool   `json:"verify,omitempty"`
-	UDPMode string `json:"udp_mode,omitempty"` // "exact" (also if absent) or "count"
+	UDPMode string `json:"udp_mode,omitempty"` // "exact" (also if the field is absent) or "count"
 	GSO     string `json:"udp_gso,omitempty"`  // "off": pass UDP datagrams to the kernel one by one
-	// engine xdp: the only transmit mode allowed; "" means the best one that works
+	// for engine xdp: the only transmit mode allowed; "" means the best mode that works
 	Frames   string        `json:"frames,omitempty"`
-	Sink     string        `json:"sink,omitempty"` // engine xdp: the only receive mode allowed
+	Sink     string        `json:"sink,omitempty"` // for engine xdp: the only receive mode allowed
 	Warmup   time.Duration `json:"warmup_ns"`
 	Duration time.Duration `json:"duration_ns"`
-	Interval time.Duration `json:"interval_ns"` // of the series; for echo, mean time between probes
-	// Probes: Isochronous (also if empty) or Exponential. Flows: Exponential (also if empty) or Isochronous.
+	Interval time.Duration `json:"interval_ns"` // interval of the series; for echo, mean time between probes
+	// For probes, Isochronous (also if the field is empty) or Exponential. For flows, Exponential (also if
+	// the field is empty) or Isochronous.
 	Spacing string `json:"spacing,omitempty"`
 	Tag     string `json:"tag"` // random text that identifies the packets of this trial
 
 	// Only for engines flows and requests.
 	FlowSize string `json:"flow_size,omitempty"` // level of the factor flow_size
-	// new connections per second, spaced by Spacing; 0 means that each starts when the previous one has ended
+	// new connections per second, at intervals according to Spacing; 0 means that each connection starts when
+	// the previous one has ended
 	ConnectionRate float64 `json:"connection_rate_hz,omitempty"`
 	RequestSize    int     `json:"request_size,omitempty"`  // bytes
 	ResponseSize   int     `json:"response_size,omitempty"` // bytes
@@ -53,8 +55,8 @@ type Load struct {
 	Far  EndLimits `json:"far,omitzero"`
 }
 
-// EndLimits deliberately slows down the application at an endpoint; 0 means no limit. Rates are for all
-// streams together, and buffer sizes for each socket.
+// EndLimits holds limits that deliberately slow down the application at an endpoint; 0 means no limit.
+// Rates are for all streams together, and buffer sizes for each socket.
 type EndLimits struct {
 	ReadRateBps   float64 `json:"read_rate_bps,omitempty"`
 	WriteRateBps  float64 `json:"write_rate_bps,omitempty"`
@@ -70,26 +72,27 @@ func (l Load) Limits(side string) EndLimits {
 	return l.Near
 }
 
-// Modes to count UDP datagrams, and the value of Load.GSO.
+// Modes of counting UDP datagrams, and the value of Load.GSO that disables GSO.
 const (
 	UDPExact = factor.UDPExact // records number and time of each datagram
-	UDPCount = factor.UDPCount // counts by length: several may be sent and received at once
+	UDPCount = factor.UDPCount // counts datagrams by length; several may be sent and received per system call
 	GSOOff   = "off"
 )
 
-// Modes of engine xdp to send and count frames, best first.
+// Modes in which engine xdp sends and counts frames, the best first.
 const (
-	FramesLive   = "live"      // the kernel's test run of a BPF program
-	FramesPacket = "af_packet" // AF_PACKET sockets, bypassing the qdisc
-	SinkDriver   = "driver"    // an XDP program in the driver
+	FramesLive   = "live"      // test run of a BPF program in the kernel
+	FramesPacket = "af_packet" // AF_PACKET sockets, which bypass the qdisc
+	SinkDriver   = "driver"    // XDP program in the driver
 	SinkSockets  = "sockets"
 )
 
-// SendersMargin is the time for which senders continue after the window. A receiver that reads its
-// counters late at the window's end thus does not measure a pause.
+// SendersMargin is the time for which senders continue after the window, so that a receiver that reads its
+// counters late at the window's end does not measure a pause.
 const SendersMargin = 20 * time.Millisecond
 
-// PacketSizes returns the IP lengths of the load's packets in bytes. Each flow repeats them in this order.
+// PacketSizes returns the IP lengths of the load's packets in bytes. Each flow repeats the lengths in this
+// order.
 func (l Load) PacketSizes() []int {
 	if len(l.Sizes) > 0 {
 		return l.Sizes
@@ -97,7 +100,7 @@ func (l Load) PacketSizes() []int {
 	return []int{l.PacketSize}
 }
 
-// MeanSize returns the mean of packet sizes, or 0 if there are none.
+// MeanSize returns the mean of the packet sizes, or 0 if sizes is empty.
 func MeanSize(sizes []int) float64 {
 	sum := 0
 	for _, n := range sizes {
@@ -106,8 +109,8 @@ func MeanSize(sizes []int) float64 {
 	return float64(sum) / float64(max(len(sizes), 1))
 }
 
-// Goodput returns the payload received in the window per second and direction, in bit/s. err reports what
-// is missing to compute it.
+// Goodput returns the payload received in the window per second, in bit/s, for each direction. If data is
+// missing, err reports which.
 func (t *Traffic) Goodput() (up, down float64, err error) {
 	if len(t.Flows) == 0 {
 		err = errors.New("the engine reported no flow")

@@ -8,55 +8,57 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// LocalMachine is the Machine.At of the machine that runs the controller.
+// LocalMachine is the value of Machine.At for the machine that runs the controller.
 const LocalMachine = "local"
 
-// Machine is a machine in a lab of real machines, as configured by the user.
+// Machine describes a machine in a lab of real machines, as configured by the user.
 type Machine struct {
 	// At is LocalMachine, or "ssh://[USER@]HOST[:PORT]".
 	At string `json:"at"`
-	// Address is the data address of an endpoint; "" means discovered.
+	// Address is the address of an endpoint for test traffic; "" means that it is discovered.
 	Address string `json:"address,omitempty"`
-	// Driver configures and observes a router without an agent; "" means an agent, if it can run there.
+	// Driver is the name of the driver that configures and observes a router without an agent; "" means that
+	// an agent does, if it can run there.
 	Driver string `json:"driver,omitempty"`
-	// LAN and WAN are the router's devices towards client and server; "" means discovered.
+	// LAN and WAN are the router's devices towards client and server; "" means that they are discovered.
 	LAN string `json:"lan,omitempty"`
 	WAN string `json:"wan,omitempty"`
-	// Management is the device that carries the control connection; "" means discovered.
+	// Management is the device that carries the control connection; "" means that it is discovered.
 	Management string `json:"management,omitempty"`
-	// Identity is the private key file for ssh. Jump lists jump hosts, as for ssh -J. "" means the user's
-	// configuration.
+	// Identity is the private key file for ssh. Jump lists jump hosts, as for ssh -J. If a field is "", the
+	// user's configuration applies.
 	Identity string `json:"identity,omitempty"`
 	Jump     string `json:"jump,omitempty"`
-	// ISP is the kind of access that the server, acting as provider, offers the router on device ISPPort; ""
-	// means none.
+	// ISP is the kind of access that the server offers the router on device ISPPort, in the role of a
+	// provider; "" means none.
 	ISP     string `json:"isp,omitempty"`
 	ISPPort string `json:"isp_port,omitempty"`
 }
 
-// Machines describes a lab of real machines. A router without At is not accessible.
+// Machines describes a lab of real machines. A router whose At is "" is not accessible.
 type Machines struct {
 	Client    Machine `json:"client"`
 	Router    Machine `json:"router,omitzero"`
 	Server    Machine `json:"server"`
 	Port      int     `json:"port,omitempty"`       // first of three data ports; 0 means the default
 	SSHConfig string  `json:"ssh_config,omitempty"` // replaces the user's ssh configuration file
-	// AllowSysctl lists kernel settings outside packet processing that a plan may set on the machines; nil
-	// means none.
+	// AllowSysctl lists kernel settings that do not affect packet processing but that a plan may set on the
+	// machines; nil means none.
 	AllowSysctl *[]string `json:"allow_sysctl,omitempty"`
 	AcceptNew   bool      `json:"accept_new,omitempty"` // accept and store unknown host keys
-	Meter       *Meter    `json:"-"`                    // part of the run's head
+	Meter       *Meter    `json:"-"`                    // written to the head of the run
 	LinkSpeed   string    `json:"-"`                    // rate of the slowest link, such as 1G
-	Device      string    `json:"-"`                    // name of the router, part of the run's head
-	Notes       *[]string `json:"-"`                    // part of the run's head
+	Device      string    `json:"-"`                    // name of the router, written to the head of the run
+	Notes       *[]string `json:"-"`                    // written to the head of the run
 	// Firmware is the command on the controller's machine that installs firmware on the router. The level of
-	// the factor is appended as the last argument. nil means that the user installs it by hand.
+	// the factor firmware is appended as the last argument. If Firmware is nil, the user installs firmware by
+	// hand.
 	Firmware *[]string `json:"firmware,omitempty"`
 }
 
-// FoundDevice describes the router under test from its fingerprint, see DeviceOf. It returns "" unless the
-// router is a real machine that the run accessed. If the run itself changes the firmware, the system is
-// omitted.
+// FoundDevice describes the router under test from the facts in its environment; see DeviceOf. It returns
+// "" unless the router is a real machine that the run accessed. If the run itself changes the firmware,
+// the description omits the system.
 func (r *Run) FoundDevice() string {
 	if r.Machines == nil || r.Machines.Router.At == "" {
 		return ""
@@ -66,8 +68,8 @@ func (r *Run) FoundDevice() string {
 	return DeviceOf(r.Facts(r.Tested().Name), !own)
 }
 
-// DeviceOf describes a machine from the facts of its fingerprint: the product or, if unknown, the
-// processor, and if system is set, distribution and release.
+// DeviceOf describes a machine from the facts in its environment: the product or, if that is unknown, the
+// processor. If system is set, distribution and release follow.
 func DeviceOf(facts map[string]string, system bool) string {
 	words := cmp.Or(facts["product"], facts["cpu_model"])
 	if system {

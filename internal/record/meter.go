@@ -3,13 +3,14 @@ package record
 // MeterProbe is the name of the probe in Trial.Meter.
 const MeterProbe = "meter"
 
-// Meter is an external meter of the power that a device draws during a run's trials.
+// Meter describes an external meter of the power that a device draws during a run's trials.
 type Meter struct {
-	// At is the address of the meter, as given by the user. It contains no password.
+	// At is the address of the meter as given by the user. It contains no password.
 	At string `json:"at"`
-	// Node is the node whose power is measured; "" means the device under test, or the machine that runs it.
+	// Node is the node whose power the meter measures; "" means the device under test, or the machine that
+	// runs the device under test.
 	Node string `json:"node,omitempty"`
-	// IdleW and LoadedW are readings in watts that the user typed in. If set, no meter is read.
+	// IdleW and LoadedW are readings in watts that the user typed in. If they are set, no meter is read.
 	IdleW   float64 `json:"idle_w,omitempty"`
 	LoadedW float64 `json:"loaded_w,omitempty"`
 }

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// HostNode is the name of the machine that runs a lab.
+// HostNode is the node name of the machine that runs a lab.
 const HostNode = "host"
 
-// Kinds of labs, for Run.Lab. The kind of a lab whose virtual routers have another architecture is
-// "vm:ARCH". Only this file compares kinds; other code uses NodeFacts.
+// Kinds of labs, for Run.Lab. If the virtual routers of a lab have another architecture than the machine,
+// the kind is "vm:ARCH". Only this file compares kinds; other code uses NodeFacts.
 const (
 	LabLocal = "local"
 	LabVM    = "vm"
@@ -17,8 +17,8 @@ const (
 	LabSSH   = "ssh" // real machines
 )
 
-// GuestArch returns the architecture of the virtual routers in a kind of lab, or "" for the machine's own.
-// ok is false if the lab has no virtual routers.
+// GuestArch returns the architecture of the virtual routers in a kind of lab, or "" if it is the
+// architecture of the machine. ok is false if the lab has no virtual routers.
 func GuestArch(lab string) (arch string, ok bool) {
 	kind, arch, _ := strings.Cut(lab, ":")
 	return arch, kind == LabVM
@@ -31,15 +31,15 @@ func InNamespaces(lab string) bool { return lab == LabLocal }
 // be resumed.
 func WithPeer(lab string) bool { return lab == LabPair }
 
-// Owners of a node's CPUs. Counters of shared CPUs include other nodes and programs.
+// CPUs of the machine that runs the lab, shared with everything on the machine
 const (
-	CPUsShared   = "shared"   // CPUs of the machine that runs the lab, shared with everything on it
-	CPUsVirtual  = "virtual"  // a guest's, provided by the hypervisor of that machine
-	CPUsEmulated = "emulated" // a guest's, emulated by that machine
+	CPUsShared   = "shared"   // CPUs of a guest, provided by the hypervisor of the machine that runs the lab
+	CPUsVirtual  = "virtual"  // CPUs of a guest, emulated by the machine that runs the lab
+	CPUsEmulated = "emulated" // CPUs of a real machine
 	CPUsOwn      = "own"      // a real machine's
 )
 
-// Relation of a node's CLOCK_MONOTONIC to the controller's.
+// Relation of a node's CLOCK_MONOTONIC to the controller's clock.
 const (
 	ClockSame    = "same"
 	ClockRelated = "related" // measured before and after each trial
@@ -48,34 +48,34 @@ const (
 // DrivenByAgent is the value of NodeFacts.Driven for nodes with an agent.
 const DrivenByAgent = "agent"
 
-// NodeFacts describes the properties of a node in the run's labs, so that code that reads runs does not
+// NodeFacts describes the properties of a node in the labs of a run, so that code that reads runs does not
 // depend on the kind of lab.
 type NodeFacts struct {
 	Name string `json:"name"`
-	// Driven is DrivenByAgent or the name of the driver that configures and observes the node. It is "" if
-	// nothing does; then Unreachable is the reason.
+	// Driven is DrivenByAgent, or the name of the driver that configures and observes the node. It is "" if
+	// neither an agent nor a driver does so; Unreachable is then the reason.
 	Driven      string `json:"driven,omitempty"`
 	Unreachable string `json:"unreachable,omitempty"`
-	Fixed       string `json:"fixed,omitempty"` // reason if settings cannot be changed there
+	Fixed       string `json:"fixed,omitempty"` // reason if settings on the node cannot be changed
 	OwnKernel   bool   `json:"own_kernel,omitempty"`
 	CPUs        string `json:"cpus,omitempty"`  // "" means unknown
 	Clock       string `json:"clock,omitempty"` // "" means unreadable
-	// Kernel is the first of several nodes that share a kernel and its cores, such as containers; "" means
-	// that the node has its own, or that this is unknown.
+	// Kernel is the name of the first of several nodes, such as containers, that share a kernel and its
+	// cores. It is "" if the node has a kernel of its own or if this is unknown.
 	Kernel string `json:"kernel,omitempty"`
 }
 
 // Guest reports whether the node is a virtual machine on the machine that runs the lab.
 func (n NodeFacts) Guest() bool { return n.CPUs == CPUsVirtual || n.CPUs == CPUsEmulated }
 
-// OwnCPUs reports whether counters of the node's CPUs cover that node only.
+// OwnCPUs reports whether counters of the node's CPUs cover only the node.
 func (n NodeFacts) OwnCPUs() bool { return n.CPUs != CPUsShared }
 
 // OwnMachine reports whether the node is a real machine. Other programs may run on it.
 func (n NodeFacts) OwnMachine() bool { return n.CPUs == CPUsOwn }
 
-// KernelOf returns the nodes that share a kernel, and therefore cores, with a node, including the node
-// itself. It returns nil if the node has its own kernel.
+// KernelOf returns the nodes that share a kernel, and therefore cores, with a node. The result includes
+// the node itself. It is nil if the node has a kernel of its own.
 func (r *Run) KernelOf(node string) (sharing []string) {
 	kernel := r.Node(node).Kernel
 	for _, n := range r.Nodes {
@@ -86,8 +86,8 @@ func (r *Run) KernelOf(node string) (sharing []string) {
 	return sharing
 }
 
-// NearShares reports whether the near endpoint shares its cores: with everything on the machine that runs
-// the lab or, through a common kernel, with the device under test.
+// NearShares reports whether the near endpoint shares its cores: either with everything on the machine
+// that runs the lab, or with the device under test through a common kernel.
 func (r *Run) NearShares() bool {
 	near := r.Near()
 	return near.CPUs == CPUsShared || near.Kernel != "" && near.Kernel == r.Tested().Kernel
@@ -128,8 +128,8 @@ func (r *Run) Tested() NodeFacts {
 	return r.Node("router")
 }
 
-// Between reports whether the device under test is whatever lies between two machines and is not
-// accessible.
+// Between reports whether the run tests an inaccessible path between two machines: the near endpoint is a
+// real machine, and neither an agent nor a driver observes the device under test.
 func (r *Run) Between() bool { return r.Near().OwnMachine() && r.Tested().Driven == "" }
 
 // Near returns the facts of the near endpoint, where the controller runs.
@@ -140,9 +140,9 @@ func (r *Run) Near() NodeFacts {
 	return r.Node("client")
 }
 
-// virtualDrivers lists the drivers of network cards that a hypervisor emulates.
+// virtualDrivers lists the drivers for network cards that a hypervisor emulates.
 var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "ena", "gve"}
 
-// VirtualDriver reports whether a driver is for a network card emulated by a hypervisor. The speed of such
-// a card is nominal.
+// VirtualDriver reports whether a driver is for a network card that a hypervisor emulates. The speed of
+// such a card is nominal.
 func VirtualDriver(name string) bool { return slices.Contains(virtualDrivers[:], name) }

@@ -1,6 +1,6 @@
 // Package record defines the stored data of a run: the design, its rows, trials and samples, and the
-// vocabulary shared by several stages. It does not access any machine. Its methods depend only on their
-// receivers. None of its types can contain a secret.
+// vocabulary that several stages share. The package does not access any machine. Methods depend only on
+// their receivers. No type can contain a secret.
 //
 // Times in a trial are nanoseconds of the controller's CLOCK_MONOTONIC. Trial.Origin is the value of that
 // clock at the wall time Trial.Started.
@@ -19,14 +19,14 @@ import (
 // Format is the version of stored and printed documents.
 const Format = "chokepoint/1"
 
-// Factors are the levels of one cell.
+// Factors holds the levels of one cell.
 type Factors = factor.Cell
 
-// Method describes how each row is measured, and how often.
+// Method describes how, and how often, each row is measured.
 type Method struct {
 	Duration time.Duration `json:"duration_ns"` // length of the measured window
-	Warmup   time.Duration `json:"warmup_ns"`   // load before the window, excluded from it
-	Cooldown time.Duration `json:"cooldown_ns"` // pause after the load
+	Warmup   time.Duration `json:"warmup_ns"`   // duration of the load before the window, not measured
+	Cooldown time.Duration `json:"cooldown_ns"` // duration of the pause after the load
 	Runs     int           `json:"runs"`        // number of blocks; with Adaptive, the maximum
 	Adaptive *Adaptive     `json:"adaptive,omitempty"`
 	Order    string        `json:"order"`             // "blocks" (randomised complete blocks) or "listed"
@@ -37,36 +37,37 @@ type Method struct {
 	Search *Search       `json:"search,omitempty"` // search for a rate; Duration is then unused
 }
 
-// Adaptive ends the measurement of a cell when the confidence interval of its median goodput is narrow.
+// Adaptive ends the measurement of a cell when the confidence interval of the cell's median goodput is
+// narrow enough.
 type Adaptive struct {
 	Min   int     `json:"min"`
 	Max   int     `json:"max"`
 	Width float64 `json:"width"` // width of the interval ÷ median; 0.02 means 2 %
 }
 
-// Measure selects what is measured in addition to the load.
+// Measure selects the measurements in addition to those of the load.
 type Measure struct {
-	// "block" (once per path and block), "trial" (before each trial) or "off"
+	// when to measure: "block" (once per path and block), "trial" (before each trial) or "off"
 	LatencyIdle   string `json:"latency_idle"`
-	LatencyLoaded bool   `json:"latency_loaded"` // probe latency during the load
-	// latency probe: "echo" (UDP, also if absent) or "icmp"
+	LatencyLoaded bool   `json:"latency_loaded"` // measure latency during the load
+	// latency probe: "echo" (UDP; also if the field is absent) or "icmp"
 	Probe         string        `json:"probe,omitempty"`
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
-	// "isochronous" (also if absent) or "exponential", see Load.Spacing
+	// "isochronous" (also if the field is absent) or "exponential"; see Load.Spacing
 	ProbeSpacing string `json:"probe_spacing,omitempty"`
-	Verify       bool   `json:"verify"` // one short trial with verified content per run and path
+	Verify       bool   `json:"verify"` // run one short trial with verified content per path
 	// also verify the content of every load
 	VerifyAll bool `json:"verify_all,omitempty"`
 	Telemetry bool `json:"telemetry"` // read telemetry on the nodes
 }
 
-// Validity takes the place of the metric in a requirement that cells be valid.
+// Validity replaces the metric in a requirement that cells be valid.
 const Validity = "validity"
 
-// Requirement is a threshold for cells that match Where: Metric Op Value. The metric Validity requires
-// cells to be valid, and has no Value.
+// Requirement is a threshold for cells that match Where: Metric Op Value. With the metric Validity, it
+// requires cells to be valid and has no Value.
 type Requirement struct {
-	Text   string  `json:"text"` // as written
+	Text   string  `json:"text"` // text of the requirement in the plan
 	Metric string  `json:"metric"`
 	Op     string  `json:"op"` // >=, >, <=, <
 	Value  float64 `json:"value"`
@@ -84,41 +85,41 @@ type Procedure struct {
 	Method  Method   `json:"method"`
 	Measure Measure  `json:"measure"`
 	Set     []string `json:"set,omitempty"`
-	Cuts    []string `json:"cuts,omitempty"` // what --for left out, in words
-	// Loads lists the factors that describe the traffic. All other factors identify the path.
+	Cuts    []string `json:"cuts,omitempty"` // descriptions of what --for omitted
+	// Loads lists the factors that describe the traffic. All other factors describe the path.
 	Loads []string `json:"loads,omitempty"`
 }
 
-// Design is a parsed plan. It contains everything that analysis needs, so that the plan of an old run need
-// not be parsed again.
+// Design is a parsed plan. It contains everything that the analysis needs, so that the plan of an old run
+// need not be parsed again.
 type Design struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Source      string `json:"source"` // file name or "built-in"
-	Text        string `json:"text"`   // plan as read
+	Text        string `json:"text"`   // text of the plan as read
 	// Device and Notes are copied to the head of each run of the plan.
 	Device string   `json:"device,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 	Procedure
 	Factors []FactorLevels `json:"factors"` // in the order of the plan
-	// cells to run, in the order of the plan, after skips and cuts
+	// cells to run, in the order of the plan, without skipped and omitted cells
 	Cells []Factors `json:"cells,omitempty"`
-	// labels of the plan, by factor and level
+	// labels from the plan, by factor and level
 	Labels       map[string]map[string]string `json:"labels,omitempty"`
 	Hard         []string                     `json:"hard,omitempty"` // hard to change, outermost first
 	Baseline     Factors                      `json:"baseline"`       // levels that identify the baseline
 	Requirements []Requirement                `json:"require,omitempty"`
 	Conditions   map[string]string            `json:"conditions,omitempty"` // facts typed in by the user
 	Steps        []Step                       `json:"steps,omitempty"`
-	Skipped      []Skipped                    `json:"skipped,omitempty"` // skipped by rules of the plan
+	Skipped      []Skipped                    `json:"skipped,omitempty"` // cells skipped by rules of the plan
 	Experiment   *Experiment                  `json:"experiment,omitempty"`
 
-	// Catalogue declares the factors. It is not stored: a reader sets it to the catalogue of its own version.
-	// nil means the factors of every plan.
+	// Catalogue declares the factors. It is not stored; a reader sets it to the catalogue of its own version.
+	// If Catalogue is nil, only the factors of every plan are declared.
 	Catalogue *factor.Catalogue `json:"-"`
 }
 
-// FactorLevels is a factor of the matrix with its levels.
+// FactorLevels holds a factor of the matrix and its levels.
 type FactorLevels struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
@@ -135,32 +136,33 @@ func (d *Design) Varied() []FactorLevels {
 	return varied
 }
 
-// Skipped is a cell that was not run, with the reason. ID and Label identify the cell in a document.
+// Skipped describes a cell that was not run, with the reason. ID and Label identify the cell in a
+// document.
 type Skipped struct {
 	ID      string  `json:"id,omitempty"`
 	Label   string  `json:"label,omitempty"`
 	Factors Factors `json:"factors"`
 	Reason  string  `json:"reason"`
-	Hint    string  `json:"hint,omitempty"` // how to make it possible
+	Hint    string  `json:"hint,omitempty"` // advice on how to make the cell possible
 }
 
 // Row kinds.
 const (
 	RowLoad   = "load"   // traffic of a cell
-	RowIdle   = "idle"   // latency of an idle path, once per block
+	RowIdle   = "idle"   // latency of a path without load, once per block
 	RowVerify = "verify" // short trial that verifies every byte
-	RowCipher = "cipher" // speed of a cipher on one node; no traffic
+	RowCipher = "cipher" // speed of a cipher on one node, without traffic
 )
 
-// Row is one entry in the ordered list that a plan expands to.
+// Row is one entry in the ordered list to which a plan expands.
 type Row struct {
-	ID string `json:"id"` // such as "b2-r07", unique in a run
+	ID string `json:"id"` // id that is unique in a run, such as "b2-r07"
 	Assignment
 }
 
 // Assignment determines what a row measures, and its position in the run.
 type Assignment struct {
-	Block   int     `json:"block"` // from 1
+	Block   int     `json:"block"` // number of the block, from 1
 	Index   int     `json:"index"` // position in the run, from 1
 	Kind    string  `json:"kind"`
 	Factors Factors `json:"factors"`
@@ -173,7 +175,7 @@ func (a Assignment) Cell() string { return a.Factors.Key() }
 type Setting struct {
 	Knob  string `json:"knob"`
 	Node  string `json:"node"`
-	Port  string `json:"port,omitempty"` // device of the node
+	Port  string `json:"port,omitempty"` // name of the device on the node
 	Value string `json:"value"`
 }
 
@@ -185,7 +187,7 @@ type (
 	TopoPort = factor.Port
 )
 
-// Caveat is a limitation of the item that it is attached to. Reports must show it.
+// Caveat describes a limitation of the item to which it is attached. Reports must show it.
 type Caveat struct {
 	Kind string `json:"kind"` // stable identifier, such as "few-runs"
 	Text string `json:"text"`
@@ -223,19 +225,19 @@ const (
 	TrialFailed = "failed"
 )
 
-// TrialHead holds a trial's id and outcome.
+// TrialHead holds the id and the outcome of a trial.
 type TrialHead struct {
 	ID       string            `json:"id"` // "<row>.<attempt>"
 	Started  time.Time         `json:"started"`
 	Failure  *Failure          `json:"failure,omitempty"`
 	Search   *SearchTrial      `json:"search,omitempty"` // only for trials of a search
 	Phases   []Phase           `json:"phases"`
-	Resolved map[string]string `json:"resolved,omitempty"` // such as tunnel → wireguard-userspace
+	Resolved map[string]string `json:"resolved,omitempty"` // actual level by factor, such as tunnel
 	Path     *PathEvidence     `json:"path,omitempty"`
 	Caveats  []Caveat          `json:"caveats,omitempty"`
 }
 
-// Trial holds all data that one execution of a row recorded, unprocessed.
+// Trial holds all data recorded while a row was executed once, unprocessed.
 type Trial struct {
 	TrialHead
 	Run     string   `json:"run"`
@@ -250,22 +252,22 @@ type Trial struct {
 	Idle    *Latency `json:"idle,omitempty"`
 	Loaded  *Latency `json:"loaded,omitempty"`
 	Hops    []*Hop   `json:"hops,omitempty"` // for paths between machines
-	// Boots maps routers that the run did not boot itself, in a lab that existed before, to their boot ids.
-	// After a reboot, a router counts as a different router.
+	// Boots contains the boot ids of routers that the run did not boot itself, in a lab that existed before
+	// the run. After a reboot, a router counts as a different router.
 	Boots   map[string]string   `json:"boots,omitempty"`
 	Nodes   map[string]NodeData `json:"nodes,omitempty"`
 	Meter   *Samples            `json:"meter,omitempty"` // readings of the power meter
 	Foreign *Foreign            `json:"foreign,omitempty"`
 }
 
-// Failure is the phase in which a trial failed, and the error.
+// Failure holds the phase in which a trial failed, and the error.
 type Failure struct {
 	Phase string `json:"phase"`
 	Error string `json:"error"`
 	Hint  string `json:"hint,omitempty"`
 }
 
-// Names of phases, in order.
+// Names of the phases of a trial, in order.
 const (
 	PhaseSetup   = "set-up"
 	PhaseVerify  = "verify-path"
@@ -276,15 +278,15 @@ const (
 	PhaseCollect = "collect"
 )
 
-// Phase is one part of a trial.
+// Phase describes one part of a trial.
 type Phase struct {
 	Name  string `json:"name"`
 	Start int64  `json:"start_ns"`
 	End   int64  `json:"end_ns"`
 }
 
-// Window lists the times of a load. It starts at Begin, is measured from Start to End, and until Stop at
-// the latest waits for data sent before End.
+// Window holds the times of a load. The load begins at Begin and is measured from Start to End. Until Stop
+// at the latest, the engine waits for data sent before End.
 type Window struct {
 	Begin int64 `json:"begin_ns"`
 	Start int64 `json:"start_ns"`
@@ -295,31 +297,31 @@ type Window struct {
 // Seconds returns the length of the measured window.
 func (w Window) Seconds() float64 { return float64(w.End-w.Start) / 1e9 }
 
-// Holds reports whether a time is in the window, including its ends.
+// Holds reports whether a time is in the window, which includes Start and End.
 func (w Window) Holds(at int64) bool { return at >= w.Start && at <= w.End }
 
-// PathEvidence proves that the traffic took the intended path.
+// PathEvidence holds evidence that the traffic took the intended path.
 type PathEvidence struct {
 	Tunnel       string         `json:"tunnel"`
 	PathMTU      int            `json:"path_mtu"`
 	WantMTU      int            `json:"want_mtu"`
 	BytesOffered int64          `json:"bytes_offered"` // payload bytes that the check sent
 	Counters     []CounterDelta `json:"counters"`
-	// CountedFrom is the time, just before the window, when the counters of "window" had been read. It is
-	// absent if counters were read only for the whole load, as on a router without an agent.
+	// CountedFrom is the time, just before the window, at which the counters with When "window" had been
+	// read. It is absent if counters were read only for the whole load, as on a router without an agent.
 	CountedFrom int64             `json:"counted_from_ns,omitempty"`
 	Details     map[string]string `json:"details,omitempty"`
 }
 
-// Counters of a tunnel, for CounterDelta. Each of several parallel tunnels has its own, in the order in
-// which streams use the tunnels.
+// Counters of a tunnel, for CounterDelta. If tunnels are parallel, each tunnel has counters of its own, in
+// the order in which streams use the tunnels.
 const (
 	TunnelSent     = "tunnel_sent_bytes"
 	TunnelReceived = "tunnel_received_bytes"
 )
 
-// CounterDelta holds the values of a counter before and after the path check ("check"), before and after
-// the whole load ("load"), or from the start of the window until after the load ("window").
+// CounterDelta holds two values of a counter: before and after the path check ("check"), before and after
+// the whole load ("load"), or at the start of the window and after the load ("window").
 type CounterDelta struct {
 	Node    string `json:"node"`
 	Device  string `json:"device"`
@@ -336,7 +338,7 @@ const (
 	Both = factor.Both
 )
 
-// Traffic is the report of an engine about one trial.
+// Traffic holds an engine's report about one trial.
 type Traffic struct {
 	Engine  string              `json:"engine"`
 	Version string              `json:"version,omitempty"`
@@ -346,7 +348,7 @@ type Traffic struct {
 	Raw     []byte              `json:"raw,omitempty"`
 	Details map[string]string   `json:"details,omitempty"` // actual congestion control, buffers, mode
 	Caveats []Caveat            `json:"caveats,omitempty"`
-	// RateError is the rate sent ÷ the requested rate, minus one. It is absent at full rate.
+	// RateError is the rate sent ÷ the requested rate, minus one. It is absent if the load is at full rate.
 	RateError *float64 `json:"rate_error_ratio,omitempty"`
 	OneWay    []OneWay `json:"one_way,omitempty"`
 
@@ -354,8 +356,8 @@ type Traffic struct {
 	ShortFlows     *ShortFlows     `json:"short_flows,omitempty"`
 }
 
-// Flow is one stream in one direction. SentBytes and ReceivedBytes are application payload in the window.
-// Verified, Corrupt and the series cover the whole life of the flow.
+// Flow describes one stream in one direction. SentBytes and ReceivedBytes are application payload in the
+// window. Verified, Corrupt and the series cover the whole life of the flow.
 type Flow struct {
 	Stream        int      `json:"stream"`
 	Direction     string   `json:"direction"`
@@ -373,53 +375,53 @@ type Flow struct {
 	Corrupt       int64    `json:"corrupt_bytes,omitempty"`
 }
 
-// Packets counts the datagrams of the window. Each datagram carries a mark whether it belongs to the
-// window, so the counts are exact: Sent = Received + Lost. Fields that the counting mode cannot determine
-// are absent.
+// Packets holds the counts of the datagrams that belong to the window. Each datagram is marked as
+// belonging to the window or not, so the counts are exact: Sent = Received + Lost. Fields that the
+// counting mode cannot determine are absent.
 type Packets struct {
 	Sent   int64 `json:"sent"`
-	Unsent int64 `json:"unsent"` // required by the rate, but not sent
+	Unsent int64 `json:"unsent"` // number of packets required by the rate, but not sent
 	// the engine does not count Unsent
 	UnsentUnknown bool   `json:"unsent_unknown,omitempty"`
-	Received      int64  `json:"received"`             // without duplicates, if they can be detected
-	Lost          int64  `json:"lost"`                 // from gaps in the numbers, and missing at the end
+	Received      int64  `json:"received"`             // number without duplicates, if these can be detected
+	Lost          int64  `json:"lost"`                 // missing in the sequence or at the end
 	Duplicates    *int64 `json:"duplicates,omitempty"` // absent if datagrams are counted by length
 	// received after a higher number (RFC 4737); absent if datagrams are counted by length
 	Reordered *int64          `json:"reordered,omitempty"`
-	Gaps      []Gap           `json:"gaps,omitempty"` // runs of lost packets, by length
+	Gaps      []Gap           `json:"gaps,omitempty"` // runs of lost packets by length
 	Delay     *DelayVariation `json:"delay_variation,omitempty"`
-	// IP length of each, in bytes; absent with packet_sizes
+	// IP length of each packet in bytes; absent with packet_sizes
 	Size int `json:"size,omitempty"`
 }
 
-// Gap counts runs of lost packets of one length. Lengths above 1024 are rounded down to seven significant
-// bits. Packets is the exact total.
+// Gap holds the number of runs of lost packets with one length. Lengths above 1024 are rounded down to
+// seven significant bits. Packets is the exact total.
 type Gap struct {
 	Length  int64 `json:"length"`
 	Gaps    int64 `json:"gaps"`
 	Packets int64 `json:"packets"`
 }
 
-// DelayVariation is the distribution of one-way delays above the minimum of the window (PDV of RFC 5481,
-// section 4.2). Datagrams that were passed to the kernel together have the same send time.
+// DelayVariation holds the distribution of the one-way delays in excess of the minimum in the window (PDV
+// of RFC 5481, section 4.2). Datagrams that were passed to the kernel together have the same send time.
 type DelayVariation struct {
-	Stamps string       `json:"stamps"` // of the arrivals: "kernel" or "user"
+	Stamps string       `json:"stamps"` // source of the arrival times: "kernel" or "user"
 	Counts []DelayCount `json:"counts"`
 }
 
-// DelayCount is a bucket: the number of packets whose delay exceeds the minimum by at least AboveNs.
-// Buckets are 64 ns wide, or a sixteenth of the delay.
+// DelayCount is a bucket of the distribution. It holds the number of packets whose delay exceeds the
+// minimum by at least AboveNs. The width of a bucket is 64 ns or a sixteenth of the delay.
 type DelayCount struct {
 	AboveNs int64 `json:"above_ns"`
 	Packets int64 `json:"packets"`
 }
 
-// TCP holds the sender's TCP_INFO for the window, and its series.
+// TCP holds values of the sender's TCP_INFO for the window, and series of them.
 type TCP struct {
 	Congestion    string `json:"congestion"`
 	MSS           int    `json:"mss"`
 	Retransmits   *int64 `json:"retransmits,omitempty"` // segments in the window; nil means unknown
-	BusyNs        int64  `json:"busy_ns"`               // from the kernel's chronographs, in the window
+	BusyNs        int64  `json:"busy_ns"`               // time in the window, from the kernel's chronographs
 	RwndLimitedNs int64  `json:"rwnd_limited_ns"`
 	SndbufLimitNs int64  `json:"sndbuf_limited_ns"`
 	MinRTTNs      int64  `json:"min_rtt_ns"`
@@ -427,13 +429,13 @@ type TCP struct {
 	DeliveredCE   int64  `json:"delivered_ce,omitempty"` // segments received with a CE mark, in the window
 	ReordSeen     int64  `json:"reord_seen,omitempty"`   // reorderings detected in the window
 	DsackDups     int64  `json:"dsack_dups,omitempty"`   // segments received twice, in the window
-	// Options lists the TCP options that both ends agreed on: "timestamps", "sack", "wscale". nil means
-	// unknown.
+	// Options lists the TCP options that both ends agreed on: "timestamps", "sack", "wscale". It is nil if
+	// the options are unknown.
 	Options []string `json:"options,omitzero"`
-	Series  *Table   `json:"series,omitempty"` // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
+	Series  *Table   `json:"series,omitempty"` // columns rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
 }
 
-// EndUsage is the resource usage of an engine's process in the window.
+// EndUsage holds the resource usage of an engine's process in the window.
 type EndUsage struct {
 	Node      string  `json:"node"`
 	UserNs    int64   `json:"user_ns"`
@@ -442,11 +444,12 @@ type EndUsage struct {
 	CPUs      []int   `json:"cpus,omitempty"`       // cores that the process may use
 	// MemoryBytes is the peak resident set size of the process. It excludes the kernel's socket buffers.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
-	NUMANodes   []int `json:"numa_nodes,omitempty"` // NUMA nodes of these cores
-	// ThreadCPUs lists the cores that ran the streams' threads at the end of the window; -1 means unknown.
+	NUMANodes   []int `json:"numa_nodes,omitempty"` // NUMA nodes of the cores in CPUs
+	// ThreadCPUs lists the cores on which the streams' threads ran at the end of the window; -1 means that
+	// the core is unknown.
 	ThreadCPUs []int `json:"thread_cpus,omitempty"`
-	// EdgeLateNs is the maximum delay in reading this usage, and the byte counts of TCP streams, at the start
-	// or end of the window.
+	// EdgeLateNs is the maximum delay, at the start or end of the window, in reading this usage and the byte
+	// counts of TCP streams.
 	EdgeLateNs int64 `json:"edge_late_ns,omitempty"`
 }
 
@@ -468,54 +471,56 @@ type Clock struct {
 	BoundAfter   int64 `json:"bound_after_ns"`
 }
 
-// Samples is the series of one probe. Fast sources are sampled at 10 Hz and slow ones at 1 Hz, and all at
-// the start and end of the window. A slow source without counters is not sampled at the end.
+// Samples holds the series of one probe. Fast sources are sampled at 10 Hz and slow sources at 1 Hz, and
+// all of them at the start and end of the window. The exception is a slow source without counters, which
+// is not sampled at the end.
 type Samples struct {
 	Probe       string   `json:"probe"`
 	Scope       string   `json:"scope"`
-	Unavailable string   `json:"unavailable,omitempty"` // reason; Table is then nil
+	Unavailable string   `json:"unavailable,omitempty"` // reason why Table is nil
 	Metrics     []Metric `json:"metrics,omitempty"`     // declarations of the stems of the columns
 	Table       *Table   `json:"table,omitempty"`
 }
 
-// Cost is the cost of observation, as measured by the program, between the first and the last sample.
+// Cost holds the cost of the observation between the first and the last sample, as measured by the
+// program.
 type Cost struct {
 	Probe  string `json:"probe"`
 	Reads  int64  `json:"reads"`
 	CPUNs  int64  `json:"cpu_ns"`  // CPU time of the reading thread
 	OverNs int64  `json:"over_ns"` // length of the observation
-	// MedianNs is the median CPU time of a read. It is far below CPUNs ÷ Reads if the kernel charged
-	// interrupts to the sampler.
+	// MedianNs is the median CPU time of a read. It is far below CPUNs ÷ Reads if the kernel charged the time
+	// of interrupts to the sampler.
 	MedianNs int64 `json:"median_ns,omitempty"`
 }
 
-// Stall records that a sample was taken late. It is an observation, not an error.
+// Stall records that a sample was taken late. Such a delay is an observation, not an error.
 type Stall struct {
 	At     int64 `json:"at_ns"`
 	LateNs int64 `json:"late_ns"`
 }
 
-// LogLine is a line of the kernel log.
+// LogLine holds a line of the kernel log.
 type LogLine struct {
 	At       int64  `json:"at_ns"`
 	Severity int    `json:"severity"` // syslog severity, 0 to 7
 	Text     string `json:"text"`
 }
 
-// Environment is the fingerprint of a node, stored once per run.
+// Environment holds the facts about a node, stored once per run.
 type Environment struct {
 	Node string `json:"node"`
 	// kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
 	Facts   map[string]string `json:"facts"`
-	Missing map[string]string `json:"missing,omitempty"` // reason by name of the fact
+	Missing map[string]string `json:"missing,omitempty"` // reasons by name of the missing fact
 	// Inventory was read before the run changed anything on the node. It is absent if the node does not run
 	// Linux.
 	Inventory *Inventory `json:"inventory,omitempty"`
-	// InventoryAfter was read after the last trial, while its settings were still applied.
+	// InventoryAfter was read after the last trial, while the trial's settings were still applied.
 	InventoryAfter *Inventory `json:"inventory_after,omitempty"`
 }
 
-// Ceiling is the highest rate of the tester alone, without a router.
+// Ceiling describes the highest rate of the tester alone, without a router.
 type Ceiling struct {
 	Kind  string  `json:"kind"` // "tcp direct, 4 streams", "udp loopback, 64-byte packets" …
 	Value float64 `json:"value"`
@@ -525,35 +530,36 @@ type Ceiling struct {
 	TrafficKind
 }
 
-// Link describes the packets of a link. The zero value leaves the link unchanged.
+// Link describes the packets of a link: offloads and MTU. The zero value leaves the link unchanged.
 type Link struct {
 	Offload string `json:"offload,omitempty"`  // level of the factor offload
-	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
+	MTU     int    `json:"link_mtu,omitempty"` // MTU in bytes if above 1500; otherwise 0
 }
 
-// TrafficKind is a kind of traffic whose ceiling is measured, and its link.
+// TrafficKind describes a kind of traffic whose ceiling is measured, and its link.
 type TrafficKind struct {
-	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent: native
+	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent for engine native
 	Protocol string `json:"protocol,omitempty"`
 	Streams  int    `json:"streams,omitempty"`
 	Link
 	UDPMode    string `json:"udp_mode,omitempty"`    // "count"; absent means exact
 	PacketSize int    `json:"packet_size,omitempty"` // IP length in bytes, UDP only
-	// packet mix imix, instead of packet_size
+	// IMIX packet sizes instead of PacketSize
 	IMIX         bool   `json:"imix,omitempty"`
-	FlowSize     string `json:"flow_size,omitempty"`     // level of the factor, engine flows only
-	RequestSize  int    `json:"request_size,omitempty"`  // bytes, engine requests only
-	ResponseSize int    `json:"response_size,omitempty"` // bytes, engine requests only
+	FlowSize     string `json:"flow_size,omitempty"`     // level of flow_size, for engine flows only
+	RequestSize  int    `json:"request_size,omitempty"`  // bytes, for engine requests only
+	ResponseSize int    `json:"response_size,omitempty"` // bytes, for engine requests only
 }
 
-// WattsCondition is the condition for the mean power under load, in watts, read by the user.
+// WattsCondition is the name of the condition that states the mean power under load, in watts, as read by
+// the user.
 const WattsCondition = "watts"
 
-// LinkCondition is the condition for the rate of the link under test, such as "1G".
+// LinkCondition is the name of the condition that states the rate of the link under test, such as "1G".
 const LinkCondition = "link"
 
-// Watts returns the power in watts from WattsCondition, such as "6.1" or "6.1 W", or 0 if the condition is
-// not set.
+// Watts returns the power in watts from the condition WattsCondition, such as "6.1" or "6.1 W". It returns
+// 0 if the condition is not set.
 func (d *Design) Watts() (float64, error) {
 	text, ok := d.Conditions[WattsCondition]
 	if !ok {
@@ -568,52 +574,55 @@ func (d *Design) Watts() (float64, error) {
 	return w, nil
 }
 
-// ShortFlows holds measurements of many flows, each on its own TCP connection, or of requests on
-// persistent connections, as made by the opener. Each flow that is due in the window is counted once:
-// Started = Completed + Failed + Unfinished. Times run from the scheduled start of a flow.
+// ShortFlows holds measurements of many flows, each on a TCP connection of its own, or of requests on
+// persistent connections. The end that opens the connections makes the measurements. Each flow that is due
+// in the window is counted once: Started = Completed + Failed + Unfinished. Times count from the scheduled
+// start of a flow.
 type ShortFlows struct {
-	Kept bool `json:"kept,omitempty"` // connections are kept open for further requests
-	// requested rate of new connections; absent if each stream starts the next one when the previous has
+	Kept bool `json:"kept,omitempty"` // the connections stayed open for further requests
+	// requested rate of new connections; absent if each stream starts a connection when the previous one has
 	// ended
 	RateHz     float64 `json:"rate_hz,omitempty"`
 	Started    int64   `json:"started"`    // flows due to start in the window
-	Completed  int64   `json:"completed"`  // completed before the end of the window
-	Failed     int64   `json:"failed"`     // refused, reset, or with a wrong answer
-	Unfinished int64   `json:"unfinished"` // in progress or not yet started at the end of the window
-	// flows not connected within DueNs of their scheduled start, if the window left that time
+	Completed  int64   `json:"completed"`  // flows completed before the end of the window
+	Failed     int64   `json:"failed"`     // flows refused, reset, or answered wrongly
+	Unfinished int64   `json:"unfinished"` // flows in progress or not yet started at the end of the window
+	// flows that did not connect within DueNs of their scheduled start, provided that the window lasted that
+	// long
 	Tardy     int64            `json:"tardy,omitempty"`
 	DueNs     int64            `json:"due_ns,omitempty"`
-	Carried   int64            `json:"carried"`            // started before the window, completed in it
+	Carried   int64            `json:"carried"`            // flows started before the window, completed in it
 	Failures  map[string]int64 `json:"failures,omitempty"` // failed flows, by kind of failure
 	Asked     int64            `json:"asked_bytes"`        // payload requested by the completed flows
 	Confirmed int64            `json:"confirmed_bytes"`    // bytes of Asked that the receiver counted
 	// TCP handshake times of flows in Started, from the call to the answer
 	Connect []TimeCount `json:"connect"`
 	Late    []TimeCount `json:"late"`    // delay of the actual start
-	Classes []FlowClass `json:"classes"` // in ascending order of size
+	Classes []FlowClass `json:"classes"` // classes in ascending order of size
 }
 
-// FlowClass holds the flows in a range of sizes.
+// FlowClass holds the flows whose size is in a range.
 type FlowClass struct {
-	FromBytes int64       `json:"from_bytes"` // up to the next class
+	FromBytes int64       `json:"from_bytes"` // start of the range, which ends at the next class
 	Started   int64       `json:"started"`
 	Times     []TimeCount `json:"times"` // durations of completed flows
 }
 
-// TimeCount counts the flows that took at least FromNs, and less than 1/64 (or 64 ns) more.
+// TimeCount holds the number of flows that took at least FromNs, and less than 1/64 (or 64 ns) more.
 type TimeCount struct {
 	FromNs int64 `json:"from_ns"`
 	Flows  int64 `json:"flows"`
 }
 
-// OneWay holds the one-way delays of the load's own packets in one direction, as far as they carry their
-// send time. It is present only if both times are from the same clock.
+// OneWay holds the one-way delays of the load's own packets in one direction, as far as the packets carry
+// their send time. It is present only if send and arrival times are from the same clock.
 type OneWay struct {
 	Direction string        `json:"direction"`
-	Counts    []DelayCounts `json:"counts"` // in ascending order
+	Counts    []DelayCounts `json:"counts"` // buckets in ascending order of delay
 }
 
-// DelayCounts counts the packets with a delay of at least FromNs, and less than FromNs of the next bucket.
+// DelayCounts holds the number of packets with a delay of at least FromNs, and less than FromNs of the
+// next bucket.
 type DelayCounts struct {
 	FromNs  int64 `json:"from_ns"`
 	Packets int64 `json:"packets"`

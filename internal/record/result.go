@@ -1,23 +1,25 @@
 package record
 
-// Results holds the results of a run, so that a history of many runs need not read their trials.
+// Results holds the results of a run, so that a history of many runs can be shown without reading their
+// trials.
 type Results struct {
 	ResultFacts
 	Cells []CellResult `json:"-"`
 }
 
-// ResultFacts describes the device under test. "" means unknown.
+// ResultFacts describes the device under test. A field is "" if it is unknown.
 type ResultFacts struct {
-	Derivation int    `json:"derivation"` // version of the derivation; 0 means not derived
-	Device     string `json:"device"`     // without firmware; the lab if the device is unknown
+	Derivation int    `json:"derivation"` // version of the code that derived the facts; 0 means not derived
+	Device     string `json:"device"`     // name without firmware; the lab if unknown
 	Firmware   string `json:"firmware,omitempty"`
 	Kernel     string `json:"kernel,omitempty"`
-	// Series is the id of the series that the run belongs to, in which runs of two versions alternate.
+	// Series is the id of the series that the run belongs to. The runs of a series measure two versions
+	// alternately.
 	Series string `json:"series,omitempty"`
 }
 
-// CellResult holds the medians of a cell. The level of the factor firmware is kept apart, because a
-// history compares firmwares.
+// CellResult holds the medians of a cell. The level of the factor firmware is in a separate field, because
+// a history compares firmwares.
 type CellResult struct {
 	Factors  Factors             `json:"factors"`
 	Firmware string              `json:"firmware,omitempty"`
@@ -28,8 +30,8 @@ type CellResult struct {
 	Metrics  map[string]Estimate `json:"metrics,omitempty"`
 }
 
-// Estimate is the median of n trials. Low and High are its confidence interval from six trials on,
-// otherwise the range.
+// Estimate holds the median of n trials. With six trials or more, Low and High are the bounds of its
+// confidence interval, otherwise the minimum and the maximum.
 type Estimate struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Run states. A run without an end record is running or, if its process has ended, killed. The latter is
-// never stored.
+// Run states. A run without an end record is in progress or, if its process has ended, killed. The state
+// killed is never stored.
 const (
 	RunRunning     = "running"
 	RunKilled      = "killed"
@@ -15,12 +15,12 @@ const (
 	RunFailed      = "failed"
 )
 
-// GuestSize is the size of each virtual router in a lab. Zero values mean the lab's defaults.
+// GuestSize holds the size of each virtual router in a lab. Zero values mean the lab's defaults.
 type GuestSize struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
-	Model    string `json:"cpu_model,omitempty"` // name in QEMU
-	// mitigations of CPU vulnerabilities in its kernel: "auto" or "off"
+	Model    string `json:"cpu_model,omitempty"` // name of the CPU model in QEMU
+	// mitigations of CPU vulnerabilities in the router's kernel: "auto" or "off"
 	Mitigations string `json:"mitigations,omitempty"`
 }
 
@@ -28,30 +28,30 @@ type GuestSize struct {
 type RunHead struct {
 	ID         string    `json:"id"`
 	Name       string    `json:"name,omitempty"`   // given by the user, unique in a store
-	Device     string    `json:"device,omitempty"` // device under test, as named by the user or fingerprint
+	Device     string    `json:"device,omitempty"` // device under test, as named by the user or detected
 	Notes      []string  `json:"notes,omitempty"`  // remarks by the user
 	Started    time.Time `json:"started"`
 	Ended      time.Time `json:"ended,omitzero"`
 	Status     string    `json:"status"`
-	Reason     string    `json:"reason,omitempty"`      // reason of an interruption or failure
+	Reason     string    `json:"reason,omitempty"`      // reason for an interruption or a failure
 	Lab        string    `json:"lab"`                   // "local", …
 	LabNote    string    `json:"lab_note,omitempty"`    // such as features unavailable to unprivileged users
 	Meter      *Meter    `json:"meter,omitempty"`       // external power meter
 	Command    string    `json:"command"`               // exact command of the run, including the seed
 	Version    string    `json:"version"`               // version of the program
-	BinaryHash string    `json:"binary_hash,omitempty"` // SHA-256 of the executable, for resume
-	// ImportedFrom lists the programs, with versions, whose results were imported as this run.
+	BinaryHash string    `json:"binary_hash,omitempty"` // SHA-256 of the executable, compared by resume
+	// ImportedFrom lists the programs, with their versions, whose results were imported as this run.
 	ImportedFrom []string `json:"imported_from,omitempty"`
 }
 
-// Limits of what a user may add to a run: bytes of the device's name and of a note, and number of notes.
+// Limits on what a user may add to a run: bytes of the device's name and of a note, and number of notes.
 const (
 	MaxDevice = 100
 	MaxNote   = 400
 	MaxNotes  = 50
 )
 
-// Headline is the result that lists show for a run.
+// Headline holds the result that lists show for a run.
 type Headline struct {
 	Metric string  `json:"metric"`
 	Value  float64 `json:"value"` // median of the cell, in the metric's unit
@@ -60,31 +60,31 @@ type Headline struct {
 	Grade  string  `json:"grade"`
 }
 
-// Run is a campaign without its trials. It is stored before the first trial.
+// Run holds the data of a campaign without its trials. It is stored before the first trial.
 type Run struct {
 	RunHead
 	GuestSize    *GuestSize    `json:"guest_size,omitempty"` // size of the virtual routers, if given
-	Image        *DiskImage    `json:"image,omitempty"`      // given by the user for the routers
-	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // given by the user for the routers
+	Image        *DiskImage    `json:"image,omitempty"`      // disk image given by the user for the routers
+	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // kernel given by the user for the routers
 	Queues       int           `json:"queues,omitempty"`     // queues per virtual link, if more than one
 	Driver       string        `json:"driver,omitempty"`     // driver of the routers; "" means agents
 	Peer         string        `json:"peer,omitempty"`       // the other machine, as given by the user
-	Machines     *Machines     `json:"machines,omitempty"`   // for a lab of real machines
-	Attached     string        `json:"attached,omitempty"`   // lab from "lab up" of the run; "" means its own
+	Machines     *Machines     `json:"machines,omitempty"`   // the machines, for a lab of real machines
+	Attached     string        `json:"attached,omitempty"`   // id of a lab that "lab up" started, or ""
 	Kernel       string        `json:"kernel"`               // kernel of the machine that runs the lab
 	Design       Design        `json:"design"`
 	Topologies   []Topology    `json:"topologies"`
 	Nodes        []NodeFacts   `json:"nodes,omitempty"` // properties of each node, see Run.Node
 	Environments []Environment `json:"environments"`
 	Ceilings     []Ceiling     `json:"ceilings"`          // rates of the tester alone
-	Skipped      []Skipped     `json:"skipped,omitempty"` // skipped by the lab, with reasons
+	Skipped      []Skipped     `json:"skipped,omitempty"` // cells skipped because of the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
-	Imports      []Import      `json:"imports,omitempty"` // a later one replaces others of the same node
-	// ImportedAt is the time when another program's results were imported as this run. Started and Ended are
-	// the times of the measurement, if the files have them.
+	Imports      []Import      `json:"imports,omitempty"` // a later import replaces earlier ones of a node
+	// ImportedAt is the time at which another program's results were imported as this run. Started and Ended
+	// are then the times of the measurement, if the files contain them.
 	ImportedAt  time.Time `json:"imported,omitzero"`
-	Experiments []string  `json:"experiments,omitempty"` // runs that test its findings
-	Series      *Series   `json:"series,omitempty"`      // series of alternating runs that it belongs to
+	Experiments []string  `json:"experiments,omitempty"` // ids of runs that test findings of this run
+	Series      *Series   `json:"series,omitempty"`      // series of alternating runs that the run belongs to
 }
 
 // Series is the place of a run in a series that measures versions of the router alternately. Each block, from
@@ -95,21 +95,22 @@ type Series struct {
 	Block   int    `json:"block"`
 }
 
-// Import holds what a node that the run could not access recorded by itself. It is added to the run later.
+// Import holds the recordings of a node that the run could not access. They are added to the run later.
 type Import struct {
 	Node string `json:"node"`
 	File string `json:"file"` // name of the file
-	// Offset is the node's clock minus the controller's, within ±Bound. Match is the correlation between the
-	// bytes counted by the node and the run's traffic, at most 1.
+	// Offset is the difference between the node's clock and the controller's, with an error of at most
+	// ±Bound. Match is the correlation between the bytes that the node counted and the run's traffic, at most
+	// 1.
 	Offset  int64     `json:"offset_ns"`
 	Bound   int64     `json:"bound_ns"`
 	Match   float64   `json:"match"`
-	Samples []Samples `json:"samples"` // times by the controller's clock
+	Samples []Samples `json:"samples"` // series with times of the controller's clock
 	Log     []LogLine `json:"log,omitempty"`
 }
 
-// DiskImage is the user's disk image for the routers of a lab, and how to log in to it. It contains only
-// paths; the contents of the files are never recorded.
+// DiskImage describes the user's disk image for the routers of a lab, and how to log in to it. It contains
+// only paths, because the contents of the files are never recorded.
 type DiskImage struct {
 	File     string `json:"file"`
 	Login    string `json:"login,omitempty"`    // METHOD:USER; "" means ssh:root
@@ -118,8 +119,8 @@ type DiskImage struct {
 	UEFI     bool   `json:"uefi,omitempty"`
 }
 
-// OwnKernel is the user's kernel for the routers of a lab: a package of the distribution, or a file and
-// the directory of its modules ("" if it needs none).
+// OwnKernel describes the user's kernel for the routers of a lab: a package of the distribution, or a file
+// and the directory of its modules ("" if it needs none).
 type OwnKernel struct {
 	Package string `json:"package,omitempty"`
 	File    string `json:"file,omitempty"`
@@ -141,13 +142,13 @@ type Event struct {
 	Rate   float64       `json:"rate_bps,omitempty"`
 	PPS    float64       `json:"rate_pps,omitempty"`
 	RTT    int64         `json:"rtt_ns,omitempty"`
-	Cores  []float64     `json:"cores,omitempty"` // busy share of each core of node host, 0 to 1
+	Cores  []float64     `json:"cores,omitempty"` // busy share of each core of the node host, 0 to 1
 	Left   time.Duration `json:"left_ns,omitempty"`
 	Status string        `json:"status,omitempty"`
-	// Cause is the limit of the trial that ended, diagnosed from that trial alone.
+	// Cause is the cause that limits the trial that ended, diagnosed from that trial alone.
 	Cause      string  `json:"cause,omitempty"`
 	Confidence float64 `json:"confidence,omitempty"` // confidence of Cause
-	// Data is the design: with run-started, the design of the plan; with phase "plan", that of the run, if
-	// the lab has changed it.
+	// Data is a design: with run-started, the design of the plan; with phase "plan", the design of the run,
+	// if the lab has changed it.
 	Data json.RawMessage `json:"data,omitempty"`
 }

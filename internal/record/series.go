@@ -10,7 +10,7 @@ import (
 )
 
 // Split returns a copy of the trial without series, and the encoded series (see docs/reference/store.md).
-// It does not modify the trial.
+// The trial itself is not modified.
 func (t Trial) Split() (bare Trial, series []byte, err error) {
 	bare = t.Apart()
 	tables := bare.Tables()
@@ -43,7 +43,7 @@ func (t Trial) Split() (bare Trial, series []byte, err error) {
 	return bare, series, nil
 }
 
-// Join restores the series that Split encoded. It is an error if the trial has no field for a series.
+// Join restores the series that Split encoded. It returns an error if the trial has no field for a series.
 func (t *Trial) Join(series []byte) error {
 	tables := t.Tables()
 	latencies := t.latencies()
@@ -73,8 +73,8 @@ func (t *Trial) Join(series []byte) error {
 	return nil
 }
 
-// array is a series of a latency measurement. If base has the same length, differences from base are
-// stored, because they take less space.
+// array holds a series of a latency measurement. If base has the same length, the differences from base
+// are stored, because they take less space.
 type array struct {
 	values, base *[]int64
 }
@@ -114,10 +114,10 @@ var errSeries = errors.New("damaged series")
 // Encodings of a column.
 const (
 	columnDoubles = iota
-	columnWhole   // integers, with gap for NaN
+	columnWhole   // integers, in which the value gap means NaN
 )
 
-// gap stands for NaN. It is outside the integers that a float64 represents exactly.
+// gap is stored in place of NaN. It is outside the range of integers that a float64 represents exactly.
 const gap = math.MinInt64
 
 // AppendBinary appends the encoded table to b.
@@ -156,7 +156,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// appendWhole encodes the number of values, then the difference of each value from the previous one.
+// appendWhole appends the number of values, then the difference of each value from the previous one.
 func appendWhole(b []byte, values []int64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(values)))
 	last := int64(0)
@@ -181,7 +181,8 @@ func appendColumn(b []byte, column []float64) []byte {
 	return b
 }
 
-// wholeNumbers converts a column to integers. ok is false if that would change any bit.
+// wholeNumbers converts a column to integers. ok is false if the conversion would change any bit of a
+// value.
 func wholeNumbers(column []float64) (values []int64, ok bool) {
 	values = make([]int64, len(column))
 	for i, v := range column {
@@ -189,7 +190,7 @@ func wholeNumbers(column []float64) (values []int64, ok bool) {
 		switch {
 		case bits == math.Float64bits(math.NaN()):
 			values[i] = gap
-		case v != math.Trunc(v) || math.Abs(v) > 1<<53 || bits == 1<<63: // minus zero
+		case v != math.Trunc(v) || math.Abs(v) > 1<<53 || bits == 1<<63: // the bit pattern is minus zero
 			return nil, false
 		default:
 			values[i] = int64(v)
@@ -198,7 +199,7 @@ func wholeNumbers(column []float64) (values []int64, ok bool) {
 	return values, true
 }
 
-// reader decodes series. After the first error it returns only zero values.
+// reader decodes series. After the first error, its methods return only zero values.
 type reader struct {
 	rest   []byte
 	failed bool
@@ -219,8 +220,8 @@ func (r *reader) take(n int) []byte {
 	return b
 }
 
-// count decodes a number of items. It fails if the rest is shorter than one byte per item, so that damaged
-// data cannot exhaust memory.
+// count decodes the number of items that follow. It fails if fewer bytes than items are left, so that
+// damaged data cannot exhaust memory.
 func (r *reader) count() int {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > uint64(len(r.rest)-n) {

@@ -7,12 +7,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Table is a set of series with a common time axis. V[i] is the column named Names[i], with one value per
+// Table holds series with a common time axis. V[i] is the column named Names[i]. It has one value per
 // entry of T, or NaN if there is no value. The name of a column is the stem of a metric or
 // "<label>/<stem>", such as "cpu0/softirq_ns" or "wan/rx_packets".
 type Table struct {
 	Names []string
-	T     []int64 // ns, controller's CLOCK_MONOTONIC
+	T     []int64 // controller's CLOCK_MONOTONIC in ns
 	V     [][]float64
 }
 
@@ -31,7 +31,7 @@ func (t *Table) Append(at int64, values ...float64) {
 	}
 }
 
-// Column returns the values of a column, or nil.
+// Column returns the values of a column, or nil if the table does not have it.
 func (t *Table) Column(name string) []float64 {
 	if t == nil {
 		return nil
@@ -45,7 +45,7 @@ func (t *Table) Column(name string) []float64 {
 	return nil
 }
 
-// Shift adds d to all times, to convert them to another clock.
+// Shift adds d to all times, which converts them to another clock.
 func (t *Table) Shift(d int64) {
 	if t == nil {
 		return
@@ -56,7 +56,7 @@ func (t *Table) Shift(d int64) {
 	}
 }
 
-// MarshalJSON encodes the binary form in base64, because JSON has no NaN.
+// MarshalJSON encodes the binary form of the table in base64, because JSON has no NaN.
 func (t *Table) MarshalJSON() ([]byte, error) {
 	b, err := t.AppendBinary(nil)
 	if err != nil {
