@@ -28,17 +28,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// peerSessions limits the concurrent sessions of a peer's controller.
+// peerSessions is the maximum number of concurrent sessions of a peer's controller.
 const peerSessions = 16
 
-// Peer makes this machine the far node of another user's lab. It sends and receives traffic, echoes
+// Peer lets this machine be the far node of another user's lab. It sends and receives traffic, echoes
 // packets, and reports its clock, its environment and its load. It runs no commands, writes no files,
 // changes no settings and creates no tunnels.
 type Peer struct {
 	Ports     [2]int // first and last data port
 	Version   string // version of this program
 	KernelLog bool   // also report lines of the kernel log
-	// Bind lists the local addresses for data sockets. If empty, all addresses are used.
+	// Bind lists the local addresses for data sockets. If Bind is empty, all addresses are used.
 	Bind []netip.Addr
 }
 
@@ -85,26 +85,26 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 
 func trafficVerb(e interface{ Name() string }) string { return host.Verb(host.FamilyTraffic, e.Name()) }
 
-// refused returns a handler that rejects an engine.
+// refused returns a handler that rejects requests for an engine. why is the reason.
 func refused(why string) host.Handler {
 	return func(context.Context, host.Session) error {
 		return fmt.Errorf("%w: a peer %s", host.ErrUnsupported, why)
 	}
 }
 
-// guard checks requests to a peer. Requests that it permits open data ports to holders of the run's key,
-// or send packets to the controller's address.
+// guard checks requests to a peer. The requests that it permits open data ports only to holders of the
+// run's key, and send packets only to the controller's address.
 type guard struct {
 	ports  [2]int
-	bind   []netip.Addr // addresses to listen on; empty means all
+	bind   []netip.Addr // local addresses to listen on; empty means all
 	remote netip.Addr
 	log    bool // the kernel log may be read
 }
 
 var errBeyond = errors.New("not what a peer does")
 
-// listen checks the address and port that a program will listen on. It replaces an unspecified address
-// with the bound one.
+// listen checks the address and port on which a program will listen. It replaces an unspecified address
+// with the bound address.
 func (g guard) listen(at *netip.Addr, port int) error {
 	for _, b := range g.bind {
 		if at.IsUnspecified() && at.Is4() == b.Is4() {
@@ -122,11 +122,11 @@ func (g guard) listen(at *netip.Addr, port int) error {
 	return nil
 }
 
-// keySize is the minimum length of a tag, which only holders of the run's key can compute.
+// keySize is the minimum length of a tag. Only holders of the run's key can compute a tag.
 const keySize = 64
 
-// traffic checks a request for traffic. It restricts a listener to its controller, except over the IP
-// version in which the controller's address is unknown.
+// traffic checks a request for traffic. It restricts a listener to connections from the controller, except
+// for the IP version in which the controller's address is unknown.
 func (g guard) traffic(q *traffic.Request) error {
 	if err := congestion(q.Load.Congestion); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (g guard) traffic(q *traffic.Request) error {
 	return nil
 }
 
-// source returns the only permitted sender of datagrams to one of the peer's addresses. It is invalid for
-// the IP version that the controller does not use.
+// source returns the only address from which the peer accepts datagrams at one of its addresses. The
+// result is invalid for the IP version that the controller does not use.
 func (g guard) source(at netip.Addr) netip.Addr {
 	if at.Unmap().Is4() != g.remote.Unmap().Is4() {
 		return netip.Addr{}
@@ -209,7 +209,7 @@ func (g guard) reach(r *agent.Reach) error {
 	return nil
 }
 
-// watch sets the peer's process as the lab's own, and forbids tracepoints.
+// watch registers the peer's process as the lab's own in a request for telemetry, and forbids tracepoints.
 func (g guard) watch(r *watch.Request) error {
 	r.Own = []int{os.Getpid()}
 	r.Trace = false

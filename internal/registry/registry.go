@@ -17,21 +17,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// congestions lists the usual TCP congestion controls, the default first. Whether a kernel supports one,
-// or others, is determined in the lab.
+// congestions lists the usual TCP congestion controls, the default first. Whether a node's kernel supports
+// these or others is determined in the lab.
 var congestions = [...]string{"cubic", "reno", "bbr"}
 
-// LabParts returns the controller side of knobs and tunnels.
+// LabParts returns the controller's parts of knobs and tunnels.
 func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.Tunnels()} }
 
-// Vocabulary returns everything that plans may contain: factors and metrics.
+// Vocabulary returns the factors and metrics that plans may contain.
 func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines(), nil) }
 
 // Catalogue lists the factors that plans may contain.
 func Catalogue() *factor.Catalogue { return Vocabulary().Catalogue }
 
 // PeerVocabulary returns the vocabulary for a run with another machine. The default IP version is that of
-// the address that the user gave. With a third-party iperf3 server, the default engine is iperf3.
+// the address that the user typed. If the other machine is a third party's iperf3 server, the default
+// engine is iperf3.
 func PeerVocabulary(thirdParty, typedIPv6 bool) plan.Vocabulary {
 	engines := node.Engines()
 	if thirdParty {
