@@ -1,4 +1,4 @@
-// Package node is the part of the registry for agents: the node side of knobs, tunnels, engines and
+// Package node is the part of the registry that agents need: the node side of knobs, tunnels, engines and
 // probes.
 package node
 
@@ -28,7 +28,7 @@ func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 // Prober returns the default latency probe.
 func Prober() traffic.Prober { return Probers()[0] }
 
-// Hopper returns the probe for routers on the path that run no chokepoint.
+// Hopper returns the probe for routers on the path that do not run chokepoint.
 func Hopper() traffic.Prober {
 	for _, p := range Probers() {
 		if p.Name() == "icmp" {
@@ -44,8 +44,8 @@ func Knobs() []knob.Knob { return knob.All() }
 // Probes returns the telemetry sources, in display order.
 func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 
-// Parts returns the handlers of an agent. Tunnels and load generators run in separate processes; knobs and
-// probes run in the agent.
+// Parts returns the handlers of an agent. The handlers of tunnels and load generators run in separate
+// processes, those of knobs and probes in the agent.
 func Parts() agent.Parts {
 	p := agent.Parts{
 		Knobs:    Knobs(),
@@ -73,13 +73,13 @@ func Parts() agent.Parts {
 	return p
 }
 
-// PortableOnly is the handler of activities that are unavailable because this system is not Linux.
+// PortableOnly handles requests for activities that are unavailable because this system is not Linux.
 func PortableOnly(context.Context, host.Session) error {
 	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
 		"alone", host.ErrUnsupported, unit.System(runtime.GOOS))
 }
 
-// Standard is a connection over standard input and output.
+// Standard is a connection that reads standard input and writes standard output.
 type Standard struct{}
 
 func (Standard) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
