@@ -17,17 +17,17 @@ import (
 
 // Patterns of text that may identify the owner of a router.
 var (
-	// wordLike matches words that may be an IP or hardware address. Words that are not may still contain one
-	// (ipv4).
+	// wordLike matches words that may be an IP or hardware address. A word that is not an address may still
+	// contain one (ipv4).
 	wordLike = regexp.MustCompile(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
 	ipv4     = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}`)
 	// hardware matches hardware addresses, and names that systemd derives from them.
 	hardware = regexp.MustCompile(`(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}\b|\benx[0-9a-f]{12}\b`)
-	// keyLike matches keys, digests and certificates in hexadecimal or base64. Paths may contain slashes,
-	// too, but do not end in "=".
+	// keyLike matches keys, digests and certificates in hexadecimal or base64. A path may also contain
+	// slashes, but does not end in "=".
 	keyLike = regexp.MustCompile(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
 		`\b(?:0x)?[0-9A-Fa-f]{32,}\b|[0-9A-Za-z+/]{42,}==?|AAAA[0-9A-Za-z+/]{30,}|[0-9A-Za-z+]{42,}`)
-	// given matches properties with a user's text or with a value specific to one router: name and value in
+	// given matches properties whose value is a user's text or is specific to one router: name and value in
 	// the syntax of JSON, uci, RouterOS or sh.
 	given = regexp.MustCompile(`(?i)((?:\b|_|-)(?:comment|description|descr|identity|hostname|host-name|` +
 		`user|username|login|ssid|password|passphrase|passwd|psk|secret|private[-_]key|public[-_]key|` +
@@ -61,7 +61,7 @@ func (c *Conformance) anonymous(text string) string {
 			}
 		}
 
-		if strings.Count(word, ":") > 3 { // not a time of day
+		if strings.Count(word, ":") > 3 { // more colons than a time of day
 			return "ADDRESS"
 		}
 		return word
@@ -81,7 +81,8 @@ const deviceFact = "device:"
 var deviceNamed = regexp.MustCompile(`"(?:ifname|interface)":\s*"([^"]+)"|\binterface="?([^"\s,;]+)|` +
 	`\bdev ([^\s:@]+)|(?m:^\d+: ([^\s:@]+)[:@])`)
 
-// personal returns the device names in facts and outputs that a user chose or that contain an address.
+// personal returns the names of devices, in facts and outputs, that a user chose or that contain an
+// address.
 func (c *Conformance) personal() []string {
 	found := map[string]bool{}
 	for _, all := range []map[string]string{c.Facts, c.Missing} {
@@ -104,8 +105,8 @@ func (c *Conformance) personal() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// nameDevices replaces the names from personal by "device1" and so on, in names of facts and in texts.
-// This includes what was recorded before the names were known.
+// nameDevices replaces the names that personal returns by "device1" and so on, in the names of facts and
+// in texts. It also replaces names in data recorded before they were known.
 func (c *Conformance) nameDevices() {
 	words := map[string]string{}
 	for i, device := range c.personal() {
@@ -141,7 +142,8 @@ func (c *Conformance) nameDevices() {
 	}
 }
 
-// renameKeys makes the keys of a map anonymous like texts. Keys that become equal are numbered.
+// renameKeys makes the keys of a map anonymous in the same way as texts. Keys that become equal are
+// numbered.
 func (c *Conformance) renameKeys(all map[string]string, renamed func(string) string) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -161,7 +163,7 @@ func (c *Conformance) renameKeys(all map[string]string, renamed func(string) str
 	return out
 }
 
-// replaceWord replaces a word where no letter or digit is adjacent.
+// replaceWord replaces a word wherever it has no letter or digit next to it.
 func replaceWord(text, word, by string) string {
 	inWord := func(b byte) bool {
 		return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '_' || b >= 0x80

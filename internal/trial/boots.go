@@ -13,8 +13,8 @@ import (
 
 var errRebooted = errors.New("the router rebooted during the trial")
 
-// bootsOf returns the boots of a lab's routers for record.Trial.Boots. It hashes them with the run's id,
-// so that they have no meaning outside the run.
+// bootsOf returns the boot ids of a lab's routers, for record.Trial.Boots. It hashes them with the run's
+// id, so that they have no meaning outside the run.
 func (c *Campaign) bootsOf(ctx context.Context, l *lab.Lab) map[string]string {
 	var boots map[string]string
 	for name, boot := range l.Boots(ctx) {

@@ -24,8 +24,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Labs provides labs by topology and size of the routers. A lab stays up until Close, which restores
-// everything.
+// Labs provides a lab for each topology and size of the routers. A lab stays up until Close, which
+// restores everything.
 type Labs interface {
 	For(ctx context.Context, topology string, size record.GuestSize) (*lab.Lab, error)
 	Close(ctx context.Context) error
@@ -36,11 +36,11 @@ type Store interface {
 	AppendTrial(ctx context.Context, t record.Trial) error
 }
 
-// Interim analyses the trials so far, to decide about later ones. If a router reboots, a new Interim is
-// created.
+// Interim analyses the trials measured so far, to decide about later trials. If a router reboots, a new
+// Interim is created.
 type Interim interface {
 	Add(t *record.Trial)
-	// Narrow reports whether the interval of the cell's rate is as narrow as the design requires.
+	// Narrow reports whether the confidence interval of the cell's rate is as narrow as the design requires.
 	Narrow(cell string) bool
 	// Next returns the next trial in the search of a row. more is false once the search has ended.
 	Next(row record.Row) (next record.SearchTrial, more bool, err error)
@@ -48,62 +48,63 @@ type Interim interface {
 	ShareOf(found factor.Found) (bps float64, err error)
 }
 
-// Campaign executes the rows of a plan. Set the fields before Prepare.
+// Campaign executes the rows of a plan. Its exported fields must be set before Prepare.
 type Campaign struct {
 	Run     record.Run
 	Plan    *plan.Plan
 	Labs    Labs
 	Engines []traffic.Engine
 	Prober  traffic.Prober
-	Hopper  traffic.Prober // probe for routers between machines; nil: no probe
+	Hopper  traffic.Prober // probe for routers between machines; nil means no probe
 	Probes  []probe.Probe
 	Store   Store
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // asks the user to perform a step
-	Done    []record.Trial                                 // trials of a run to resume
-	// NewInterim returns an Interim that contains no trials.
+	Done    []record.Trial                                 // trials of a run that is resumed
+	// NewInterim returns an Interim that does not contain any trials yet.
 	NewInterim func(run *record.Run) Interim
-	// Brief returns the results of a finished trial for the live view. nil means that none are shown.
+	// Brief returns the results of a finished trial for the live view. If Brief is nil, no results are shown.
 	Brief func(run *record.Run, t record.Trial) record.Event
-	// Install makes the user install a firmware on the router, and returns when that is done. nil means that
-	// there is no user to do it.
+	// Install makes the user install a firmware on the router, and returns when that is done. If Install is
+	// nil, there is no user to do it.
 	Install func(ctx context.Context, level string) error
 	// InstallWait limits the time until the router reports its new version; 0 means 5 min.
 	InstallWait time.Duration
-	// Learnt stores facts about the run that became known after its head was stored. It may be nil.
+	// Learnt, if not nil, stores facts about the run that became known after the run's head was stored.
 	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
-	// LearntAfter stores the inventories of the nodes after the last trial. It may be nil.
+	// LearntAfter, if not nil, stores the inventories of the nodes after the last trial.
 	LearntAfter func(ctx context.Context, after map[string]*record.Inventory) error
-	// Marks are caveats added to each trial. They may be set after Prepare.
+	// Marks lists caveats to add to each trial. It may be set after Prepare.
 	Marks []record.Caveat
-	// Unfit reports cells that must not be measured any more. It is called before each row, and may be nil.
+	// Unfit, if not nil, is called before each row and reports whether the row's cell must not be measured
+	// any more.
 	Unfit func(cell record.Factors) bool
-	// Slack is the time that a trial may take in addition to its durations; 0 means 20 s, or 60 s with
-	// guests.
+	// Slack is the time that a trial may take in addition to its planned durations; 0 means 20 s, or 60 s
+	// with guests.
 	Slack time.Duration
-	// Until limits the campaign. It ends before the first row that is expected to end later, judging by
-	// previous rows, and records this in the run. Zero means no limit.
+	// Until is the time limit of the campaign. The campaign ends before the first row that is expected to end
+	// later, judging by previous rows, and records this in the run. Zero means no limit.
 	Until time.Time
 
-	meter        *meter.Meter // power meter, while it is read; may be nil
-	meterFailing bool         // already reported
+	meter        *meter.Meter // power meter while it is being read; may be nil
+	meterFailing bool         // a failure of the meter was already reported
 
-	mu       sync.Mutex // guards Sink, which several goroutines call
+	mu       sync.Mutex // guards Sink, because several goroutines call it
 	testbeds map[labPlace]*testbed
 	// discovered holds the paths between two machines, by IP version.
 	discovered map[int]*discoveredPath
-	nat        map[natPlace]bool   // whether our own lab's network translates addresses
+	nat        map[natPlace]bool   // whether a network of our own lab translates addresses
 	mute       map[netip.Addr]bool // hops that did not answer in time
-	// The last firmware level and the version that the router reported ("" if unknown), and whether a step
-	// has installed anything.
+	// Last firmware level, the version that the router reported ("" if unknown), and whether a step has
+	// installed any firmware.
 	equipped, version string
 	installed         bool
 	interim           Interim           // results that later rows depend on
 	skip              map[string]bool   // keys of skipped cells
-	rebooted          map[string]bool   // keys of cells, see rebootFor
-	kernels           map[string]string // first machine with each boot id
-	boots             map[string]string // of the previous trial, see record.Trial.Boots
-	attempts          map[string]int    // attempts in Done, by row
+	rebooted          map[string]bool   // keys of cells; see rebootFor
+	kernels           map[string]string // name of the first machine for each boot id
+	boots             map[string]string // boot ids in the previous trial; see record.Trial.Boots
+	attempts          map[string]int    // number of attempts in Done, by row
 	total             int
 	index             int
 	pace              pace
@@ -123,7 +124,7 @@ func placeOf(cell record.Factors) labPlace {
 	}}
 }
 
-// Lab returns the lab of the first cell that is not skipped, or nil.
+// Lab returns the lab of the first cell that is not skipped, or nil if there is none.
 func (c *Campaign) Lab() *lab.Lab {
 	for _, cell := range c.Plan.Cells() {
 		b := c.testbeds[placeOf(cell)]
@@ -159,7 +160,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 		}
 
 		if c.Run.Design.Searches(row.Assignment) && record.SearchUnit(cell) == record.UnitFlows {
-			d.load.ConnectionRate = 1 // chosen by the search
+			d.load.ConnectionRate = 1 // placeholder, because the search chooses the rate
 		}
 
 		out = append(out, ceiling.KindOf(d.engine, d.load, record.Link{
@@ -170,7 +171,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 	return ceiling.Few(out)
 }
 
-// Outcome counts the trials of a campaign.
+// Outcome holds the number of trials of a campaign, and of those that failed.
 type Outcome struct{ Trials, Failed int }
 
 func (o *Outcome) add(t *record.Trial) {
@@ -195,10 +196,10 @@ func (c *Campaign) tell(e record.Event) {
 	}
 }
 
-// bootNotice is the time after which a lab that is still starting is reported.
+// bootNotice is the time after which the user is informed that a lab is still starting.
 const bootNotice = time.Second
 
-// testbed returns the lab of a cell and its telemetry. The first call starts both.
+// testbed returns the lab of a cell and the lab's telemetry. The first call starts both.
 func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, error) {
 	place := placeOf(cell)
 	if b := c.testbeds[place]; b != nil {
@@ -206,7 +207,7 @@ func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, 
 	}
 
 	told := make(chan struct{})
-	slow := time.AfterFunc(bootNotice, func() { // a guest is booting
+	slow := time.AfterFunc(bootNotice, func() { // fires if a guest is booting
 		defer close(told)
 		c.tell(record.Event{Event: "lab", Text: "waiting for " + place.topology + " to come up"})
 	})
@@ -233,8 +234,8 @@ func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, 
 	return b, nil
 }
 
-// stopIdleLoad stops CPU-burning faults in other labs without traffic, because all labs share this machine's
-// CPUs.
+// stopIdleLoad stops CPU-burning faults in all labs other than l. Those labs have no traffic now, but
+// share this machine's CPUs with l.
 func (c *Campaign) stopIdleLoad(ctx context.Context, l *lab.Lab) (err error) {
 	for _, b := range c.testbeds {
 		if b.lab != l {
@@ -244,7 +245,7 @@ func (c *Campaign) stopIdleLoad(ctx context.Context, l *lab.Lab) (err error) {
 	return err
 }
 
-// ensureWatch starts the telemetry of a testbed, unless it is running or not requested.
+// ensureWatch starts the telemetry of a testbed, unless the telemetry is running or was not requested.
 func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 	if b.watch == nil && c.Run.Design.Measure.Telemetry {
 		b.watch, err = openWatch(ctx, b.lab, c.Probes)
@@ -257,12 +258,13 @@ func (c *Campaign) ensureWatch(ctx context.Context, b *testbed) (err error) {
 var ErrMachineGone = errors.New("a machine is gone")
 
 // gonePatience is the number of attempts to reach a lost machine, one second apart, because the network
-// may recover. If the machine answers but still serves our own broken connection, attempts continue as
+// may recover. If the machine answers but still serves our own broken connection, attempts continue for as
 // long as that connection can last.
 const gonePatience = 5
 
-// reconnect prevents the cause of a failed trial from failing the next one. It adds to the failure which
-// nodes were lost, and the last lines of their consoles. It returns ErrMachineGone if a node stays lost.
+// reconnect tries to prevent a failed trial's cause from making the next trial fail. It adds the names of
+// lost nodes, and the last lines of their consoles, to the failure. It returns ErrMachineGone if a node
+// stays lost.
 func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) {
 	b := c.testbeds[placeOf(t.Row.Factors)]
 	if b == nil {
@@ -284,11 +286,11 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 
 	why := b.lab.Lost()
 	if why != nil {
-		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // its hint does not apply during a run
+		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // the hint does not apply during a run
 	}
 
 	if b.watch != nil && (fresh || b.watch.gone()) {
-		b.watch.Close() // part of it was lost with the old agents, or has ended
+		b.watch.Close() // part of the telemetry was lost with the old agents, or has ended
 		b.watch = nil
 	}
 
@@ -306,7 +308,7 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 	return gone
 }
 
-// outset evaluates Done and returns the number of finished rows, and the remaining rows.
+// outset evaluates Done and returns the number of finished rows, and the rows that remain.
 func (c *Campaign) outset() (finished int, rows []record.Row) {
 	c.interim = c.NewInterim(&c.Run)
 	for i := range c.Done {
@@ -318,11 +320,11 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	for _, t := range c.Done {
 		c.attempts[t.Row.ID] = max(c.attempts[t.Row.ID], t.Attempt)
 		if t.Status == record.TrialOK {
-			done[t.Row.ID] = true // failed trials are repeated
+			done[t.Row.ID] = true // a row whose trial failed is repeated
 		}
 	}
 
-	for _, t := range c.Done { // a search has many trials, and may not have ended
+	for _, t := range c.Done { // a search has many trials, and may not be finished
 		if done[t.Row.ID] && c.Run.Design.Searches(t.Row.Assignment) && !c.searched(t.Row) {
 			delete(done, t.Row.ID)
 		}
@@ -331,8 +333,8 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	return len(done), c.pending(done)
 }
 
-// Ahead returns the number of rows, including those in Done but not those that Prepare skipped, the number
-// of remaining rows, and the time that these take.
+// Ahead returns the total number of rows, the number of remaining rows, and the time that the remaining
+// rows take. total includes rows in Done, but not rows that Prepare skipped.
 func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
 	done, rows := c.outset()
 	for _, r := range rows {
@@ -341,8 +343,8 @@ func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
 	return done + len(rows), len(rows), takes
 }
 
-// Execute executes all rows except those that Prepare skipped and those in Done. If ctx is cancelled, it
-// returns its cause; trials finished before are stored.
+// Execute executes all rows except those that Prepare skipped and those in Done. If ctx is cancelled,
+// Execute returns the cause. Trials that finished before are stored.
 func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	done, rows := c.outset()
 	c.total, c.pace.plan = done+len(rows), c.Plan
@@ -373,7 +375,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	return out, c.steps(ctx, "end")
 }
 
-// rows executes rows. done is the number of rows finished before.
+// rows executes the given rows. done is the number of rows that finished before.
 func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *Outcome) error {
 	block := 0
 	for i, row := range rows {
@@ -412,7 +414,7 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 	return nil
 }
 
-// endEarly records in the run that the last rows were omitted because the time is used up.
+// endEarly records in the run that the last rows were omitted because of the time limit.
 func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	left := record.Caveat{
 		Kind: "time-spent",
@@ -427,8 +429,8 @@ func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 
-// stallTries limits the attempts at a row whose endpoints could not count because a machine stalled. Other
-// failures would probably repeat.
+// stallTries limits the attempts at a row in which the endpoints could not count because a machine
+// stalled. Other failures are not retried, because they would probably repeat.
 const stallTries = 3
 
 // row executes one row: a trial, or as many as its search needs.
@@ -451,7 +453,7 @@ func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error 
 	return nil
 }
 
-// stalled reports whether a trial failed although its ends reported, so that it is worth another try.
+// stalled reports whether a trial failed although both ends reported, so that another attempt may succeed.
 func stalled(t *record.Trial) bool {
 	return t.Status == record.TrialFailed && t.Traffic != nil && traffic.Measured(t.Traffic) != nil
 }
@@ -462,7 +464,7 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 	})
 }
 
-// one executes a trial of a row, or of its search, and stores it.
+// one executes and stores one trial of a row, or one trial of the row's search.
 func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial, error) {
 	began := record.Event{
 		Event: "trial-started",
@@ -498,7 +500,7 @@ func (c *Campaign) attempt(row record.Row) int {
 	return c.attempts[row.ID]
 }
 
-// keep stores a trial and reports it. It completes even if ctx is cancelled.
+// keep stores a trial and reports it to the live view. It completes even if ctx is cancelled.
 func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) error {
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
@@ -521,11 +523,11 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	return nil
 }
 
-// leftAfter returns the time left after a trial of the row in progress.
+// leftAfter returns the remaining time after a trial of the row in progress.
 func (c *Campaign) leftAfter(row record.Row, t *record.Trial) time.Duration {
 	after := c.pace
 	switch {
-	case c.Run.Design.Searches(row.Assignment): // it has further trials
+	case c.Run.Design.Searches(row.Assignment): // the row has further trials
 	case stalled(t):
 		c.pace.again()
 		after = c.pace
@@ -563,8 +565,8 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough implements adaptive stopping, which only omits rows. An idle row is omitted if all cells of
-// its path are.
+// narrowEnough reports whether adaptive stopping omits a row. An idle row is omitted if all cells that
+// share its path are.
 func (c *Campaign) narrowEnough(row record.Row) bool {
 	switch {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
@@ -577,8 +579,8 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	return !slices.ContainsFunc(c.cellsOf(row), wide)
 }
 
-// report returns a function that forwards progress to the live view. latency is "idle" or "loaded", the
-// kind of round-trip times.
+// report returns a function that forwards progress to the live view. latency is the kind of the round-trip
+// times: "idle" or "loaded".
 func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress) {
 	return func(p traffic.Progress) {
 		e := record.Event{Event: "rate", Row: row, Rate: p.ReceivedBps, PPS: p.ReceivedPPS, Cores: w.cores()}
@@ -592,8 +594,8 @@ func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress
 	}
 }
 
-// narrate reports when the load enters the window. Once the returned function has returned, no report
-// follows.
+// narrate reports to the live view when the load enters the window. After the returned function has
+// returned, nothing more is reported.
 func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 	told := make(chan struct{})
 	tell := func() {

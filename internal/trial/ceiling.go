@@ -14,9 +14,9 @@ import (
 )
 
 // Ceilings measures the maximum rates of a lab's tester alone, for the given kinds of traffic. On a single
-// machine, it does so in a temporary lab of two directly connected endpoints. With two machines, each
-// measures its loopback device, and the slower result counts; kinds that send frames are omitted. Results
-// obtained before an error are returned with it.
+// machine, it uses a temporary lab of two directly connected endpoints. With two machines, it measures the
+// loopback device of each machine and returns the slower result; kinds that send frames are omitted. If
+// there is an error, Ceilings also returns the results obtained before.
 func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Kind) ([]record.Ceiling,
 	error) {
 	near, err := l.Node(ctx, l.Topology.Near)
@@ -40,7 +40,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 	}
 
 	var theirs []record.Ceiling
-	if far.Version == "" { // chokepoint's own agent
+	if far.Version == "" { // the far end is an agent of chokepoint
 		theirs, err = ceiling.Loopback(ctx, far.Agent, kinds)
 	} else {
 		err = far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs)
@@ -63,7 +63,7 @@ func overLoopback(kinds []ceiling.Kind) (out []ceiling.Kind) {
 	return out
 }
 
-// direct measures in a temporary lab of two directly connected endpoints.
+// direct measures ceilings in a temporary lab of two directly connected endpoints.
 func direct(ctx context.Context, own lab.Local, kinds []ceiling.Kind) (found []record.Ceiling, err error) {
 	if len(kinds) == 0 {
 		return nil, nil
@@ -120,7 +120,7 @@ func everywhere(knob factor.Name, value string, t record.Topology) []record.Sett
 	return out
 }
 
-// slower returns the lower ceiling of each kind, with a note which machine it is from.
+// slower returns the lower ceiling of each kind, with a note that names the machine.
 func slower(ours, theirs []record.Ceiling) []record.Ceiling {
 	out := slices.Clone(ours)
 	for i := range out {

@@ -20,14 +20,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// cipherNode is a node whose ciphers are measured.
+// cipherNode describes a node whose ciphers are measured.
 type cipherNode struct {
 	node     *lab.Node
 	host     host.Host // runs commands on the node
 	cpus     int
-	watched  string            // node whose telemetry covers its CPUs
+	watched  string            // node whose telemetry covers the CPUs of this node
 	rounds   float64           // cycles per round of probe clock's loop, or 0
-	versions map[string]string // by library, as far as requested
+	versions map[string]string // versions of libraries, as far as they were requested
 }
 
 // cipherNodeOf returns a node and the properties of its CPUs.
@@ -39,7 +39,7 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 
 	f := n.node.Facts
 	if !f.OwnMachine() && !f.Guest() && slices.Contains(l.Nodes(), lab.HostNode) {
-		n.watched = lab.HostNode // owner of the cores
+		n.watched = lab.HostNode // the host owns the cores
 	}
 
 	facts := map[string]string{}
@@ -56,9 +56,9 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 		return nil, err
 	}
 
-	// A round of the probe's loop has three shifts and three exclusive ors, each of which depends on the
-	// previous one. Only on x86 is it known that each takes one cycle and that two are never executed at
-	// once.
+	// A round of the probe's loop consists of three shifts and three exclusive ors, each of which depends on
+	// the previous operation. Only on x86 is it known that each operation takes one cycle and that two are
+	// never executed at once.
 	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
 		n.rounds = 6
 	}
@@ -67,7 +67,8 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	return n, nil
 }
 
-// reach sets what runs commands on the node: its agent, which may be a new one, or its shell.
+// reach sets the host that runs commands on the node: the node's agent, which may be a new one, or its
+// shell.
 func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err error) {
 	if n.node, err = l.Node(ctx, name); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	switch {
 	case library == cipher.OpenSSL:
 		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl", Args: []string{"version"}})
-		if code, ok := host.ExitCode(err); ok && code == 127 { // a shell's exit code for a missing command
+		if code, ok := host.ExitCode(err); ok && code == 127 { // exit code of a shell for a missing command
 			err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 		}
 
@@ -108,7 +109,7 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 		}
 
 		first, _, _ := strings.Cut(string(out), "\n")
-		first, _, _ = strings.Cut(first, " (Library:") // repeats the version
+		first, _, _ = strings.Cut(first, " (Library:") // remove the rest, which repeats the version
 		words = check.Plain(strings.TrimSpace(first))
 	case !n.node.HasAgent():
 		return "", check.WithHint(fmt.Errorf("measure with %s on %s: %w: it needs an agent there", library,
@@ -119,7 +120,7 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	return words, nil
 }
 
-// once measures a cell for a number of seconds, and returns rates by operation, including operations that
+// once measures a cell for the duration long and returns rates by operation. They include operations that
 // openssl measures with the same command. openssl accepts only whole seconds.
 func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration) (map[string]float64,
 	error) {
@@ -164,16 +165,15 @@ func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration
 }
 
 const (
-	longestCipher = time.Minute            // limit of one measurement by an agent
-	cipherGlance  = 10 * time.Millisecond  // enough to find out whether a library supports it
-	refusalTime   = 500 * time.Millisecond // an openssl that does not support it fails at once
+	longestCipher = time.Minute            // maximum duration of one measurement by an agent
+	cipherGlance  = 10 * time.Millisecond  // long enough to find out whether a library supports the algorithm
+	refusalTime   = 500 * time.Millisecond // an openssl without the algorithm fails within it
 )
 
-// lacks checks whether the node's library can measure the cell. The answer is No only if that is
-// conclusive.
+// lacks checks whether the node's library can measure the cell. It answers No only if this is certain.
 func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	long := cipherGlance
-	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // the agent kills the command with its session
+	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // the agent kills the command with the session
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, refusalTime)
 		defer cancel()
@@ -190,12 +190,12 @@ func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// cannot reports whether err means that a node can never do what was requested.
+// cannot reports whether err means that a node will never be able to do what was requested.
 func cannot(err error) bool {
 	return errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb)
 }
 
-// ciphersOf returns the cipherNode of a node, which is determined only once per lab.
+// ciphersOf returns the cipherNode for a node. It is determined only once per lab.
 func (b *testbed) ciphersOf(ctx context.Context, name string) (*cipherNode, error) {
 	if n := b.ciphers[name]; n != nil {
 		return n, n.reach(ctx, b.lab, name)
@@ -232,9 +232,9 @@ func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors
 		return can, err
 	}
 
-	of.Threads = 1 // if one thread works, several do
+	of.Threads = 1 // enough, because several threads work if one does
 	if of.Block > 0 {
-		of.Block = cipher.Small // the result applies to all block sizes
+		of.Block = cipher.Small // any will do, because the result applies to all block sizes
 	}
 
 	a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {

@@ -21,26 +21,26 @@ import (
 // conformWatch is the time for which Conform samples telemetry.
 const conformWatch = 3 * time.Second
 
-// Conformance describes a router: its facts, and the result of trying each capability. It contains no
+// Conformance describes a router: facts about it, and the result of trying each capability. It contains no
 // addresses, host names or keys.
 type Conformance struct {
 	Format  string            `json:"format"` // "chokepoint-conformance/1"
 	Driven  string            `json:"driven"` // "agent" or the name of the driver
 	Facts   map[string]string `json:"facts"`
-	Missing map[string]string `json:"missing,omitempty"` // reason by name of the fact
+	Missing map[string]string `json:"missing,omitempty"` // reasons by name of the missing fact
 	Tried   []Capability      `json:"tried"`             // areas: machine, setting, tunnel, counters, samples
 	Sampled []string          `json:"sampled"`           // names of the sampled metrics
 	// NotSampled maps each probe without samples to the reason.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
-	// Outputs lists the output of each command by which the driver reads.
+	// Outputs lists the output of each command that the driver runs to read something.
 	Outputs []Output `json:"outputs,omitempty"`
 
 	of     *lab.Node
 	trying string // purpose of the current commands
-	kept   int    // bytes in Outputs
+	kept   int    // total length of Outputs in bytes
 }
 
-// Output is the output of a command by which the driver reads.
+// Output holds the output of a command that the driver ran to read something.
 type Output struct {
 	For     string   `json:"for"`     // Capability.Name, or "facts"
 	Command []string `json:"command"` // words of the command; long scripts are truncated
@@ -52,10 +52,10 @@ type Output struct {
 const (
 	maxOutput  = 16 << 10
 	maxOutputs = 1 << 20
-	mostWord   = 2000 // of a command
+	mostWord   = 2000 // of one word of a command
 )
 
-// hear records the output of a command.
+// hear records the output of a command. It is called for each command that the driver runs.
 func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	o := Output{For: c.trying, Printed: c.anonymous(string(printed)), Cut: !whole}
 	for _, word := range append([]string{command.Path}, command.Args...) {
@@ -74,7 +74,7 @@ func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 // Conform tries everything on a router that a run may need. It applies, reads back and restores each
 // setting that the router supports, reads counters and takes samples. It calls tell with each result at
 // once. A capability that is missing or does not work is a result, not an error. Conform returns an error
-// if a router could not be restored, or is unreachable.
+// if the router could not be restored or is unreachable.
 func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Probe,
 	tell func(Capability) error) (*Conformance, error) {
 	n, err := l.Node(ctx, router)
@@ -123,7 +123,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 
 	for _, s := range examined {
 		switch targetOf(s[0]) {
-		case factor.Carrier, factor.WANLink: // affects other nodes, too
+		case factor.Carrier, factor.WANLink: // not tried, because it affects other nodes, too
 			continue
 		}
 
@@ -174,7 +174,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	return out, err
 }
 
-// try applies a setting, which the lab reads back, and restores the previous one.
+// try applies a setting, which the lab reads back, and restores the previous value.
 func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error) {
 	a := l.CheckSetting(ctx, s)
 	if a.State == check.No {
@@ -191,7 +191,7 @@ func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error
 		return check.Answer{}, ctx.Err()
 	case errors.Is(made, host.ErrUnsupported), errors.Is(made, fs.ErrPermission):
 		return check.Not("%v", made), nil
-	case made != nil: // although the check was positive
+	case made != nil: // failed although the check was positive
 		return check.CouldNotTell("%v", made), nil
 	}
 
@@ -217,14 +217,14 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	switch {
 	case errors.Is(laid, host.ErrUnsupported):
 		a = check.Not("%v", laid)
-	case laid != nil: // although the check was positive
+	case laid != nil: // failed although the check was positive
 		a = check.CouldNotTell("%v", laid).Hinted("%s", check.HintOf(laid))
 	}
 
 	return a, ctx.Err()
 }
 
-// sample takes samples of the router for some time, and records which metrics they contain.
+// sample takes samples of the router for the time conformWatch, and records which metrics they contain.
 func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) (
 	a check.Answer, err error) {
 	w := newWatches(l)

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ports of the listening endpoints. A port forward covers 20000 to 20999.
+// Ports on which the endpoints listen. A port forward covers 20000 to 20999.
 const (
 	loadPort  = 20000
 	echoPort  = 20900
@@ -37,8 +37,8 @@ type demand struct {
 	wantMTU     int
 	bypass      bool // the load bypasses the tunnel, which is set up nevertheless
 	ports       lab.DataPorts
-	probeOpener string     // end that opens the probe during the load: "near" or "far"
-	hears       netip.Addr // see discoveredPath
+	probeOpener string     // end that opens the probe's connection during the load: "near" or "far"
+	hears       netip.Addr // see discoveredPath.hears
 }
 
 // ask returns the demand of a row in this campaign.
@@ -48,8 +48,8 @@ func (c *Campaign) ask(row record.Row, t record.Topology, m record.Method) (dema
 	return d, err
 }
 
-// ask computes the demand of a row. Settings are in the order of the catalogue. Without a place, a setting
-// applies to every device under test, unless the factor's declaration specifies otherwise.
+// ask computes the demand of a row. Settings are in the order of the catalogue. A setting without a place
+// applies to every device under test, unless the factor's declaration specifies other nodes.
 func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue) (demand, error) {
 	f := row.Factors
 	if err := c.Check(f); err != nil {
@@ -106,13 +106,13 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 		d.load.Opener = "far"
 	}
 
-	if row.Kind != record.RowVerify { // too short for flows at a rate
+	if row.Kind != record.RowVerify { // a verification is too short for flows at a rate
 		d.load.ConnectionRate = factor.ConnectionRate.PacketRate(f)
 	}
 
 	if row.Kind == record.RowVerify {
 		d.load.Warmup, d.load.Duration = 0, min(m.Duration, plan.VerifyLength)
-		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // verify the traffic of each tunnel
+		d.load.Streams = max(d.load.Streams, d.load.Tunnels) // verify each tunnel
 	}
 
 	if d.engine == "iperf3" { // iperf3 accepts only whole seconds
@@ -128,7 +128,8 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	return d, err
 }
 
-// faults applies the levels of the factor fault that concern the load or the tunnel. Others are settings.
+// faults applies the levels of the factor fault that concern the load or the tunnel. All other faults are
+// settings.
 func (d *demand) faults(f record.Factors, t record.Topology) error {
 	for at, level := range factor.Name("fault").Each(f) {
 		held, err := knob.FaultLimits(level)
@@ -162,7 +163,7 @@ func (d *demand) faults(f record.Factors, t record.Topology) error {
 	return nil
 }
 
-// wholeSeconds rounds up to seconds, so that the engine and the conductor have equal windows.
+// wholeSeconds rounds d up to whole seconds, so that the engine and the conductor have equal windows.
 func wholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
 // SettingsOf returns the settings that a cell requires of a lab.
@@ -171,8 +172,8 @@ func SettingsOf(cell record.Factors, t record.Topology, c *factor.Catalogue) ([]
 	return settings, err
 }
 
-// place converts factors that knobs apply to settings, in the order of the catalogue. It also returns the
-// cores for the engine, by node.
+// place converts the factors that knobs apply to settings, in the order of the catalogue. It also returns
+// the cores for the engine, by node.
 func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, map[string][]int,
 	error) {
 	var out []record.Setting
@@ -237,7 +238,7 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 					}
 				}
 			}
-		case target == factor.Routers: // even if the plan names the machine that runs them
+		case target == factor.Routers: // even if the plan names the machine that runs the routers
 			nodes = t.Routers
 		}
 
@@ -252,9 +253,9 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 	return out, cpus, nil
 }
 
-// taggedWAN returns the device of the first router's WAN port if the cell puts a VLAN tag or a PPPoE
-// session on it, otherwise "". If this device changes, the NAT setting changes, too, so that NAT moves to
-// the new device.
+// taggedWAN returns the device of the first router's WAN port if the cell configures a VLAN tag or a PPPoE
+// session on it, otherwise "". The NAT setting contains this device, so that NAT moves to the new device
+// when the device changes.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
 		if factor.WAN.Is(f, factor.PPPoE) {

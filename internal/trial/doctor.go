@@ -19,15 +19,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Capability is an ability of a lab: present, absent or unknown.
+// Capability describes an ability of a lab: present, absent or unknown.
 type Capability struct {
 	Area   string       `json:"area"` // tunnel, setting, engine, probe, …
 	Name   string       `json:"name"`
 	Answer check.Answer `json:"answer"`
 }
 
-// examined lists settings to examine, as knob and level: at least one per knob, and one per feature that a
-// kernel may lack.
+// examined lists settings to examine, as knob and level: at least one per knob, and one for each feature
+// that a kernel may lack.
 var examined = [...][2]string{
 	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"},
 	{"queue", "mq"}, {"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "codel"},
@@ -47,7 +47,7 @@ var examined = [...][2]string{
 // usualControls lists congestion controls to examine in addition to those that the kernel offers.
 var usualControls = []string{"cubic", "reno", "bbr"}
 
-// Examine checks the capabilities of a lab and of this machine, each once. It changes nothing.
+// Examine checks each capability of a lab and of this machine once. It changes nothing.
 func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines []traffic.Engine,
 	probes []probe.Probe) ([]Capability, error) {
 	var out []Capability
@@ -109,10 +109,10 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	return out, nil
 }
 
-// targetOf returns the target of a knob's settings without a place.
+// targetOf returns the target of a knob's settings if the plan names no place.
 func targetOf(name string) factor.Target {
 	i := slices.IndexFunc(knob.All(), func(k knob.Knob) bool { return k.Name() == name })
-	if i < 0 { // member of a family
+	if i < 0 { // not a factor itself, but a member of a family
 		return factor.Routers
 	}
 	return knob.All()[i].Factor().Target
@@ -124,10 +124,10 @@ type Timer struct {
 	Probes    int    `json:"probes"`
 	LateP50Ns int64  `json:"late_p50_ns"` // actual minus scheduled send time
 	LateP99Ns int64  `json:"late_p99_ns"`
-	RTTP50Ns  int64  `json:"rtt_p50_ns"` // on the loopback device
+	RTTP50Ns  int64  `json:"rtt_p50_ns"` // round-trip time on the loopback device
 	Lost      int    `json:"lost"`
 
-	Scheduling string `json:"scheduling,omitempty"` // class of the sending thread
+	Scheduling string `json:"scheduling,omitempty"` // scheduling class of the sending thread
 	Includes   string `json:"includes,omitempty"`   // what the round-trip time includes
 
 	ClockSource string `json:"clock_source,omitempty"` // clock source of the kernel
@@ -201,7 +201,7 @@ func (t *Timer) readClock(ctx context.Context) {
 	t.ClockReadNs, t.ClockStepNs = nearestRank(steps, 0.5), slices.Min(steps)
 }
 
-// answered returns the round-trip times without lost probes.
+// answered returns the round-trip times of the probes that were not lost.
 func answered(rtt []int64) []int64 {
 	return slices.DeleteFunc(slices.Clone(rtt), func(r int64) bool { return r < 0 })
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// firmwareTime limits the time after the user's step until the router reports the wanted version.
-// firmwareStays is a shorter limit for a router that reports another version, which may not have rebooted
-// yet.
+// firmwareTime limits the time from the user's step until the router reports the requested version.
+// firmwareStays is a shorter limit for a router that reports another version; such a router may not have
+// rebooted yet.
 const (
 	firmwareTime  = 5 * time.Minute
 	firmwareStays = 2 * time.Minute
@@ -27,7 +27,8 @@ const (
 const nobodyInstalls = "nobody is there to install it: the lab file has no firmware: {command: […]}, and " +
 	"there is no terminal to ask at"
 
-// canHave returns the reason why the lab's router cannot run a firmware, and whether it already runs it.
+// canHave returns the reason why the lab's router cannot run a firmware, and reports whether the router
+// already runs it.
 func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no check.Answer, there bool,
 	err error) {
 	n, err := l.Node(ctx, l.Topology.Routers[0])
@@ -117,7 +118,7 @@ func (c *Campaign) equip(ctx context.Context, row record.Row) error {
 	return c.leaveOut(ctx, no)
 }
 
-// leaveOut skips cells from now on.
+// leaveOut skips the given cells from now on.
 func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	if len(cells) == 0 {
 		return nil
@@ -136,13 +137,15 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	return c.Learnt(ctx, cells, nil)
 }
 
-// install makes the user install a firmware. It then reconnects to the router and reads its version.
+// install makes the user install a firmware. It then reconnects to the router and reads the router's
+// version.
 func (c *Campaign) install(ctx context.Context, b *testbed, level string) error {
 	if c.Install == nil {
 		return errors.New(nobodyInstalls)
 	}
 
-	// The installation would lose our settings, and they must not be restored while it runs.
+	// Restore the settings first, because the installation would lose them, and nothing must be restored
+	// while it runs.
 	if err := b.lab.Clear(ctx); err != nil {
 		return err
 	}
@@ -165,7 +168,7 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 	}
 
 	err = c.meetAgain(ctx, b.lab, level, failed != nil)
-	c.installed = c.installed || failed == nil || c.version != before // it may have failed halfway
+	c.installed = c.installed || failed == nil || c.version != before // a failed step may have installed it
 	if failed != nil {
 		return check.WithHint(fmt.Errorf("%w; the router has %s", failed, orUnknown(c.version)),
 			check.HintOf(failed))
@@ -180,8 +183,8 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 
 func orUnknown(version string) string { return cmp.Or(version, "one that is not known") }
 
-// meetAgain waits for the router and rediscovers it, with its version. If the step failed, any version is
-// accepted.
+// meetAgain waits until the router answers and rediscovers the router with its version. If the step
+// failed, any version is accepted.
 func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, failed bool) error {
 	begun := time.Now()
 	most := cmp.Or(c.InstallWait, firmwareTime)
@@ -210,8 +213,8 @@ func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, fail
 	}
 }
 
-// keepFirmware records at the end which firmware the router runs if a step has installed one, because the
-// original firmware is not restored.
+// keepFirmware records which firmware the router runs at the end of the run, if a step has installed one,
+// because the original firmware is not restored.
 func (c *Campaign) keepFirmware(ctx context.Context) error {
 	if !c.installed {
 		return nil

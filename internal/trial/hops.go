@@ -12,12 +12,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Hops are probed by ICMP. Routers answer it in software, some at a limited rate. Distant hops show
-// nothing about the router.
+// Hops are probed by ICMP. Routers answer such probes in software, some of them at a limited rate. Only
+// nearby hops are probed, because distant ones show nothing about the router.
 const (
 	maxHops     = 4
 	hopInterval = 50 * time.Millisecond
-	hopStart    = time.Second // limit for a hop's first answer; a slower hop is not waited for again
+	hopStart    = time.Second // limit for a hop's first answer; slower hops are not waited for again
 	hopPatience = time.Second // time to wait after the load's own probe has ended
 )
 
@@ -33,8 +33,8 @@ func (a *attempt) hops() []netip.Addr {
 }
 
 // probeHops measures the round-trip times to the routers on the path, in the window of c. It returns when
-// the probes have started, so that they do not start during the load. The probes end with the window. A
-// hop that does not answer is not an error. wait waits for the probes to end.
+// the probes have started, so that no probe starts during the load. The probes end with the window. A hop
+// that does not answer is not an error. wait waits until the probes have ended.
 func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration time.Duration,
 	into func(*record.Hop) **record.Latency) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -73,7 +73,7 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 	}
 }
 
-// await waits until the probes of hops have started, and records the hops that do not answer.
+// await waits until the probes of hops have started, and records which hops do not answer.
 func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struct{}) {
 	late, stop := context.WithTimeout(ctx, hopStart)
 	defer stop()
@@ -90,7 +90,7 @@ func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struc
 	}
 }
 
-// hop returns the hop with the given number in the trial, and creates it if necessary.
+// hop returns the hop with the given number in the trial. If the trial does not have it, hop adds it.
 func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	i := slices.IndexFunc(a.t.Hops, func(h *record.Hop) bool { return h.Number == number })
 	if i < 0 {
@@ -100,8 +100,8 @@ func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	return a.t.Hops[i]
 }
 
-// follower implements traffic.Conductor for a probe that uses the window of a conductor, but that the
-// conductor does not wait for. It calls started when the probe is ready.
+// follower implements traffic.Conductor for a probe that uses the window of a conductor. The conductor
+// does not wait for the probe. follower calls started when the probe is ready.
 type follower struct {
 	*conductor
 	started func()

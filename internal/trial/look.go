@@ -11,9 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Look samples the telemetry of one node and passes the samples to show at each interval, with the start
-// and end of the interval in the samples' clock. It ends when ctx is done or show returns an error. It
-// changes nothing.
+// Look samples the telemetry of one node. At each interval, it calls show with the samples and with the
+// start and end of the interval in the samples' clock. It returns when ctx is done or show returns an
+// error. It changes nothing.
 func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, every time.Duration,
 	show func(node record.NodeFacts, data record.NodeData, from, to int64) error) (err error) {
 	n, err := l.Node(ctx, node)

@@ -10,11 +10,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
-// meterWait limits the wait for the first reading of the power meter.
+// meterWait limits the time to wait for the first reading of the power meter.
 const meterWait = 3 * time.Second
 
-// startMeter starts to read the run's power meter, if it has one that is not typed in, until stop is
-// called. If there is no reading, it reports a warning and the run continues.
+// startMeter starts to read the run's power meter, unless the run has none or the user typed in its
+// readings. stop ends the reading. If the meter gives no reading, startMeter reports a warning and the run
+// continues.
 func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	if c.Run.Meter == nil || c.Run.Meter.TypedIn() {
 		return func() {}, nil
@@ -35,7 +36,7 @@ func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); reading.Wait() }, nil
 }
 
-// sayFailing reports, once per failure, that the meter gives no readings.
+// sayFailing reports that the meter gives no readings, once per failure.
 func (c *Campaign) sayFailing(why error) {
 	if !c.meterFailing && why != nil {
 		c.tell(record.Event{

@@ -15,8 +15,8 @@ import (
 )
 
 // The level nat=off changes nothing on a router, so that a router does not lose its owner's NAT. On a path
-// where addresses are translated anyway, the level would be wrong. A cell of a plan with nat=off is
-// skipped there. If nat=off is only the default, it is removed from the cell.
+// on which addresses are translated anyway, the level would be wrong. If the plan contains nat=off, the
+// cells with this level are skipped there. If nat=off is only the default, it is removed from the cell.
 
 // asksNATOff reports whether the plan contains nat=off.
 func (c *Campaign) asksNATOff() bool {
@@ -29,11 +29,11 @@ func (c *Campaign) asksNATOff() bool {
 
 // dropDefaultNAT removes the default nat=off from cells on whose path addresses are translated.
 func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
-	if c.asksNATOff() || len(c.Done) > 0 { // existing trials have the cells of the stored design
+	if c.asksNATOff() || len(c.Done) > 0 { // because existing trials have the cells of the stored design
 		return nil
 	}
 
-	translated := map[int]bool{} // by IP version
+	translated := map[int]bool{} // whether addresses are translated, by IP version
 	for _, cell := range c.Plan.Cells() {
 		is, err := c.translated(ctx, cell)
 		if err != nil {
@@ -49,9 +49,9 @@ func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
 	return nil
 }
 
-// noNATOff returns the reason why a cell cannot be measured without NAT, and how it could be. It returns
-// none for a run that already has trials and whose cells have nat=off only by default, because its trials
-// were recorded with that level.
+// noNATOff returns the reason why a cell cannot be measured without NAT, and a hint. It returns no reason
+// for cells that have nat=off only by default in a run that already has trials, because those trials were
+// recorded with that level.
 func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.Answer, err error) {
 	if len(c.Done) > 0 && !c.asksNATOff() {
 		return no, nil
@@ -86,14 +86,14 @@ func pathIP(cell record.Factors) int {
 	return cmp.Or(factor.OuterIP.Number(cell), 4)
 }
 
-// natPlace is a path that was checked for NAT.
+// natPlace identifies a path that was checked for NAT.
 type natPlace struct {
 	labPlace
 	ip int
 }
 
 // translated reports whether addresses are translated on the path of a cell with nat=off. In a lab that
-// consists only of our own nodes, nothing can translate them.
+// consists only of our own nodes, no node can translate them.
 func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, error) {
 	if !factor.NAT.Is(cell, factor.Off) || !factor.Sends(cell) {
 		return false, nil
@@ -112,7 +112,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	l := b.lab
 	ip := pathIP(cell)
 	far, err := l.Node(ctx, l.Topology.Far)
-	if err != nil || far.Serves != "" { // the path is unknown
+	if err != nil || far.Serves != "" { // the path is unknown, so assume that it does not translate
 		return false, err
 	}
 
@@ -138,7 +138,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	return c.nat[at], context.Cause(ctx)
 }
 
-// translates checks for NAT in a lab with its own network. If the result is unknown, it returns false.
+// translates checks for NAT in a lab with its own network. If the check is inconclusive, it returns false.
 func translates(ctx context.Context, l *lab.Lab, ip int) bool {
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, demand{
 		ip:          ip,

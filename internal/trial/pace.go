@@ -8,19 +8,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// rowOverhead is the time assumed to set up and collect a row.
+// rowOverhead is the assumed time to set up a row and to collect its results.
 const rowOverhead = 400 * time.Millisecond
 
 // pace estimates the remaining time from the durations of previous rows of the same kind. The plan's
-// estimate is the prior, so that the estimate changes slowly. The share of failed rows, and their duration,
-// are estimated from all previous rows, whatever their kind.
+// estimate serves as the prior, so that the estimate changes slowly. The share of failed rows, and their
+// duration, are estimated from all previous rows of any kind.
 type pace struct {
 	plan   *plan.Plan
-	rows   []record.Row  // remaining rows; the first is in progress
-	began  time.Time     // start of the first row, or of its repeated trial
-	before time.Duration // duration of its earlier trials
+	rows   []record.Row  // remaining rows, the first of which is in progress
+	began  time.Time     // start of the row in progress, or of its repeated trial
+	before time.Duration // duration of earlier trials of the row in progress
 	seen   map[pacedKind]took
-	good   int // rows in seen
+	good   int // number of rows in seen
 	failed took
 }
 
@@ -39,7 +39,7 @@ func (p *pace) kindOf(r record.Row) pacedKind {
 		p.plan.Design.Searches(r.Assignment)}
 }
 
-// begin sets the remaining rows, the first of which starts now.
+// begin sets the remaining rows. The first of them starts now.
 func (p *pace) begin(rows []record.Row) { p.rows, p.began, p.before = rows, time.Now(), 0 }
 
 // again records that the trial of the row in progress is repeated.
@@ -50,7 +50,7 @@ func (p *pace) again() {
 
 // end records the duration of the row in progress, and whether a trial of it failed.
 func (p *pace) end(failed bool) {
-	p.seen = maps.Clone(p.seen) // of a copy of p, too
+	p.seen = maps.Clone(p.seen) // cloned, because copies of p share the map
 	if p.seen == nil {
 		p.seen = map[pacedKind]took{}
 	}
@@ -73,9 +73,9 @@ func (p *pace) end(failed bool) {
 	p.begin(p.rows[1:])
 }
 
-// each returns how long a row takes.
+// each returns the estimated duration of a row.
 func (p *pace) each(r record.Row) time.Duration {
-	const trusted = 2 // number of rows that the plan's own estimate is worth
+	const trusted = 2 // weight of the plan's own estimate, in rows
 	of := p.seen[p.kindOf(r)]
 	good := (trusted*p.plan.RowTime(r, rowOverhead) + of.time) / time.Duration(trusted+of.rows)
 	weight := trusted + p.good

@@ -19,19 +19,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// discoveredPath describes the path between two machines for one IP version, as found by exploring it.
+// discoveredPath describes the path between two machines for one IP version, as far as it could be
+// explored.
 type discoveredPath struct {
-	opener map[string]string // end that can open, by protocol: "near" or "far"
-	why    map[string]string // reason why neither end can, by protocol
+	opener map[string]string // the end that can open connections, by protocol: "near" or "far"
+	why    map[string]string // reason why neither end can open connections, by protocol
 	mtu    int               // 0 means unknown
 	route  *agent.FoundRoute // nil if the route could not be explored
-	// hears is the source address of the far end's datagrams, if the far end opens and no NAT hides that
-	// address.
+	// hears is the source address of the far end's datagrams. It is set only if the far end opens the path
+	// and no NAT hides the address.
 	hears  netip.Addr
 	ends   [2]lab.Meeting
-	device [2]string // of each end, towards the other; "" means unknown
+	device [2]string // device of each end towards the other end; "" means unknown
 	nat    string    // see lab.Lab.Translated
-	// unasked is true if the far end runs a third-party program, so that the path was not explored.
+	// unasked is set if the path was not explored, because the far end runs a third party's program.
 	unasked bool
 }
 
@@ -46,8 +47,9 @@ func portsOf(l *lab.Lab) lab.DataPorts {
 	return lab.DataPorts{Load: loadPort, Echo: echoPort, Check: checkPort}
 }
 
-// fit completes a demand with what depends on the lab: between two machines, the end that opens the
-// connections, the ports, and the path's MTU. If the demand cannot be met, it returns the reason.
+// fit completes a demand with data that depends on the lab. Between two machines, these are the end that
+// opens the connections, the ports, and the path's MTU. If the demand cannot be met, fit returns the
+// reason.
 func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason string, err error) {
 	d.ports, d.probeOpener = portsOf(l), d.load.Opener
 	d.load.Port = d.ports.Load
@@ -60,7 +62,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		return "", err
 	}
 
-	if far.Serves != "" { // the path cannot be explored
+	if far.Serves != "" { // the path to a third party's server cannot be explored
 		d.wantMTU = 0
 		if _, err := l.End(0, 0, d.ip); err != nil {
 			return err.Error(), nil
@@ -91,7 +93,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	}
 
 	d.wantMTU = min(d.wantMTU, x.mtu)
-	if d.tunnel.Kind == "" || d.tunnel.Kind == "none" { // addresses are not translated inside a tunnel
+	if d.tunnel.Kind == "" || d.tunnel.Kind == "none" { // inside a tunnel, addresses are not translated
 		d.hears = x.hears
 	}
 
@@ -103,7 +105,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	return "", nil
 }
 
-// discover explores the path for an IP version, once per run.
+// discover explores the path for an IP version. It does so only once per run.
 func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discoveredPath, error) {
 	if x := c.discovered[ip]; x != nil {
 		return x, nil
@@ -133,7 +135,7 @@ func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
 	}
 
 	for i := range x.ends {
-		x.ends[i], _ = l.End(0, i, ip) // invalid if there is none
+		x.ends[i], _ = l.End(0, i, ip) // invalid if the end does not exist
 	}
 
 	x.nat = cmp.Or(x.nat, l.Translated(ip))
@@ -151,9 +153,10 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	x.attempt(ctx, l, ip, "udp", func(opener string) error {
 		return w.open(ctx, opener, x)
 	})
-	// From the far end, the routers would be in reverse order, and NAT would hide them.
+	// The route is explored only from the near end. From the far end, the routers would be in reverse order,
+	// and NAT would hide them.
 	if x.opener["udp"] == "near" {
-		x.route, _ = w.findRoute(ctx) // nil if it fails
+		x.route, _ = w.findRoute(ctx) // nil if exploring fails
 		if l.Mutual() {
 			x.nat = w.translates(ctx)
 		}
@@ -165,8 +168,8 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 }
 
 // open checks whether an end can open the path for datagrams, and measures the MTU. The near end first
-// accepts only datagrams from the far end's known address, then from any, because NAT may change the
-// address.
+// accepts only datagrams from the far end's known address. If none arrive, it accepts them from any
+// address, because NAT may change the address.
 func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err error) {
 	w.opener = opener
 	if opener == "far" {
@@ -183,8 +186,8 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 	return err
 }
 
-// translates returns "near" if the near end's address is translated, "none" if not, and "" if that is
-// unknown.
+// translates returns "near" if the near end's address is translated, "none" if it is not, and "" if this
+// is unknown.
 func (w way) translates(ctx context.Context) string {
 	w.far.Hears = w.near.Addr // the far end answers only this address
 	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{minTagged}, Tries: discoverTries})
@@ -198,10 +201,10 @@ func (w way) translates(ctx context.Context) string {
 	return "none"
 }
 
-// minTagged is the smallest datagram with room for a tag, in bytes of IP length.
+// minTagged is the IP length in bytes of the smallest datagram that has room for a tag.
 const minTagged = 100
 
-// deviceTo returns the device of an end that leads to the other end, or "" if it is unknown.
+// deviceTo returns the name of the device that leads from one end to the other, or "" if it is unknown.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
 	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{
@@ -215,11 +218,11 @@ func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	return got.Device
 }
 
-// attempt tries whether the near or else the far end can open connections of a protocol.
+// attempt tries whether the near end or, failing that, the far end can open connections of a protocol.
 func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
 	try func(opener string) error) {
 	var why []string
-	for _, opener := range []string{"near", "far"} { // the usual one first
+	for _, opener := range []string{"near", "far"} { // the usual opener first
 		if opener == "far" && !l.FarMayOpen(ip) {
 			continue
 		}
@@ -243,14 +246,14 @@ func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protoc
 		strings.Join(why, "; "))
 }
 
-// silent reports whether no datagrams cross between two machines over the row's IP version, so that
-// latency cannot be measured.
+// silent reports whether no datagrams pass between two machines over the row's IP version, so that latency
+// cannot be measured.
 func (c *Campaign) silent(row record.Row) bool {
 	x := c.discovered[cmp.Or(factor.IP.Number(row.Factors), 4)]
 	return x != nil && !x.unasked && x.opener["udp"] == ""
 }
 
-// tryLength is the length of a load that tests a connection.
+// tryLength is the duration of a load that tests whether a connection is possible.
 const tryLength = 20 * time.Millisecond
 
 // connect checks whether an end can open TCP connections, as a load would.
@@ -273,7 +276,8 @@ func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) 
 	return err
 }
 
-// Well-known packet sizes in bytes: Ethernet, the minima of IPv4 and IPv6, and the largest packets.
+// Well-known packet sizes in bytes: the Ethernet MTU, the minimum MTUs of IPv4 and IPv6, and the largest
+// packets.
 const (
 	ethernetMTU = 1500
 	minMTU4     = 576
@@ -282,13 +286,13 @@ const (
 	largest6    = 65535 + 40 // RFC 8200, including the header
 )
 
-// discoverTries is the number of attempts for each size, because a packet may be lost.
+// discoverTries is the number of attempts for each packet size, because a packet may be lost.
 const discoverTries = 3
 
-// discoverMTU returns the size of the largest packet that is echoed.
+// discoverMTU returns the size in bytes of the largest packet that is echoed.
 func (w way) discoverMTU(ctx context.Context) (int, error) {
 	low := minMTU4
-	high := largest4 + 1 // low passes, high does not
+	high := largest4 + 1 // packets of size low pass; packets of size high do not
 	if w.far.Target.Is6() {
 		low = minMTU6
 		high = largest6 + 1
@@ -306,7 +310,7 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 		return 0, errors.New(got.Note)
 	}
 
-	// Try Ethernet first, because most paths have its MTU.
+	// Try the MTU of Ethernet first, because it is the MTU of most paths.
 	if got, err = passes(ethernetMTU, ethernetMTU+1); err != nil {
 		return 0, err
 	}
@@ -336,7 +340,7 @@ func (w way) discoverMTU(ctx context.Context) (int, error) {
 	return low, nil
 }
 
-// findRoute returns the routers on the path, as seen from the near end.
+// findRoute returns the routers on the path as seen from the near end.
 func (w way) findRoute(ctx context.Context) (*agent.FoundRoute, error) {
 	session, err := w.echoAt(ctx, w.far, w.far.Addr)
 	if err != nil {
@@ -425,7 +429,7 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 	}
 }
 
-// ofMachine adds to a machine's fingerprint the facts about its role as an endpoint.
+// ofMachine adds facts about a machine's role as an endpoint to the facts about the machine.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
 	if slices.Contains(l.Topology.Routers, n.Name) {
 		maps.Copy(e.Facts, c.between(n.Name).Facts)
@@ -461,7 +465,7 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 	return nil
 }
 
-// noCards adds a caveat that lists the ends without a hardware network card, and what follows from it.
+// noCards adds a caveat that lists the ends without a hardware network card, and the consequences.
 func (c *Campaign) noCards(name string) {
 	const kind, means = "virtual-cards", " no network card of hardware: packets of up to 64 KiB may cross " +
 		"between, and then offload=wire does not hold"
@@ -477,8 +481,8 @@ func (c *Campaign) noCards(name string) {
 	c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: kind, Text: "the " + name + " has" + means})
 }
 
-// virtual reports whether a machine has no physical network card. It is false for other systems than
-// Linux, which report no devices.
+// virtual reports whether a machine has no physical network card. It returns false for systems other than
+// Linux, because they report no devices.
 func virtual(facts map[string]string) bool {
 	os := facts["os"]
 	if os != "" && os != "linux" {

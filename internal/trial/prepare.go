@@ -21,9 +21,9 @@ import (
 )
 
 // Prepare brings up the labs that the plan needs and checks everything that could fail later. It sets
-// Run.Topologies, Run.Environments and Run.LabNote, and appends the cells that cannot be measured here to
-// Run.Skipped. It records only conclusive answers: after an inconclusive check, the cell is measured, and
-// may fail with its own reason.
+// Run.Topologies, Run.Environments and Run.LabNote, and appends cells that cannot be measured in this lab
+// to Run.Skipped. Only conclusive answers count: after an inconclusive check, the cell is measured, and
+// may fail with a reason of its own.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]bool{}
 	if err := c.dropDefaultNAT(ctx); err != nil {
@@ -56,7 +56,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 	return c.fingerprint(ctx)
 }
 
-// reportSkipped reports each reason once, with its cells.
+// reportSkipped reports each reason for skipping once, with the cells that it concerns.
 func (c *Campaign) reportSkipped(skipped []record.Skipped) {
 	var reasons []string
 	cells := map[string][]record.Factors{}
@@ -77,7 +77,8 @@ func (c *Campaign) reportSkipped(skipped []record.Skipped) {
 	}
 }
 
-// skipped reports whether a row is not executed, because its cell, or every cell of its path, is skipped.
+// skipped reports whether a row is not executed, because its cell is skipped or all cells that share its
+// path are.
 func (c *Campaign) skipped(row record.Row) bool {
 	if row.OfCell() {
 		return c.skip[row.Cell()]
@@ -85,7 +86,7 @@ func (c *Campaign) skipped(row record.Row) bool {
 	return len(c.cellsOf(row)) == 0
 }
 
-// cellsOf returns the cells with a row's path that are not skipped.
+// cellsOf returns the cells that share a row's path and are not skipped.
 func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	path := c.Run.Design.Path(row.Factors).Key()
 	return slices.DeleteFunc(slices.Clone(c.Plan.Cells()), func(cell record.Factors) bool {
@@ -93,8 +94,8 @@ func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	})
 }
 
-// impossible returns the reason why a cell cannot be measured here, with a hint, or a zero Answer if it
-// can.
+// impossible returns the reason why a cell cannot be measured in this lab, with a hint, or a zero Answer
+// if it can be measured.
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (can check.Answer, err error) {
 	b, err := c.testbed(ctx, cell)
@@ -112,7 +113,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		ID:         "check",
 	}
 	d, err := c.ask(row, l.Topology, c.Run.Design.Method)
-	if err != nil { // a level that is invalid at its place
+	if err != nil { // the level is invalid at its place
 		return check.Not("%v", err), nil
 	}
 
@@ -132,7 +133,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			return can, err
 		}
 
-		if !there { // checked after the firmware has been installed
+		if !there { // checked later, when the firmware has been installed
 			d.tunnel = lab.TunnelSpec{Kind: factor.NoTunnel}
 			d.settings = nil
 		}
@@ -152,7 +153,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		if a.State == check.No {
 			what := s.Knob + "=" + s.Value + " on " + s.Node + " of lab " + c.Run.Lab
 			if n, err := l.Node(ctx, s.Node); err == nil && n.Facts.Fixed != "" && a.Reason == n.Facts.Fixed {
-				what = s.Knob + " on " + s.Node // other values cannot be set, either
+				what = s.Knob + " on " + s.Node // because other values cannot be set, either
 			}
 			return check.Not("%s: %s", what, a.Reason).Hinted("%s", a.Hint), nil
 		}
@@ -189,8 +190,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	return c.noNATOff(ctx, cell)
 }
 
-// tunnelHint returns a hint how to make a tunnel possible. If this machine's kernel lacks something, a
-// topology whose tunnels end on routers may work, because routers have kernels of their own.
+// tunnelHint returns a hint on how to make a tunnel possible. If this machine's kernel lacks something, a
+// topology in which tunnels end on routers may work, because routers have kernels of their own.
 func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 	own := func(node string) bool {
 		n, err := l.Node(ctx, node)
@@ -250,7 +251,7 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 }
 
 // fingerprint records the environment of each node, once per run. If cells need guests of different sizes,
-// facts that differ between sizes are removed, with the reason.
+// it removes the facts that differ between sizes and records the reason.
 func (c *Campaign) fingerprint(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, t := range lab.Topologies() {
@@ -272,7 +273,7 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 				}
 
 				if i > 0 && !n.Facts.Guest() && name != lab.HostNode {
-					continue // the same for every guest size
+					continue // because the facts are the same for every guest size
 				}
 
 				e, err := c.describe(ctx, b.lab, n)
@@ -293,7 +294,7 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 				c.Run.Nodes = append(c.Run.Nodes, c.kernelOf(ctx, n))
 				at := len(c.Run.Environments)
 				if name == lab.HostNode {
-					at = 0 // first, because it runs the others
+					at = 0 // first, because this machine runs the other nodes
 				}
 
 				c.Run.Environments = slices.Insert(c.Run.Environments, at, e)
@@ -303,8 +304,9 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 	return nil
 }
 
-// kernelOf returns the facts of a node, including the first node that shares its kernel. It compares boot
-// ids only of real machines. Other nodes share this machine's kernel, or are guests.
+// kernelOf returns the facts of a node. They include the first node that shares the node's kernel.
+// kernelOf compares boot ids only of real machines, because all other nodes share this machine's kernel or
+// are guests.
 func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 	facts := n.Describe()
 	boot := ""
@@ -347,7 +349,7 @@ func (c *Campaign) testbedsOf(topology string) (out []*testbed) {
 	return out
 }
 
-// leaveOutOthers removes facts that differ in a lab with guests of another size.
+// leaveOutOthers removes facts that differ from those in a lab with guests of another size.
 func (c *Campaign) leaveOutOthers(other record.Environment) {
 	i := slices.IndexFunc(c.Run.Environments, func(e record.Environment) bool { return e.Node == other.Node })
 	e := &c.Run.Environments[i]
@@ -363,7 +365,7 @@ func (c *Campaign) leaveOutOthers(other record.Environment) {
 	}
 }
 
-// firmwareFact is the fact with the version of a real router's system.
+// firmwareFact is the name of the fact that contains the version of a real router's system.
 const firmwareFact = "firmware"
 
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
@@ -378,7 +380,7 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (recor
 	return e, err
 }
 
-// inventoryOf reads a node's inventory by its driver.
+// inventoryOf reads a node's inventory through the node's driver.
 func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
 	by, ok := n.Driver.(driver.Inventorying)
 	if !ok {
@@ -396,7 +398,8 @@ func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
 // inventoryTime limits the time to read all inventories after the last trial.
 const inventoryTime = 20 * time.Second
 
-// inventoriesAfter reads the inventories of all nodes that had one in Prepare again, and stores them.
+// inventoriesAfter reads and stores the inventories after the last trial, of all nodes that had an
+// inventory in Prepare.
 func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, inventoryTime)
 	defer cancel()
@@ -425,8 +428,8 @@ func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	return c.LearntAfter(ctx, after)
 }
 
-// Found reads the inventory of a node. It returns nil if the node cannot report one. Parts that cannot be
-// read are missing, with the reason.
+// Found reads the inventory of a node. It returns nil if the node cannot report an inventory. Parts that
+// cannot be read are missing, with the reason.
 func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	n, err := l.Node(ctx, node)
 	var v *record.Inventory
@@ -448,7 +451,7 @@ func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	return v
 }
 
-// namePorts sets the ports of the devices in an inventory.
+// namePorts sets the names of the ports in an inventory's devices.
 func namePorts(l *lab.Lab, node string, v *record.Inventory) {
 	if v == nil {
 		return

@@ -14,8 +14,8 @@ import (
 // maxSearchFailures is the number of consecutive failed trials after which a search gives up.
 const maxSearchFailures = 3
 
-// search runs trials of a row until its search has ended. Stored trials determine the next one, so an
-// interrupted search continues where it stopped.
+// search runs trials of a row until the row's search has ended. The stored trials determine the next
+// trial, so an interrupted search continues where it stopped.
 func (c *Campaign) search(ctx context.Context, row record.Row, out *Outcome) error {
 	failures := 0
 	for failures < maxSearchFailures {
@@ -73,8 +73,8 @@ func knobLevel(s *record.SearchTrial) string {
 	return strconv.FormatFloat(math.Round(s.Load/1e3), 'f', -1, 64) + "k"
 }
 
-// asks sets the load of the demand to that of a search's trial. The rate is in payload bit/s over all
-// streams and directions.
+// asks sets the load of the demand to the load of a search's trial. The load's rate is in payload bit/s
+// over all streams and directions.
 func (d *demand) asks(s *record.SearchTrial) error {
 	d.load.Duration = s.Duration
 	if s.Unit == record.UnitFlows {
@@ -93,7 +93,7 @@ func (d *demand) asks(s *record.SearchTrial) error {
 
 	d.load.RateBps = s.Load * float64(s.Interfaces) * bits
 	if s.Test == record.TestBackToBack {
-		d.load.Warmup = 0 // queues must be empty before a burst
+		d.load.Warmup = 0 // because queues must be empty before a burst
 	}
 
 	return nil

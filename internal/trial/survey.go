@@ -22,10 +22,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Survey checks a lab of real machines before it is used. For each machine, it reports the connection, the
-// rights, and the accuracy of the clock offset. For the path, it reports whether data crosses it through
-// the router, and the MTU. It changes no settings. At the end it loads the loopback devices of both
-// endpoints for some seconds, see headroom.
+// Survey checks a lab of real machines before it is used. For each machine, it reports whether it can be
+// reached, the user's rights, and the accuracy of the clock offset. For the path, it reports whether data
+// crosses it through the router, and the MTU. It changes no settings. At the end, it loads the loopback
+// devices of both endpoints for some seconds; see headroom.
 func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capability, error) {
 	var out []Capability
 	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
@@ -122,7 +122,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 	return out, context.Cause(ctx)
 }
 
-// card describes a device: its MTU, speed, and enabled offloads that produce packets too large for a wire.
+// card describes a device by its MTU, its speed, and its enabled offloads that produce packets too large
+// for a wire.
 func card(facts map[string]string, dev string) string {
 	mtu := facts["device:"+dev+":mtu"]
 	if mtu == "" {
@@ -143,7 +144,7 @@ func card(facts map[string]string, dev string) string {
 		}
 	}
 
-	if facts["device:"+dev+":type"] == "wg" { // type name in RouterOS
+	if facts["device:"+dev+":type"] == "wg" { // name of the type in RouterOS
 		text += ", WireGuard"
 	}
 
@@ -154,8 +155,8 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
-// readCard describes the device of an agentless router: its enabled offloads and, if not known, its MTU,
-// or the reason if the driver cannot read them.
+// readCard describes a device of an agentless router by its enabled offloads and, if not yet known, its
+// MTU. If the driver cannot read them, readCard returns the reason.
 func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	told, known := strings.CutSuffix(told, ")")
 	reads := [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}}
@@ -183,8 +184,8 @@ func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	return told + strings.Join(all, ", ") + ")"
 }
 
-// toolsOf reports which programs that some cells need are missing on a node. known is false if the node
-// has no POSIX shell.
+// toolsOf reports which of the programs needed by some cells are missing on a node. known is false if the
+// node has no POSIX shell.
 func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known bool) {
 	needs := [][2]string{{"openvpn", "the tunnel openvpn"}}
 	if end {
@@ -226,8 +227,8 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 	return check.OKBecause("nothing is missing that some cells need"), true
 }
 
-// headroom reports the rate that the slower endpoint reaches on its loopback device. Results should be
-// well below.
+// headroom reports the rate that the slower endpoint reaches on its loopback device. Results of a run
+// should be far below this rate.
 func headroom(found []record.Ceiling, err error) check.Answer {
 	switch {
 	case err != nil:
@@ -239,8 +240,8 @@ func headroom(found []record.Ceiling, err error) check.Answer {
 		unit.Bitrate(found[0].Value))
 }
 
-// Measurable reports whether Survey found that the lab can be used: each machine is as required, and data
-// crosses the path through the router over at least one IP version.
+// Measurable reports whether the lab can be used according to the result of Survey: each machine must be
+// as required, and data must cross the path through the router over at least one IP version.
 func Measurable(all []Capability) bool {
 	no := map[string]bool{}
 	open := false
@@ -264,7 +265,7 @@ const (
 	overRouter = "through the router over "
 )
 
-// optional formats text, or returns "" if it is empty.
+// optional inserts text into format, or returns "" if text is empty.
 func optional(format, text string) string {
 	if text == "" {
 		return ""
@@ -272,8 +273,8 @@ func optional(format, text string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// ofAgent reports an agent's rights and the accuracy of its clock offset. It also returns the machine's
-// facts.
+// ofAgent reports the rights of an agent and the accuracy of its clock offset. It also returns the facts
+// about the machine.
 func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string, err error) {
 	_, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
@@ -289,7 +290,8 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 		e.Facts["kernel"], optional(", %s", n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
-// ofDriver reports the driver of a node, and restrictions on it. It also returns the machine's facts.
+// ofDriver reports the driver of a node, and the restrictions of the node. It also returns the facts about
+// the machine.
 func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string) {
 	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), optional(", %s", n.Rights),
 		optional(" (%s)", n.Unagented))
@@ -315,11 +317,11 @@ func routersOf(x *discoveredPath) string {
 }
 
 // surveyPackets is the number of packets sent in each direction to check whether they cross the router. It
-// far exceeds what our sessions send meanwhile.
+// is far larger than the number of packets that our own sessions send meanwhile.
 const surveyPackets = 64
 
-// crosses sends packets, and checks whether the router's counters on both sides increase accordingly. err
-// is set only if ctx was cancelled.
+// crosses sends packets, and checks whether the router's counters on both sides increase accordingly. It
+// returns an error only if ctx was cancelled.
 func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) (check.Answer, error) {
 	d := demand{ip: ip, ports: portsOf(l), probeOpener: x.opener["udp"], hears: x.hears}
 	d.load.Tag = l.Tag("survey")
@@ -350,8 +352,8 @@ func failedCheck(ctx context.Context, err error) (check.Answer, error) {
 	return check.CouldNotTell("%v", err), context.Cause(ctx)
 }
 
-// uncountable returns the answer if the router's counters cannot be read. If the router itself reports the
-// error, a named device does not exist.
+// uncountable returns the answer for routers whose counters cannot be read. If the router itself reports
+// the error, a device named in the lab does not exist.
 func uncountable(ctx context.Context, err error) (check.Answer, error) {
 	if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
 		return failedCheck(ctx, err)
@@ -364,7 +366,8 @@ func passedBy(err error) check.Answer {
 		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
 }
 
-// crossed reads the router's counters until they have increased by what was exchanged, up to countTime.
+// crossed reads the router's counters until they have increased by the packets exchanged, or countTime has
+// passed.
 func crossed(ctx context.Context, got agent.Reached,
 	look func() ([]record.CounterDelta, error)) (check.Answer, error) {
 	if len(got.Back) == 0 {
@@ -391,8 +394,8 @@ func crossed(ctx context.Context, got agent.Reached,
 	}
 }
 
-// uncounted returns an error with the first port counter that did not increase by what was sent in each
-// direction.
+// uncounted returns an error that names the first port counter that did not increase by the packets sent
+// in its direction.
 func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	for _, m := range moved {
 		sent := got.Bytes
@@ -409,8 +412,8 @@ func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	return nil
 }
 
-// warnManagement warns, once per device, that a setting affects the device that carries the node's control
-// connection.
+// warnManagement warns that a setting affects the device that carries the node's control connection. It
+// warns once per device.
 func (c *Campaign) warnManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
 	dev := l.OnManagement(ctx, s)
 	if dev == "" {

@@ -1,5 +1,5 @@
-// Package trial executes single trials, and campaigns of all rows of a plan. It records data and does not
-// compute results.
+// Package trial executes trials, and campaigns of all rows of a plan. It records data and does not compute
+// results.
 package trial
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// attempt is a trial in progress.
+// attempt holds the state of a trial in progress.
 type attempt struct {
 	c       *Campaign
-	m       record.Method // with the duration that a search requests
+	m       record.Method // in a search, with the duration that the search requests
 	d       demand
 	t       *record.Trial
 	testbed *testbed
 	lab     *lab.Lab
 	watch   *watches
 	way     way
-	moves   []record.CounterDelta // counters before the load
+	moves   []record.CounterDelta // values of the counters before the load
 }
 
-// try executes one row. It returns a complete trial, failed or not. err is set only if ctx was cancelled;
-// then the trial must not be stored.
+// try executes one row. It returns a complete trial, whether or not the trial failed. It returns an error
+// only if ctx was cancelled; then the trial must not be stored.
 func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	step *record.SearchTrial) (*record.Trial, error) {
 	t := c.newTrial(row, number, step)
@@ -50,7 +50,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
 	if row.Kind == record.RowCipher {
-		limit += m.Duration + time.Second // of two parts, in whole seconds
+		limit += m.Duration + time.Second // because a measurement may have two parts of whole seconds
 	}
 
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
@@ -79,9 +79,9 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	return t, nil
 }
 
-// rebootFor reports, after a trial of a cell that ended with err, whether virtual routers should be
-// rebooted. This is done if the path is dead, but only once until a trial of the cell succeeds, because
-// the cell's own settings, such as a firewall, may block the path.
+// rebootFor reports whether virtual routers should be rebooted after a trial of a cell that ended with
+// err. This is the case if the path is dead, but only once until a trial of the cell succeeds, because the
+// cell's own settings, such as a firewall, may block the path.
 func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 	switch key := cell.Key(); {
 	case err == nil:
@@ -118,7 +118,7 @@ func (a *attempt) caveat(kind, text string) {
 	a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// evidence stores the telemetry of a failed trial.
+// evidence stores the telemetry recorded during a failed trial.
 func (a *attempt) evidence(ctx context.Context) {
 	if a.watch == nil || a.t.Nodes != nil {
 		return
@@ -162,7 +162,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: s.phase})
 		err := s.do(ctx)
 		last := &a.t.Phases[len(a.t.Phases)-1]
-		if last.End == 0 { // otherwise the phase ended with the load's window
+		if last.End == 0 { // otherwise the phase ended at the end of the load's window
 			last.End = host.Monotonic()
 		}
 
@@ -171,7 +171,8 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 
 		if s.phase == record.PhaseSetup {
-			// Without this, the endpoints would wait for a lost router until they time out.
+			// Watch the nodes, because otherwise the endpoints would wait for a lost router until they time
+			// out.
 			guards.Go(func() {
 				if err := a.lab.Guard(ctx); err != nil {
 					cancel(err)
@@ -183,7 +184,7 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
-// setUp prepares the lab, and changes only what differs from the previous row.
+// setUp prepares the lab. It changes only what differs from the previous row.
 func (a *attempt) setUp(ctx context.Context) (err error) {
 	b, err := a.c.testbed(ctx, a.t.Row.Factors)
 	if err != nil {
@@ -262,7 +263,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	a.way, err = gather(ctx, a.lab, path, a.d)
 	for _, r := range a.way.unwatched {
 		if !a.lab.OwnNetwork() {
-			continue // reported once per run
+			continue // not added here, because it is reported once per run
 		}
 
 		a.caveat("router-not-watched", r+" has no agent: its counters and probes are missing, and that "+
@@ -272,11 +273,11 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-// name returns an identifier of this trial for its packets. It does not protect against forgery, see
-// lab.Lab.Tag.
+// name returns an identifier of this trial for its packets. The identifier does not protect against
+// forgery; see lab.Lab.Tag.
 func (a *attempt) name() string { return a.c.Run.ID + "/" + a.t.ID }
 
-// follow records the settings of nodes that apply to their tunnel devices.
+// follow records which settings of a node also apply to the node's tunnel devices.
 func (a *attempt) follow(settings []lab.Followed) {
 	for _, f := range settings {
 		if f.Cannot == "" {
@@ -290,7 +291,7 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
-	if a.d.probeOpener == "" || a.way.thirdParty { // the path check would not be answered
+	if a.d.probeOpener == "" || a.way.thirdParty { // because the path check would not be answered
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
 		if !a.way.thirdParty {
 			a.caveat("no-datagrams", "no UDP gets through between the machines: latency is not measured, "+
@@ -309,7 +310,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 		return err
 	}
 
-	// TCP's segments become smaller, and probes are small.
+	// Continue with the smaller MTU, because TCP's segments become smaller and probes are small.
 	path, narrower := a.way.prove(ctx, mtu)
 	if narrower != nil {
 		return err
@@ -322,7 +323,7 @@ func (a *attempt) verify(ctx context.Context) (err error) {
 
 func (a *attempt) idle(ctx context.Context) (err error) {
 	if a.d.probeOpener == "" {
-		return nil // already in the path's caveat
+		return nil // the path's caveat reports it already
 	}
 
 	m := a.m
@@ -338,7 +339,7 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 	return err
 }
 
-// probeLoad returns the load of the latency probe.
+// probeLoad returns the load that describes the latency probe.
 func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	return record.Load{
 		Protocol:   "echo",
@@ -356,7 +357,7 @@ func (a *attempt) probeLoad(warmup, duration time.Duration) record.Load {
 	}
 }
 
-// load offers the traffic and runs the latency probe. It divides the phase into warm-up and window.
+// load offers the traffic and runs the latency probe. It splits the phase into warm-up and window.
 func (a *attempt) load(ctx context.Context) error {
 	engine := a.c.engine(a.d.engine)
 	if engine == nil {
@@ -397,8 +398,8 @@ func (a *attempt) load(ctx context.Context) error {
 	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	at := a.t.Window.Start
 	if err == nil || at > 0 && host.Monotonic() > at {
-		// The phase covered warm-up and window. Split it at the window's start. A failed load may not have
-		// reached the window's end.
+		// The phase covered warm-up and window, so split it at the start of the window. A failed load may not
+		// have reached the end of the window.
 		a.t.Phases[len(a.t.Phases)-1].End = at
 		a.t.Phases = append(a.t.Phases, record.Phase{
 			Name:  record.PhaseWindow,
@@ -447,8 +448,8 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	if err != nil {
 		cancel(err)
 	} else {
-		a.t.Traffic.Load.Tag = a.name()     // the tag in the packets may be secret
-		if a.t.Row.Kind == record.RowLoad { // rates of other rows are irrelevant
+		a.t.Traffic.Load.Tag = a.name()     // replaced, because the tag in the packets may be secret
+		if a.t.Row.Kind == record.RowLoad { // rates of rows of other kinds are irrelevant
 			err = traffic.Measured(a.t.Traffic)
 		}
 	}
@@ -462,7 +463,7 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	return err
 }
 
-// drain waits for queues to empty before the next row.
+// drain waits until queues are empty before the next row begins.
 func (a *attempt) drain(ctx context.Context) error {
 	return host.Pause(ctx, a.c.Run.Design.Method.Cooldown)
 }
@@ -481,11 +482,12 @@ func (c *Campaign) engine(name string) traffic.Engine {
 	return nil
 }
 
-// lead is the time between fixing the timeline and its start, enough for a message to reach every node.
+// lead is the time between fixing the timeline and its start. It is long enough for a message to reach
+// every node.
 const lead = 15 * time.Millisecond
 
-// drain limits the wait for packets in transit at the end of the window. Later ones count as lost. The
-// endpoints stop as soon as nothing is missing.
+// drain limits the time to wait for packets in transit at the end of the window. Packets that arrive later
+// count as lost. The endpoints stop waiting as soon as nothing is missing.
 const drain = 500 * time.Millisecond
 
 // conductor implements traffic.Conductor for the activities of a trial. It fixes the timeline when all of

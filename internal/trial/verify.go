@@ -19,17 +19,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// way holds the endpoints of a trial's path and their addresses.
+// way holds the endpoints of a trial's path, and the addresses of the endpoints.
 type way struct {
 	lab       *lab.Lab
 	path      lab.Path
 	near, far traffic.End
-	opener    string // end that opens the path check: "near" or "far"
+	opener    string // the end that opens the path check: "near" or "far"
 	ports     lab.DataPorts
-	tag       string   // tag in the path check's packets; "" in our own network
+	tag       string   // tag in the packets of the path check; "" in our own network
 	unwatched []string // routers whose counters cannot be read
 	agentless []string // routers whose counters a driver reads
-	// thirdParty is true if the far endpoint runs a third-party program, which answers only its own protocol.
+	// thirdParty is set if the far endpoint runs a third party's program, which answers only its own
+	// protocol.
 	thirdParty bool
 	bypass     bool // the traffic bypasses the tunnel, as the plan requires
 }
@@ -62,7 +63,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		w.thirdParty = n.Serves != ""
 		slot := p.Slot
 		if d.bypass {
-			slot = 0 // path without the tunnel
+			slot = 0 // slot of the path without the tunnel
 		}
 
 		at, err := l.End(slot, i, d.ip)
@@ -115,7 +116,8 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 	return w, nil
 }
 
-// Neighbor returns the device at the other end of a node's link, or nil if it is not under our control.
+// Neighbor returns the device at the other end of a node's link, or nil if that device is not under our
+// control.
 func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, error) {
 	port, ok := l.Neighbor(name)
 	if !ok {
@@ -130,9 +132,9 @@ func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: l.Device(port.Node, port.Port)}, nil
 }
 
-// counters reads all counters that increase when traffic takes the path: those of tunnels and of the
-// routers' ports. Under load it reads only from agents, because a driver would start programs on a busy
-// router.
+// counters reads all counters that increase when traffic takes the path: the counters of tunnels and of
+// the routers' ports. If underLoad is set, it reads only counters of nodes with an agent, because a driver
+// would start programs on a busy router.
 func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterDelta, error) {
 	var out []record.CounterDelta
 	for _, sub := range w.path.Subpaths() {
@@ -176,7 +178,7 @@ func move(node, device, counter string, v uint64) record.CounterDelta {
 	return record.CounterDelta{Node: node, Device: device, Counter: counter, Before: v}
 }
 
-// moved returns the counter deltas since before.
+// moved reads the counters again and returns the differences from the values in before.
 func (w way) moved(ctx context.Context, before []record.CounterDelta, when string) ([]record.CounterDelta,
 	error) {
 	after, err := w.counters(ctx, false)
@@ -193,19 +195,19 @@ func (w way) moved(ctx context.Context, before []record.CounterDelta, when strin
 	return out, nil
 }
 
-// edgeLead is the time before a window at which its first counters are requested, so that they are read
-// before it begins.
+// edgeLead is the time before the start of a window at which the window's first counters are requested, so
+// that they have been read when the window begins.
 const edgeLead = 50 * time.Millisecond
 
 // edge holds the counters at the start of a window.
 type edge struct {
 	counters []record.CounterDelta
-	at       int64 // time when all had been read
+	at       int64 // time when all counters had been read
 	err      error
 }
 
-// startEdge reads the counters just before a window begins, unless ctx is cancelled. It sends exactly one
-// edge to the channel.
+// startEdge reads the counters just before a window begins, unless ctx is cancelled. It always sends
+// exactly one edge to the channel.
 func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	out := make(chan edge, 1)
 	go func() {
@@ -221,8 +223,8 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 }
 
 // ofWindow returns the counter deltas from the start of the window, for the counters in e. It returns none
-// if they were read too late, or late at all without a warm-up. The deltas of the whole load are then
-// used.
+// if the counters were read too late or, without a warm-up, late at all. The caller then uses the deltas
+// of the whole load.
 func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []record.CounterDelta) {
 	late := e.at - win.Start
 	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
@@ -242,11 +244,12 @@ func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []re
 	return out
 }
 
-// edgeLate is the divisor of the window's length that gives the maximum delay of its first counters.
+// edgeLate determines the maximum delay in reading the first counters of a window: the length of the
+// window divided by edgeLate.
 const edgeLate = 5
 
 // settled reads counters after a load until the last packets have been counted, up to countTime. Before
-// that, the counters of different nodes do not agree. On a slow router, this may take long.
+// that, the counters of different nodes do not agree. On a slow router, counting may take long.
 func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([]record.CounterDelta, error) {
 	deadline := time.Now().Add(countTime)
 	for was, err := look(); ; time.Sleep(countTime / 50) {
@@ -263,8 +266,8 @@ func settled(ctx context.Context, look func() ([]record.CounterDelta, error)) ([
 	}
 }
 
-// still reports whether at most a few packets passed between two readings. The readings themselves may use
-// the same path.
+// still reports whether only a few packets passed between two readings. A few packets are tolerated,
+// because the readings themselves may use the same path.
 func still(was, now []record.CounterDelta) bool {
 	for i := range now {
 		if strings.HasSuffix(now[i].Counter, "_packets") && now[i].After-was[i].After > fewPackets {
@@ -276,9 +279,9 @@ func still(was, now []record.CounterDelta) bool {
 
 const fewPackets = 4
 
-// prove sends a few datagrams on each subpath and checks that they take it: the largest packet that the
-// MTU permits is echoed, one more byte is not, and the counters of tunnel and routers increase by at least
-// what was sent.
+// prove sends a few datagrams on each subpath and checks that the datagrams take it: the largest packet
+// that the MTU permits is echoed, a packet with one more byte is not, and the counters of tunnels and
+// routers increase by at least the number sent.
 func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
 	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}
 	before, err := w.counters(ctx, false)
@@ -296,7 +299,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		back = append(back, got)
 	}
 
-	e.BytesOffered = back[0].Bytes // the same on each further subpath
+	e.BytesOffered = back[0].Bytes // the same number was sent on each further subpath
 	if e.Counters, err = w.moved(ctx, before, "check"); err != nil {
 		return e, err
 	}
@@ -307,7 +310,7 @@ func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, erro
 		}
 	}
 
-	// A driver may count a packet only after the card has reported it as sent.
+	// Wait, because a driver may count a packet only after the card has reported it as sent.
 	for deadline := time.Now().Add(countTime); ; time.Sleep(countTime / 50) {
 		err := w.check(e)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
@@ -339,8 +342,9 @@ var (
 	errTooLarge = errors.New("the path's MTU, do not come back")
 )
 
-// blameMTU adds to an error about the path's MTU the name of a device on the path that had a smaller MTU
-// when the run began, and returns that MTU, 0 if there is none. It ignores ports whose MTU the cell sets.
+// blameMTU adds the name of a device to an error about the path's MTU: a device on the path that had a
+// smaller MTU when the run began. It returns that device's MTU, or 0 if there is no such device. It
+// ignores ports whose MTU the cell sets.
 func blameMTU(err error, found []record.Environment, t record.Topology, cell record.Factors, want int) (int,
 	error) {
 	sets := func(place string) bool { _, ok := factor.LinkMTU.At(cell, place); return ok }
@@ -362,10 +366,10 @@ func blameMTU(err error, found []record.Environment, t record.Topology, cell rec
 	return 0, err
 }
 
-// countTime is the maximum delay of a path's counters.
+// countTime is the maximum time until the counters of a path have counted a packet.
 const countTime = 500 * time.Millisecond
 
-// exchange requests echoes on a subpath.
+// exchange sends datagrams on a subpath and returns which of them were echoed.
 func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reached, error) {
 	opener := w.near
 	answerer := w.far
@@ -423,7 +427,7 @@ const echoEnd = 2 * time.Second
 // again.
 func endEcho(s host.Session) { traffic.LetGo(s, echoEnd) }
 
-// check compares the counters with what was sent.
+// check compares the counters with the number of packets sent.
 func (w way) check(e *record.PathEvidence) error {
 	for _, c := range e.Counters {
 		grown := int64(c.After - c.Before)

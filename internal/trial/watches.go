@@ -22,13 +22,13 @@ import (
 // liveEvery is the interval at which the load of the host's cores is reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
-// watches holds the watches of a lab. Probes with host scope run only on the host, and those with node
-// scope on each node. A node without an agent is sampled by its driver, if possible.
+// watches holds the watches of a lab. Probes with host scope run only on the host, and probes with node
+// scope on each node. A node without an agent is sampled by its driver, if the driver can.
 type watches struct {
 	lab      *lab.Lab
 	watchers map[string]watcher
-	shown    string            // node whose cores are shown live
-	missing  map[string]string // reason by node that is not watched
+	shown    string            // node whose cores the live view shows
+	missing  map[string]string // reasons by name of the node that is not watched
 }
 
 // watcher samples the telemetry of one node.
@@ -39,19 +39,20 @@ type watcher interface {
 	Close() error
 }
 
-// agentlessEvery is the interval of an agentless node's samples. Each sample costs it one or two commands.
+// agentlessEvery is the interval of the samples of an agentless node. Each sample makes the node run one
+// or two commands.
 const agentlessEvery = time.Second
 
-// agentless samples a node by its driver, at fixed intervals. It takes no samples at the start and end of
-// a window.
+// agentless samples a node through its driver, at fixed intervals. It takes no additional samples at the
+// start and end of a window.
 type agentless struct {
 	watch driver.Watch
 	whole bool         // the node does not share its CPUs
-	stop  func()       // ends the keepalive
+	stop  func()       // stops sending keepalives
 	gone  *atomic.Bool // the sampling process has ended
 }
 
-// drive sends keepalives to a node's sampling process until it is closed.
+// drive sends keepalives to the sampling process of a node until the watch is closed.
 func drive(ctx context.Context, by driver.Watch, whole bool) agentless {
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
@@ -91,8 +92,8 @@ func newWatches(l *lab.Lab) *watches {
 	return &watches{lab: l, watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 }
 
-// openWatch starts the probes on all nodes and returns when they are resident, so that none starts under
-// load.
+// openWatch starts the probes on all nodes and returns when they are running, so that no probe starts
+// under load.
 func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches, error) {
 	w := newWatches(l)
 	for _, name := range l.Nodes() {
@@ -108,7 +109,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 	return w, nil
 }
 
-// open starts the probes on a node, by its agent or driver.
+// open starts the probes on a node, through its agent or driver.
 func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) error {
 	name := n.Name
 	if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
@@ -134,14 +135,14 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 	case name == lab.HostNode:
 		watched = probe.ByScope(probes, record.ScopeHost)
 		options.Live = liveEvery
-	case n.Facts.Guest(): // nothing else uses its cores and memory
+	case n.Facts.Guest(): // all probes, because nothing else uses the guest's cores and memory
 		watched = probes
 		options.Own = nil
 		options.Trace = n.Trace
-	case n.Facts.OwnMachine(): // all probes, because other programs run there, too
+	case n.Facts.OwnMachine(): // all probes, including those for other programs, which run there, too
 		watched = probes
 		if n.Facts.Clock != record.ClockSame {
-			options.Own = nil // our process id means another process there
+			options.Own = nil // because our process id means another process on that machine
 		}
 
 		if name == w.lab.Topology.Near {
@@ -157,8 +158,8 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 	return err
 }
 
-// gone reports whether a node's sampling process must be restarted, because it ended while this machine
-// slept, or was killed.
+// gone reports whether a node's sampling process must be restarted, because the process ended while this
+// machine slept, or was killed.
 func (w *watches) gone() bool {
 	for _, p := range w.watchers {
 		if d, ok := p.(agentless); ok && d.gone.Load() {
@@ -227,8 +228,8 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 	return out, failed
 }
 
-// dropDocs removes the docs of metrics, which docs/reference/telemetry.md contains. Otherwise every trial
-// would store them.
+// dropDocs removes the docs of metrics, so that trials do not store them. docs/reference/telemetry.md
+// contains them.
 func dropDocs(d record.NodeData) {
 	for i := range d.Samples {
 		s := &d.Samples[i]
