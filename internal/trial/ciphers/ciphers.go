@@ -1,5 +1,5 @@
-// Package ciphers measures ciphers on a node that has no program for it, with Go's libraries or the
-// kernel's crypto API. Each measurement runs in its own process.
+// Package ciphers measures ciphers on a node without running another program, with Go's libraries or the
+// kernel's crypto API. Each measurement runs in a process of its own.
 package ciphers
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Verbs that measure with each library.
+// Verbs that request a measurement with one of the libraries.
 var (
 	VerbGo     = host.Verb(host.FamilyCipher, "go")
 	VerbKernel = host.Verb(host.FamilyCipher, "kernel")
@@ -23,12 +23,12 @@ var (
 type Request struct {
 	Algorithm string `json:"algorithm"`
 	Operation string `json:"operation"`
-	Block     int    `json:"block_bytes"` // bytes per operation, or 0
+	Block     int    `json:"block_bytes"` // bytes per operation; 0 for key operations
 	Threads   int    `json:"threads"`
-	Ns        int64  `json:"ns"` // duration
+	Ns        int64  `json:"ns"` // duration of the measurement in ns
 }
 
-// Done is the number of operations that were executed, and their total duration.
+// Done holds the number of operations that were executed, and their total duration.
 type Done struct {
 	Count int64 `json:"count"`
 	Ns    int64 `json:"ns"`
@@ -51,15 +51,15 @@ func (q Request) check() error {
 	return nil
 }
 
-// worker executes an operation repeatedly on its own data. result returns the last output; it is nil if
-// that has no meaning. A worker is used by one goroutine.
+// worker executes an operation repeatedly on data of its own. result returns the last output; it is nil if
+// the output has no meaning. Only one goroutine uses a worker.
 type worker struct {
 	do     func() error
 	result func() []byte
 	close  func()
 }
 
-// Handlers returns the handlers. Each request must be served in its own process.
+// Handlers returns the handlers of the verbs. Each request must be served in a process of its own.
 func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{VerbGo: serve(goWorker), VerbKernel: serve(kernelWorker)}
 }
@@ -73,7 +73,7 @@ func serve(hire func(Request) (worker, error)) host.Handler {
 	})
 }
 
-// measure starts all workers at once, and stops them when the time is over.
+// measure starts all workers at once, and stops them when the duration has passed.
 func measure(ctx context.Context, q Request, hire func(Request) (worker, error)) (Done, error) {
 	workers := make([]worker, q.Threads)
 	for i := range workers {
@@ -83,7 +83,7 @@ func measure(ctx context.Context, q Request, hire func(Request) (worker, error))
 		}
 
 		if err == nil {
-			err = w.do() // the first operation is not measured
+			err = w.do() // first operation, not measured
 		}
 
 		if err != nil {

@@ -19,11 +19,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// besideBytes is the size of the additional data of an AEAD: 13 bytes, as in a TLS record and in openssl
+// besideBytes is the length of an AEAD's additional data: 13 bytes, as in a TLS record and in openssl
 // speed -aead.
 const besideBytes = 13
 
-// filler returns data for keys and input. The speed of a cipher does not depend on them.
+// filler returns data for keys and input, on whose values the speed of a cipher does not depend.
 func filler(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -32,8 +32,8 @@ func filler(n int) []byte {
 	return b
 }
 
-// padded returns the size of a block after CBC's padding to whole AES blocks with at least one byte (RFC
-// 5652 §6.3), as in openssl's EVP.
+// padded returns the length of a block after CBC's padding to whole AES blocks, which adds at least one
+// byte (RFC 5652 section 6.3). OpenSSL's EVP pads in the same way.
 func padded(n int) int { return n + aes.BlockSize - n%aes.BlockSize }
 
 func keyBytes(algorithm string) int {

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// kernelNames maps algorithms to types and names of the kernel's crypto API
+// kernelNames maps algorithms to types and names in the kernel's crypto API
 // (Documentation/crypto/userspace-if.rst).
 var kernelNames = map[string][2]string{
 	"aes-128-cbc": {"skcipher", "cbc(aes)"}, "aes-256-cbc": {"skcipher", "cbc(aes)"},
@@ -27,8 +27,8 @@ const (
 	nonceBytes = 12
 )
 
-// kernelWorker returns a worker that uses the kernel's crypto through an AF_ALG socket. It checks that the
-// output equals that of Go's libraries.
+// kernelWorker returns a worker that uses the kernel's crypto API through an AF_ALG socket. It checks that
+// the output equals the output of Go's libraries.
 func kernelWorker(q Request) (w worker, err error) {
 	name, ok := kernelNames[q.Algorithm]
 	if !ok {
@@ -59,7 +59,7 @@ func kernelWorker(q Request) (w worker, err error) {
 	return w, nil
 }
 
-// kernelSocket returns an AF_ALG descriptor for operations.
+// kernelSocket returns an AF_ALG file descriptor on which operations can be performed.
 func kernelSocket(name [2]string, q Request) (int, error) {
 	lacks := func(what string, err error) error {
 		switch {
@@ -85,14 +85,14 @@ func kernelSocket(name [2]string, q Request) (int, error) {
 		}
 	}
 
-	if name[0] == "aead" { // the size is passed as the option's length
+	if name[0] == "aead" { // the tag's size is passed as the option's length
 		if _, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(of), unix.SOL_ALG,
 			unix.ALG_SET_AEAD_AUTHSIZE, 0, tagBytes, 0); e != 0 {
 			return 0, fmt.Errorf("set the tag size of %s: %w", name[1], e)
 		}
 	}
 
-	// unix.Accept rejects addresses of unknown families.
+	// unix.Accept would fail, because it rejects addresses of unknown families.
 	fd, _, e := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(of), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if e != 0 {
 		return 0, fmt.Errorf("open %s: %w", name[1], e)
@@ -101,11 +101,11 @@ func kernelSocket(name [2]string, q Request) (int, error) {
 	return int(fd), nil
 }
 
-// kernelOperation returns a worker that sends input to the descriptor and reads the output.
+// kernelOperation returns a worker that sends input to the file descriptor and reads the output.
 func kernelOperation(fd int, kind string, q Request) worker {
 	var control, data []byte
 	var out []byte
-	skip := 0 // bytes of the output to skip
+	skip := 0 // number of bytes at the start of the output to skip
 	decrypt := q.Operation == "decrypt"
 	direction := uint32(unix.ALG_OP_ENCRYPT)
 	if decrypt {
@@ -114,7 +114,7 @@ func kernelOperation(fd int, kind string, q Request) worker {
 
 	switch kind {
 	case "hash":
-		data, out = filler(q.Block), make([]byte, 64) // longest output
+		data, out = filler(q.Block), make([]byte, 64) // 64 is the longest output
 	case "skcipher":
 		data, out = filler(padded(q.Block)), make([]byte, padded(q.Block))
 		control = append(control32(unix.ALG_SET_OP, direction), controlIV(filler(16))...)
