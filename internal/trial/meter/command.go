@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// command runs the command once. Each line of its output is a reading; it may print one line or continue
-// to print. It is killed if it prints nothing for too long.
+// command runs the meter's command once. Each line of the output is a reading. The command may print one
+// line or continue to print. It is killed if it prints nothing for too long.
 func (m *Meter) command(ctx context.Context) error {
 	if err := host.TrustedCommand(m.spec.words); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (m *Meter) command(ctx context.Context) error {
 			told = true
 			continue
 		case <-end:
-			select { // it is ending, and may still print a reason
+			select { // the command is ending, and may still print a reason
 			case <-talk:
 			case <-ctx.Done():
 			case <-time.After(patience):
@@ -52,7 +52,7 @@ func (m *Meter) command(ctx context.Context) error {
 	}
 
 	close(stop)
-	_ = p.Kill() // has no effect if it has ended
+	_ = p.Kill() // has no effect if the command has ended
 	_, failed := p.Wait()
 	<-end
 	<-talk

@@ -1,5 +1,5 @@
 // Package meter reads the power that a device draws from an external meter: a smart plug with HTTP, or the
-// output of a command. If the meter fails, the samples contain the reason; no trial fails because of it.
+// output of a command. If the meter fails, the samples contain the reason, but no trial fails.
 package meter
 
 import (
@@ -21,18 +21,20 @@ import (
 )
 
 const (
-	// every is the interval between queries of a plug. Plugs measure about once a second, too.
+	// every is the interval between queries of a plug. Plugs, too, measure about once a second.
 	every = time.Second
-	// patience limits the wait for an answer. usualSilence limits the wait for the next line of a command.
+	// patience is the maximum time to wait for an answer. usualSilence is the maximum time to wait for the
+	// next line of a command.
 	patience     = 2 * time.Second
 	usualSilence = 10 * time.Second
-	// nearest is the minimum time between readings, in ns. A reading that follows sooner is dropped.
+	// nearest is the minimum time between readings, in ns. A reading that follows the previous one sooner is
+	// dropped.
 	nearest = int64(5 * time.Millisecond)
-	// maxReadings limits the readings that are kept until Samples is called.
+	// maxReadings is the maximum number of readings stored between calls of Samples.
 	maxReadings = 1 << 20
 )
 
-// Meter reads a power meter while Run runs. It is safe for concurrent use.
+// Meter reads a power meter while its method Run runs. It is safe for concurrent use.
 type Meter struct {
 	meter    record.Meter
 	spec     spec
@@ -41,15 +43,16 @@ type Meter struct {
 	silence  time.Duration
 
 	mu       sync.Mutex
-	at       []int64 // controller's clock, in ns
+	at       []int64 // times of the readings by the controller's clock, in ns
 	watts    []float64
-	decimals int // maximum number of decimals of the readings so far
+	decimals int // maximum number of decimals in the readings so far
 	failed   error
 	failedAt int64
 	first    chan struct{} // closed after the first reading
 }
 
-// Open prepares to read the power of a node. It reads the password, and returns an error if it is missing.
+// Open prepares to read the power of a node. It reads the meter's password, and returns an error if the
+// password is missing.
 func Open(m record.Meter, node string) (*Meter, error) {
 	s, err := parse(m.At)
 	if err != nil {
@@ -59,7 +62,7 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	if s.scheme == command {
 		err := host.TrustedCommand(s.words)
 		absent := errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
-		if err != nil && !absent { // a missing device is reported as the reason for missing readings
+		if err != nil && !absent { // a missing device becomes the reason why there are no readings
 			return nil, fmt.Errorf("power meter: %w", err)
 		}
 	}
@@ -78,8 +81,8 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	return x, nil
 }
 
-// Uses describes what a meter uses on this machine: a command that runs here, or a password sent to the
-// meter. It returns "" if it uses neither.
+// Uses describes what a meter uses on this machine: a command that runs on it, or a password sent to the
+// meter. It returns "" if the meter uses neither.
 func Uses(m record.Meter) string {
 	s, err := parse(m.At)
 	switch {
@@ -95,7 +98,7 @@ func Uses(m record.Meter) string {
 	return ""
 }
 
-// password reads the password from the source in the meter's address, if any.
+// password reads the password from the source named in the meter's address, if any.
 func (s spec) password() (host.Secret, error) {
 	switch {
 	case s.passwordEnv != "":
@@ -127,7 +130,8 @@ func (m *Meter) Run(ctx context.Context) {
 	}
 }
 
-// follow calls once, which reads a meter that reports on its own, again a second after it has returned.
+// follow reads a meter that reports on its own: it calls once, and calls it again one second after each
+// return.
 func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	for ctx.Err() == nil {
 		if err := once(ctx); err != nil && ctx.Err() == nil {
@@ -138,7 +142,7 @@ func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	}
 }
 
-// poll queries the meter repeatedly. The time of a reading is the middle between query and answer.
+// poll queries the meter repeatedly. The time of a reading is the middle between the query and the answer.
 func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, error)) {
 	for ctx.Err() == nil {
 		began := host.Monotonic()
@@ -159,7 +163,7 @@ func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, err
 	}
 }
 
-// take records a reading, or the reason why there is none.
+// take records a reading, or the reason why there is no reading.
 func (m *Meter) take(at int64, text string, err error) {
 	var w float64
 	if err == nil {
@@ -188,7 +192,7 @@ func (m *Meter) take(at int64, text string, err error) {
 	}
 }
 
-// Ready waits for the first reading. It returns the reason if there is none in time.
+// Ready waits for the first reading. If there is none in time, it returns the reason.
 func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 	select {
 	case <-m.first:
@@ -207,7 +211,7 @@ func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
 	return fmt.Errorf("no reading within %s", wait)
 }
 
-// Samples returns the readings in a period, and the last one before it, as a series of power_w. It
+// Samples returns the readings in a period, and the last reading before it, as a series of power_w. It
 // discards earlier readings. failing is the reason if the meter has failed since the last reading.
 func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	m.mu.Lock()
@@ -255,7 +259,7 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	return s, failing
 }
 
-// words describes a reading: the device, the meter and its resolution.
+// words describes the readings: the device, the meter and its resolution.
 func (m *Meter) words() string {
 	how := map[string]string{shelly: "asked once a second", tasmota: "asked once a second",
 		command: "as often as it prints"}[m.spec.scheme]

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// plug is a smart plug with an HTTP interface.
+// plug accesses a smart plug with an HTTP interface.
 type plug struct {
 	spec     spec
 	password host.Secret
@@ -30,7 +30,7 @@ func newPlug(s spec, password host.Secret) *plug {
 		spec:     s,
 		password: password,
 		client: &http.Client{
-			// The plug is a local device: it needs no proxy and no redirects.
+			// The plug is a local device, which needs neither a proxy nor redirects.
 			Transport: &http.Transport{MaxResponseHeaderBytes: maxBytes, DisableCompression: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse
@@ -43,7 +43,7 @@ func newPlug(s spec, password host.Secret) *plug {
 func (p *plug) read(ctx context.Context) (string, error) {
 	n := p.spec.channel
 	if p.spec.scheme == tasmota {
-		// tasmota.github.io/docs/Commands: "Status 8" lists the sensors. A password is part of the query.
+		// "Status 8" lists the sensors (tasmota.github.io/docs/Commands). A password is part of the query.
 		data, err := p.get(ctx, "/cm", url.Values{"cmnd": {"Status 8"}})
 		if err != nil {
 			return "", err
@@ -77,7 +77,7 @@ func (p *plug) read(ctx context.Context) (string, error) {
 		}
 	}
 
-	if p.gen >= 2 { // …/gen2/ComponentsAndServices/Switch#status
+	if p.gen >= 2 { // documented in …/gen2/ComponentsAndServices/Switch#status
 		data, err := p.get(ctx, "/rpc/Switch.GetStatus", url.Values{"id": {strconv.Itoa(n)}})
 		if err != nil {
 			return "", err
@@ -85,7 +85,7 @@ func (p *plug) read(ctx context.Context) (string, error) {
 		return fieldOf(data, "apower", 0)
 	}
 
-	data, err := p.get(ctx, "/meter/"+strconv.Itoa(n), nil) // …/gen1/#shelly-plug-plugs-meter-0
+	data, err := p.get(ctx, "/meter/"+strconv.Itoa(n), nil) // see …/gen1/#shelly-plug-plugs-meter-0
 	if err != nil {
 		return "", err
 	}
@@ -97,7 +97,8 @@ func (p *plug) read(ctx context.Context) (string, error) {
 	return fieldOf(data, "power", 0)
 }
 
-// get sends a query, and again with the password if the plug requires it. Errors never contain the query.
+// get sends a query, and repeats it with the password if the plug requires one. Errors never contain the
+// query.
 func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	if p.spec.scheme == tasmota && !p.password.Empty() {
 		query.Set("user", p.user())
@@ -121,7 +122,7 @@ func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, 
 	return data, nil
 }
 
-// user returns the user's name, by default admin, as on both kinds of plugs.
+// user returns the user's name. The default is admin, as on both kinds of plugs.
 func (p *plug) user() string { return cmp.Or(p.spec.user, "admin") }
 
 func (p *plug) once(ctx context.Context, path string, query url.Values, authorization string) (data []byte,
@@ -138,7 +139,7 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 
 	answer, err := p.client.Do(q)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		return nil, 0, "", wrapped.Err // without the URL, which may contain the password
+		return nil, 0, "", wrapped.Err // the error without the URL, which may contain the password
 	}
 
 	if err != nil {
@@ -153,9 +154,9 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
 }
 
-// answer returns the Authorization header for a challenge: Digest with SHA-256 (RFC 7616), as since the
-// second generation of Shelly (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as for
-// the first generation.
+// answer returns the Authorization header for a challenge: Digest with SHA-256 (RFC 7616), which Shelly
+// uses since the second generation (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic,
+// which the first generation uses.
 func (p *plug) answer(challenge, path string, query url.Values) (authorization string) {
 	_ = p.password.Use(func(password []byte) error {
 		kind, rest, _ := strings.Cut(challenge, " ")

@@ -22,18 +22,19 @@ const (
 const Hint = "write shelly://HOST, tasmota://HOST, command:PROGRAM ARGS or " +
 	"typed:idle=WATTS,loaded=WATTS"
 
-// spec is a parsed meter address.
+// spec holds the parts of a meter's address.
 type spec struct {
 	scheme  string
-	host    string // with the port, if any
+	host    string // host name, with the port if the address has one
 	user    string
-	channel int      // of a plug with several sockets
-	words   []string // only for a command
+	channel int      // number of the socket, for a plug with several
+	words   []string // words of the command, for scheme command only
 	// Sources of the password.
 	passwordEnv, passwordFile string
 }
 
-// Parse parses the address of a meter. Errors never contain the text, because it may include a password.
+// Parse parses the address of a meter. Errors never contain the address, because it may include a
+// password.
 func Parse(text string) (record.Meter, error) {
 	m := record.Meter{At: strings.TrimSpace(text)}
 	if rest, ok := strings.CutPrefix(m.At, typed+":"); ok {
@@ -110,7 +111,7 @@ func parse(text string) (s spec, err error) {
 	return s, nil
 }
 
-// readTyped parses "idle=4.2,loaded=6.8". One of the two suffices.
+// readTyped parses "idle=4.2,loaded=6.8". One of the two values suffices.
 func readTyped(m *record.Meter, text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(part, "=")

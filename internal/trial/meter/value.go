@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	maxBytes = 64 << 10 // size of an answer; a plug's is one or two thousand bytes
-	maxWatts = 1e6      // largest plausible power
+	maxBytes = 64 << 10 // limit for an answer; a plug's answer has one or two thousand bytes
+	maxWatts = 1e6      // highest plausible power in W
 )
 
 // watts parses a power such as "6.1" or "6.1 W".
 func watts(text string) (float64, error) {
 	w, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), 64)
-	if err != nil || !(w >= 0 && w <= maxWatts) { // also false for NaN
+	if err != nil || !(w >= 0 && w <= maxWatts) { // NaN fails this comparison, too
 		return 0, fmt.Errorf("%s is no power in watts", quoted(text))
 	}
 	return w, nil
 }
 
-// quoted returns the beginning of a device's output, for error messages.
+// quoted returns the beginning of a meter's output in quotation marks, for error messages.
 func quoted(text string) string {
 	const most = 60
 	if text = strings.TrimSpace(check.Plain(text)); len(text) > most {
@@ -35,7 +35,7 @@ func quoted(text string) string {
 }
 
 // fieldOf returns a field of a JSON text by its path, such as "ENERGY.Power" or "meters.0.power". If the
-// field is a list, as for a plug with several sockets, it returns the element of the channel.
+// field is a list, as for a plug with several sockets, fieldOf returns the list's element for the channel.
 func fieldOf(data []byte, path string, channel int) (string, error) {
 	if len(data) > maxBytes {
 		return "", errTooLong
