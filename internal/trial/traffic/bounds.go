@@ -10,10 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Limits of a request, which may come from another user's controller. No plan exceeds them, and sums
-// within them do not overflow.
+// Limits of a request, which may come from another user's controller. No plan exceeds them, and sums of
+// values within the limits do not overflow.
 const (
-	largestPacket = 40 + 1<<16 - 1 // bytes, for IPv6
+	largestPacket = 40 + 1<<16 - 1 // length in bytes of the largest IPv6 packet
 	longestList   = 4096
 	longestText   = 1024
 	longestLoad   = 30 * 24 * time.Hour
@@ -22,15 +22,15 @@ const (
 	highestRate   = 1e15 // bit/s, or connections per second
 )
 
-// within returns an error if n is not between 0 and most.
+// within returns an error that contains name if n is not between 0 and most.
 func within[N int | float64 | time.Duration](name string, n, most N) error {
-	if !(n >= 0 && n <= most) { // also true for NaN
+	if !(n >= 0 && n <= most) { // also true if n is NaN
 		return fmt.Errorf("%s %v: want 0 to %v", name, n, most)
 	}
 	return nil
 }
 
-// check returns an error if a value is out of range. It is called before the request has any effect.
+// check returns an error if a value is out of range. It must be called before the request has any effect.
 func (q Request) check() error {
 	l := q.Load
 	err := cmp.Or(
@@ -75,7 +75,7 @@ func (q Request) check() error {
 	return nil
 }
 
-// checkWindow returns an error if a timeline is invalid or too long for a load.
+// checkWindow returns an error if a timeline is invalid or too long for the load.
 func checkWindow(w record.Window, l record.Load) error {
 	if w.Begin < 0 || w.Start < w.Begin || w.End < w.Start || w.Stop < w.End {
 		return fmt.Errorf("timeline %+v: its times are not in order", w)

@@ -2,11 +2,11 @@ package traffic
 
 import "math/bits"
 
-// bucketFinest is log2 of the width of the smallest bucket, in ns.
+// bucketFinest is log2 of the width in ns of the smallest bucket.
 const bucketFinest = 6
 
-// BucketOf returns the bucket of a duration. The first 2<<octave buckets are 64 ns wide. From there on,
-// each doubling has 1<<octave buckets.
+// BucketOf returns the index of the bucket for a duration. The first 2<<octave buckets are 64 ns wide.
+// Beyond them, each doubling of the duration has 1<<octave buckets.
 func BucketOf(ns int64, octave int) int {
 	linear := bucketFinest + octave
 	if ns < 1<<linear {
@@ -27,10 +27,10 @@ func BucketEdge(i, octave int) int64 {
 	return (1<<octave | int64(i&(1<<octave-1))) << e
 }
 
-// Buckets counts durations by bucket.
+// Buckets holds the number of durations in each bucket.
 type Buckets []int64
 
-// See counts a duration, with 1<<octave buckets per doubling.
+// See counts a duration in its bucket. Each doubling of the duration has 1<<octave buckets.
 func (b *Buckets) See(ns int64, octave int) {
 	i := BucketOf(ns, octave)
 	for len(*b) <= i {

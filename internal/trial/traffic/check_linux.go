@@ -14,9 +14,9 @@ import (
 // CheckFlows checks whether a node can open the flows of a load.
 func CheckFlows(q Request) check.Answer {
 	flows := len(FlowsOf(q.Load))
-	need := flows + hellosAtOnce // their sockets are open twice
+	need := flows + hellosAtOnce // because these many sockets are open twice
 	var controls []string
-	if q.Load.Protocol == "tcp" { // each is open twice while connecting
+	if q.Load.Protocol == "tcp" { // because each connection is open twice while it is being established
 		controls = Congestions(q.Load)
 		need = 2 * flows
 	}
@@ -31,7 +31,7 @@ func CheckFlows(q Request) check.Answer {
 	return a
 }
 
-// CheckDescriptors checks whether the process may have this many open files.
+// CheckDescriptors checks whether the process may have the needed number of open files.
 func CheckDescriptors(what string, need int) check.Answer {
 	limit := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -36,5 +36,5 @@ func processCPU() (user, system int64) {
 	return u.Utime.Nano(), u.Stime.Nano()
 }
 
-// Again reports whether a call only timed out or was interrupted, so that it should be repeated.
+// Again reports whether a system call only timed out or was interrupted, so that it should be repeated.
 func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleepUntil blocks the calling thread until CLOCK_MONOTONIC reaches at or a signal arrives. Go's timers
-// have a resolution of only a millisecond. For the raw call see Write.
+// sleepUntil blocks the calling thread until CLOCK_MONOTONIC reaches at or a signal arrives. It does not
+// use Go's timers, because their resolution is only a millisecond. Write explains why the call is raw.
 func sleepUntil(at int64) {
 	ts := unix.NsecToTimespec(at)
 	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
@@ -28,22 +28,22 @@ func Nap(d time.Duration) {
 }
 
 // Write is write(2) as a raw system call, like all calls of threads that carry a load. Raw calls bypass
-// Go's scheduler. Otherwise, after 10 ms with nothing but system calls, it would preempt the thread at
-// each call (retake in runtime/proc.go, Go 1.26). This cost a fifth of a core, and the switches lost
-// packets. Such a call must return by itself or by a signal within tens of milliseconds, because garbage
-// collection waits for it.
+// Go's scheduler. With normal calls, the scheduler would preempt a thread at each call once it had done
+// nothing but system calls for 10 ms (retake in runtime/proc.go, Go 1.26). This cost a fifth of a core,
+// and the context switches lost packets. A raw call must return by itself or by a signal within tens of
+// milliseconds, because garbage collection waits for it.
 func Write(fd int, b []byte) (int, error) {
 	return Returned(unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b))))
 }
 
-// Receive is recv(2) as a raw call.
+// Receive is recv(2) as a raw system call.
 func Receive(fd int, b []byte, flags int) (int, error) {
 	return Returned(unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), uintptr(flags), 0, 0))
 }
 
-// Returned converts the result of a raw system call that returns a count.
+// Returned converts the result of a raw system call that returns a count to a Go result.
 func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {
 		return 0, errno
@@ -51,17 +51,17 @@ func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	return int(n), nil
 }
 
-// CallTimeout limits each call of a thread that carries a load.
+// CallTimeout limits the duration of each system call of a thread that carries a load.
 const CallTimeout = 20 * time.Millisecond
 
-// Bound sets the socket's timeouts, so that calls return within CallTimeout or by a signal.
+// Bound sets the socket's timeouts, so that calls return within CallTimeout or when a signal arrives.
 func Bound(fd int) error {
 	tv := unix.NsecToTimeval(int64(CallTimeout))
 	return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 }
 
-// Watch opens an epoll instance for sockets. Events contain the index in fds.
+// Watch opens an epoll instance for sockets. Events contain the index of the socket in fds.
 func Watch(fds []int, events uint32) (poll int, err error) {
 	if poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("open an epoll: %w", err)
@@ -83,11 +83,11 @@ func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, err
 		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0))
 }
 
-// reportsThreads reports whether the CPU time of each thread can be read.
+// reportsThreads is set, because the CPU time of each thread can be read.
 const reportsThreads = true
 
-// OwnThread locks the calling goroutine to its thread, which ends with it, and gives it precise timers. It
-// returns the thread's id.
+// OwnThread locks the calling goroutine to a thread that ends with it, and gives the thread precise
+// timers. It returns the thread's id.
 func OwnThread() int {
 	runtime.LockOSThread()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -168,18 +168,18 @@ func AllowedCPUs() []int {
 	return cpus
 }
 
-// MakeRoom raises GOMAXPROCS for n threads that make raw calls, because such a call keeps its P. It counts
-// each thread twice, because both ends of a load may run in one process.
+// MakeRoom raises GOMAXPROCS for n threads that make raw system calls, because such a thread keeps its P
+// during a call. It counts each thread twice, because both ends of a load may run in one process.
 func MakeRoom(n int) {
 	if n = 2*n + runtime.NumCPU(); runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
 	}
 }
 
-const lowestRealtime = 1 // SCHED_FIFO priority
+const lowestRealtime = 1 // priority of SCHED_FIFO
 
 // Raise requests the lowest realtime priority for the calling thread, which must sleep most of the time.
-// It returns the scheduling class that the thread has then.
+// It returns the scheduling class that the thread then has.
 func Raise() string {
 	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: lowestRealtime}
 	if err := unix.SchedSetAttr(0, &a, 0); err != nil {

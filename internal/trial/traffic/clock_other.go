@@ -12,7 +12,7 @@ import (
 // sleepUntil sleeps until CLOCK_MONOTONIC reaches at.
 func sleepUntil(at int64) { time.Sleep(time.Duration(at - Monotonic())) }
 
-// reportsThreads is false, because goroutines have no threads of their own here.
+// reportsThreads is false, because goroutines have no threads of their own on this system.
 const reportsThreads = false
 
 // OwnThread does nothing on this system.
@@ -31,10 +31,10 @@ func PinProcess(cpus []int) error {
 	return fmt.Errorf("pin the engine to cores %v: %w", cpus, host.ErrUnsupported)
 }
 
-// AllowedCPUs returns nil, because the cores are unknown.
+// AllowedCPUs returns nil, because the cores are unknown on this system.
 func AllowedCPUs() []int { return nil }
 
-// MakeRoom does nothing, because calls that wait go through Go's scheduler.
+// MakeRoom does nothing, because blocking calls go through Go's scheduler on this system.
 func MakeRoom(int) {}
 
 // Raise does nothing on this system.

@@ -14,45 +14,47 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Every wait is limited. Patience is a node's limit for its peer. The controller waits for a node for
-// SetUp, which is longer, so that the node can still report what it was waiting for. overtime is the time
-// that nodes have after the planned end of the load to send their results.
+// Every wait is limited. Patience is the time for which a node waits for its peer. SetUp is the time for
+// which the controller waits for a node. It is longer, so that the node can still report what it was
+// waiting for. overtime is the time after the planned end of the load in which nodes may send their
+// results.
 const (
 	Patience = 10 * time.Second
 	SetUp    = 15 * time.Second
 	overtime = 15 * time.Second
 )
 
-// maxResult limits the result of one endpoint, in bytes. A day of probes needs half of it.
+// maxResult limits the result of one endpoint, in bytes. The result of probes for a whole day is half as
+// long.
 const maxResult = 1 << 30
 
 // Request is the first message to a node. The opener connects to Peer:Port. The listener binds Addr:Port;
-// with port 0, the kernel chooses the port.
+// if Port is 0, the kernel chooses the port.
 type Request struct {
 	Check  bool       `json:"check,omitempty"` // only check whether the load is possible
 	Side   string     `json:"side"`            // "near" or "far"
 	Listen bool       `json:"listen"`
 	Addr   netip.Addr `json:"addr"`
 	Peer   netip.Addr `json:"peer"`
-	Beside []Path     `json:"beside,omitempty"` // further paths
+	Beside []Path     `json:"beside,omitempty"` // paths in addition to the path from Addr to Peer
 	Port   int        `json:"port"`
-	// From is the only address that a listener accepts datagrams from. The zero value accepts every address
-	// that returns its cookie.
+	// From is the only address from which a listener accepts datagrams. If From is the zero value, the
+	// listener accepts every address that returns its cookie.
 	From netip.Addr  `json:"from,omitzero"`
 	CPUs []int       `json:"cpus,omitempty"`
 	Load record.Load `json:"load"`
 
 	Survey   bool   `json:"survey,omitempty"`   // only report how frames can reach the peer
-	Neighbor string `json:"neighbor,omitempty"` // not an endpoint: make this device accept frames
+	Neighbor string `json:"neighbor,omitempty"` // device that accepts frames; the node is no endpoint
 }
 
-// Path is a path between the endpoints: the address of this one and of the peer.
+// Path holds the addresses of a path between the endpoints: this endpoint's and the peer's.
 type Path struct {
 	Addr netip.Addr `json:"addr"`
 	Peer netip.Addr `json:"peer"`
 }
 
-// Paths lists all paths between the endpoints, beginning with Addr and Peer.
+// Paths lists all paths between the endpoints. The first is that from Addr to Peer.
 func (q Request) Paths() []Path {
 	return append([]Path{{q.Addr, q.Peer}}, q.Beside...)
 }
@@ -68,16 +70,16 @@ func (q Request) PathOf(k FlowKey) Path {
 	return paths[(k.Stream-1)%len(paths)]
 }
 
-// Message is a report of a node. Exactly one field is set.
+// Message is a message from a node. Exactly one field is set.
 type Message struct {
-	Listening int             `json:"listening,omitempty"` // port
+	Listening int             `json:"listening,omitempty"` // port on which the node listens
 	Ready     bool            `json:"ready,omitempty"`
 	Progress  *Progress       `json:"progress,omitempty"`
 	Result    json.RawMessage `json:"result,omitempty"` // part of the result; large ones have several parts
 }
 
-// endpoint is an end of the load. Its reader sends messages about its state to said. result and err belong
-// to the reader until done is closed.
+// endpoint is one end of the load as seen by the controller. Its reader sends messages about the
+// endpoint's state to said. result and err belong to the reader until done is closed.
 type endpoint struct {
 	side    string
 	end     End
@@ -88,7 +90,7 @@ type endpoint struct {
 	err     error
 }
 
-// conduct is an activity in progress.
+// conduct holds the state of an activity in progress.
 type conduct struct {
 	verb      string
 	load      record.Load
@@ -101,8 +103,8 @@ type conduct struct {
 }
 
 // Conduct is the controller side of all activities. It starts the listener, then the opener, waits until
-// both are ready, sends them the timeline and collects the parts of each result. Index 0 is the near
-// endpoint. A third-party endpoint has no result: the other one connects to the load's port there.
+// both are ready, sends them the timeline, and collects the parts of each result. The near endpoint has
+// index 0. A third party's endpoint has no result: the other endpoint connects to the load's port on it.
 func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	near, far End) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
@@ -137,7 +139,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 
 		cause := context.Cause(ctx)
 		if cause != nil {
-			err = cause // the first failure; the other end was aborted because of it
+			err = cause // report the first failure, because of which the other end was aborted
 		}
 
 		return results, err
@@ -245,7 +247,7 @@ func (r *conduct) open(ctx context.Context, p *endpoint, other End, listen bool,
 	}
 
 	p.session = s
-	// Only closing the session ends a blocked Recv.
+	// Close the session if ctx is cancelled, because nothing else ends a blocked Recv.
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	go func() {
 		defer close(p.done)
@@ -258,7 +260,7 @@ func (r *conduct) open(ctx context.Context, p *endpoint, other End, listen bool,
 	return nil
 }
 
-// read receives the messages of an endpoint until the last one.
+// read receives messages of an endpoint until the last one.
 func (r *conduct) read(p *endpoint) error {
 	for size := 0; ; {
 		var m Message
@@ -292,7 +294,7 @@ func (r *conduct) read(p *endpoint) error {
 	}
 }
 
-// progress passes on the sum of what both endpoints received.
+// progress reports the sum of the data that both endpoints received.
 func (r *conduct) progress(p *endpoint, one Progress) {
 	r.mu.Lock()
 	r.last[p.side] = one
@@ -328,8 +330,8 @@ func await(ctx context.Context, p *endpoint, state string) (Message, error) {
 	}
 }
 
-// NewWindow returns the times of a load that begins at begin. drain limits the wait for packets at the
-// end.
+// NewWindow returns the times of a load that begins at begin. drain limits the time to wait for packets at
+// the end.
 func NewWindow(begin int64, warmup, duration, drain time.Duration) record.Window {
 	start := begin + int64(warmup)
 	end := start + int64(duration)

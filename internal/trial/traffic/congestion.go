@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetCongestion sets the congestion control of a stream, because its listener could not, and returns the
-// actual one (tcp(7), and tcp(4) of FreeBSD). An empty name keeps the system's default.
+// SetCongestion sets the congestion control of a stream whose listener could not set it, and returns the
+// actual one (tcp(7); tcp(4) of FreeBSD). An empty name keeps the system's default.
 func SetCongestion(fd int, want string) (string, error) {
 	var refused error
 	if want != "" {

@@ -17,8 +17,9 @@ import (
 // PreambleTimeout limits the time for which a client may keep a connection open without a valid preamble.
 const PreambleTimeout = 3 * time.Second
 
-// MakeConnections opens one TCP connection per flow within Patience, regardless of the flow's direction.
-// port is the listener's. If it returns an error, no connection is open.
+// MakeConnections opens one TCP connection per flow within Patience, regardless of the direction of the
+// flow. port is the port of the listener. If MakeConnections returns an error, it leaves no connection
+// open.
 func MakeConnections(ctx context.Context, q Part, keys []FlowKey) (conns []*net.TCPConn, port int,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -141,7 +142,7 @@ func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, e
 	return port, err
 }
 
-// ListenTCP listens on each path, with the same port on all.
+// ListenTCP listens on each path. The port is the same on all paths.
 func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port int, err error) {
 	lc := net.ListenConfig{Control: tune(q, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
 	lc.SetMultipathTCP(false)
@@ -166,11 +167,11 @@ func CloseListeners(listeners []net.Listener) {
 	}
 }
 
-// MaxPending limits the connections that have not sent a preamble.
+// MaxPending is the maximum number of connections that have not sent a preamble.
 const MaxPending = 64
 
-// Acceptor accepts connections and reads their preambles. It closes a connection that sends none in time,
-// or one of another load.
+// Acceptor accepts connections and reads their preambles. It closes connections that do not send a
+// preamble in time, and connections of other loads.
 type Acceptor struct {
 	Listeners []net.Listener
 	first     []byte // preamble of flow 0
@@ -183,8 +184,8 @@ type Acceptor struct {
 	closed  bool
 }
 
-// Accept starts to accept connections. It calls admit, in a new goroutine, with each connection that has
-// sent the preamble of a flow. At most pending connections may wait for their preambles.
+// Accept starts to accept connections. When a connection has sent the preamble of a flow, Accept calls
+// admit with it in a new goroutine. At most pending connections may wait for their preambles.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
 	a := &Acceptor{
@@ -254,8 +255,8 @@ type pendingConns struct {
 	conns []net.Conn
 }
 
-// add adds a connection. If there are too many, it closes the oldest one from the address with the most
-// connections, so that pending connections cannot keep others out.
+// add adds a connection. If there are too many, it closes the oldest connection from the address that has
+// the most, so that pending connections of one address cannot keep others out.
 func (w *pendingConns) add(c net.Conn) {
 	w.conns = append(w.conns, c)
 	if len(w.conns) <= w.most {

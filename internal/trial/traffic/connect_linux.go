@@ -60,8 +60,8 @@ func sizeBuffers(fd, send, receive int) error {
 	return nil
 }
 
-// ConnectFlows opens one TCP connection per flow, regardless of the flow's direction, and returns their
-// descriptors as blocking sockets. port is the listener's.
+// ConnectFlows opens one TCP connection per flow, regardless of the direction of the flow, and returns the
+// file descriptors of the connections as blocking sockets. port is the port of the listener.
 func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port int, err error) {
 	conns, port, err := MakeConnections(ctx, q, keys)
 	for _, c := range conns {
@@ -72,7 +72,7 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 			}
 		}
 
-		c.Close() // the flow has its own descriptor
+		c.Close() // closed, because the flow has a descriptor of its own
 	}
 
 	if err != nil {
@@ -84,8 +84,8 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 	return fds, port, err
 }
 
-// TakeOver duplicates the descriptor of a connection outside Go's poller, blocking or not, because threads
-// that measure block in the kernel.
+// TakeOver duplicates the file descriptor of a connection, blocking or not. The duplicate is unknown to
+// Go's poller, because threads that measure block in the kernel.
 func TakeOver(c syscall.Conn, blocks bool) (int, error) {
 	fd := -1
 	err := Control(c, func(old int) (err error) {

@@ -15,17 +15,18 @@ import (
 
 // Worker runs one or several flows on a thread.
 type Worker interface {
-	// Run moves data until the end of the phases. It returns soon after Unblock.
+	// Run moves data until the end of the phases. It also returns soon after a call of Unblock.
 	Run(p *Phases) error
-	Name() string // for error messages
+	Name() string // name for error messages
 }
 
-// threadOwner is a worker that works on a thread other than that of Run's caller.
+// threadOwner is implemented by workers that work on another thread than the one on which Run is called.
 type threadOwner interface{ Thread() int }
 
 // Flow is one end of a stream in one direction.
 type Flow interface {
-	// Sample is called by the meter at each tick. edge marks the start and end of the window.
+	// Sample records the flow's counts. The meter calls it at each tick. edge marks the start and the end of
+	// the window.
 	Sample(at int64, edge Edge)
 	// Received returns the payload bytes and datagrams received so far, for progress reports.
 	Received() (bytes, packets int64)
@@ -33,14 +34,14 @@ type Flow interface {
 	Close()
 }
 
-// Unblocker is a flow whose worker may block in a system call.
+// Unblocker is implemented by flows whose worker may block in a system call.
 type Unblocker interface {
-	// Unblock ends blocked calls. It is called first with softly, so that data in transit still arrives, then
-	// with AtOnce.
+	// Unblock ends blocked system calls. It is called first with softly, so that data in transit still
+	// arrives, then with AtOnce.
 	Unblock(how Urgency)
 }
 
-// Urgency selects how blocked calls are ended.
+// Urgency selects how blocked system calls are ended.
 type Urgency int
 
 const (
@@ -48,7 +49,7 @@ const (
 	AtOnce
 )
 
-// Edge marks the start or end of the window.
+// Edge marks the start or the end of the window.
 type Edge int
 
 const (
@@ -57,18 +58,19 @@ const (
 	EndEdge
 )
 
-// Phases is the timeline for the threads of an endpoint.
+// Phases holds the timeline for the threads of an endpoint.
 type Phases struct {
 	record.Window
-	Senders   int64       // when senders stop, shortly after End
-	Slack     int64       // maximum delay in ns with which a sender may start a burst and still send all
-	Abandoned atomic.Bool // stop at once
+	Senders   int64       // time when senders stop, shortly after End
+	Slack     int64       // maximum delay in ns with which a sender may start a burst and send all
+	Abandoned atomic.Bool // set if threads must stop at once
 }
 
 // A window shorter than minWindow without a warm-up is a burst. A burst has a length and a rate, but may
-// start later than planned, up to burstPatience, if the sender does not get a CPU. Beside an emulator, a
-// sender waited 50 to 80 ms in its run queue. In two series of about 70 trials, 8 and 11 were affected
-// with a kernel that shares a core among sessions (sched_autogroup), and 2 and 1 without.
+// start up to burstPatience later than planned if the sender does not get a CPU. On a machine that also
+// ran an emulator, a sender waited 50 to 80 ms in its run queue. In two series of about 70 trials, this
+// affected 8 and 11 trials with a kernel that shares a core among sessions (sched_autogroup), and 2 trials
+// and 1 without.
 const (
 	minWindow     = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond
@@ -83,18 +85,18 @@ func newPhases(w record.Window) *Phases {
 	return &Phases{Window: w, Senders: w.End + min(int64(record.SendersMargin), half)}
 }
 
-// Endpoint is one end of a load with all its flows.
+// Endpoint is one end of a load with all the flows of the load.
 type Endpoint struct {
 	Part
 	Keys     []FlowKey
 	Flows    []Flow
 	Workers  []Worker // workers that run the flows
-	EndSetup func()   // ends keepalive of connections before the run; this and the next may be nil
+	EndSetup func()   // ends keepalive of connections before the run; EndSetup and Finish may be nil
 	Begin    func(ctx context.Context, w record.Window)
 	Finish   func(*EndReport) error // completes the report
-	Release  func()                 // releases what the flows share
+	Release  func()                 // releases resources that the flows share
 	Details  map[string]string
-	Mode     func() string // describes how this end sent and received; called at the end
+	Mode     func() string // describes how this end sent and received data; called at the end
 }
 
 func (l *Endpoint) Close() {
@@ -119,8 +121,8 @@ func (l *Endpoint) endSetup() {
 	}
 }
 
-// UsesCongestion records the congestion control of a stream. Distinct names are joined in the order of the
-// streams.
+// UsesCongestion records the congestion control of a stream. Different names are joined in the order of
+// the streams.
 func (l *Endpoint) UsesCongestion(name string) {
 	had := l.Details["congestion"]
 	if name != "" && !slices.Contains(strings.Split(had, "+"), name) {
@@ -137,7 +139,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	}
 
 	p := newPhases(w)
-	flows := l.Flows // the watcher of a cancelled context may use it after Close
+	flows := l.Flows // copied, because the watcher of a cancelled context may use the flows after Close
 	m := newMeter(flows, time.Duration(l.Request.Load.Interval))
 	errs := make([]error, len(l.Workers))
 	tids := make([]atomic.Int64, len(l.Workers))
@@ -167,7 +169,7 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	done := make(chan struct{})
 	watchers.Go(func() { Tell(done, say, l.look()) })
 	finished := make(chan struct{})
-	go func() { // ends with the workers
+	go func() { // ends when the workers have ended
 		workers.Wait()
 		close(finished)
 	}()
@@ -209,8 +211,8 @@ func (l *Endpoint) Run(ctx context.Context, w record.Window, say func(Progress) 
 	return parts, nil
 }
 
-// drain returns the time for which flows may finish by themselves. Bytes of a TCP stream in transit at the
-// end of the window do not count, so they are not waited for; datagrams are.
+// drain returns the time in which flows may finish by themselves. Datagrams in transit at the end of the
+// window still count, so they are waited for. Bytes of a TCP stream in transit at that time do not count.
 func (l *Endpoint) drain(p *Phases) time.Duration {
 	at := p.Stop
 	if l.Request.Load.Protocol == "tcp" && !l.Request.Load.Verify {
@@ -227,7 +229,7 @@ func unblock(flows []Flow, how Urgency) {
 	}
 }
 
-// look returns a function that reports what was received since its previous call.
+// look returns a function that reports the data received since the previous call of that function.
 func (l *Endpoint) look() func() (Progress, bool) {
 	at := Monotonic()
 	bytes := int64(0)
@@ -255,7 +257,8 @@ func (l *Endpoint) look() func() (Progress, bool) {
 	}
 }
 
-// Tell reports the result of look, if there is one, to the controller a few times per second.
+// Tell sends the progress that look returns to the controller a few times per second. If look returns
+// false, there is nothing to send.
 func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress, bool)) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -267,7 +270,7 @@ func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress,
 		}
 
 		if g, ok := look(); ok && say(g) != nil {
-			return // the end of the run reports the cause
+			return // not reported, because the end of the run reports the cause
 		}
 	}
 }
@@ -280,7 +283,7 @@ func (l *Endpoint) report(m *meter) *EndReport {
 		r.Flows = append(r.Flows, one)
 		for k, v := range one.Notes {
 			if strings.HasSuffix(k, "_bytes") {
-				notes[k] = max(notes[k], v) // per socket
+				notes[k] = max(notes[k], v) // maximum, because the note is per socket
 				continue
 			}
 
@@ -297,7 +300,7 @@ func (l *Endpoint) report(m *meter) *EndReport {
 	return r
 }
 
-// ByteFlow counts the payload bytes of one end of a stream in one direction.
+// ByteFlow implements Flow for one end of a stream in one direction. It counts payload bytes.
 type ByteFlow struct {
 	Key   FlowKey
 	Sends bool
@@ -305,16 +308,16 @@ type ByteFlow struct {
 	Count atomic.Int64
 	Table *record.Table
 
-	at, bytes [2]int64 // at the start and end of the window; used by the meter until the run has ended
+	at, bytes [2]int64 // at the start and end of the window; only for the meter until the run has ended
 }
 
-// Name names the flow in error messages.
+// Name returns the flow's name for error messages.
 func (f *ByteFlow) Name() string { return fmt.Sprintf("stream %d %s", f.Key.Stream, f.Key.Direction) }
 
 // Sample records the current count.
 func (f *ByteFlow) Sample(at int64, e Edge) { f.Note(at, f.Count.Load(), e) }
 
-// Note records the number of bytes at a time.
+// Note records the number of bytes n at the time at.
 func (f *ByteFlow) Note(at, n int64, e Edge) {
 	f.Table.Append(at, float64(n))
 	if e != NoEdge {
@@ -322,7 +325,7 @@ func (f *ByteFlow) Note(at, n int64, e Edge) {
 	}
 }
 
-// Received returns the count of a receiver, 0 for a sender.
+// Received returns the count of a receiver, or 0 for a sender.
 func (f *ByteFlow) Received() (bytes, packets int64) {
 	if f.Sends {
 		return 0, 0
@@ -341,11 +344,12 @@ func (f *ByteFlow) Report() FlowReport {
 	}
 }
 
-// Over reports whether the time has passed or the load was aborted.
+// Over reports whether the time at has come or the load was aborted.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
-// OwnThreads is the maximum number of flows with a thread each. More flows share one thread per core and
-// direction, because thousands of flows would need thousands of stacks and context switches.
+// OwnThreads is the maximum number of flows with a thread for each. If there are more flows, the flows of
+// a direction are distributed among one thread per core, because thousands of threads would need thousands
+// of stacks and context switches.
 const OwnThreads = 32
 
 // Deal distributes flows evenly among at most shares workers.

@@ -1,6 +1,6 @@
-// Package traffic contains what activities have in common, which offer load or measure latency:
+// Package traffic contains the common parts of activities, which offer load or measure latency:
 // interfaces, the controller side, which synchronises the nodes, and parts of the node side. Each activity
-// is a subpackage. The package never computes rates or percentiles. It passes on counts, times and series
+// has a subpackage. The package does not compute rates or percentiles. It returns counts, times and series
 // unchanged.
 package traffic
 
@@ -13,22 +13,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// End is an endpoint of the path under test.
+// End describes an endpoint of the path under test.
 type End struct {
 	Node   string
 	Agent  host.Agent
 	Addr   netip.Addr   // local address
-	Target netip.Addr   // address for the other end; differs from Addr with a port forward
-	Hears  netip.Addr   // as listener: the only source of datagrams; invalid means any
+	Target netip.Addr   // address to which the other end connects; differs from Addr with a port forward
+	Hears  netip.Addr   // the only source from which a listener accepts datagrams; invalid means any
 	Beside []netip.Addr // addresses on further paths; stream n uses path (n-1) modulo the number of paths
 	Offset int64        // node's monotonic clock minus the controller's, in ns
 	CPUs   []int        // cores for the engine's processes; nil means all
-	Next   *Neighbor    // nil if not under our control
-	// ThirdParty is the name of the third-party server on this end, such as iperf3. Agent is then nil.
+	Next   *Neighbor    // nil if the device is not under our control
+	// ThirdParty is the name of a third party's server on this end, such as iperf3. Agent is then nil.
 	ThirdParty string
 }
 
-// Neighbor is the device at the other end of the endpoint's link, on a node with an agent.
+// Neighbor describes the device at the other end of the endpoint's link. The device is on a node with an
+// agent.
 type Neighbor struct {
 	Node   string
 	Agent  host.Agent
@@ -37,43 +38,44 @@ type Neighbor struct {
 
 // Conductor synchronises the activities of one trial.
 type Conductor interface {
-	// Ready is called when both ends are connected. Once all activities of the trial are ready, it returns
-	// the timeline, by the controller's monotonic clock. Begin is far enough ahead for messages to arrive.
+	// Ready is called when both ends are connected. It waits until all activities of the trial are ready and
+	// returns the timeline, in the time of the controller's monotonic clock. Begin is far enough in the
+	// future for messages to arrive before.
 	Ready(ctx context.Context) (record.Window, error)
-	// Progress reports recently received data, for the live view. It may be called a few times per second,
+	// Progress reports data received recently, for the live view. It may be called a few times per second,
 	// and never blocks.
 	Progress(p Progress)
 }
 
-// Progress is the current state of a load: of both ends, by the controller's monotonic clock, or of one
-// node, by its own clock.
+// Progress describes the current state of a load. It covers both ends, with times of the controller's
+// monotonic clock, or one node, with times of the node's clock.
 type Progress struct {
 	At          int64   `json:"at_ns"`
 	ReceivedBps float64 `json:"bps"`              // payload bit/s over all streams and directions
-	ReceivedPPS float64 `json:"pps,omitempty"`    // UDP only
-	RTT         int64   `json:"rtt_ns,omitempty"` // latency probes only; 0 means none
+	ReceivedPPS float64 `json:"pps,omitempty"`    // packets per second, UDP only
+	RTT         int64   `json:"rtt_ns,omitempty"` // round-trip time in ns, latency probes only; 0 means none
 }
 
 // Activity offers load or measures latency during a trial.
 type Activity interface {
 	Name() string
-	// Serve is the node side. It runs in its own process.
+	// Serve is the node side of the activity. It runs in a process of its own.
 	Serve(ctx context.Context, s host.Session) error
 }
 
 // Engine is an activity that offers load between two endpoints.
 type Engine interface {
 	Activity
-	// Check checks whether the engine can offer a load between the endpoints, which need not have addresses
-	// yet.
+	// Check checks whether the engine can offer a load between the endpoints. The endpoints need not have
+	// addresses yet.
 	Check(ctx context.Context, near, far End, load record.Load) check.Answer
-	// Offer runs the load and joins the results of both endpoints. If ctx is cancelled, it returns ctx's
-	// error soon, and leaves no process behind. Times in the result are by the controller's clock.
+	// Offer runs the load and joins the results of both endpoints. If ctx is cancelled, Offer soon returns
+	// ctx's error and leaves no process behind. Times in the result are those of the controller's clock.
 	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
 }
 
-// Asked is a load that doctor checks with an engine, and the mode to offer it in. An engine with a method
-// Asked lists them. Others are checked with a TCP stream.
+// Asked describes a load that doctor checks with an engine, and the mode in which to offer it. An engine
+// may have a method Asked that lists such loads. Other engines are checked with a TCP stream.
 type Asked struct {
 	Way  string
 	Load record.Load

@@ -15,15 +15,17 @@ import (
 )
 
 const (
-	helloInterval = 20 * time.Millisecond // between hellos without an answer
-	maxRefusals   = 20                    // after which nothing is assumed to listen
-	// hellosAtOnce limits the flows that send hellos at the same time. Each needs two round trips.
+	helloInterval = 20 * time.Millisecond // interval between hellos without an answer
+	maxRefusals   = 20                    // number of refusals after which nothing is assumed to listen
+	// hellosAtOnce limits the number of flows that send hellos at the same time. Each flow needs two round
+	// trips.
 	hellosAtOnce = 128
 )
 
-// SayHello opens a connected socket for each flow on its path. Within Patience, it sends hellos on it
-// until the listener answers with a welcome. It passes each socket to admit, which owns it, and calls the
-// returned function when the exchange has ended, successfully or not.
+// SayHello opens a connected socket for each flow on the flow's path. Within Patience, it sends hellos on
+// the socket until the listener answers with a welcome. SayHello passes each socket to admit, which then
+// owns the socket. When the exchange of hellos has ended, successfully or not, SayHello calls the function
+// that admit returned.
 func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow int, c *net.UDPConn) (ended func(), err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -115,8 +117,8 @@ func TimedOut(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// HelloServer answers the hellos of a load's flows. Until a sender has returned its cookie, it sends only
-// the cookie, in a datagram no longer than the hello.
+// HelloServer answers the hellos of a load's flows. Until a sender has returned its cookie, HelloServer
+// sends it only the cookie, in a datagram no longer than the hello.
 type HelloServer struct {
 	Listeners []*net.UDPConn // one per path, with the same port
 
@@ -127,19 +129,19 @@ type HelloServer struct {
 	answering sync.WaitGroup
 
 	mu      sync.Mutex
-	from    []netip.AddrPort // sender of each flow, invalid before its hello
+	from    []netip.AddrPort // sender of each flow, invalid before the flow's hello
 	missing int
-	full    chan error     // receives nil when no flow is missing, or an error of admit
+	full    chan error     // receives nil when the hellos of all flows have arrived, or an error of admit
 	own     []*net.UDPConn // sockets of single flows
 	over    bool           // no more flows are admitted
 }
 
-// Admit admits a flow whose hello arrived at a listener. It returns the flow's own socket if it has one,
-// because repeated hellos arrive there.
+// Admit admits a flow whose hello arrived at a listener. If the flow has a socket of its own, Admit
+// returns it, because repeated hellos arrive there.
 type Admit func(flow int, from netip.AddrPort, at *net.UDPConn) (own *net.UDPConn, err error)
 
-// AnswerHellos listens until each flow of a load has sent a hello, within Patience. Repeated hellos are
-// answered until Stop, because a welcome may be lost.
+// AnswerHellos listens until each flow of a load has sent a hello, or Patience has passed. Repeated hellos
+// are answered until Stop, because a welcome may be lost.
 func AnswerHellos(ctx context.Context, q Part, flows int,
 	admit Admit) (*HelloServer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -188,7 +190,7 @@ func (h *HelloServer) listen(ctx context.Context) error {
 	return h.part.Listening(port)
 }
 
-// answer answers hellos on a socket. New flows are welcomed only on a listener.
+// answer answers the hellos that arrive on a socket. New flows are welcomed only on a listener.
 func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	for b := make([]byte, 64); ; {
 		n, from, err := c.ReadFromUDPAddrPort(b)
@@ -203,13 +205,13 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	}
 }
 
-// check parses a hello. It returns the flow, or -1 if it is not yet identified, and the answer in b, or
-// nil if there is none.
+// check parses a hello and builds the answer. flow is -1 if the flow is not yet identified. answer is in
+// b, or nil if there is no answer.
 func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
 		!h.part.Hears(from.Addr()) {
-		return -1, nil // a stray
+		return -1, nil // not a hello of this load
 	}
 
 	cookie := h.cookies.Of(from)
@@ -222,7 +224,7 @@ func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []b
 	return int(d.Flow), b[:DatagramHeader]
 }
 
-// take admits a flow on its first hello. It reports whether to welcome it.
+// take admits a flow on its first hello. It reports whether to welcome the flow.
 func (h *HelloServer) take(flow int, from netip.AddrPort, at *net.UDPConn, listener bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -292,7 +294,7 @@ func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// dialUDP opens a socket for unfragmented datagrams on a path, to a port of the peer.
+// dialUDP opens a socket for unfragmented datagrams on a path and connects it to a port of the peer.
 func dialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	to := netip.AddrPortFrom(path.Peer, uint16(port)).String()
 	d := net.Dialer{
@@ -315,8 +317,8 @@ func udpNetwork(a netip.Addr) string {
 	return "udp6"
 }
 
-// unfragmented makes sending fail if a packet would have to be fragmented, because the packet size is what
-// is measured.
+// unfragmented makes a socket return an error if a packet would have to be fragmented, because fragments
+// would have another size than the packets to measure.
 func unfragmented(network, _ string, c syscall.RawConn) error {
 	ip := 4
 	if network == "udp6" {
@@ -330,7 +332,7 @@ func unfragmented(network, _ string, c syscall.RawConn) error {
 	return nil
 }
 
-// Control calls do with the descriptor of a socket.
+// Control calls do with the file descriptor of a socket.
 func Control(c syscall.Conn, do func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenFlows sends hellos for each flow and passes the descriptor of its socket to admit. The socket is
-// blocking once its hello has ended.
+// OpenFlows sends hellos for each flow and passes the file descriptor of the flow's socket to admit. The
+// socket is blocking when the exchange of hellos has ended.
 func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow, fd int, at, to netip.AddrPort) error) error {
 	return SayHello(ctx, q, keys, func(flow int, c *net.UDPConn) (func(), error) {
@@ -28,8 +28,8 @@ func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 	})
 }
 
-// OwnSocket opens a socket for one opener at a listener's address and port, and duplicates its descriptor.
-// The kernel prefers the socket that is connected to the sender of a packet.
+// OwnSocket opens a socket for one opener at a listener's address and port, and duplicates the socket's
+// file descriptor. The kernel prefers the socket that is connected to the sender of a packet.
 func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) (c *net.UDPConn, fd int,
 	err error) {
 	if err := Control(listener, sharePort); err != nil {
@@ -59,10 +59,10 @@ func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) 
 // sharePort allows other sockets to bind the same port.
 func sharePort(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }
 
-// SharedSockets maps listeners to sockets that several flows share.
+// SharedSockets maps listeners to the sockets that several flows share.
 type SharedSockets map[*net.UDPConn]*Socket
 
-// Of returns the socket of a listener. The first call duplicates its descriptor.
+// Of returns the socket of a listener. The first call for a listener duplicates its file descriptor.
 func (m SharedSockets) Of(listener *net.UDPConn) (*Socket, error) {
 	s := m[listener]
 	if s != nil {

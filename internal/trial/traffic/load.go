@@ -14,9 +14,9 @@ import (
 
 const (
 	maxTCPFlows     = 2048
-	maxUDPFlows     = 20480                  // each uses a separate port at the opener
+	maxUDPFlows     = 20480                  // each flow uses a separate port at the opener
 	MaxDSCP         = 63                     // RFC 2474: six bits
-	DefaultInterval = 100 * time.Millisecond // of the series
+	DefaultInterval = 100 * time.Millisecond // interval of the series
 )
 
 // Congestions returns the congestion controls of a load, in the order in which they are assigned to
@@ -37,7 +37,7 @@ func CongestionOf(load record.Load, k FlowKey) string {
 	return ""
 }
 
-// CheckLoad checks requirements of a load that do not depend on a machine.
+// CheckLoad checks the requirements of a load that are the same on every machine.
 func CheckLoad(load record.Load) check.Answer {
 	most := maxTCPFlows
 	if load.Protocol == "udp" {
@@ -74,9 +74,9 @@ func CheckLoad(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// CheckEnds implements Check for engines. checked is the answer that does not depend on a machine; if it
-// is yes, the endpoints are asked, and the worse answer is returned. A third-party endpoint is not
-// supported.
+// CheckEnds implements Check for engines. checked is the answer of the checks that do not depend on a
+// machine. If it is yes, CheckEnds asks the endpoints and returns the worse answer. A third party's
+// endpoint is not supported.
 func CheckEnds(ctx context.Context, engine string, load record.Load, checked check.Answer,
 	ends ...End) check.Answer {
 	if checked.State != check.Yes {
@@ -103,7 +103,8 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, checked che
 	return best
 }
 
-// AskEnd asks an endpoint whether it can run its side of a load. has is false if it lacks the engine.
+// AskEnd asks an endpoint whether it can run its side of a load. has is false if the endpoint does not
+// have the engine.
 func AskEnd(ctx context.Context, engine string, load record.Load, side string, end End) (a check.Answer,
 	has bool) {
 	err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),
@@ -119,7 +120,7 @@ func AskEnd(ctx context.Context, engine string, load record.Load, side string, e
 	return a, true
 }
 
-// UDPMode returns the UDP mode of a load. Verified datagrams are always read one by one.
+// UDPMode returns the UDP mode of a load. Datagrams whose content is verified are always read one by one.
 func UDPMode(load record.Load) string {
 	if load.UDPMode == record.UDPCount && !load.Verify {
 		return record.UDPCount

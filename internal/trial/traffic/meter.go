@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meter reads the counters of flows on its own thread, at regular ticks from the begin to the stop of the
-// load, and at the start and end of the window.
+// meter reads the counters of flows on a thread of its own, at regular ticks from the beginning of the
+// load until senders stop, and at the start and end of the window.
 type meter struct {
 	flows    []Flow
 	interval int64
@@ -26,7 +26,7 @@ type meter struct {
 
 // Mark holds the resource usage of the process at the start or end of the window.
 type Mark struct {
-	late         int64 // delay with which it was taken, in ns
+	late         int64 // delay in ns with which the usage was read
 	user, system int64
 	threads      []int64
 	cores        []int
@@ -39,11 +39,11 @@ func newMeter(flows []Flow, interval time.Duration) *meter {
 	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
 
-// flowsAtOnce is the number of flows above which the interval of the series grows, which limits their
-// total size.
+// flowsAtOnce is the number of flows above which the interval of the series increases, to limit the total
+// size of the series.
 const flowsAtOnce = 512
 
-// run reads the counters until the stop of the load. Ticks are aligned to the start of the window.
+// run reads the counters until the load stops. Ticks are aligned to the start of the window.
 func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	OwnThread()
 	m.scheduling = Raise() // the meter mostly sleeps, and its readings define the window
@@ -51,7 +51,7 @@ func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	for due <= p.Stop {
 		SleepUntil(due, &p.Abandoned)
 		if p.Abandoned.Load() && Monotonic() < due {
-			for _, f := range m.flows { // so that the series covers the whole load
+			for _, f := range m.flows { // one sample per flow, so that the series covers the whole load
 				f.Sample(Monotonic(), NoEdge)
 			}
 			return
@@ -62,8 +62,8 @@ func (m *meter) run(p *Phases, tids []atomic.Int64) {
 	}
 }
 
-// next returns the time of the tick after due. The start and end of the window are always ticks. Other
-// ticks in the past are skipped.
+// next returns the time of the tick that follows due. The start and the end of the window are always
+// ticks. Other ticks are skipped if they are in the past.
 func (m *meter) next(p *Phases, due int64) int64 {
 	n := due + m.interval
 	if due == p.End {
@@ -106,7 +106,7 @@ func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
 	}
 }
 
-// TakeMark reads the resource usage of the process and its threads so far.
+// TakeMark reads the resource usage so far of the process and its threads.
 func TakeMark(tids []atomic.Int64) Mark {
 	k := Mark{threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
 	k.user, k.system = processCPU()
@@ -121,7 +121,7 @@ func TakeMark(tids []atomic.Int64) Mark {
 	return k
 }
 
-// Place adds the cores that the threads run on. It is slow, and therefore separate from TakeMark.
+// Place adds the cores on which the threads ran last. It is not part of TakeMark, because it is slow.
 func (k *Mark) Place(tids []atomic.Int64) {
 	for i := range tids {
 		tid := tids[i].Load()
@@ -153,7 +153,7 @@ func UsageBetween(start, end Mark) record.EndUsage {
 	return u
 }
 
-// numaNodes returns the NUMA nodes of the cores, or nil if the kernel lists none.
+// numaNodes returns the NUMA nodes of the cores, or nil if the kernel does not list them.
 func numaNodes(cpus []int) []int {
 	var nodes []int
 	dirs, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*")
@@ -175,7 +175,7 @@ func numaNodes(cpus []int) []int {
 	return nodes
 }
 
-// lastCPU returns the core that a thread of this process last ran on, or -1 if the kernel does not report
+// lastCPU returns the core on which a thread of this process ran last, or -1 if the kernel does not report
 // it.
 func lastCPU(tid int) int {
 	b, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/stat")

@@ -2,8 +2,9 @@ package traffic
 
 import "time"
 
-// Pace determines how many packets are due, and when. Deadlines are absolute. A late wake-up is followed
-// by short bursts until it is compensated, up to MaxDebt. Older packets are dropped and counted as unsent.
+// Pace determines how many packets are due, and when. Deadlines are absolute. After a late wake-up, short
+// bursts follow until the delay is made up. Packets that are overdue by more than MaxDebt are dropped and
+// counted as unsent.
 type Pace struct {
 	perNs   float64 // packets per ns
 	burst   int64   // packets per deadline
@@ -14,14 +15,14 @@ type Pace struct {
 }
 
 const (
-	// burstTime is the shortest time to sleep for. At higher rates, UDP GSO batches of up to MaxBurst packets
-	// are sent and, if that is not enough, the thread spins.
+	// burstTime is the shortest time for which to sleep. At rates that need shorter times, a thread sends UDP
+	// GSO batches of up to MaxBurst packets. If that does not suffice, it spins.
 	burstTime = 100 * time.Microsecond
 	MaxBurst  = 8
 	MaxDebt   = 10 * time.Millisecond
 )
 
-// NewPace returns the pace for a payload rate in bit/s and a mean payload per packet in bytes. A rate of 0
+// NewPace returns the pace for a payload rate in bit/s and a mean payload per packet in bytes. A bps of 0
 // means full rate.
 func NewPace(bps, payload float64) Pace {
 	if bps <= 0 {
@@ -35,7 +36,7 @@ func NewPace(bps, payload float64) Pace {
 
 func (p *Pace) Begin(now int64) { p.start, p.taken = now, 0 }
 
-// Due returns the number of packets to send now, or 0 and the time to call it again.
+// Due returns the number of packets to send now. If it is 0, wake is the time at which to call Due again.
 func (p *Pace) Due(now int64) (n int, wake int64) {
 	if p.Forever {
 		return sendBatchMax, 0
@@ -56,8 +57,8 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
 }
 
-// Most returns the maximum number of packets due at once since its previous call. They were sent back to
-// back. After a late wake-up, this is far more than one burst.
+// Most returns the maximum number of packets that were due at once since the previous call of Most. They
+// were sent back to back. After a late wake-up, the number is far higher than one burst.
 func (p *Pace) Most() int64 {
 	most := p.most
 	p.most = 0
@@ -67,10 +68,10 @@ func (p *Pace) Most() int64 {
 // sendBatchMax is larger than any batch.
 const sendBatchMax = 1 << 16
 
-// Took counts n sent packets.
+// Took records that n packets were sent.
 func (p *Pace) Took(n int) { p.taken += int64(n) }
 
-// Unsent returns the number of packets that the rate requires in ns nanoseconds, minus those sent.
+// Unsent returns the number of packets that the rate requires in ns nanoseconds, minus the number sent.
 func (p *Pace) Unsent(sent, ns int64) int64 {
 	if p.Forever {
 		return 0

@@ -7,7 +7,7 @@ import (
 
 // Pattern is the content of a verified flow: an endless sequence of bytes. Each byte depends on the flow's
 // seed and on its position, so that lost, repeated, moved and changed bytes are detected. The generator is
-// SplitMix64 with the index of the 64-bit word as counter (Steele, Lea, Flood, OOPSLA 2014).
+// SplitMix64, with the index of the 64-bit word as its counter (Steele, Lea, Flood, OOPSLA 2014).
 type Pattern struct{ seed uint64 }
 
 func NewPattern(tag string, flow int) Pattern {
@@ -21,7 +21,7 @@ func (p Pattern) word(i uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Fill fills b with the pattern from position at on.
+// Fill fills b with the part of the pattern that begins at position at.
 func (p Pattern) Fill(b []byte, at uint64) {
 	for len(b) > 0 && at%8 != 0 {
 		b[0] = byte(p.word(at/8) >> (8 * (at % 8)))
@@ -39,7 +39,8 @@ func (p Pattern) Fill(b []byte, at uint64) {
 	}
 }
 
-// Mismatches counts the bytes of b that differ from the pattern from position at on.
+// Mismatches returns the number of bytes of b that differ from the part of the pattern that begins at
+// position at.
 func (p Pattern) Mismatches(b []byte, at uint64) int64 {
 	var n int64
 	for len(b) > 0 && at%8 != 0 {
@@ -76,6 +77,6 @@ func zeroBytes(d uint64) int {
 	return 8 - bits.OnesCount64(d&0x0101010101010101)
 }
 
-// DatagramPosition returns the position in the pattern where the payload of a datagram begins. Each
-// datagram has a separate range that is longer than any datagram.
+// DatagramPosition returns the position in the pattern at which the payload of a datagram begins. Each
+// datagram has a separate range, which is longer than any datagram.
 func DatagramPosition(ph Phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }

@@ -6,11 +6,11 @@ import "golang.org/x/sys/unix"
 type Receiver struct {
 	*Batch
 	fds    []int
-	poll   int // -1 if there is one socket
+	poll   int // epoll instance; -1 if there is only one socket
 	events []unix.EpollEvent
 }
 
-// NewReceiver returns a receiver for the sockets that fills the batch.
+// NewReceiver returns a Receiver that fills the batch b from the given sockets.
 func NewReceiver(fds []int, b *Batch) (*Receiver, error) {
 	r := &Receiver{Batch: b, fds: fds, poll: -1}
 	if len(fds) == 1 {
@@ -29,8 +29,8 @@ func (r *Receiver) Close() {
 	}
 }
 
-// Look receives a batch from each ready socket, and calls enter with the number of its datagrams. It
-// returns their total number, and whether more may be waiting.
+// Look receives a batch from each ready socket, and calls enter with the number of datagrams in the batch.
+// It returns the total number, and whether more datagrams may be waiting.
 func (r *Receiver) Look(enter func(n int)) (took int, more bool, err error) {
 	if r.poll < 0 {
 		took, err = r.drain(r.fds[0], enter)

@@ -11,23 +11,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// EndReport holds the results of one endpoint, in its own clock.
+// EndReport holds the results of one endpoint, with times of its own clock.
 type EndReport struct {
-	Flows   []FlowReport      `json:"-"` // sent as further parts
+	Flows   []FlowReport      `json:"-"` // sent as further parts of the result
 	Usage   record.EndUsage   `json:"usage"`
 	Details map[string]string `json:"details"`
 
-	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // only engine responsiveness
-	// only engines flows and requests
+	Responsiveness *record.Responsiveness `json:"responsiveness,omitempty"` // only for engine responsiveness
+	// set only by engines flows and requests
 	ShortFlows *record.ShortFlows `json:"short_flows,omitempty"`
 
-	// Only engine xdp: the transit times of sampled packets, if both times are from this endpoint's clock,
-	// and the boot id of the machine with that clock.
+	// The following fields are set only by engine xdp: the transit times of sampled packets, if both times
+	// are from this endpoint's clock, and the boot id of the machine with that clock.
 	Delays []record.DelayCounts `json:"delays,omitempty"`
 	Boot   string               `json:"boot,omitempty"`
 }
 
-// FlowReport is the report of one end of a flow. Bytes and Ns cover the window.
+// FlowReport holds the results of one end of a flow. Bytes and Ns cover the window.
 type FlowReport struct {
 	Sends    bool          `json:"sends"`
 	Addr     string        `json:"addr"` // address and port of this end
@@ -38,18 +38,18 @@ type FlowReport struct {
 	Verified int64         `json:"verified,omitempty"`
 	Corrupt  int64         `json:"corrupt,omitempty"`
 
-	// UDP only. The sender sets Sent and Unsent, the receiver the other counts. Lost is counted from gaps
-	// and, if Announced, from the number sent.
+	// Packets is for UDP only. The sender sets Sent and Unsent, the receiver the other counts. Lost is
+	// counted from gaps and, if Announced is set, from the number of packets sent.
 	record.Packets
 	Highest   int64 `json:"highest,omitempty"`
-	Announced int64 `json:"announced,omitempty"` // number sent, from the cool-down; -1 if none arrived
+	Announced int64 `json:"announced,omitempty"` // packets sent, from the cool-down; -1 if none arrived
 
-	// Notes are further counts. They are summed over the flows, except "…_bytes", for which the maximum is
-	// used.
+	// Notes holds further counts by name. Those of all flows are summed, except counts named "…_bytes", of
+	// which the maximum is used.
 	Notes map[string]int64 `json:"-"`
 }
 
-// shift adds d to all times, to convert them to another clock.
+// shift adds d to all times, which converts them to another clock.
 func (r *EndReport) shift(d int64) {
 	for i := range r.Flows {
 		f := &r.Flows[i]
@@ -70,7 +70,7 @@ func (r *EndReport) shift(d int64) {
 }
 
 // Offer is the controller side of engines whose node side uses Endpoints. It runs a load and joins the
-// counts of both endpoints. checked is the engine's check of the load.
+// counts of both endpoints. checked is the answer of the engine's check of the load.
 func Offer(ctx context.Context, engine string, near, far End, load record.Load, c Conductor,
 	checked check.Answer) (*record.Traffic, [2]EndReport, error) {
 	var reports [2]EndReport
@@ -105,7 +105,7 @@ func Offer(ctx context.Context, engine string, near, far End, load record.Load, 
 	return t, reports, err
 }
 
-// join joins the reports of both endpoints by flow.
+// join joins the reports of both endpoints, flow by flow.
 func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffic, error) {
 	keys := FlowsOf(load)
 	t := &record.Traffic{
@@ -171,14 +171,14 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 	return t, nil
 }
 
-// addCaveats adds caveats about what the tester itself lost or read late, and about packets that could not
-// exist on a wire.
+// addCaveats adds caveats about packets that the tester itself lost, counters that it read late, and
+// packets that could not exist on a wire.
 func addCaveats(t *record.Traffic) {
 	say := func(kind, format string, args ...any) {
 		t.Caveats = append(t.Caveats, record.Caveat{Kind: kind, Text: fmt.Sprintf(format, args...)})
 	}
 	for _, side := range sides {
-		// The path did carry packets that the receiver's socket dropped.
+		// Packets that the receiver's socket dropped did cross the path.
 		n := t.Details[side+".socket_drops"]
 		if n != "" && n != "0" {
 			say("receiver-drops", "%s packets were lost in the %s receiver's own socket buffer: the tester, "+
@@ -199,7 +199,7 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	for _, side := range sides {
-		// UDP counts do not depend on when the CPU time was read.
+		// Only the CPU time is affected, because UDP counts do not depend on when it was read.
 		late := time.Duration(t.Ends[side].EdgeLateNs)
 		if late > record.SendersMargin {
 			say("late-edge", "the %s end read its CPU time %v late at the start or end of the window", side,
@@ -220,7 +220,7 @@ func addCaveats(t *record.Traffic) {
 	}
 }
 
-// losers returns the receiving sides that lost packets.
+// losers returns the receiving ends that lost packets.
 func losers(t *record.Traffic) (out []string) {
 	for i, direction := range []string{record.Down, record.Up} {
 		if slices.ContainsFunc(t.Flows, func(f record.Flow) bool {
@@ -232,7 +232,7 @@ func losers(t *record.Traffic) (out []string) {
 	return out
 }
 
-// joinPackets joins the counts of a UDP flow. The receiver counted arrivals and gaps, the sender the
+// joinPackets joins the counts of a UDP flow. The receiver counts arrivals and gaps, and the sender counts
 // packets sent. If no packet of the cool-down arrived, the receiver could not detect losses at the end, so
 // they are computed from the sender's count.
 func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
@@ -259,21 +259,22 @@ func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
 			f.Stream, f.Direction, p.Sent, p.Received, p.Lost)
 	}
 
-	// A queue that drains may stretch the arrival of the window's packets, but nothing can shorten it.
-	// Silence at the start or end means loss, not a shorter window.
+	// A queue that empties may extend the time in which the window's packets arrive, but nothing can shorten
+	// it. Silence at the start or the end means loss, not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
 	f.Packets = p
 	return nil
 }
 
-// Measured returns an error if a load ended without an error but is not a valid measurement: with TCP, an
-// endpoint read its counters late by at least half a window, so that they mostly cover other time; with
-// UDP, a sender started that late, and sent almost nothing.
+// Measured returns an error if a load ended without an error but is not a valid measurement. With TCP,
+// this is the case if an endpoint read its counters late by at least half a window, so that they mostly
+// cover time outside the window. With UDP, it is the case if a sender started that late and sent almost
+// nothing.
 func Measured(t *record.Traffic) error {
 	window := t.Load.Duration
 	fault := func(side, did string, late, waited time.Duration) error {
 		why := "its machine had no time for it"
-		if waited > 0 { // the sender waited for its CPU; known only for test-run frames
+		if waited > 0 { // time for which the sender waited for its CPU; known only for test-run frames
 			why = fmt.Sprintf("it waited %v for its CPU", waited.Round(time.Millisecond))
 		}
 		return check.WithHint(fmt.Errorf("the %s end %s %v late at an edge of the window of %v: %s", side,

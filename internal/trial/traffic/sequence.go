@@ -10,12 +10,12 @@ import (
 
 // Sequence tracks the sequence numbers 0, 1, 2, … of a flow's window as they arrive. Lost increases with
 // each gap and decreases when a missing number arrives late. It is independent of Received, so that
-// received + lost = sent is a check, not a definition. A number is reordered if it arrives after a higher
-// one (RFC 4737, section 3.3).
+// received + lost = sent is a check and not a definition. A number is reordered if it arrives after a
+// higher one (RFC 4737, section 3.3).
 //
-// Only recent numbers are remembered. Older ones may be duplicates or late; they remain lost and are
-// counted as ancient. A number that has not arrived when its word leaves the memory is finally lost. A run
-// of such numbers is a gap.
+// Only recent numbers are remembered, as bits in words of 64. An older number that arrives may be a
+// duplicate or late; it remains lost and is counted as ancient. A number that has not arrived when its
+// word leaves the memory is finally lost. A run of such numbers is a gap.
 type Sequence struct {
 	Next       uint64 // highest number + 1
 	Received   int64
@@ -23,27 +23,27 @@ type Sequence struct {
 	Duplicates int64
 	Reordered  int64
 	Ancient    int64
-	Strange    int64 // implausible, because the number was damaged
+	Strange    int64 // implausible numbers, which are damaged
 	Gaps       gaps
 	run        int64    // length of the current run of finally lost numbers
-	entered    uint64   // words of 64 numbers entered so far
+	entered    uint64   // number of words entered so far, of 64 numbers each
 	seen       []uint64 // ring of words, one bit per number
 }
 
 const (
-	sequenceMemory = 1 << 18 // numbers for all flows of an endpoint; 0.26 s at 1 Mpps
-	minMemory      = 1 << 12 // minimum per flow
-	sequenceLeap   = 1 << 32 // a larger step means damage, not loss
+	sequenceMemory = 1 << 18 // sequence numbers for all flows of an endpoint; 0.26 s at 1 Mpps
+	minMemory      = 1 << 12 // minimum number per flow
+	sequenceLeap   = 1 << 32 // a larger step means that the number is damaged, not that packets are lost
 )
 
-// NewSequence returns a sequence that remembers a number of recent numbers, which must be a multiple of
-// 64.
+// NewSequence returns a Sequence that remembers the given number of recent sequence numbers, which must be
+// a multiple of 64.
 func NewSequence(numbers int) Sequence { return Sequence{seen: make([]uint64, numbers/64)} }
 
-// MemoryOf returns the memory for each of several flows.
+// MemoryOf returns the number of sequence numbers to remember for each flow if there are several.
 func MemoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, minMemory) }
 
-// See records an arrival. It reports whether it counts as received.
+// See records that number n has arrived. It reports whether the packet counts as received.
 func (s *Sequence) See(n uint64) bool {
 	switch {
 	case n >= s.Next:
@@ -71,7 +71,7 @@ func (s *Sequence) See(n uint64) bool {
 	return true
 }
 
-// See32 records an arrival with the low 32 bits of its number.
+// See32 records the arrival of a packet of which only the low 32 bits of the number are known.
 func (s *Sequence) See32(n uint32) {
 	whole := int64(s.Next) + int64(int32(n-uint32(s.Next)))
 	if whole < 0 {
@@ -82,7 +82,7 @@ func (s *Sequence) See32(n uint32) {
 	s.See(uint64(whole))
 }
 
-// reach enters words into the memory up to word. It retires the words that they replace.
+// reach enters all words up to word into the memory. It retires the words that they replace.
 func (s *Sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {
@@ -102,7 +102,7 @@ func (s *Sequence) reach(word uint64) {
 	}
 }
 
-// retire adds the first n numbers of a word to the gaps.
+// retire adds the missing numbers among the first n numbers of a word to the gaps.
 func (s *Sequence) retire(word uint64, n int) {
 	for n > 0 {
 		lost := min(bits.TrailingZeros64(word), n)
@@ -127,8 +127,8 @@ func (s *Sequence) endGap() {
 	}
 }
 
-// Finish counts numbers that never arrived at the end, once the total is known, and completes the gaps. It
-// returns false if a higher number has arrived.
+// Finish counts the missing numbers at the end once the total is known, and completes the gaps. It returns
+// false if a number beyond the total has arrived.
 func (s *Sequence) Finish(total uint64) bool {
 	if s.Next > total {
 		return false
@@ -161,8 +161,8 @@ func (s *Sequence) Packets() record.Packets {
 	}
 }
 
-// gaps counts runs of lost numbers by length. Lengths up to exactGap are exact. Longer ones are rounded
-// down to seven significant bits, with the exact sum of their numbers.
+// gaps holds the number of runs of lost numbers by length. Lengths up to exactGap are exact. Longer
+// lengths are rounded down to seven significant bits, and stored with the exact total of lost numbers.
 type gaps map[int64]record.Gap
 
 const exactGap = 1 << 10

@@ -13,16 +13,17 @@ import (
 
 // Running is the node side of an activity after it has connected.
 type Running interface {
-	// Run executes the timeline and returns the result. A result that grows with the length of the load has
-	// several parts, because the size of a message is limited.
+	// Run executes the timeline and returns the result. A result that grows with the length of the load
+	// consists of several parts, because the size of a message is limited.
 	Run(ctx context.Context, w record.Window, say func(Progress) error) (parts []any, err error)
 	Close()
 }
 
-// Part is a node's request in an activity.
+// Part is a node's part in an activity: the request, and the callback for a listener.
 type Part struct {
 	Request
-	// Listening reports the port of a listener. It is called before the listener waits for the opener.
+	// Listening reports a listener's port to the controller. It must be called before the listener waits for
+	// the opener.
 	Listening func(port int) error
 }
 
@@ -32,7 +33,8 @@ type Connector func(ctx context.Context, q Part) (Running, error)
 // Endpoints returns a Connector that uses connect to prepare an Endpoint.
 func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	return func(ctx context.Context, q Part) (Running, error) {
-		// A packet size without room for the header would cause a panic in a worker, which ends the program.
+		// Check the load first, because a packet size without room for the header would cause a panic in a
+		// worker, which ends the program.
 		a := CheckLoad(q.Load)
 		if a.State != check.Yes {
 			return nil, fmt.Errorf("load: %s", a.Reason)
@@ -48,8 +50,8 @@ func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	}
 }
 
-// LetGo ends a session in which a node keeps a setting, and waits until the setting is undone. If the node
-// does not answer, it returns after within.
+// LetGo ends a session in which a node maintains a setting, and waits until the node has undone the
+// setting. If the node does not answer, LetGo returns after within.
 func LetGo(s host.Session, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -60,8 +62,8 @@ func LetGo(s host.Session, within time.Duration) {
 	s.Close()
 }
 
-// Serve is the node side of all activities. It answers a check, or connects, waits for the timeline,
-// executes it and sends the result.
+// Serve is the node side of all activities. It answers a check, or it connects, waits for the timeline,
+// executes the timeline and sends the result.
 func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answer, connect Connector) error {
 	var q Request
 	if err := s.Recv(&q); err != nil {
@@ -81,7 +83,7 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 		return s.Send(checked(q))
 	}
 
-	if err := PinProcess(q.CPUs); err != nil { // inherited by children
+	if err := PinProcess(q.CPUs); err != nil { // child processes inherit the cores
 		return err
 	}
 

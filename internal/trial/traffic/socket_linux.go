@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Socket is a descriptor that several threads use, one of which closes it.
+// Socket holds a file descriptor that several threads use, one of which closes it.
 type Socket struct {
 	FD int
 
@@ -30,7 +30,8 @@ func (s *Socket) Shutdown(how int) {
 	}
 }
 
-// Close discards queued data, so that no packet of this load is in transit during the next one.
+// Close closes the socket and discards queued data, so that no packet of this load is in transit during
+// the next one.
 func (s *Socket) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +109,8 @@ func Connect(fd int, to netip.AddrPort, ip int) error {
 	return nil
 }
 
-// DontFragment makes sending fail if a packet would have to be fragmented, because the packet size is what
-// is measured.
+// DontFragment makes a socket return an error if a packet would have to be fragmented, because fragments
+// would have another size than the packets to measure.
 func DontFragment(fd int, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
@@ -117,8 +118,8 @@ func DontFragment(fd int, ip int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 }
 
-// bigBuffer requests a socket buffer above the system's limit, which requires CAP_NET_ADMIN, or otherwise
-// up to the limit. It returns the size granted.
+// bigBuffer requests a socket buffer larger than the system's limit, which requires CAP_NET_ADMIN. Without
+// that right, it requests a buffer up to the limit. It returns the size granted in bytes.
 func bigBuffer(s *Socket, forced, plain, bytes int) int {
 	if unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, forced, bytes) != nil {
 		unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, plain, bytes)
@@ -146,7 +147,7 @@ func MarkDSCP(fd int, load record.Load) error {
 	return nil
 }
 
-// SetPacing limits the rate of a socket. Kernels before 4.20 and 32-bit kernels accept only 32 bits.
+// SetPacing limits the rate of a socket. Kernels before 4.20 and 32-bit kernels accept only 32-bit rates.
 func SetPacing(fd int, bytesPerSecond uint64) error {
 	const word = unsafe.Sizeof(uintptr(0))
 	b := binary.NativeEndian.AppendUint64(nil, bytesPerSecond)
@@ -157,24 +158,24 @@ func SetPacing(fd int, bytesPerSecond uint64) error {
 	return unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, string(b))
 }
 
-// Batch size and waits of a UDP receiver. It polls with a timer instead of being woken for every packet,
-// so that senders on the same machine do not spend time on wake-ups.
+// Batch size and waiting times of a UDP receiver. The receiver polls with a timer instead of being woken
+// for every packet, so that senders on the same machine do not spend CPU time on wake-ups.
 const (
 	ReceiveBatch = 512
 	ReceivePoll  = 300 * time.Microsecond
-	BacklogTime  = time.Second // limit to read what has arrived by the end
+	BacklogTime  = time.Second // limit of the time to read what has arrived by the end
 )
 
 // Sizes in bytes and timeouts of UDP sockets.
 const (
-	receiveRoom = 64 << 20 // requested receive buffer
+	receiveRoom = 64 << 20 // size of the receive buffer to request
 	minRoom     = 256 << 10
 	sendRoom    = 4 << 20
-	sendTimeout = 50 * time.Millisecond // after which a write to a full buffer returns to check the time
+	sendTimeout = 50 * time.Millisecond // maximum time of a write to a full buffer
 )
 
-// UDPRoom requests large socket buffers and returns the sizes granted. With many flows, each gets a share
-// of the receive buffer.
+// UDPRoom requests large socket buffers and returns the sizes granted in bytes. With many flows, the
+// receive buffer of each socket is smaller.
 func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/OwnThreads, 1),
 		minRoom))
@@ -199,20 +200,20 @@ func (s *Socket) SocketDrops() uint32 {
 	return v[drops]
 }
 
-// mmsghdr is struct mmsghdr from recvmmsg(2) and sendmmsg(2).
+// mmsghdr is struct mmsghdr of recvmmsg(2) and sendmmsg(2).
 type mmsghdr struct {
 	header unix.Msghdr
 	length uint32
 }
 
-// Batch is a set of datagrams for one system call. Each has fixed space in a common buffer, and in another
-// one for control messages.
+// Batch holds datagrams for one system call. Each datagram has a fixed amount of space in a common buffer,
+// and in another buffer for control messages.
 type Batch struct {
 	buffer   []byte
 	room     int
 	control  []byte
 	each     int // space for control messages per datagram, in bytes
-	used     int // datagrams of the last Receive
+	used     int // number of datagrams in the last Receive
 	vectors  []unix.Iovec
 	messages []mmsghdr
 }
@@ -242,14 +243,14 @@ func NewBatch(n, room, control int) *Batch {
 // At returns the buffer of datagram i.
 func (b *Batch) At(i int) []byte { return b.buffer[i*b.room : (i+1)*b.room] }
 
-// Size sets the length of datagram i for sending, and returns its buffer.
+// Size sets the length of datagram i for sending, and returns the datagram's buffer.
 func (b *Batch) Size(i, length int) []byte {
 	b.vectors[i].SetLen(length)
 	return b.At(i)[:length]
 }
 
-// Address sets the destination and control message of datagram i. nil means the connected destination, or
-// no control message.
+// Address sets the destination and the control message of datagram i. If to is nil, the socket must be
+// connected. If control is nil, the datagram has no control message.
 func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h := &b.messages[i].header
 	h.Name, h.Namelen = nil, 0
@@ -266,13 +267,14 @@ func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 	h.SetControllen(len(control))
 }
 
-// Send passes datagrams i to j-1 to the kernel and returns the number that it accepted.
+// Send passes datagrams i to j-1 to the kernel and returns the number of datagrams that the kernel
+// accepted.
 func (b *Batch) Send(fd, i, j int) (int, error) {
 	return Returned(unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0))
 }
 
-// SendGSO passes datagrams i to j-1 to the kernel in one write, which the kernel splits.
+// SendGSO passes datagrams i to j-1 to the kernel in one write, which the kernel splits into datagrams.
 func (b *Batch) SendGSO(fd, i, j int) error {
 	h := &b.messages[i].header
 	b.vectors[i].SetLen((j - i) * b.room)
@@ -285,10 +287,10 @@ func (b *Batch) SendGSO(fd, i, j int) error {
 	return nil
 }
 
-// Receive receives available datagrams without waiting. MSG_TRUNC reports the full length of a datagram
-// even if its buffer is shorter, so that only headers need to be copied.
+// Receive receives available datagrams without waiting. With MSG_TRUNC, the kernel reports the full length
+// of a datagram even if its buffer is shorter, so that only headers need to be copied.
 func (b *Batch) Receive(fd int) (int, error) {
-	if b.each > 0 { // the kernel has overwritten it with the length used
+	if b.each > 0 { // reset, because the kernel has overwritten it with the length used
 		for i := range b.used {
 			b.messages[i].header.SetControllen(b.each)
 		}
@@ -301,10 +303,10 @@ func (b *Batch) Receive(fd int) (int, error) {
 	return n, err
 }
 
-// Length returns the full length of received datagram i.
+// Length returns the full length of the received datagram i.
 func (b *Batch) Length(i int) int { return int(b.messages[i].length) }
 
-const ScmTimestampNS = unix.SO_TIMESTAMPNS // a control message has the number of its option as type
+const ScmTimestampNS = unix.SO_TIMESTAMPNS // type of the control message, which is the number of its option
 
 // Stamp returns the kernel's time stamp (CLOCK_REALTIME, in ns) of the arrival of datagram i, or 0.
 func (b *Batch) Stamp(i int) int64 {
@@ -326,6 +328,6 @@ func StampRoom() int { return unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))
 
 // RawAddr is a socket address in the kernel's format.
 type RawAddr struct {
-	Raw    unix.RawSockaddrInet6 // fits either family
+	Raw    unix.RawSockaddrInet6 // large enough for either family
 	Length uint32
 }

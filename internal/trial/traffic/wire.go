@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Lengths of the headers before the UDP payload.
+// Lengths in bytes of the headers before the UDP payload.
 const (
 	Ipv4Header = 20
 	ipv6Header = 40
@@ -35,7 +35,7 @@ type FlowKey struct {
 }
 
 // FlowsOf lists the flows of a load, up to one more than the maximum per direction. Both ends compute the
-// same list and identify flows by index.
+// same list and identify flows by their index in it.
 func FlowsOf(load record.Load) []FlowKey {
 	var keys []FlowKey
 	for _, d := range []string{record.Up, record.Down} {
@@ -50,25 +50,25 @@ func FlowsOf(load record.Load) []FlowKey {
 	return keys
 }
 
-// Sends reports whether the endpoint "near" or "far" sends the flow.
+// Sends reports whether the endpoint side, "near" or "far", sends the flow.
 func (k FlowKey) Sends(side string) bool { return (k.Direction == record.Up) == (side == "near") }
 
-// Every datagram's payload begins with the hash of the tag (4 bytes), the index of the flow (2), the phase
-// (1), the sequence number (5) and the send time in ticks of the sender's clock (4), in big-endian order.
-// Sequence numbers count within a phase. In the cool-down, the number is that of packets sent in the
-// window, by which the receiver detects losses at the end. The header fits the 18 bytes of UDP payload in
-// a 64-byte Ethernet frame with IPv4.
+// The payload of every datagram begins with the hash of the tag (4 bytes), the index of the flow (2), the
+// phase (1), the sequence number (5) and the send time in ticks of the sender's clock (4), in big-endian
+// order. Sequence numbers count within a phase. In the cool-down, the sequence number is the number of
+// packets sent in the window, from which the receiver detects losses at the end. The header fits the 18
+// bytes of UDP payload in a 64-byte Ethernet frame with IPv4.
 const DatagramHeader = 16
 
 type Phase byte
 
 const (
-	PhaseHello   Phase = iota + 1 // from opener to listener, until answered
+	PhaseHello   Phase = iota + 1 // sent from opener to listener until it is answered
 	PhaseWelcome                  // answer to a hello
 	PhaseWarmup
 	PhaseWindow
 	PhaseCooldown
-	PhaseProbe // of a latency probe
+	PhaseProbe // phase of a latency probe
 	PhaseEcho
 	PhaseChallenge // answer to a hello without a valid cookie
 )
@@ -81,7 +81,7 @@ type Datagram struct {
 	Tick  uint32
 }
 
-// seqMask selects the low 40 bits.
+// seqMask selects the low 40 bits of a number.
 const seqMask = 1<<40 - 1
 
 func (d Datagram) Put(b []byte) {
@@ -103,8 +103,8 @@ func ReadDatagram(b []byte) (d Datagram, ok bool) {
 	}, true
 }
 
-// WithCookie returns the datagram with a cookie in place of number and time, which hellos and their
-// answers do not need.
+// WithCookie returns the datagram with a cookie in place of number and time, because hellos and their
+// answers need neither.
 func (d Datagram) WithCookie(c uint64) Datagram {
 	d.Seq, d.Tick = c>>32, uint32(c)
 	return d
@@ -120,24 +120,24 @@ func PutSequence(b []byte, ph Phase, seq uint64, tick uint32) {
 	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
-// Purposes of tag hashes. The packets of one purpose do not reveal the hash for another.
+// Purposes of tag hashes. Packets for one purpose do not reveal the hash for another purpose.
 const (
 	TagData     = "datagram"
-	TagHello    = "hello" // also for the answers
+	TagHello    = "hello" // for hellos and their answers
 	TagProbe    = "probe"
 	TagFrames   = "frames"
-	TagPattern  = "pattern" // content of verified flows
+	TagPattern  = "pattern" // for the content of verified flows
 	TagSchedule = "schedule"
 )
 
-// TagHash returns a hash that distinguishes a trial's packets from strays. Anybody on the path can read
-// it, so protection against forgery also needs a cookie.
+// TagHash returns a hash that distinguishes a trial's packets from other packets. Anybody on the path can
+// read the hash, so protection against forgery also needs a cookie.
 func TagHash(purpose, tag string) uint32 {
 	h := sha256.Sum256([]byte(purpose + " " + tag))
 	return binary.BigEndian.Uint32(h[:])
 }
 
-// helloHash returns the hash for the hellos of a load.
+// helloHash returns the hash in the hellos of a load.
 func helloHash(load record.Load) uint32 { return TagHash(TagHello+" "+load.Protocol, load.Tag) }
 
 // A TCP connection begins with the opener's preamble: a hash of the tag and the index of the flow. The
@@ -157,8 +157,8 @@ func Welcome(tag string) []byte {
 	return h[:WelcomeSize]
 }
 
-// ReadPreamble returns the index of the flow. ok is false for a preamble of another load. first is the
-// preamble of flow 0.
+// ReadPreamble returns the index of the flow in a preamble. ok is false if the preamble is of another
+// load. first is the preamble of flow 0.
 func ReadPreamble(b, first []byte, flows int) (int, bool) {
 	if len(b) != PreambleSize || !bytes.Equal(b[:16], first[:16]) {
 		return 0, false
