@@ -1,5 +1,5 @@
-// Package ceiling measures the maximum rates of the tester alone, without a router. It defines which kinds
-// of traffic are measured, and how often. It does not interpret the results.
+// Package ceiling measures the maximum rates of the tester alone, without a router. It determines which
+// kinds of traffic are measured, and how often. It does not interpret the results.
 package ceiling
 
 import (
@@ -22,15 +22,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Names of the engines other than native whose ceilings are measured.
+// Names of the engines, other than native, whose ceilings are measured.
 var (
 	flowsEngine    = shortflow.Flows{}.Name()
 	requestsEngine = shortflow.Requests{}.Name()
 	framesEngine   = frames.XDP{}.Name()
 )
 
-// Durations of a ceiling's windows. They are short, because every campaign measures ceilings first. The
-// result is the median of the windows, as for the trials that it is compared with.
+// Durations of the windows. They are short, because every campaign measures ceilings before its first
+// trial. The result is the median of the windows, because it is compared with medians of trials.
 const (
 	ceilingWarmup  = 100 * time.Millisecond
 	ceilingWindow  = 200 * time.Millisecond
@@ -44,12 +44,13 @@ const Each = ceilingWindows*(ceilingWarmup+ceilingWindow+ceilingDrain+ceilingLea
 
 const usualMTU = 1500
 
-// Kind is a kind of traffic whose ceiling is measured.
+// Kind describes a kind of traffic whose ceiling is measured.
 type Kind record.TrafficKind
 
-// KindOf returns the kind of traffic for the load of an engine on a link. Flows started at a rate may all
-// be open at once, so their kind has the maximum number of streams. The size of datagrams does not depend
-// on the link's MTU, and frames are not subject to offloads.
+// KindOf returns the kind of traffic of an engine's load on a link. Flows started at a rate may all be
+// open at once, so their kind has the maximum number of streams. For datagrams, the MTU of the link
+// follows from the packet size. For frames, the kind has no link, because frames are not subject to
+// offloads.
 func KindOf(engine string, l record.Load, over record.Link) Kind {
 	if l.Protocol == "udp" {
 		over.MTU = l.PacketSize
@@ -84,14 +85,14 @@ func KindOf(engine string, l record.Load, over record.Link) Kind {
 	return k
 }
 
-// Frames reports whether the kind consists of frames, which cannot be sent on a loopback device.
+// Frames reports whether the traffic consists of frames, which cannot be sent on a loopback device.
 func (k Kind) Frames() bool { return k.Engine == framesEngine }
 
 // String returns the name of the kind.
 func (k Kind) String() string { return k.Over("") }
 
-// Over returns the name of the kind in a result, with the conditions of the measurement. Defaults, such as
-// exact mode and offload wire, are omitted.
+// Over returns the name of the kind as used in results, with the conditions of the measurement. It omits
+// defaults, such as exact mode and offload wire.
 func (k Kind) Over(way string) string {
 	streams := "1 stream"
 	if k.Streams != 1 {
@@ -109,7 +110,7 @@ func (k Kind) Over(way string) string {
 	case k.Frames() && k.IMIX:
 		text = append(text, "IMIX frames")
 	case k.Frames():
-		// including Ethernet's header and check sequence
+		// The size includes Ethernet's header and check sequence.
 		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18))
 	case k.IMIX:
 		text = append(text, "IMIX packets")
@@ -136,8 +137,8 @@ func (k Kind) Over(way string) string {
 	return strings.Join(text, ", ")
 }
 
-// UsualKinds lists the kinds to measure on a machine by itself: one and several TCP streams, small, medium
-// and full packets, new connections, and the smallest frames.
+// UsualKinds lists the kinds to measure on a machine without a campaign: one and several TCP streams,
+// small, medium and full packets, new connections, and the smallest frames.
 func UsualKinds() []Kind {
 	of := func(e traffic.Engine, l record.Load) Kind {
 		return KindOf(e.Name(), l, record.Link{Offload: asOnAWire})
@@ -151,17 +152,17 @@ func UsualKinds() []Kind {
 		of(frames.XDP{}, record.Load{Protocol: "udp", PacketSize: traffic.PacketOverhead(4) + bpf.Header})}
 }
 
-// asOnAWire is the level of offload with which each packet crosses a link individually.
+// asOnAWire is the level of the factor offload at which each packet crosses a link individually.
 const asOnAWire = "wire"
 
-// maxKinds limits the kinds that a campaign measures in each class of traffic. maxSockets limits the
-// sockets of one measurement.
+// maxKinds limits the number of kinds that a campaign measures in each class of traffic. maxSockets limits
+// the number of sockets in one measurement.
 const (
 	maxKinds   = 4
 	maxSockets = 64
 )
 
-// classes of traffic: sockets first, then frames
+// classes of traffic: traffic through sockets first, then frames
 var classes = [...]Kind{
 	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {
 		Engine:   flowsEngine,
@@ -173,9 +174,9 @@ var classes = [...]Kind{
 
 // Few selects the kinds that a campaign measures. For UDP and frames, it keeps each packet size, with the
 // largest number of streams of any load with that size. If a class has more than four kinds with the same
-// mode and link, it keeps the first, the last, and two in between.
+// mode and link, Few keeps the first, the last, and two in between.
 func Few(all []Kind) []Kind {
-	most := map[Kind]int{} // maximum number of streams, by kind without streams
+	most := map[Kind]int{} // maximum number of streams; the key is the kind without streams
 	for _, k := range all {
 		streams := k.Streams
 		k.Streams = 0
@@ -212,14 +213,14 @@ func Few(all []Kind) []Kind {
 	return out
 }
 
-// compare orders kinds of a class by size, then by number of streams.
+// compare orders kinds of the same class by size, then by number of streams.
 func (k Kind) compare(o Kind) int {
 	return cmp.Or(cmp.Compare(k.PacketSize, o.PacketSize), cmp.Compare(k.FlowSize, o.FlowSize),
 		cmp.Compare(k.RequestSize, o.RequestSize),
 		cmp.Compare(k.ResponseSize, o.ResponseSize), cmp.Compare(k.Streams, o.Streams))
 }
 
-// spread selects at most maxKinds, evenly spaced from the first to the last.
+// spread selects at most maxKinds kinds, evenly spaced from the first to the last.
 func spread(kinds []Kind) []Kind {
 	if len(kinds) <= maxKinds {
 		return kinds
@@ -237,7 +238,7 @@ func spread(kinds []Kind) []Kind {
 // be up. Sender and receiver share the machine, as in a local lab. The device passes large packets whole,
 // as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
-	// another user's request must not keep this machine busy
+	// Another user's request must not keep this machine busy for long.
 	most := 2 * (len(classes) - 1) * maxKinds
 	if len(kinds) > most {
 		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: want at most %d",
@@ -260,7 +261,7 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 }
 
 // Direct measures the maximum rates of the tester between two directly connected endpoints on one machine.
-// The caller configures the link. Kinds measured before an error are returned with it.
+// The caller configures the link. If there is an error, Direct also returns the results obtained before.
 func Direct(ctx context.Context, near, far traffic.End, kinds []Kind) ([]record.Ceiling, error) {
 	return ceilings(ctx, near, far, "direct", kinds)
 }
@@ -311,8 +312,9 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 	return found, nil
 }
 
-// look offers a load in several windows and returns the median, or the lower of two. A window is repeated
-// if nothing arrived or the counters were read late. Note contains the number of such windows.
+// look offers a load in several windows and returns the median of the rates, or the lower rate if there
+// are two. A window is repeated if nothing arrived or the counters were read late. The result's Note
+// contains the number of such windows.
 func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 	l record.Load) (record.Ceiling, error) {
 	var late error
@@ -375,14 +377,14 @@ func ceiling(k Kind, t *record.Traffic) record.Ceiling {
 	}
 
 	if c.Unit == "bit/s" {
-		up, down, _ := t.Goodput() // 0 if nothing was counted
+		up, down, _ := t.Goodput() // Goodput returns 0 if nothing was counted
 		c.Value = up + down
 	}
 
 	return c
 }
 
-// ceilingClock implements traffic.Conductor. It starts the load at once.
+// ceilingClock implements traffic.Conductor. Its Ready starts the load at once.
 type ceilingClock struct{}
 
 func (ceilingClock) Ready(context.Context) (record.Window, error) {
