@@ -15,11 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// frameModes maps each mode that does not work on the device towards the other end to the reason. Other
-// modes work.
+// frameModes contains the modes that do not work on the device towards the other end, each with the
+// reason. All other modes work.
 type frameModes map[string]string
 
-// Modes to send and to count frames, best first.
+// Modes of sending and counting frames, the best first.
 var (
 	sendModes = []string{record.FramesLive, record.FramesPacket}
 	sinkModes = []string{record.SinkDriver, record.SinkSockets}
@@ -32,13 +32,13 @@ var modeNames = map[string]string{
 	record.SinkSockets:  "counted by sockets",
 }
 
-// choice is the selected mode, and the reasons why better modes do not work.
+// choice holds the selected mode, and the reasons why better modes do not work.
 type choice struct {
-	mode string // "" if none works
+	mode string // "" if no mode works
 	why  []string
 }
 
-// instead returns the reasons why better modes were not selected, "" if there are none.
+// instead returns the reasons why better modes were not selected, or "" if the best mode was.
 func (c choice) instead() string { return strings.Join(c.why, "; ") }
 
 // choose returns the first mode that works. If want is not "", only that mode is considered.
@@ -97,7 +97,8 @@ func fellBack(details map[string]string) []record.Caveat {
 	return caveats
 }
 
-// checkXDP checks this node. If only a lesser mode works, the answer is yes, with the reason.
+// checkXDP checks this node. If only a mode other than the best one works, the answer is yes, with the
+// reason.
 func checkXDP(q traffic.Request) check.Answer {
 	w, err := surveyRights()
 	if err != nil {
@@ -127,7 +128,7 @@ func checkXDP(q traffic.Request) check.Answer {
 
 const mayNotLoad = "it may not load BPF programs"
 
-// surveyRights determines which modes the kernel and the user's rights permit, regardless of the device.
+// surveyRights determines which modes the kernel and the user's rights permit, whatever the device.
 func surveyRights() (frameModes, error) {
 	w := frameModes{}
 	live, err := bpf.Probe()
@@ -153,7 +154,7 @@ func surveyRights() (frameModes, error) {
 	return w, nil
 }
 
-// surveyDevice determines which modes work on the device of a hop.
+// surveyDevice determines which modes work on the device that leads to the next hop.
 func surveyDevice(hop kernel.Hop) (frameModes, error) {
 	w, err := surveyRights()
 	if err != nil {
@@ -173,8 +174,8 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 		return w, nil
 	}
 
-	// On many cards, attaching a program takes the link down for seconds, and with it all connections,
-	// including the control connection.
+	// The driver is not tried on other devices, because attaching a program to many cards takes the link down
+	// for seconds, and with it all connections, including the control connection.
 	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
 		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
 			record.FramesLive, record.SinkDriver)

@@ -17,9 +17,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// xdpPort is the device of one endpoint, with all flows that it sends and counts.
+// xdpPort holds the device of one endpoint, with all flows that it sends and counts.
 type xdpPort struct {
-	frames   *bpf.Frames   // program that sends test-run frames or counts in the driver; nil if none
+	frames   *bpf.Frames   // program that sends test-run frames or counts in the driver; or nil
 	senders  []*xdpSender  // threads that send test-run frames
 	tx       *packetSocket // socket that sends frames, or nil
 	request  traffic.Request
@@ -31,38 +31,39 @@ type xdpPort struct {
 	counting []*xdpFlow // received flows
 	close1   sync.Once
 
-	began [bpf.Cooldown + 2]int64 // start of each phase, for a packetSocket; used only by its thread
+	began [bpf.Cooldown + 2]int64 // start of each phase, set only by the thread of a packetSocket
 
-	// Used by the meter until the run has ended.
+	// The following fields belong to the meter until the run has ended.
 	err     error
 	sent    [][3]int64 // test-run frames by flow and phase
 	arrived []bpf.Arrived
 	device  [2]kernel.LinkCounters // at the start and end of the window
-	dropped [2]int64               // by the sockets, at the start and end of the window
+	dropped [2]int64               // frames dropped by the sockets, at the start and end of the window
 }
 
 // xdpFlow is one end of a stream in one direction.
 type xdpFlow struct {
 	port   *xdpPort
-	thread *xdpSender // thread that sends its test-run frames, or nil
+	thread *xdpSender // thread that sends the flow's test-run frames, or nil
 	sends  bool
-	index  int     // among the flows with its direction
-	first  bool    // first flow of this end, which does shared work for all
+	index  int     // index among the flows with the same direction
+	first  bool    // first flow of this end, which does the shared work of all flows
 	mean   float64 // mean payload per frame, in bytes
 	perNs  float64 // requested frames per ns; 0 means full rate
 	table  *record.Table
 
-	// The socket that sent the hello, which is shared at a listener, and its addresses.
+	// The socket that sent the hello, and its addresses. At a listener, several flows share it.
 	socket        *traffic.Socket
 	local, remote netip.AddrPort
 
-	// For frames that a socket sends or receives. All except moved are used only by its thread.
-	moved      atomic.Int64 // frames in all phases
-	total      int64        // the same, for the thread
-	window     int64        // frames sent in the window
+	// The following fields are for frames that a socket sends or receives. All of them except moved are used
+	// only by the socket's thread.
+	moved      atomic.Int64 // number of frames in all phases
+	total      int64        // same number, for use by the thread
+	window     int64        // number of frames sent in the window
 	bytes      int64        // payload received in the window, in bytes
 	sequence   traffic.Sequence
-	wrong      int64 // frames with a wrong length, or of an unknown flow
+	wrong      int64 // number of frames with a wrong length, or of an unknown flow
 	from, till int64
 }
 
@@ -102,7 +103,7 @@ func newXDPPort(l *traffic.Endpoint) *xdpPort {
 	return p
 }
 
-// start prepares to send and count after the hellos.
+// start prepares to send and count frames, after the hellos.
 func (p *xdpPort) start(l *traffic.Endpoint) error {
 	for _, f := range p.sending {
 		p.load.Send = append(p.load.Send, bpf.Tuple{From: f.local, To: f.remote})
@@ -179,7 +180,7 @@ func (p *xdpPort) choose() error {
 func (p *xdpPort) open() error {
 	p.load.Source, p.load.Next, p.load.Shared = p.hop.Source, p.hop.MAC, p.hop.RxQueues > 1
 	var err error
-	kernels := p.load // the part of the program at the device
+	kernels := p.load // the part of the load that the program at the device handles
 	kernels.Send = nil
 	if p.sink.mode != record.SinkDriver {
 		kernels.Receive = nil
@@ -278,9 +279,9 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 	l.Mode = func() string { return mode }
 }
 
-// xdpSink waits until no more frames arrive, while the driver counts them.
+// xdpSink waits until no more frames arrive while the driver counts frames.
 type xdpSink struct {
-	arrived func() (int64, error) // frames of all flows and phases so far
+	arrived func() (int64, error) // returns the number of frames of all flows and phases so far
 }
 
 func (xdpSink) Name() string { return "the sink of frames" }
@@ -299,7 +300,8 @@ func (s xdpSink) Run(ph *traffic.Phases) error {
 			before, last = n, max(last, traffic.Monotonic())
 		}
 
-		// Check the time only after reading: a thread that woke late has not seen what happened meanwhile.
+		// Check the time only after reading the counters, because a thread that woke late has not yet seen
+		// the frames that arrived meanwhile.
 		if ph.Over(min(ph.Stop, last+int64(xdpDrain))) {
 			return nil
 		}
@@ -345,16 +347,16 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// sendPhases holds the times when a sender entered each phase (0 if never) and when it ended. For a
-// packetSocket, they are valid after the run.
+// sendPhases holds the times at which a sender entered each phase (0 if it did not) and at which it ended.
+// For a packetSocket, the times are valid after the run.
 type sendPhases struct {
 	began [bpf.Cooldown + 2]int64
 	ended int64
 }
 
-// window returns the length of the window by the sender's times, or 0 if one is missing.
+// window returns the duration of the window according to the sender's times, or 0 if a time is missing.
 func (c sendPhases) window() int64 {
-	end := c.ended // it was still sending frames of the window
+	end := c.ended // if the sender was still sending frames of the window
 	for _, t := range c.began[bpf.Cooldown:] {
 		if t > 0 {
 			end = t
@@ -377,7 +379,7 @@ func (f *xdpFlow) sendPhases() sendPhases {
 	return sendPhases{f.thread.last.Began, f.thread.ended}
 }
 
-// bySocket reports whether the flow's frames are counted by a thread of this process.
+// bySocket reports whether a thread of this process counts the flow's frames.
 func (f *xdpFlow) bySocket() bool {
 	if f.sends {
 		return f.port.tx != nil
@@ -418,7 +420,8 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
 }
 
-// Received may run concurrently with the meter, so it reads the counters itself.
+// Received returns the counts so far. It reads the counters itself, because it may run concurrently with
+// the meter.
 func (f *xdpFlow) Received() (bytes, packets int64) {
 	if !f.sends && f.bySocket() {
 		packets = f.moved.Load()
@@ -470,7 +473,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 			return r
 		}
 
-		// Frames due within the window count even if they were sent late.
+		// The number of frames due in the window includes those that were sent late.
 		r.Unsent = f.unsent(r.Sent, int64(p.request.Load.Duration))
 		if r.Ns > 0 && r.Unsent <= r.Sent {
 			r.Ns = p.atLeastDue(r.Ns)
@@ -480,7 +483,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	}
 
 	if f.bySocket() {
-		f.sequence.Finish(f.sequence.Next) // only the sender knows how many follow
+		f.sequence.Finish(f.sequence.Next) // only the sender knows how many frames follow
 		r.Packets, r.Highest, r.Announced = f.sequence.Packets(), int64(f.sequence.Next), -1
 		r.Bytes = f.bytes
 		r.Ns = f.till - f.from
@@ -500,11 +503,11 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	return r
 }
 
-// unsent returns the number of frames that the rate requires in ns nanoseconds, minus those sent.
+// unsent returns the number of frames that the rate requires in ns nanoseconds, minus the number sent.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
-// atLeastDue returns the duration of a window's frames. A paced window that began late has caught up, but
-// counts with at least its planned length.
+// atLeastDue returns the duration that the frames of a window stand for. A paced window that began late
+// has caught up, but counts with at least its planned length.
 func (p *xdpPort) atLeastDue(ns int64) int64 {
 	if p.load.PPS > 0 {
 		return max(ns, int64(p.request.Load.Duration))
@@ -517,7 +520,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 	notes := map[string]int64{}
 	switch {
 	case f.sends:
-		notes["frames_sent"] = f.packets() // in all phases
+		notes["frames_sent"] = f.packets() // number in all phases
 		if f.index > 0 {
 			break
 		}
@@ -527,7 +530,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 			notes["waited_ns"] = max(notes["waited_ns"], s.waited)
 			if f.perNs > 0 {
 				notes["late_ns"] = max(notes["late_ns"], s.last.Late)
-				// a burst has no warm-up
+				// The window is the first phase of a burst, because a burst has no warm-up.
 				began := cmp.Or(s.last.Began[bpf.Warmup], s.last.Began[bpf.Window])
 				notes["began_late_ns"] = max(notes["began_late_ns"], began-s.begin)
 			}
@@ -538,7 +541,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 		notes["ancient_packets"] = f.sequence.Ancient
 		if f.index == 0 {
 			notes["socket_drops"] = p.dropped[1] - p.dropped[0]
-			notes["frames_dropped"] = p.socketDrops() // in all phases
+			notes["frames_dropped"] = p.socketDrops() // number in all phases
 		}
 	default:
 		a := p.arrived[f.index]
@@ -556,7 +559,7 @@ func (f *xdpFlow) notes() map[string]int64 {
 func (p *xdpPort) socketDrops() (n int64) {
 	var last *traffic.Socket
 	for _, f := range p.counting {
-		if f.socket != last { // a listener's flows share one
+		if f.socket != last { // because the flows of a listener share a socket
 			n += int64(f.socket.SocketDrops())
 		}
 
@@ -615,7 +618,7 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 	}
 
 	if early > 0 {
-		return nil // the sender uses another clock
+		return nil // not comparable, because the sender uses another clock
 	}
 
 	for i, n := range counts {
@@ -627,7 +630,7 @@ func (p *xdpPort) finish(r *traffic.EndReport) error {
 	return nil
 }
 
-// checkTaken returns an error if the device did not let the test-run frames out. A virtual link silently
+// checkTaken returns an error if the device did not transmit the test-run frames. A virtual link silently
 // drops frames that its other end does not accept.
 func (p *xdpPort) checkTaken() error {
 	var sent, taken int64
@@ -636,7 +639,7 @@ func (p *xdpPort) checkTaken() error {
 	}
 
 	for _, s := range p.senders {
-		taken = max(taken, s.taken) // each counts the device's frames of all flows
+		taken = max(taken, s.taken) // maximum, because each sender counts the device's frames of all flows
 	}
 
 	if sent > 1000 && taken < sent/100 {

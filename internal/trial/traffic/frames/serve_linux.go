@@ -14,7 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node side of engine xdp: of an endpoint, or of the device that an endpoint's frames enter.
+// Serve is the node side of engine xdp. The node is an endpoint, or has the device that an endpoint's
+// frames enter.
 func (XDP) Serve(ctx context.Context, s host.Session) error {
 	var q traffic.Request
 	if err := s.Recv(&q); err != nil {
@@ -52,7 +53,7 @@ func connect(ctx context.Context, l *traffic.Endpoint) error {
 }
 
 // keepReady makes a device accept frames from the other end of its link until the session ends. Only veth
-// devices need this.
+// devices need it.
 func keepReady(s host.Session, device string) error {
 	index, kind, err := kernel.Identity(device)
 	if err != nil {
@@ -77,11 +78,11 @@ func keepReady(s host.Session, device string) error {
 	return nil
 }
 
-// pinThread restricts the calling thread to one core. Frames of a flow that are sent on two cores could
-// overtake each other.
+// pinThread restricts the calling thread to one core, because frames of a flow that are sent on two cores
+// could overtake each other.
 func pinThread(core int) error {
 	if core < 0 {
-		return nil // unknown
+		return nil // the core is unknown
 	}
 
 	var set unix.CPUSet
@@ -93,9 +94,9 @@ func pinThread(core int) error {
 	return nil
 }
 
-// shakeHands announces each flow to the listener, which thereby learns its address behind any NAT. It uses
-// ordinary sockets. They reserve the flows' ports during the load, and every device on the path learns its
-// neighbours' addresses.
+// shakeHands announces each flow to the listener, which thereby learns the flow's address behind any NAT.
+// It uses ordinary sockets. They reserve the flows' ports during the load, and make every device on the
+// path learn the addresses of its neighbours.
 func shakeHands(ctx context.Context, l *traffic.Endpoint) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	txSlots = 1024 // frames in the transmit queue
-	txBurst = 64   // frames between two readings of the clock
-	// txRoom limits the bytes in flight; the kernel doubles it. This is enough for about 300 small frames,
-	// which fit into a core's backlog of 1000.
+	txSlots = 1024 // number of frames in the transmit queue
+	txBurst = 64   // number of frames between two readings of the clock
+	// txRoom limits the number of bytes in flight; the kernel doubles it. It is enough for about 300 small
+	// frames, which fit into the backlog of a core, which has 1000.
 	txRoom = 128 << 10
 )
 
-// txSender is the thread that sends the frames of all flows of an endpoint through a socket.
+// txSender is a thread that sends the frames of all flows of an endpoint through a socket.
 type txSender struct {
 	*xdpPort
 	writer *bpf.Writer
-	flows  []*xdpFlow // sent flows
+	flows  []*xdpFlow // flows to send
 	pace   traffic.Pace
-	stamp  int // distance between frames with a time stamp
+	stamp  int // number of frames from one time stamp to the next
 
 	late  int64 // delay of a burst's start, in ns
 	last  int64 // end of the cool-down
 	phase int
-	turn  int      // index of the next frame's flow
-	until int      // frames until the next time stamp
-	seq   []uint32 // next number in this phase, by flow
+	turn  int      // index of the flow of the next frame
+	until int      // number of frames until the next time stamp
+	seq   []uint32 // number of the next frame in this phase, by flow
 }
 
 func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
@@ -56,7 +56,7 @@ func (s *txSender) Run(ph *traffic.Phases) error {
 	s.last = ph.Senders
 	if ph.Slack > 0 {
 		s.late = min(max(0, now-ph.Begin), ph.Slack)
-		s.last = ph.End + s.late // a burst has no cool-down
+		s.last = ph.End + s.late // because a burst has no cool-down
 	}
 
 	s.pace.Begin(now)
@@ -70,7 +70,7 @@ func (s *txSender) Run(ph *traffic.Phases) error {
 	return s.settle(ph)
 }
 
-// advance enters the phase of the current time. It returns false at the end.
+// advance enters the phase of the current time. It returns false after the last phase.
 func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 	phase := bpf.Warmup
 	switch {
@@ -97,7 +97,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	if s.tx.queued() < txBurst {
 		n = min(n, txBurst)
 	} else {
-		n = 0 // queued frames must leave first
+		n = 0 // because queued frames must leave first
 	}
 
 	for ; made < n; made++ {
@@ -110,7 +110,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	}
 
 	s.pace.Took(made)
-	for i := range min(made, len(s.flows)) { // publish the count of each flow that was used
+	for i := range min(made, len(s.flows)) { // publish the count of each flow that sent frames
 		f := s.flows[(s.turn-1-i+len(s.flows))%len(s.flows)]
 		f.moved.Store(f.total)
 	}
@@ -137,7 +137,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 // txNap is the pause before another attempt to send while the device is full.
 const txNap = 20 * time.Microsecond
 
-// edge returns the end of the current phase.
+// edge returns the time at which the current phase ends.
 func (s *txSender) edge(ph *traffic.Phases) int64 {
 	return []int64{ph.Start + s.late, ph.End + s.late, s.last, s.last}[s.phase]
 }
@@ -165,7 +165,7 @@ func (s *txSender) make(b []byte) int {
 	return length
 }
 
-// settle waits until all queued frames have left, because they were already counted as sent.
+// settle waits until all queued frames have left, because they have already been counted as sent.
 func (s *txSender) settle(ph *traffic.Phases) error {
 	for s.tx.queued() > 0 {
 		if ph.Abandoned.Load() || ph.Over(ph.Senders+int64(txSettle)) {
@@ -185,17 +185,17 @@ func (s *txSender) settle(ph *traffic.Phases) error {
 // txSettle limits the time after the end of sending in which frames may still leave.
 const txSettle = 200 * time.Millisecond
 
-// packetSocket sends frames by AF_PACKET, many per call, bypassing the qdisc (packet(7)). Frames are built
-// in its slots. A frame that the device rejects stays queued, so that it is not counted as sent too early.
-// It must be used by one thread only.
+// packetSocket sends frames through AF_PACKET, many per call, bypassing the qdisc (packet(7)). The frames
+// are built in the slots of the socket. A frame that the device rejects stays queued, so that it is not
+// counted as sent too early. Only one thread may use a packetSocket.
 type packetSocket struct {
 	traffic.Socket
 	batch      *traffic.Batch
-	head, tail int // queued slots of the batch
+	head, tail int // indexes of the queued slots in the batch
 }
 
-// openPacket opens a socket for a device. It fills the slots with the constant parts of the writer's
-// frames.
+// openPacket opens a socket for a device. It fills the slots with the parts that all of the writer's
+// frames have in common.
 func openPacket(device int, w *bpf.Writer) (*packetSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -228,7 +228,7 @@ func (p *packetSocket) open(device int) error {
 		return fmt.Errorf("set the timeouts of AF_PACKET: %w", err)
 	}
 
-	// With protocol 0, the socket receives nothing.
+	// Protocol 0 means that the socket receives nothing.
 	if err := unix.Bind(p.FD, &unix.SockaddrLinklayer{Ifindex: device}); err != nil {
 		return fmt.Errorf("bind AF_PACKET to device %d: %w", device, err)
 	}
@@ -236,7 +236,7 @@ func (p *packetSocket) open(device int) error {
 	return nil
 }
 
-// slot returns the next slot to fill, or nil if all are in use.
+// slot returns the next slot to fill, or nil if all slots are in use.
 func (p *packetSocket) slot() []byte {
 	if p.tail == txSlots {
 		return nil
@@ -244,7 +244,7 @@ func (p *packetSocket) slot() []byte {
 	return p.batch.At(p.tail)
 }
 
-// queue adds the first length bytes of the current slot to the queue.
+// queue adds a frame to the queue: the first length bytes of the current slot.
 func (p *packetSocket) queue(length int) {
 	p.batch.Size(p.tail, length)
 	p.tail++
@@ -267,7 +267,7 @@ func (p *packetSocket) push() error {
 // queued returns the number of frames that the kernel has not yet accepted.
 func (p *packetSocket) queued() int { return p.tail - p.head }
 
-// frameReader counts the frames of all flows of an endpoint on one thread. It reads the sockets that
+// frameReader counts the frames of all flows of an endpoint on one thread. It reads from the sockets that
 // exchanged the hellos.
 type frameReader struct {
 	flows []*xdpFlow // by index
@@ -281,7 +281,7 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 	for _, f := range flows {
 		f.sequence = traffic.NewSequence(traffic.MemoryOf(len(flows)))
 		n := len(r.fds)
-		if n == 0 || r.fds[n-1] != f.socket.FD { // a listener's flows share one
+		if n == 0 || r.fds[n-1] != f.socket.FD { // because the flows of a listener share a socket
 			r.fds = append(r.fds, f.socket.FD)
 		}
 	}
@@ -302,7 +302,7 @@ func (r *frameReader) Run(ph *traffic.Phases) error {
 	}
 	defer sockets.Close()
 	enter := r.enter
-	// Read everything that has arrived by the end, because the path did not lose it.
+	// Read everything that has arrived by the end, because the path has not lost it.
 	last := ph.Senders
 	for !ph.Over(ph.Stop + int64(traffic.BacklogTime)) {
 		n, _, err := sockets.Look(enter)
@@ -333,13 +333,13 @@ func (r *frameReader) enter(n int) {
 	}
 }
 
-// take counts one datagram. The precision of the window's start and end is the polling interval.
+// take counts one datagram. The start and the end of the window are as precise as the polling interval.
 func (r *frameReader) take(i int, now int64) {
 	b := r.batch.At(i)
 	d, ok := bpf.ReadDatagram(b[:min(len(b), r.batch.Length(i))], r.tag)
 	if !ok || d.Flow >= len(r.flows) {
-		if r.batch.Length(i) != traffic.DatagramHeader { // a repeated hello
-			r.flows[0].wrong++ // of an unknown flow
+		if r.batch.Length(i) != traffic.DatagramHeader { // the datagram is a repeated hello
+			r.flows[0].wrong++ // the frame is of an unknown flow
 		}
 		return
 	}

@@ -25,26 +25,27 @@ type xdpSender struct {
 	*xdpPort
 	frames *bpf.Frames
 	share  bpf.Load
-	core   int   // -1 means unknown
-	wait   int64 // delay of its first burst, in ns, so that threads do not send at once
+	core   int   // core to which the thread is restricted; -1 means unknown
+	wait   int64 // delay of the thread's first burst in ns, so that threads do not all send at once
 	tid    int   // id of the thread
-	polite bool  // the thread runs with low priority until the timeline is set
+	polite bool  // the thread has low priority until the timeline is set
 	done   chan error
-	begin  int64 // time when its first burst was due
+	begin  int64 // time when the thread's first burst was due
 	ended  int64 // time when the thread had finished
-	waited int64 // ns that it waited for its core since it knew the timeline
-	taken  int64 // frames that the device sent or dropped meanwhile
+	waited int64 // time in ns that the thread waited for its core since it knew the timeline
+	taken  int64 // number of frames that the device sent or dropped meanwhile
 
-	last bpf.Sent // used by the meter until the run has ended
+	last bpf.Sent // belongs to the meter until the run has ended
 }
 
-// shares distributes the flows of an endpoint among threads that send test-run frames, one per core. A
-// virtual link puts the frames from a core into the receive queue with that core's number. Two cores with
-// the same queue would obstruct each other, so there are no more threads than queues. All frames of a flow
-// are sent by the same thread, because frames of two threads could overtake each other.
+// shares distributes the flows of an endpoint among threads that send test-run frames, one thread per
+// core. A virtual link puts frames sent on a core into the receive queue with that core's number. Two
+// cores with the same queue would obstruct each other, so there are no more threads than queues. All
+// frames of a flow are sent by the same thread, because frames sent by different threads could overtake
+// each other.
 func (p *xdpPort) shares() []*xdpSender {
 	cpus := traffic.AllowedCPUs()
-	if p.request.Load.Direction == record.Both { // the other end may use the same cores
+	if p.request.Load.Direction == record.Both { // use half, because the other end may use the same cores
 		half := max(len(cpus)/2, 1)
 		if p.request.Side == "near" {
 			cpus = cpus[len(cpus)-min(half, len(cpus)):]
@@ -85,8 +86,8 @@ func (p *xdpPort) shares() []*xdpSender {
 
 func (*xdpSender) Name() string { return "a sender of frames" }
 
-// enter starts the thread, which enters the kernel at once. Run later sets the timeline. The time that the
-// kernel needs to start, which grows with the number of senders, thus does not delay the load.
+// enter starts the thread, which enters the kernel at once. Run sets the timeline later. This keeps the
+// kernel's start-up time, which grows with the number of senders, from delaying the load.
 func (s *xdpSender) enter() {
 	s.done = make(chan error, 1)
 	started := make(chan int)
@@ -163,15 +164,15 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 	}
 
 	err = <-s.done
-	s.done <- err // for leave
+	s.done <- err // value for leave
 	s.waited -= waited
 	after, failed := kernel.Counters(s.hop.Device)
 	s.taken = int64(after.TxPackets-before.TxPackets) + int64(after.TxDropped-before.TxDropped)
 	return errors.Join(err, failed)
 }
 
-// runDelay returns the time in ns for which a thread of this process has waited for a CPU since it started
-// (Documentation/scheduler/sched-stats.rst), or 0 if the kernel does not report it.
+// runDelay returns the time in ns for which a thread of this process has waited for a CPU since the thread
+// started (Documentation/scheduler/sched-stats.rst). It returns 0 if the kernel does not report the time.
 func runDelay(tid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
 	f := strings.Fields(string(b))
@@ -197,7 +198,7 @@ func (s *xdpSender) refresh() error {
 				before = s.last.Flows[i][phase]
 			}
 
-			s.sent[s.share.Base+i][phase] += int64(now.Flows[i][phase] - before) // modulo 2^32
+			s.sent[s.share.Base+i][phase] += int64(now.Flows[i][phase] - before) // correct modulo 2^32
 		}
 	}
 
@@ -205,7 +206,7 @@ func (s *xdpSender) refresh() error {
 	return nil
 }
 
-// describeSenders describes how the threads send, and lists their cores.
+// describeSenders describes how the threads send frames, and lists the threads' cores.
 func describeSenders(list []*xdpSender) (what, cores string) {
 	burst, stamped := list[0].frames.Burst()
 	threads := "one thread"

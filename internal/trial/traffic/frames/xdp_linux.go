@@ -1,5 +1,6 @@
-// Package frames offers load as Ethernet frames that are built and counted outside the network stack, by
-// XDP programs or AF_PACKET. It thus measures the router, not the stacks of the endpoints.
+// Package frames offers load as Ethernet frames that XDP programs or AF_PACKET sockets build and count
+// outside the network stack. The result therefore depends on the router, not on the network stacks of the
+// endpoints.
 package frames
 
 import (
@@ -17,22 +18,23 @@ import (
 )
 
 // XDP is the load generator for small packets. The sender's kernel creates frames in the receive path of a
-// driver and sends them. The receiver's driver counts them before they become packets of the network
+// driver and sends them. The receiver's driver counts the frames before they become packets of the network
 // stack. The node side requires Linux and the right to load BPF programs. If a device does not accept such
 // frames, the load is offered by sendmmsg, and the result contains a caveat.
 type XDP struct {
-	// Fallback offers the load through sockets if frames cannot be sent. If nil, such a load is an error.
+	// Fallback offers the load through sockets if frames cannot be sent. If Fallback is nil, such a load
+	// fails.
 	Fallback traffic.Engine
 }
 
 // Name returns "xdp".
 func (XDP) Name() string { return "xdp" }
 
-// maxFramePacket is the largest IP packet in a test-run frame, which then has 1518 bytes with header and
-// check sequence.
+// maxFramePacket is the length in bytes of the largest IP packet in a test-run frame. With header and
+// check sequence, the frame then has 1518 bytes.
 const maxFramePacket = 1500
 
-// Check checks both nodes, unless the load is impossible on any machine.
+// Check checks both nodes, unless the load is impossible regardless of the machine.
 func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	checked := checkFrames(load)
 	if checked.State == check.Yes {
@@ -47,8 +49,8 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 	return traffic.CheckEnds(ctx, x.Name(), load, checked, near, far)
 }
 
-// refusal returns the reason why an endpoint does not support frames at all, or "". The peer of lab pair
-// and agents on other systems than Linux do not.
+// refusal returns the reason why an endpoint does not support frames at all, or "" if it may. The peer of
+// lab pair and agents on other systems than Linux do not support frames.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
 		a, has := traffic.AskEnd(ctx, x.Name(), load, "", end)
@@ -59,7 +61,7 @@ func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Loa
 	return ""
 }
 
-// Asked lists the modes to send and to count frames, best first.
+// Asked lists the modes of sending and counting frames, the best first.
 func (XDP) Asked() []traffic.Asked {
 	load := record.Load{Protocol: "udp", Direction: record.Up, PacketSize: 64}
 	asked := []traffic.Asked{{Load: load}}
@@ -77,7 +79,7 @@ func (XDP) Asked() []traffic.Asked {
 
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
-// checkFrames checks requirements of the load that do not depend on a machine.
+// checkFrames checks the requirements of a load that are the same on every machine.
 func checkFrames(load record.Load) check.Answer {
 	least := traffic.PacketOverhead(load.IP) + bpf.Header
 	sizes := load.PacketSizes()
@@ -137,7 +139,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 		case c.mode == "":
 			return x.fallBack(ctx, near, far, load, conductor, pair[0].Node+": "+c.instead())
 		case c.mode == record.FramesLive && pair[0].Next != nil && pair[0].Next.Node != pair[1].Node:
-			next[side] = pair[0].Next // the other end prepares its own device
+			next[side] = pair[0].Next // because the other end prepares its own device
 		}
 	}
 
@@ -162,7 +164,7 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	for i, f := range t.Flows {
 		if t.Details[map[string]string{record.Up: "far", record.Down: "near"}[f.Direction]+
 			".counted_by"] == record.SinkDriver {
-			t.Flows[i].Packets.Gaps = nil // the driver does not count runs of lost packets
+			t.Flows[i].Packets.Gaps = nil // because the driver does not count runs of lost packets
 		}
 	}
 
@@ -200,9 +202,9 @@ func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// prepare makes the device that a sender's frames enter accept them until letGo is called, which waits
-// until that is undone. A virtual link silently drops frames if its other end has neither a program nor
-// GRO.
+// prepare makes the device that a sender's frames enter accept the frames until letGo is called. letGo
+// waits until the change is undone. A virtual link silently drops frames if its other end has neither a
+// program nor GRO.
 func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), err error) {
 	octx, cancel := context.WithTimeout(ctx, traffic.SetUp)
 	defer cancel()
@@ -219,8 +221,8 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 	return func() { traffic.LetGo(s, traffic.Patience) }, nil
 }
 
-// ratePPS returns the packet rate in one direction over all flows; 0 means full rate. The load's rate is
-// UDP payload over all streams and directions.
+// ratePPS returns the packet rate in one direction over all flows; 0 means full rate. The load's own rate
+// is UDP payload over all streams and directions.
 func ratePPS(load record.Load) float64 {
 	bits := 8 * traffic.MeanPayload(load)
 	if load.Direction == record.Both {
@@ -229,6 +231,7 @@ func ratePPS(load record.Load) float64 {
 	return load.RateBps / bits
 }
 
-// xdpDrain limits the wait for further frames after the end of sending and after the last frame received.
-// Frames have no end marker, and a queue on the path may take as long to empty as the timeline permits.
+// xdpDrain is the time to wait for further frames after the end of sending, and after the last frame
+// received. It is needed because frames have no end marker. A queue on the path may take until the end of
+// the timeline to empty.
 const xdpDrain = 30 * time.Millisecond
