@@ -15,22 +15,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// File is one test in a file that iperf3 --json wrote.
+// A File holds one test read from the output of iperf3 --json.
 type File struct {
 	Traffic *record.Traffic
-	Began   time.Time // zero if unknown
-	Title   string    // from --title
-	Extra   string    // from --extra-data
-	// Alone is true if the file lacks the intervals of the other end.
+	Began   time.Time // start of the test; zero if unknown
+	Title   string    // value of --title
+	Extra   string    // value of --extra-data
+	// Alone is set if the file lacks the intervals of the other end.
 	Alone bool
-	// Printed is true if the test was read from output without --json, whose rates have three digits.
+	// Printed is set if the test was read from output without --json. Rates in such output have three digits.
 	Printed bool
 	// Missing lists factors that the file does not contain.
 	Missing []factor.Name
 }
 
-// ReadFile parses such a file. Times count from the beginning of the test. The near end is the one that
-// connected, regardless of which end wrote the file.
+// ReadFile parses the output of iperf3 --json. Times count from the beginning of the test. The near end is
+// the end that connected, regardless of which end wrote the file.
 func ReadFile(text []byte) (*File, error) {
 	var r iperf3Report
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -39,7 +39,7 @@ func ReadFile(text []byte) (*File, error) {
 	return r.file()
 }
 
-// file converts the report of one end.
+// file converts the report of one end to a File.
 func (r *iperf3Report) file() (*File, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (r *iperf3Report) load() (record.Load, error) {
 	}
 
 	if r.Start.Accepted != nil {
-		l.Opener = "far" // for joinReports, the end that wrote the report is far
+		l.Opener = "far" // because joinReports takes the end that wrote the report for the far end
 		if l.Protocol == "udp" {
 			return l, errServers
 		}
@@ -132,8 +132,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e7) * float64(time.Second))
 }
 
-// keepOwn removes the series that only the other end has. near states whether the near end wrote the
-// report.
+// keepOwn removes the series that only the other end has. near is set if the near end wrote the report.
 func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 	for i := range t.Flows {
 		f := &t.Flows[i]
@@ -141,7 +140,7 @@ func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 			f.Local, f.Remote = r.bothNames(f.Local)
 		}
 
-		if (f.Direction == record.Up) == near { // the end that wrote the report sends
+		if (f.Direction == record.Up) == near { // the end that wrote the report is the sender
 			f.Received = nil
 			if f.ReceivedBytes == 0 && f.SentBytes > 0 && !near {
 				return errServers

@@ -16,8 +16,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine offers load with an installed iperf3, so that results can be compared with others. The measured
-// window is that of iperf3's report without the warm-up. It starts when the connections have been opened.
+// Engine offers load with an installed iperf3, so that results can be compared with those of other people.
+// The measured window is the duration of iperf3's report without the warm-up. It starts when the
+// connections have been opened.
 type Engine struct{}
 
 // Name returns "iperf3".
@@ -29,7 +30,7 @@ const (
 	maxStreams    = 128
 )
 
-// Check checks whether iperf3 is installed on both nodes. A third-party server is not checked.
+// Check checks whether iperf3 is installed on both nodes. A third party's server is not checked.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	ends := []traffic.End{near, far}
 	if far.ThirdParty == e.Name() {
@@ -64,15 +65,15 @@ func checkIperf3(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// iperf3Output is the output of iperf3 on one node.
+// iperf3Output holds the output of iperf3 on one node.
 type iperf3Output struct {
 	JSON    []byte     `json:"json"`
 	Usage   host.Usage `json:"usage"`
-	Started int64      `json:"started_ns"` // start of the process, by the node's clock
+	Started int64      `json:"started_ns"` // start of the process, in the time of the node's clock
 }
 
-// Offer runs iperf3 as the server at the listener, unless it is a third party's, and as the client at the
-// opener. The counts of a third-party server are the results that it sends to the client at the end.
+// Offer runs iperf3 as the client at the opener and as the server at the listener. A third party's server
+// already runs; its counts are the results that it sends to the client at the end.
 func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Traffic, error) {
 	a := checkIperf3(load)
@@ -120,8 +121,8 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// joinIperf3 converts the output of both ends. The output of a third-party server is nil, and that end's
-// series are missing.
+// joinIperf3 converts the output of both ends. If the server is a third party's, its output is nil, and
+// the series of that end are missing.
 func joinIperf3(load record.Load, client, server []byte, started int64) (*record.Traffic, error) {
 	cr, err := readIperf3(client)
 	if err != nil {
@@ -191,7 +192,7 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 	}
 	for name, bytes := range map[string]int64{"block_bytes": int64(cr.Start.TestStart.Block),
 		"client.sndbuf_bytes": cr.Start.Sndbuf, "client.rcvbuf_bytes": cr.Start.Rcvbuf} {
-		if bytes > 0 { // otherwise unknown
+		if bytes > 0 { // unknown otherwise
 			t.Details[name] = strconv.FormatInt(bytes, 10)
 		}
 	}
@@ -254,7 +255,7 @@ func iperf3Arguments(q traffic.Request) []string {
 	}
 
 	if l.Buffer > 0 {
-		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // the kernel doubles it
+		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // halved, because the kernel doubles it
 	}
 
 	return args

@@ -21,13 +21,13 @@ import (
 
 // Serve is the node side of the engine.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
-	// The process ends with Serve, however that returns.
+	// The process is killed when Serve returns, for whatever reason.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return traffic.Serve(ctx, s, func(traffic.Request) check.Answer { return installedIperf3(ctx) }, connect)
 }
 
-// connect starts a server. A client is started when the load begins.
+// connect starts iperf3 if it is the server. A client is started only when the load begins.
 func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	c := &child{request: q.Request}
 	if !q.Listen {
@@ -64,8 +64,9 @@ func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	return c, nil
 }
 
-// holdPort finds a free port, and keeps others from using it until release. iperf3 can listen on it
-// nevertheless, because it sets SO_REUSEADDR and this socket does not listen (socket(7)).
+// holdPort finds a free port, and keeps other programs from using it until release is called. iperf3 can
+// listen on the port nevertheless, because it sets SO_REUSEADDR and this socket does not listen
+// (socket(7)).
 func holdPort(addr netip.Addr) (port int, release func(), err error) {
 	family, at := traffic.Sockaddr(netip.AddrPortFrom(addr, 0))
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -103,16 +104,16 @@ func installedIperf3(ctx context.Context) check.Answer {
 // child is an iperf3 process.
 type child struct {
 	request traffic.Request
-	process host.Process // nil if not started
+	process host.Process // nil if the process has not been started
 	started int64
 	done    chan struct{}
-	out     []byte // this and the following belong to the reader until done is closed
+	out     []byte // out and the following fields belong to the reader until done is closed
 	stderr  []byte
 	usage   host.Usage
 	err     error
 }
 
-// maxOutput limits the output that is kept, in bytes.
+// maxOutput limits the stored output, in bytes.
 const maxOutput = 16 << 20
 
 func (c *child) start(ctx context.Context) error {
@@ -146,12 +147,12 @@ func (c *child) Close() {
 	}
 }
 
-// slack is the time that iperf3 may take beyond the window: to connect, to exchange results, and by
-// rounding to seconds.
+// slack is the time that iperf3 may take in addition to the window: to connect, to exchange results, and
+// because it rounds up to seconds.
 const slack = 8 * time.Second
 
-// Run returns the output, or an error, which iperf3 reports in its JSON. The opener starts iperf3 when the
-// load begins.
+// Run returns the output of iperf3. Errors that iperf3 reports in its JSON are errors of Run, too. The
+// opener starts iperf3 when the load begins.
 func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progress) error) ([]any, error) {
 	if c.process == nil {
 		var stop atomic.Bool
@@ -179,7 +180,7 @@ func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progres
 	return []any{out}, err
 }
 
-// outcome returns the output, once done is closed.
+// outcome returns the output of the process. It must not be called before done is closed.
 func (c *child) outcome() (iperf3Output, error) {
 	if c.err != nil {
 		if _, err := readIperf3(c.out); err != nil && len(c.out) > 0 {
@@ -190,8 +191,8 @@ func (c *child) outcome() (iperf3Output, error) {
 	return iperf3Output{JSON: c.out, Usage: c.usage, Started: c.started}, nil
 }
 
-// awaitListening waits until the server listens. It does not connect, because the server would take that
-// for its only test.
+// awaitListening waits until the server listens. It does not connect to the server, because the server
+// would take the connection for its only test.
 func (c *child) awaitListening(ctx context.Context, port int) error {
 	limit := traffic.Monotonic() + int64(traffic.Patience)
 	for traffic.Monotonic() < limit {

@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// iperf3Report is the part of iperf3's -J output that is used. Versions differ in keys. The value of
-// "sender" does not distinguish the lines of sender and receiver: it states whether the end that wrote the
-// file sends in that stream.
+// iperf3Report holds the values of iperf3's -J output that are used. The keys differ between versions. The
+// value of "sender" does not distinguish the lines of sender and receiver: it is true if the end that
+// wrote the file sends in that stream.
 type iperf3Report struct {
 	Start struct {
 		Connected []iperf3Socket `json:"connected"`
@@ -23,7 +23,7 @@ type iperf3Report struct {
 		Timestamp struct {
 			Seconds float64 `json:"timesecs"`
 		} `json:"timestamp"`
-		Accepted  *struct{} `json:"accepted_connection"` // only from a server
+		Accepted  *struct{} `json:"accepted_connection"` // present only in output of a server
 		TestStart struct {
 			Protocol string  `json:"protocol"`
 			Streams  int     `json:"num_streams"`
@@ -31,7 +31,7 @@ type iperf3Report struct {
 			Omit     float64 `json:"omit"`
 			Duration float64 `json:"duration"`
 			Reverse  int     `json:"reverse"`
-			Bidir    int     `json:"bidir"` // absent before 3.15
+			Bidir    int     `json:"bidir"` // key absent before iperf3 3.15
 			TOS      int     `json:"tos"`
 			Rate     float64 `json:"target_bitrate"` // per stream
 			Interval float64 `json:"interval"`
@@ -45,7 +45,7 @@ type iperf3Report struct {
 	Error  string        `json:"error"`
 	Title  string        `json:"title"`
 	Extra  string        `json:"extra_data"`
-	Server *iperf3Report `json:"server_output_json"` // with --get-server-output
+	Server *iperf3Report `json:"server_output_json"` // present with --get-server-output
 }
 
 type iperf3Interval struct {
@@ -66,7 +66,7 @@ type iperf3Socket struct {
 	RemotePort int    `json:"remote_port"`
 }
 
-// iperf3Counts holds the counts of an interval or of the whole test. nil means unknown. A sender's
+// iperf3Counts holds the counts of an interval or of the whole test. A nil count is unknown. A sender's
 // TCP_INFO is nil or -1 on systems other than Linux and FreeBSD.
 type iperf3Counts struct {
 	Socket      int      `json:"socket"`
@@ -109,8 +109,9 @@ func wholeCount(v *float64) *int64 {
 	return new(wholeNumber(*v))
 }
 
-// length returns the time in ns that one end measured, from its intervals. For some directions, the totals
-// contain the other end's duration (3.12: --bidir), so they are used only if there are no intervals.
+// length returns the time in ns that one end measured, which is the end of its last interval. The duration
+// in the totals is used only if there are no intervals, because for some directions it is the other end's
+// (iperf3 3.12 with --bidir).
 func (side iperf3Side) length(t *iperf3Counts) int64 {
 	last := t.End - t.Start
 	for _, i := range side.Intervals {
@@ -125,7 +126,7 @@ func (side iperf3Side) length(t *iperf3Counts) int64 {
 
 func nanoseconds(s float64) int64 { return wholeNumber(s * 1e9) }
 
-// wholeNumber rounds a count. Negative values, which plausible permits, become 0.
+// wholeNumber rounds a count. It returns 0 for negative counts, which plausible permits.
 func wholeNumber(v float64) int64 {
 	if math.IsNaN(v) || v < 0 || v > 1<<62 {
 		return 0
@@ -133,7 +134,8 @@ func wholeNumber(v float64) int64 {
 	return int64(math.Round(v))
 }
 
-// readIperf3 parses the output of one end. If iperf3 reports an error, it is returned.
+// readIperf3 parses the output of one end. If the output contains an error of iperf3, readIperf3 returns
+// it.
 func readIperf3(b []byte) (*iperf3Report, error) {
 	var r iperf3Report
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -142,7 +144,7 @@ func readIperf3(b []byte) (*iperf3Report, error) {
 	return &r, r.check()
 }
 
-// FailedError reports that iperf3 failed, with its message.
+// FailedError reports that iperf3 failed. Text is iperf3's message.
 type FailedError struct{ Text string }
 
 func (e *FailedError) Error() string { return "iperf3: " + e.Text }
@@ -159,7 +161,7 @@ func (r *iperf3Report) check() error {
 
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
-			s.Lost = nil // negative in an interval with late packets that were counted as lost before
+			s.Lost = nil // negative if late packets arrived that an earlier interval had counted as lost
 			if err := s.plausible(); err != nil {
 				return fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
 			}
@@ -177,9 +179,9 @@ func (r *iperf3Report) check() error {
 	return nil
 }
 
-// Limits of plausible counts. The receiver counts losses, and the sender counts sent packets. They may
-// differ by the packets in transit at the start and end, so more packets may be lost than sent, or fewer
-// than none.
+// Limits of plausible counts. The receiver counts losses, and the sender counts packets sent. These counts
+// may differ by the packets in transit at the start and the end. Therefore, the number of lost packets may
+// exceed the number sent, or be negative.
 const (
 	maxCounted  = 1 << 53
 	edgeShare   = .01
@@ -197,7 +199,7 @@ func (c *iperf3Counts) plausible() error {
 		is, most float64
 	}{{"bytes", orZero(c.Bytes), maxCounted}, {"packets", orZero(c.Packets), maxCounted},
 		{"start", c.Start, 1e7}, {"end", c.End, 1e7},
-		{"retransmits", max(orZero(c.Retransmits), 0), maxCounted}} { // -1: unknown
+		{"retransmits", max(orZero(c.Retransmits), 0), maxCounted}} { // -1 means unknown
 		if !(v.is >= 0 && v.is <= v.most) {
 			return fmt.Errorf("%s are %g, which is impossible", v.name, v.is)
 		}
@@ -212,15 +214,15 @@ func (c *iperf3Counts) plausible() error {
 		}
 	}
 
-	if c.End < c.Start-1 { // possible by jitter at the end of the warm-up
+	if c.End < c.Start-1 { // possible because of jitter at the end of the warm-up
 		return fmt.Errorf("it ends at %g s and starts at %g s", c.End, c.Start)
 	}
 
 	return nil
 }
 
-// iperf3Flows joins the streams of client and server. clientFar states whether the client is the far end.
-// base is the start of the measured part in ns, for the series.
+// iperf3Flows joins the streams of client and server. clientFar is set if the client is the far end. For
+// the series, base is the start of the measured part in ns.
 func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base int64) ([]record.Flow, error) {
 	if len(server.End.Streams) != len(client.End.Streams) {
 		return nil, fmt.Errorf("join iperf3 output: the client has %d streams, the server %d",
@@ -292,7 +294,7 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 }
 
 // tcpTotals sets the totals of a TCP flow. The client's file has the counts of both ends, because the
-// server sends its own. In the server's file, the counts of the client are zero.
+// server sends its counts to the client. In the server's file, the counts of the client are zero.
 func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives iperf3Side) error {
 	if sent.Bytes == nil || received.Bytes == nil {
 		return errors.New("how many bytes were sent or received is unknown")
@@ -301,12 +303,12 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	f.SentBytes, f.ReceivedBytes = wholeNumber(*sent.Bytes), wholeNumber(*received.Bytes)
 	f.SenderNs, f.ReceiverNs = sends.length(sent), receives.length(received)
 	f.TCP.Retransmits = wholeCount(sent.Retransmits)
-	for _, r := range []iperf3Side{sends, receives} { // a server may not report it
+	for _, r := range []iperf3Side{sends, receives} { // a server may not report the segment size
 		f.TCP.MSS = max(f.TCP.MSS, r.Start.MSS, r.Start.DefaultMS)
 	}
 
 	for _, s := range sends.End.Streams {
-		// Only the sender's file has the round-trip time.
+		// The round-trip time is only in the sender's file.
 		if s.Sender != nil && s.Sender.Socket == sends.socket {
 			f.TCP.MinRTTNs = wholeNumber(scaled(s.Sender.MinRTT, 1000))
 		}
@@ -315,9 +317,9 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives ipe
 	return nil
 }
 
-// udpTotals sets the totals of a UDP flow. Packets sent are those that the sender counted. Losses are
-// counted by the receiver, and the client's file has them in every direction. The receiver's packet count
-// is not used, because it differs by the packets in transit at the start and end.
+// udpTotals sets the totals of a UDP flow. The sender counts packets sent. The receiver counts losses; the
+// client's file contains them for every direction. The receiver's packet count is not used, because it
+// differs by the packets in transit at the start and the end.
 func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	sends, receives iperf3Side) error {
 	p := &record.Packets{UnsentUnknown: true}
@@ -338,7 +340,7 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	p.Sent = wholeNumber(*sent.Packets)
 	p.Lost = min(wholeNumber(*client.Lost), p.Sent)
 	if client.OutOfOrder != nil {
-		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // iperf3 does not count duplicates
+		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // iperf3 does not count Duplicates
 	}
 
 	p.Received = p.Sent - p.Lost
@@ -350,7 +352,7 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
 	return nil
 }
 
-// iperf3Side is one end of a stream, in the file of that end.
+// iperf3Side holds one end of a stream, as reported in the file of that end.
 type iperf3Side struct {
 	*iperf3Report
 	socket int
@@ -366,7 +368,7 @@ func (s iperf3Side) name() string {
 }
 
 // series returns the cumulative counts of a socket from base on, without the omitted warm-up. It adds the
-// sender's TCP_INFO to tcp, unless nil.
+// sender's TCP_INFO to tcp, unless tcp is nil.
 func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	t.Append(base, 0, 0)
@@ -379,7 +381,7 @@ func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 				continue
 			}
 
-			if s.Bytes == nil { // later sums are unknown
+			if s.Bytes == nil { // because later sums would be unknown
 				return t
 			}
 
@@ -396,7 +398,7 @@ func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	return t
 }
 
-// bothNames returns both addresses of the connection with the given local one.
+// bothNames returns both addresses of the connection with the given local address.
 func (r *iperf3Report) bothNames(local string) (string, string) {
 	for _, c := range r.Start.Connected {
 		if joinHostPort(c.LocalHost, c.LocalPort) == local {

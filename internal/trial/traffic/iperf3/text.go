@@ -17,16 +17,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Printed is a test in iperf3's output without --json: its position in the text, and its result or an
-// error.
+// Printed holds a test from iperf3's output without --json: the test's position in the text, and its
+// result or an error.
 type Printed struct {
 	From, To int
 	File     *File
 	Err      error
 }
 
-// ReadPrinted parses the tests in iperf3's output without --json, and ignores other text. Rates have three
-// digits, and bytes are computed from them.
+// ReadPrinted parses the tests in iperf3's output without --json. It ignores other text. Rates in the
+// output have three digits, and ReadPrinted computes bytes from them.
 func ReadPrinted(text []byte) []Printed {
 	var p printedReader
 	at := 0
@@ -50,11 +50,11 @@ func LooksPrinted(line string) bool {
 	return rowLine.MatchString(line) || errorLine.MatchString(line)
 }
 
-// maxPrintedLine limits a line, in bytes.
+// maxPrintedLine limits the length of a line, in bytes.
 const maxPrintedLine = 4096
 
-// Lines of iperf3's output (iperf_locale.c). A title, a time from --timestamps or another program's prefix
-// may precede them.
+// Lines of iperf3's output (iperf_locale.c). A line may begin with a title, a time from --timestamps, or
+// another program's prefix.
 var (
 	rowLine = regexp.MustCompile(`\[ *([0-9]+|SUM)\](?:\[([TR])X-[CS]\])? +([0-9]+\.[0-9]+) *- *([0-9]+\.[0-9]+) +` +
 		`sec +(\S+) +([KMGT]?)Bytes +(\S+) +([KMGT]?)(bits|Bytes)/sec *(.*)$`)
@@ -74,36 +74,37 @@ var (
 	errorLine      = regexp.MustCompile(`^(?:.*:  )?iperf3: (.+)`)
 )
 
-// printedRow is a row of a table: the counts of a socket (0 for [SUM]), without bytes.
+// printedRow holds a row of a table: the counts of a socket, without bytes. The number of the socket is 0
+// for [SUM].
 type printedRow struct {
 	iperf3Counts
-	role   string  // with --bidir: "T" or "R"
+	role   string  // "T" or "R" with --bidir
 	rate   float64 // bit/s, NaN if unknown
 	udp    bool
 	sum    bool
 	iperf2 bool
-	side   string // of a total: "sender", "receiver", or "" for UDP before 3.2
+	side   string // for a total: "sender", "receiver", or "" for UDP before iperf3 3.2
 }
 
-// printedTest is a test while its lines are being read.
+// printedTest holds the lines of a test that is being read.
 type printedTest struct {
 	from, to       int
 	report         iperf3Report
-	client, server bool // which end printed the text, if its first line is included
+	client, server bool // which end printed the text, if the text includes its first line
 	reverse        bool
-	datagrams      bool // the column after the rate contains datagrams, not retransmits
-	totals         bool // rows are totals of the test
+	datagrams      bool // the column after the rate contains datagrams instead of retransmits
+	totals         bool // the following rows are totals of the test
 	rows           []printedRow
 	ends           []printedRow
 	began          time.Time
 	failure        string
-	iperf2         bool // times without two decimals: output of iperf 2
+	iperf2         bool // times do not have two decimals, as in output of iperf 2
 }
 
 type printedReader struct {
 	out    []Printed
 	test   *printedTest
-	far    bool // in the server's output of --get-server-output
+	far    bool // lines are from the server's output of --get-server-output
 	before iperf3Report
 	time   time.Time
 }
@@ -164,13 +165,13 @@ func (p *printedReader) failed(words string, at int) {
 	case p.test != nil:
 		p.test.failure = words
 		p.finish()
-	case !strings.HasPrefix(words, "interrupt - "): // of a server without a test
+	case !strings.HasPrefix(words, "interrupt - "): // the interrupted server had no test
 		p.begin(at).failure = words
 		p.finish()
 	}
 }
 
-// row adds a row to the current test, or starts a new test if the table starts again.
+// row adds a row to the current test. If the row's table starts again, row starts a new test.
 func (p *printedReader) row(r printedRow, at int) {
 	t := p.test
 	if t == nil || len(t.ends) > 0 && r.side == "" && !(t.totals && r.udp) {
@@ -190,7 +191,7 @@ func (p *printedReader) row(r printedRow, at int) {
 	}
 }
 
-// detail parses lines other than tables. Most of them require --verbose.
+// detail parses lines outside of tables. Most of them require --verbose.
 func (p *printedReader) detail(l string) {
 	r := &p.before
 	if p.test != nil {
@@ -268,7 +269,7 @@ func parseRow(l string) (r printedRow, ok bool) {
 	}
 
 	switch {
-	case len(fields) > 2 && fields[1] == "ms": // unit of the jitter
+	case len(fields) > 2 && fields[1] == "ms": // "ms" is the unit of the jitter
 		lost, packets, _ := strings.Cut(fields[2], "/")
 		r.udp, r.Lost, r.Packets = true, count(lost), count(packets)
 	case len(fields) > 2 && strings.HasSuffix(fields[2], "Bytes"):
@@ -279,7 +280,7 @@ func parseRow(l string) (r printedRow, ok bool) {
 			r.Cwnd = new(*c * math.Pow(1024, float64(scale)))
 		}
 	case len(fields) == 1:
-		r.Packets = count(fields[0]) // or retransmits, depending on the heading of the table
+		r.Packets = count(fields[0]) // datagrams or retransmits, depending on the table's heading
 	}
 
 	return r, true
@@ -294,7 +295,7 @@ func printedNumber(s string) float64 {
 	return v
 }
 
-// count parses a count that may be unknown: absent, "Unknown", or -1.
+// count parses a count. It returns nil for an unknown count: an absent one, "Unknown", or -1.
 func count(s string) *float64 {
 	v := printedNumber(s)
 	if v >= 0 {
@@ -312,7 +313,7 @@ var (
 		"measure with iperf3 --json")
 )
 
-// file converts the test to a report as with --json, and returns its contents.
+// file converts the test to a report like that of --json, and returns the File for that report.
 func (t *printedTest) file() (*File, error) {
 	switch {
 	case t.failure != "":
@@ -398,8 +399,8 @@ func split(rows []printedRow) (streams, sums []printedRow) {
 	return streams, sums
 }
 
-// checkSums returns an error if streams are missing, so that their sum differs from [SUM] by more than
-// rounding.
+// checkSums returns an error if the sum of the streams differs from [SUM] by more than rounding, because
+// streams are then missing.
 func checkSums(ends, sums []printedRow) error {
 	for _, sum := range sums {
 		total := 0.0
@@ -417,8 +418,8 @@ func checkSums(ends, sums []printedRow) error {
 	return nil
 }
 
-// sends reports whether the end that printed the text sends. It is not needed with --bidir, where each row
-// has a role. known is false if the text does not show it.
+// sends reports whether the end that printed the text sends. With --bidir, it is not needed, because each
+// row has a role. known is false if the text does not show which end sends.
 func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	if ends[0].role != "" {
 		return true, true
@@ -435,7 +436,7 @@ func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 		return counted || !sides["receiver"], true
 	case t.client:
 		return !t.reverse, true
-	case counted && sides["sender"] && sides["receiver"]: // only a client prints both
+	case counted && sides["sender"] && sides["receiver"]: // because only a client prints both totals
 		return true, true
 	}
 
@@ -470,12 +471,12 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 				side[1] = &c
 			case other.side == "sender":
 				side[0] = &c
-			default: // UDP before 3.2: only one line per stream
+			default: // UDP before iperf3 3.2, with only one line per stream
 				side[0], side[1] = &c, &c
 			}
 		}
 
-		if t.server { // it has only its own counts
+		if t.server { // a server has only its own counts
 			zero := 0.0
 			for k, c := range side {
 				if c == nil && side[1-k] != nil {
@@ -515,7 +516,8 @@ func (row printedRow) sameStream(other printedRow) bool {
 	return row.Socket == other.Socket && row.role == other.role
 }
 
-// bytes returns the bytes sent at the row's rate in some seconds, or nil if the rate is unknown.
+// bytes returns the number of bytes sent at the row's rate in the given number of seconds, or nil if the
+// rate is unknown.
 func (row printedRow) bytes(seconds float64) *float64 {
 	if math.IsNaN(row.rate) {
 		return nil
