@@ -1,4 +1,4 @@
-// Package latency measures round-trip times with probes that are sent on a schedule. It does not compute
+// Package latency measures round-trip times with probes sent on a schedule. It does not compute
 // percentiles.
 package latency
 
@@ -21,28 +21,28 @@ import (
 )
 
 // Echo measures latency with UDP probes, on an idle path or during a load. The opener sends the probes,
-// and the listener echoes them. On Linux, the node side uses the kernel's time stamps. On other systems it
-// is ServePortable.
+// and the listener echoes them. On Linux, the node side uses the kernel's time stamps. On other systems,
+// ServePortable is the node side.
 type Echo struct{}
 
 // Name returns "echo".
 func (Echo) Name() string { return "echo" }
 
-// echoHeader is the size of a probe's header: a datagram's header and the residence time in the echo
-// process (8 bytes, ns, negative if unknown).
+// echoHeader is the size of a probe's header in bytes. It consists of a datagram's header and the
+// residence time in the echo process (8 bytes; in ns, negative if unknown).
 const echoHeader = traffic.DatagramHeader + 8
 
-// echoPayload is the default payload, for IPv4 packets of 64 bytes.
+// echoPayload is the default payload in bytes. It results in IPv4 packets of 64 bytes.
 const echoPayload = 36
 
-// maxProbes limits the probes of a trial, to a day at 10 ms. partProbes is the number of probes per
-// message.
+// maxProbes limits the number of probes in a trial to those of a day at intervals of 10 ms. partProbes is
+// the number of probes per message.
 const (
 	maxProbes  = 10_000_000
 	partProbes = 50_000
 )
 
-// complete checks the load of a probe, which may come from another user's controller, and sets defaults.
+// complete checks the load of a probe and sets defaults. The load may come from another user's controller.
 func complete(load *record.Load) error {
 	if load.PacketSize == 0 {
 		load.PacketSize = traffic.PacketOverhead(load.IP) + echoPayload
@@ -102,7 +102,7 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	}
 
 	var answered echoReport
-	if len(raw[1]) > 0 { // a router's kernel sends no report
+	if len(raw[1]) > 0 { // because a router's kernel sends no report
 		if err := json.Unmarshal(raw[1][0], &answered); err != nil {
 			return nil, fmt.Errorf("read the result of the echo: %w", err)
 		}
@@ -116,7 +116,7 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	usage := l.Ends[sides[0]]
 	usage.Node = ends[0].Node
 	l.Ends = map[string]record.EndUsage{sides[0]: usage}
-	if answered.Scheduling == "" { // the kernel answered
+	if answered.Scheduling == "" { // the kernel answered, not a process
 		return l, nil
 	}
 
@@ -127,8 +127,8 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	return l, nil
 }
 
-// serveEcho is the node side of the echo. The listener echoes on a socket that open derives from the one
-// that received the prober's hello. The opener runs probe.
+// serveEcho is the node side of the echo. The listener echoes on a socket that open derives from the
+// socket that received the prober's hello. The opener runs probe.
 func serveEcho(ctx context.Context, s host.Session, open openEcho,
 	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {
 	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Part) (traffic.Running,
@@ -137,7 +137,7 @@ func serveEcho(ctx context.Context, s host.Session, open openEcho,
 			return nil, err
 		}
 
-		// Threads that only sleep must not keep goroutines from running.
+		// Make room for threads that only sleep, which must not keep goroutines from running.
 		traffic.MakeRoom(4)
 		if !q.Listen {
 			return probe(ctx, q.Request)
@@ -161,18 +161,19 @@ func serveEcho(ctx context.Context, s host.Session, open openEcho,
 
 type openEcho func(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, error)
 
-// echoSocket is the echo's socket for one prober.
+// echoSocket is a socket on which the echo serves one prober.
 type echoSocket interface {
-	// settle prepares the calling goroutine to receive. It returns its thread id and scheduling class.
+	// settle prepares the calling goroutine to receive. It returns the goroutine's thread id and scheduling
+	// class.
 	settle() (tid int, scheduling string)
-	// receive waits a few milliseconds for a datagram from the prober. It returns nil if there is none.
-	// arrived is the kernel's time stamp, or 0 if unknown.
+	// receive waits a few milliseconds for a datagram from the prober. It returns nil if none arrived.
+	// arrived is the kernel's time stamp, or 0 if it is unknown.
 	receive() (b []byte, arrived int64)
 	reply(b []byte) error
 	Close()
 }
 
-// echoer echoes the probes of the sender of the first hello, with their residence time.
+// echoer echoes the probes of the prober whose hello arrived first, with their residence time.
 type echoer struct {
 	hellos *traffic.HelloServer
 	socket echoSocket
@@ -204,7 +205,7 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 	end.Place(tids)
 	close(measured)
 	select {
-	case <-done: // the prober has ended
+	case <-done: // because the prober has ended
 	case <-time.After(time.Duration(w.Stop - traffic.Monotonic())):
 	case <-ctx.Done():
 	}
@@ -260,9 +261,9 @@ func (e *echoer) Close() {
 	}
 }
 
-// echoReport is the result of the echo.
+// echoReport holds the result of the echo.
 type echoReport struct {
-	Echoed     int64           `json:"echoed"` // probes in all phases
+	Echoed     int64           `json:"echoed"` // number of probes echoed in all phases
 	Scheduling string          `json:"scheduling"`
 	Usage      record.EndUsage `json:"usage"`
 }
@@ -282,7 +283,8 @@ func parts(l *record.Latency) (list []any) {
 	return list
 }
 
-// joinParts appends the probes of a part to those of the previous parts. All other fields are equal.
+// joinParts appends the probes of a part to those of the previous parts. All other fields are equal in all
+// parts.
 func joinParts(l, part *record.Latency) *record.Latency {
 	part.RTT = append(l.RTT, part.RTT...)
 	part.UserRTT = append(l.UserRTT, part.UserRTT...)

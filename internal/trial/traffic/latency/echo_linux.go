@@ -16,7 +16,7 @@ func (Echo) Serve(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, openStamped, connectEcho)
 }
 
-// stampedEcho uses the kernel's time stamps of arrivals, and its own thread.
+// stampedEcho implements echoSocket with the kernel's time stamps of arrivals, on a thread of its own.
 type stampedEcho struct {
 	*stampedSocket
 	listener *net.UDPConn
@@ -33,8 +33,8 @@ func openStamped(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, 
 	return &stampedEcho{newStampedSocket(fd, size), at, prober}, nil
 }
 
-// settle takes the socket over for this thread, and connects it, so that the kernel drops datagrams from
-// other senders. If that fails, receive checks the source.
+// settle takes the socket over for this thread. It connects the socket, so that the kernel drops datagrams
+// from other senders. If connecting fails, receive checks the source.
 func (e *stampedEcho) settle() (tid int, scheduling string) {
 	e.listener.Close()
 	unix.SetNonblock(e.FD, false)
@@ -45,7 +45,7 @@ func (e *stampedEcho) settle() (tid int, scheduling string) {
 
 func (e *stampedEcho) receive() (b []byte, arrived int64) {
 	n, control, err := e.stampedSocket.receive(0)
-	if err != nil || e.source() != e.prober { // timeout, signal, or an ICMP error
+	if err != nil || e.source() != e.prober { // timeout, signal, ICMP error, or another source
 		return nil, 0
 	}
 	return e.buffer[:n], readStamps(control).at

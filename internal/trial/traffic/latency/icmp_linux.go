@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ICMP measures latency with ICMP echo requests, which the far kernel answers without any process. The
-// node side requires Linux.
+// ICMP measures latency with ICMP echo requests, which the far end's kernel answers without any process.
+// The node side requires Linux.
 type ICMP struct{}
 
 // Name returns "icmp".
@@ -55,8 +55,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// icmpPayload returns the payload of an echo reply. On a raw IPv4 socket, the IP header precedes the
-// message.
+// icmpPayload returns the payload of an echo reply. On a raw IPv4 socket, b begins with the IP header.
 func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 	if raw && ip == 4 {
 		if len(b) < traffic.Ipv4Header {
@@ -83,12 +82,13 @@ func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 	return b[icmpHeader:], true
 }
 
-// Serve is the node side. The opener probes. The listener has nothing to do, because its kernel answers.
+// Serve is the node side of the probe. The opener sends the probes. The listener has nothing to do,
+// because its kernel answers.
 func (ICMP) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, canProbe, connectICMP)
 }
 
-// kernelEcho is the listener, which has nothing to do.
+// kernelEcho is the listener's activity. It does nothing, because the kernel answers.
 type kernelEcho struct{}
 
 // Run returns an empty report.
@@ -101,7 +101,7 @@ func (kernelEcho) Close() {}
 
 func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	if q.Listen {
-		return kernelEcho{}, q.Listening(1) // ICMP has no ports; any number reports that this end is ready
+		return kernelEcho{}, q.Listening(1) // any number will do, because ICMP has no ports
 	}
 
 	if err := complete(&q.Load); err != nil {
@@ -117,7 +117,7 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	around := icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag))
 	p := newStampedProber(fd, q.Request, around)
 	p.kernel = true
-	p.back = traffic.PhaseProbe // the kernel echoes the message unchanged
+	p.back = traffic.PhaseProbe // because the kernel echoes the message unchanged
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)
 	}
@@ -130,8 +130,8 @@ func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	return p.ready(), nil
 }
 
-// openICMP opens a ping socket, which is available to users with a group in net.ipv4.ping_group_range. If
-// that fails, it opens a raw socket, which requires CAP_NET_RAW.
+// openICMP opens a ping socket, which is available to users in a group in net.ipv4.ping_group_range. If
+// that fails, openICMP opens a raw socket, which requires CAP_NET_RAW.
 func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 	domain, sa := traffic.Sockaddr(netip.AddrPortFrom(q.Addr, 0))
 	protocol := unix.IPPROTO_ICMP
@@ -161,11 +161,11 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 }
 
 // icmpFraming returns the framing of probes as echo requests. On a ping socket, the kernel sets identifier
-// and checksum. For ICMPv6, it always computes the checksum.
+// and checksum. For ICMPv6, the kernel always computes the checksum.
 func icmpFraming(ip int, raw bool, tag uint32) framing {
 	f := framing{head: icmpHeader}
 	if raw {
-		f.room = 60 // longest IPv4 header, in case a packet is not an answer
+		f.room = 60 // length of the longest IPv4 header, in case a packet is not an answer
 	}
 
 	f.seal = func(b []byte, seq uint64) {
@@ -198,7 +198,7 @@ func (p *stampedProber) awaitKernel(ctx context.Context) error {
 		}
 
 		for {
-			n, _, err := p.stampedSocket.receive(0) // at most receiveTimeout
+			n, _, err := p.stampedSocket.receive(0) // waits for at most receiveTimeout
 			if err != nil {
 				break
 			}

@@ -12,7 +12,8 @@ import (
 )
 
 // ServePortable is a node side of the probe that uses only package net. It has no kernel time stamps, so
-// round-trip times include the wake-ups of the processes at both ends, whatever the other end uses.
+// round-trip times include the wake-up times of the processes at both ends, even if the other end has
+// kernel time stamps.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, func(at *net.UDPConn, prober netip.AddrPort, _ int) (echoSocket, error) {
 		return &portableEcho{at, prober, make([]byte, 1<<16)}, nil
@@ -22,7 +23,7 @@ func ServePortable(ctx context.Context, s host.Session) error {
 // portableWait is the interval at which a receiver checks whether to end.
 const portableWait = 20 * time.Millisecond
 
-// portableEcho is an echoSocket without time stamps.
+// portableEcho implements echoSocket without time stamps.
 type portableEcho struct {
 	*net.UDPConn
 	prober netip.AddrPort
@@ -48,7 +49,7 @@ func (e *portableEcho) reply(b []byte) error {
 
 func (e *portableEcho) Close() { e.UDPConn.Close() }
 
-// portableProber probes through a socket of package net.
+// portableProber sends and receives probes through a socket of package net.
 type portableProber struct {
 	*prober
 	conn *net.UDPConn
@@ -93,7 +94,7 @@ func (p *portableProber) receive() {
 		if err == nil {
 			p.enter(b[:n], at)
 		} else if !traffic.TimedOut(err) {
-			host.Pause(context.Background(), time.Millisecond) // an ICMP error
+			host.Pause(context.Background(), time.Millisecond) // after an ICMP error
 		}
 	}
 }

@@ -12,16 +12,16 @@ import (
 )
 
 // framing converts between the payload of a probe and the messages on the socket. The zero value adds
-// nothing.
+// nothing to the payload.
 type framing struct {
-	head int                                      // bytes before the payload
-	room int                                      // further bytes that an answer may include
+	head int                                      // number of bytes before the payload
+	room int                                      // number of further bytes that an answer may contain
 	seal func(b []byte, seq uint64)               // completes a message before it is sent
 	open func(b []byte) (payload []byte, ok bool) // returns the payload of an answer
 }
 
-// prober sends and receives probes on any system. One goroutine sends and another one receives. The
-// sequence number of a probe is its index in the schedule.
+// prober sends and receives probes on any system. One goroutine sends the probes, and another one receives
+// the answers. The sequence number of a probe is its index in the schedule.
 type prober struct {
 	framing
 	load    record.Load
@@ -29,7 +29,7 @@ type prober struct {
 	tag     uint32
 	payload int
 	back    traffic.Phase // phase of an answer
-	kernel  bool          // answered by the far kernel, not by an echo process
+	kernel  bool          // the far kernel answers, not an echo process
 	write   func(b []byte) (int, error)
 
 	window record.Window
@@ -37,18 +37,18 @@ type prober struct {
 	stop   atomic.Bool
 	newest atomic.Int64 // latest RTT in ns, for the live view
 
-	sent    []atomic.Int64 // CLOCK_MONOTONIC in ns; 0 means not sent
-	emitted atomic.Int64   // probes that the kernel accepted
+	sent    []atomic.Int64 // CLOCK_MONOTONIC of sending in ns; 0 means not sent
+	emitted atomic.Int64   // number of probes that the kernel accepted
 	allSent atomic.Bool
 
-	// Used by the sending goroutine.
+	// The following fields belong to the sending goroutine.
 	taken      []int32 // indexes of probes that the kernel accepted, in order
 	skipped    int64
 	failed     int64
 	scheduling string
-	begin, end traffic.Mark // of the window
+	begin, end traffic.Mark // resource usage at the start and end of the window
 
-	// Used by the receiving goroutine.
+	// The following fields belong to the receiving goroutine.
 	answers    []answer
 	answered   int64
 	duplicates int64
@@ -56,7 +56,7 @@ type prober struct {
 }
 
 type answer struct {
-	at        int64 // CLOCK_MONOTONIC in ns; 0 means none
+	at        int64 // CLOCK_MONOTONIC of the answer in ns; 0 means none
 	tx, rx    int64 // the kernel's time stamps, CLOCK_REALTIME in ns; 0 means none
 	residence int64
 }
@@ -104,7 +104,8 @@ func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Prog
 	return ctx.Err()
 }
 
-// sendEnd sends end marks to the echo. If all are lost, the echo runs until the end of the timeline.
+// sendEnd sends end marks to the echo. If all of them are lost, the echo runs until the end of the
+// timeline.
 func (p *prober) sendEnd() {
 	if p.kernel {
 		return
@@ -117,7 +118,7 @@ func (p *prober) sendEnd() {
 	}
 }
 
-// sendAll sends each probe when it is due. tids lists the sending threads.
+// sendAll sends each probe when it is due. It stores the ids of the sending threads in tids.
 func (p *prober) sendAll(tids []atomic.Int64) {
 	b := make([]byte, p.head+p.payload)
 	p.begin = traffic.TakeMark(tids)
@@ -159,25 +160,25 @@ func (p *prober) sendAll(tids []atomic.Int64) {
 	p.end.Place(tids)
 }
 
-// listening reports whether more answers may arrive.
+// listening reports whether more answers may arrive, so that the prober must continue to receive.
 func (p *prober) listening() bool {
 	return !p.stop.Load() && traffic.Monotonic() < p.window.Stop &&
 		!(p.allSent.Load() && p.answered >= p.emitted.Load())
 }
 
-// enter processes a received packet. It returns the payload and the probe's entry for the first answer to
-// a probe, and nil for all other packets.
+// enter processes a received packet. For the first answer to a probe, it returns the payload and the
+// probe's entry. For all other packets, it returns nil.
 func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	if p.open != nil {
 		var ok bool
 		if b, ok = p.open(b); !ok {
-			return nil, nil // a raw socket also receives other packets
+			return nil, nil // not an answer, because a raw socket also receives other packets
 		}
 	}
 
 	d, ok := traffic.ReadDatagram(b)
 	if !ok || len(b) < echoHeader || d.Tag != p.tag || d.Phase != p.back || d.Seq >= uint64(len(p.answers)) {
-		// remains of the hello have another tag
+		// Late messages of the hello do not count, because they have another tag.
 		if d.Phase != traffic.PhaseWelcome && d.Phase != traffic.PhaseChallenge &&
 			d.Phase != traffic.PhaseHello {
 			p.strays++
@@ -199,8 +200,8 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	return b, a
 }
 
-// network returns the RTT by kernel time stamps minus the residence time in the echo process, or 0 if it
-// is unknown.
+// network returns the RTT by kernel time stamps, minus the residence time in the echo process. It returns
+// 0 if the RTT is unknown.
 func (p *prober) network(a *answer) int64 {
 	if a.tx == 0 || a.rx == 0 || a.residence <= 0 && !p.kernel {
 		return 0
@@ -208,8 +209,9 @@ func (p *prober) network(a *answer) int64 {
 	return max(a.rx-a.tx-a.residence, 0)
 }
 
-// report returns the probes of the window with their answers. Kernel time stamps are used only if all
-// answered probes have them. The two kinds are never mixed, because they measure different things.
+// report returns the probes of the window with their answers. The RTTs are by kernel time stamps only if
+// all answered probes have them. RTTs with and without kernel time stamps are never mixed, because they
+// include different delays.
 func (p *prober) report() *record.Latency {
 	l := &record.Latency{
 		IntervalNs:   int64(p.load.Interval),

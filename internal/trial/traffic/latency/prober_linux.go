@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// connectEcho is the opener's side of the echo.
+// connectEcho prepares the opener of the echo probe.
 func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error) {
 	var p *stampedProber
 	one := []traffic.FlowKey{{Stream: 1}}
@@ -31,7 +31,8 @@ func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error
 	return nil, err
 }
 
-// stampedProber uses the kernel's time stamps, and a thread for each goroutine.
+// stampedProber sends and receives probes with the kernel's time stamps. Each of its goroutines has a
+// thread of its own.
 type stampedProber struct {
 	*prober
 	*stampedSocket
@@ -44,7 +45,7 @@ func newStampedProber(fd int, q traffic.Request, f framing) *stampedProber {
 	return &stampedProber{prober: p, stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room)}
 }
 
-// ready makes the kernel number datagrams from now on.
+// ready makes the kernel number the datagrams sent from now on.
 func (p *stampedProber) ready() *stampedProber {
 	unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, timestampingProbe)
 	return p
@@ -73,7 +74,7 @@ func (p *stampedProber) receive() {
 	traffic.Raise()
 	p.queued = make([]stamps, 0, p.due.N)
 	for p.listening() {
-		n, control, err := p.stampedSocket.receive(0) // at most receiveTimeout
+		n, control, err := p.stampedSocket.receive(0) // waits for at most receiveTimeout
 		at := traffic.Monotonic()
 		if err == nil {
 			b, a := p.enter(p.buffer[:n], at)
@@ -97,8 +98,8 @@ func (p *stampedProber) receive() {
 	}
 }
 
-// join assigns the time stamps to the probes. If a send failed, it assigns none, because it is unknown
-// whether the kernel counted that datagram.
+// join assigns the time stamps to the probes. If sending a datagram failed, it assigns none, because it is
+// unknown whether the kernel counted the datagram.
 func (p *stampedProber) join() {
 	for _, s := range p.queued {
 		if p.failed > 0 || int(s.id) >= len(p.taken) {

@@ -18,17 +18,18 @@ func few(w record.Window, interval time.Duration) error {
 	return nil
 }
 
-// schedule holds the times when probes are due, from the start of the load to the end of the window. It is
-// computed before the first probe is sent, so that the path cannot influence when it is probed.
+// schedule holds the times at which probes are due, from the start of the load to the end of the window.
+// It is computed before the first probe is sent, so that the path cannot influence when it is probed.
 type schedule struct {
 	start, interval int64
 	First           int // index of the first probe in the window
 	N               int
-	Times           []int64 // only for exponential spacing
+	Times           []int64 // set only for exponential spacing
 }
 
-// NewSchedule returns the schedule for a window. With isochronous probes, one is due at the start of the
-// window. With exponential spacing, the gaps are drawn from a generator with this seed.
+// NewSchedule returns the schedule for a window. With isochronous spacing, one probe is due at the start
+// of the window. With exponential spacing, the intervals are drawn from a random generator with the given
+// seed.
 func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) schedule {
 	s := schedule{start: w.Start, interval: interval}
 	if spacing != record.Exponential {

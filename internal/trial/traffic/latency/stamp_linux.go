@@ -16,13 +16,13 @@ type stampedSocket struct {
 	traffic.Socket
 	buffer  []byte
 	control [256]byte
-	from    unix.RawSockaddrInet6 // fits either family
+	from    unix.RawSockaddrInet6 // large enough for either family
 	vector  unix.Iovec
 	header  unix.Msghdr
 }
 
 const (
-	scmTimestamping   = unix.SO_TIMESTAMPING // a control message has the number of its option as type
+	scmTimestamping   = unix.SO_TIMESTAMPING // type of the control message, which is the number of its option
 	originTimestamp   = 4                    // SO_EE_ORIGIN_TIMESTAMPING from linux/errqueue.h
 	stampEntersQueue  = 1                    // SCM_TSTAMP_SCHED
 	receiveTimeout    = 20 * time.Millisecond
@@ -41,8 +41,8 @@ func newStampedSocket(fd, room int) *stampedSocket {
 	return s
 }
 
-// receive returns a datagram and its control messages, or those of the error queue, as selected by flags.
-// It waits for receiveTimeout at most.
+// receive returns a datagram and its control messages. flags select whether it is from the socket's queue
+// or the error queue. receive waits for at most receiveTimeout.
 func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.Control = &s.control[0]
 	s.header.SetControllen(len(s.control))
@@ -69,7 +69,7 @@ func (s *stampedSocket) reply(b []byte) error {
 
 // source returns the sender of the last datagram.
 func (s *stampedSocket) source() netip.AddrPort {
-	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // same offset in both
+	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // at the same offset in both
 	if s.from.Family == unix.AF_INET {
 		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.from))
 		return netip.AddrPortFrom(netip.AddrFrom4(four.Addr), port)
@@ -77,12 +77,12 @@ func (s *stampedSocket) source() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(s.from.Addr), port)
 }
 
-// stamps is the parsed content of control messages.
+// stamps holds the time stamps parsed from control messages.
 type stamps struct {
 	at  int64  // CLOCK_REALTIME in ns; 0 means none
 	id  uint32 // number of the sent datagram, from 0
-	tx  bool   // from the error queue
-	who uint32 // stage of sending, SCM_TSTAMP_*
+	tx  bool   // the message is from the error queue
+	who uint32 // stage of sending at which the stamp was taken (SCM_TSTAMP_*)
 }
 
 func readStamps(control []byte) (s stamps) {
@@ -95,7 +95,7 @@ func readStamps(control []byte) (s stamps) {
 		control = rest
 		switch {
 		case h.Level == unix.SOL_SOCKET && (h.Type == scmTimestamping || h.Type == traffic.ScmTimestampNS):
-			// The first of the three time stamps in SCM_TIMESTAMPING is the software time stamp.
+			// SCM_TIMESTAMPING has three time stamps, the first of which is the software time stamp.
 			if len(data) >= int(unsafe.Sizeof(unix.Timespec{})) {
 				s.at = (*unix.Timespec)(unsafe.Pointer(&data[0])).Nano()
 			}
