@@ -14,19 +14,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A connection of engine responsiveness carries frames: a header with kind, length and number, and as many
-// bytes as the length states. As on an HTTP/2 connection, a request waits for the bulk frames that were
-// passed to the kernel before it. The unsent data in the kernel is limited, so that the queue of the path
-// is measured, not that of the sender.
+// A connection of engine responsiveness carries frames. A frame consists of a header with kind, length and
+// number, and as many bytes as the length states. As on an HTTP/2 connection, a request waits for the bulk
+// frames that were passed to the kernel before it. The amount of unsent data in the kernel is limited, so
+// that the measurement covers the queue of the path and not that of the sender.
 const (
 	frameHeader = 16
 	bulkSize    = 16 << 10 // maximum length of a frame
-	outboxRoom  = 4        // a connection has one request or response at a time
+	outboxRoom  = 4        // enough, because a connection has only one request or response at a time
 )
 
-// The limit of unsent data in the kernel follows the connection's rate: it is the data of two
-// milliseconds, within bounds. A fixed limit would be too small for a fast path, and would take half a
-// second to send on a slow one.
+// The limit of unsent data in the kernel depends on the connection's rate. It is the data of two
+// milliseconds, within bounds. A fixed limit would be too small for a fast path; on a slow path, sending
+// that much data would take half a second.
 const (
 	unsentTime  = 2 * time.Millisecond
 	minUnsent   = 4 << 10
@@ -35,8 +35,8 @@ const (
 	adaptEvery  = 100 * time.Millisecond
 )
 
-// unsentFor returns the limit of unsent data, for a connection that carried a number of bytes in ns
-// nanoseconds, and the length of its bulk frames, which is at most half the limit.
+// unsentFor returns the limit of unsent data for a connection that carried the given number of bytes in ns
+// nanoseconds. length is the length of the connection's bulk frames, which is at most half the limit.
 func unsentFor(bytes, ns int64) (unsent, length int) {
 	perTime := float64(bytes) * float64(unsentTime) / float64(max(ns, 1))
 	unsent = int(min(max(perTime, minUnsent), maxUnsent))
@@ -64,7 +64,7 @@ func (f frame) put(b []byte) {
 	binary.BigEndian.PutUint64(b[8:], f.id)
 }
 
-// readFrame parses a header. Only bulk frames have data.
+// readFrame parses the header of a frame. Only bulk frames have data.
 func readFrame(b []byte) (frame, bool) {
 	if len(b) < frameHeader {
 		return frame{}, false
@@ -81,16 +81,16 @@ func readFrame(b []byte) (frame, bool) {
 }
 
 // requestFlow is one end of a connection that carries bulk data in one direction, and requests and
-// responses in both.
+// responses in both directions.
 type requestFlow struct {
 	traffic.Socket
 	traffic.ByteFlow // counts the bulk data
 
 	outbox   chan frame      // frames to send between bulk frames
-	answered func(id uint64) // called with the number of each response
+	answered func(id uint64) // called with the number of a request when its response arrives
 	quit     chan struct{}   // closed by the first Unblock
 	quitOnce sync.Once
-	nothing  [bulkSize]byte // buffer for receiving with MSG_TRUNC, which does not write to it
+	nothing  [bulkSize]byte // buffer for receiving with MSG_TRUNC, which does not write to the buffer
 }
 
 func (f *requestFlow) Run(p *traffic.Phases) error {
@@ -200,7 +200,7 @@ func (f *requestFlow) receive(p *traffic.Phases) error {
 			x.kind = frameResponse
 			select {
 			case f.outbox <- x:
-			default: // the peer sends requests faster than they are answered
+			default: // ignored, because the peer sends requests faster than they are answered
 				return fmt.Errorf("receive: more than %d requests at once", outboxRoom)
 			}
 		case x.kind == frameResponse:

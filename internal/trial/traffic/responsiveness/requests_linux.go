@@ -12,11 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxForeign limits the foreign connections that are open at once.
+// maxForeign is the maximum number of foreign connections that are open at once.
 const maxForeign = 64
 
-// requester sends the requests in a window. It stops one second, or a quarter of the window, before the
-// end, so that each request can be answered under load.
+// requester sends the requests in a window. It stops one second before the end of the window (in a short
+// window, a quarter of the window before), so that each request can be answered under load.
 type requester struct {
 	request traffic.Request
 	flows   []*requestFlow
@@ -29,7 +29,7 @@ type requester struct {
 
 	mu      sync.Mutex
 	seen    record.Responsiveness
-	pending map[*requestFlow]bool // connections with an unanswered request
+	pending map[*requestFlow]bool // connections on which a request has not been answered
 }
 
 func newRequester(q traffic.Request, flows []traffic.Flow) *requester {
@@ -68,7 +68,7 @@ func (r *requester) finish() {
 	r.busy.Wait()
 }
 
-// each calls do with an index at every interval.
+// each calls do once per interval, with the number of the call.
 func (r *requester) each(do func(int), shift time.Duration) {
 	traffic.OwnThread()
 	for i := 0; ; i++ {
@@ -86,11 +86,11 @@ func (r *requester) each(do func(int), shift time.Duration) {
 	}
 }
 
-// goForeign makes a foreign request on a new connection, without waiting for it.
+// goForeign makes a foreign request on a new connection. It does not wait for the response.
 func (r *requester) goForeign(ctx context.Context) {
 	select {
 	case r.foreign <- struct{}{}:
-	default: // enough are unanswered; count this one as unanswered, too
+	default: // too many requests are unanswered; count this one as unanswered, too
 		r.note(traffic.Monotonic(), -1, -1)
 		return
 	}
@@ -111,8 +111,8 @@ func (r *requester) note(at, connect, exchange int64) {
 		append(s.Exchange, exchange)
 }
 
-// visit makes one foreign request. It resets the connection at the end, so that neither end keeps it in
-// TIME_WAIT.
+// visit makes one foreign request. At the end, it resets the connection, so that neither end keeps the
+// connection in TIME_WAIT.
 func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int64) {
 	c, err := r.request.Dial(ctx, traffic.FlowKey{Stream: 1})
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int6
 	return connected - at, traffic.Monotonic() - asked
 }
 
-// askLoaded sends a request on the next connection without an unanswered one.
+// askLoaded sends a request on the next connection on which no request is unanswered.
 func (r *requester) askLoaded(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,8 +172,8 @@ type answering struct {
 	cancel context.CancelFunc
 }
 
-// answerForeign listens for foreign connections on the flows' addresses. Their preamble has the number
-// after those of the flows.
+// answerForeign listens for foreign connections on the flows' addresses. The number in their preamble is
+// the one that follows the numbers of the flows.
 func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*answering, error) {
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)
@@ -194,7 +194,7 @@ func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*a
 				}
 
 				if _, err := c.Write(traffic.Welcome(q.Load.Tag)); err == nil {
-					io.Copy(io.Discard, io.LimitReader(c, 1)) // until the client closes
+					io.Copy(io.Discard, io.LimitReader(c, 1)) // wait until the client closes
 				}
 			}),
 	}, nil

@@ -1,4 +1,4 @@
-// Package responsiveness measures how long requests take while TCP loads the path.
+// Package responsiveness measures the duration of requests while TCP loads the path.
 package responsiveness
 
 import (
@@ -15,17 +15,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine loads a path with TCP and measures how long requests take, on separate connections and on those
-// that carry the load, as in draft-ietf-ippm-responsiveness. It differs from the draft: there is no TLS or
-// HTTP, a request is a few bytes of its own protocol, and the number of load-carrying connections is
-// fixed, not increased until the path is full. The node side requires Linux.
+// Engine loads a path with TCP and measures the duration of requests, on separate connections and on the
+// connections that carry the load, as in draft-ietf-ippm-responsiveness. It differs from the draft as
+// follows: there is no TLS or HTTP, a request is a few bytes of a protocol of its own, and the number of
+// load-carrying connections is fixed instead of increased until the path is full. The node side requires
+// Linux.
 type Engine struct{}
 
 // Name returns "responsiveness".
 func (Engine) Name() string { return "responsiveness" }
 
-// requestInterval is the time between foreign requests, and between loaded requests. This makes 80
-// requests per second; the draft allows 100. They use less than 5 % of a link of 4 Mbit/s.
+// requestInterval is the time between foreign requests, and between loaded requests. It results in 80
+// requests per second; the draft allows 100. These requests use less than 5 % of a link of 4 Mbit/s.
 const requestInterval = 25 * time.Millisecond
 
 // maxRequestFlows limits the threads of one endpoint.
@@ -63,8 +64,8 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// Serve is the node side. Both endpoints carry the load. The opener also sends requests, which the
-// listener answers.
+// Serve is the node side of the engine. Both endpoints carry the load. The opener also sends requests,
+// which the listener answers.
 func (Engine) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Endpoints(connect))
 }
@@ -72,7 +73,7 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 // connect opens one connection per flow, regardless of the flow's direction, and prepares to send or
 // answer requests.
 func connect(ctx context.Context, l *traffic.Endpoint) error {
-	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has a thread per direction
+	traffic.MakeRoom(2*len(l.Keys) + 4) // because each flow has a thread per direction
 	l.Mode = func() string {
 		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in "+
 			"the kernel", bulkSize>>10, unsentTime)
