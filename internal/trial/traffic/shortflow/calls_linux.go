@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Threads that carry flows use raw system calls, see traffic.Write. None of them blocks.
+// Threads that carry flows use raw system calls; see traffic.Write. None of the calls blocks.
 
-// dialer opens connections from an address, with any port.
+// dialer opens connections from an address. Their local ports are arbitrary.
 type dialer struct {
 	from, to *traffic.RawAddr
 	family   int
@@ -34,8 +34,8 @@ func newDialer(from netip.Addr, to netip.AddrPort, load record.Load, control str
 	}
 }
 
-// dial starts to connect. The kernel chooses the port when it knows the destination
-// (IP_BIND_ADDRESS_NO_PORT), so that all ports can be used for each destination.
+// dial starts to connect. The kernel chooses the local port when it knows the destination
+// (IP_BIND_ADDRESS_NO_PORT), so that each destination can be reached from all ports.
 func (d *dialer) dial() (int, error) {
 	r, _, errno := unix.RawSyscall(unix.SYS_SOCKET, uintptr(d.family),
 		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -60,7 +60,7 @@ func (d *dialer) dial() (int, error) {
 }
 
 func (d *dialer) prepare(fd int) error {
-	setFlag(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT) // before Linux 4.2, bind chooses a port
+	setFlag(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT) // before Linux 4.2, bind chooses the port
 	_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&d.from.Raw)),
 		uintptr(d.from.Length))
 	if errno != 0 {
@@ -83,7 +83,7 @@ func setFlag(fd, level, option int) {
 		uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one), 0)
 }
 
-// pendingError returns the result of a connect in progress.
+// pendingError returns the result of a connection attempt in progress.
 func pendingError(fd int) error {
 	var code int32
 	size := uint32(unsafe.Sizeof(code))
@@ -120,8 +120,8 @@ func abortFlow(fd int) {
 	closeFlow(fd)
 }
 
-// alarm wakes an epoll at a time of CLOCK_MONOTONIC, because epoll's timeouts have a resolution of only a
-// millisecond.
+// alarm wakes an epoll instance at a time of CLOCK_MONOTONIC. It is needed because epoll's timeouts have a
+// resolution of only a millisecond.
 type alarm struct {
 	fd  int
 	due int64

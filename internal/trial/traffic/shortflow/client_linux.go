@@ -13,20 +13,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// failurePause is the pause in ns after a failed flow of a stream, so that flows that are refused
-// immediately do not cause a flood.
+// failurePause is the pause in ns after a flow of a stream has failed. Without it, flows that are refused
+// immediately would cause a flood.
 const failurePause = int64(10 * time.Millisecond)
 
-// clientStream is a stream at the opener.
+// clientStream is the opener's end of a stream.
 type clientStream struct {
 	preamble []byte
 	gives    *streamEnd
 	takes    *streamEnd
 	dial     *dialer
-	kept     *clientConn // connection that is kept open for further requests
+	kept     *clientConn // connection that stays open for further requests
 }
 
-// clientConn is a flow in progress, at the opener.
+// clientConn is the opener's end of a flow in progress.
 type clientConn struct {
 	flowConn
 	stream   *clientStream
@@ -35,20 +35,20 @@ type clientConn struct {
 	called   int64 // time of the connect call
 	size     int64
 	state    clientState
-	again    bool // on the table's list again
+	again    bool // queued to be handled once more by the table
 }
 
 type clientState int
 
 const (
-	stateIdle clientState = iota // kept open, between requests
+	stateIdle clientState = iota // connection stays open, between requests
 	stateConnecting
-	stateHead // waiting for the head of the answer
+	stateHead // waiting for the header of the answer
 	statePayload
-	stateLeaving // complete, waiting for the listener to close
+	stateLeaving // flow complete, waiting for the listener to close
 )
 
-// client is a thread at the opener.
+// client holds the state of one thread at the opener.
 type client struct {
 	request traffic.Request
 	streams []*clientStream
@@ -63,7 +63,7 @@ type client struct {
 	table  *flowTable[clientConn]
 	alarm  *alarm
 	idle   []idleStream  // streams that start the next flow after the previous one
-	due    *flowArrivals // schedule of flows started at a rate, or nil
+	due    *flowArrivals // schedule of flows that start at a rate, or nil
 	turn   int
 	number uint64
 	err    error // error of a connection that should have stayed open
@@ -147,7 +147,7 @@ func (a *client) round(p *traffic.Phases) error {
 	return nil
 }
 
-// never is a time later than all others.
+// never is a time that is later than all others, in ns.
 const never = int64(1<<63 - 1)
 
 // launch starts the flows that are due, and returns the time of the next one.
@@ -186,7 +186,7 @@ func (a *client) launch(p *traffic.Phases) (next int64) {
 		now = traffic.Monotonic()
 	}
 
-	// Flows that failed immediately are appended.
+	// Flows that failed immediately were added to a.idle meanwhile.
 	a.idle = append(waiting, a.idle...)
 	if len(a.idle) > len(waiting) {
 		next = min(next, now+failurePause)
@@ -232,7 +232,7 @@ func (a *client) begin(s *clientStream, intended, now int64) {
 	}
 }
 
-// sizesOf returns the bytes to send and to receive in a stream's next flow.
+// sizesOf returns the number of bytes to send and to receive in a stream's next flow.
 func (a *client) sizesOf(s *clientStream) (gives, takes int64) {
 	switch {
 	case a.kept:
@@ -271,7 +271,7 @@ func (a *client) serve(c *clientConn) {
 	}
 }
 
-// errAnswer means that the answer was not from our listener, or is wrong.
+// errAnswer means that an answer is wrong or not from our listener.
 var errAnswer = errors.New("wrong answer")
 
 func (a *client) move(c *clientConn) (more bool, err error) {
@@ -315,7 +315,7 @@ func (a *client) move(c *clientConn) (more bool, err error) {
 	return false, a.awaitClose(c)
 }
 
-// answered checks the head of the answer.
+// answered checks the header of the answer.
 func (a *client) answered(c *clientConn) error {
 	b := c.in
 	if !a.kept {
@@ -332,8 +332,8 @@ func (a *client) answered(c *clientConn) error {
 	return nil
 }
 
-// awaitClose waits for the listener to close first. The listener then keeps the connection in TIME_WAIT,
-// and the local port is free at once.
+// awaitClose waits until the listener has closed the connection. The listener then keeps the connection in
+// TIME_WAIT, and the opener's local port is free at once.
 func (a *client) awaitClose(c *clientConn) error {
 	if !a.kept {
 		if n, err := c.receive(a.buffers.nothing[:1], 0); n > 0 {
@@ -349,7 +349,7 @@ func (a *client) awaitClose(c *clientConn) error {
 	return nil
 }
 
-// release ends a flow and lets its stream continue from a time on.
+// release ends a flow and lets its stream continue at the time from.
 func (a *client) release(c *clientConn, from int64) {
 	if a.due == nil {
 		a.idle = append(a.idle, idleStream{c.stream, from})
@@ -394,7 +394,7 @@ func failureWords(err error) string {
 	return err.Error()
 }
 
-// leave aborts flows in progress and counts them, and counts those that should have started.
+// leave aborts the flows in progress. It counts them, and the flows that should have started.
 func (a *client) leave(p *traffic.Phases) {
 	for i := range a.table.slots {
 		c := a.table.slots[i].conn

@@ -18,10 +18,10 @@ type streamEnd struct {
 	control  string // congestion control
 	verified atomic.Int64
 	corrupt  atomic.Int64
-	over     *atomic.Bool // shared by the whole endpoint
+	over     *atomic.Bool // set at the end; shared by the whole endpoint
 }
 
-// Unblock ends the threads of the listener.
+// Unblock makes the threads of the listener end.
 func (l *streamEnd) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		l.over.Store(true)
@@ -47,8 +47,8 @@ type flowBuffers struct {
 }
 
 const (
-	flowPiece = 256 << 10 // bytes per call
-	flowTurn  = 1 << 20   // bytes that a connection may move before others have their turn
+	flowPiece = 256 << 10 // number of bytes per system call
+	flowTurn  = 1 << 20   // number of bytes that a connection may move in its turn
 )
 
 func newFlowBuffers(q traffic.Request) *flowBuffers {
@@ -61,40 +61,41 @@ func newFlowBuffers(q traffic.Request) *flowBuffers {
 	return b
 }
 
-// flowConn is one end of a connection. It tracks what remains to be sent and received of the current
-// message.
+// flowConn is one end of a connection. It tracks which parts of the current message remain to be sent and
+// received.
 type flowConn struct {
 	fd    int
-	fresh bool // it has not yet sent its preamble
+	fresh bool // the connection has not yet sent its preamble
 	gives *streamEnd
 	takes *streamEnd
 
 	number uint64
-	out    []byte // rest of the head to send
-	give   int64  // payload to send after it
+	out    []byte // rest of the header to send
+	give   int64  // number of payload bytes to send after the header
 	gave   int64
-	in     []byte // buffer for the head to receive
+	in     []byte // buffer for the header to receive
 	got    int
-	take   int64 // payload to receive after it
+	take   int64 // number of payload bytes to receive after the header
 	took   int64
 	wrong  int64
 
 	heads [2][traffic.PreambleSize + traffic.WelcomeSize + flowHeaderSize + answerSize]byte
 }
 
-// put returns the buffer for a head of n bytes to send.
+// put returns the buffer for a header of n bytes to send.
 func (c *flowConn) put(n int) []byte {
 	c.out = c.heads[0][:n]
 	return c.out
 }
 
-// expect prepares to receive a head of n bytes.
+// expect prepares to receive a header of n bytes.
 func (c *flowConn) expect(n int) {
 	c.in = c.heads[1][:n]
 	c.got = 0
 }
 
-// push sends what the kernel accepts, up to flowTurn bytes. more reports that it stopped at that limit.
+// push sends as much as the kernel accepts, up to flowTurn bytes. more is true if it stopped at that
+// limit.
 func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	for moved := int64(0); len(c.out) > 0 || c.give > c.gave; {
 		if moved >= flowTurn {
@@ -136,7 +137,7 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
-// receive receives available data. If it returns 0 without an error, there is none yet.
+// receive receives available data. If it returns 0 without an error, no data is available.
 func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	for {
 		n, err := traffic.Receive(c.fd, b, flags)
@@ -152,7 +153,7 @@ func (c *flowConn) receive(b []byte, flags int) (int, error) {
 	}
 }
 
-// head receives into the buffer for the head, and reports whether it is complete.
+// head receives into the buffer for the header, and reports whether the header is complete.
 func (c *flowConn) head() (bool, error) {
 	for c.got < len(c.in) {
 		n, err := c.receive(c.in[c.got:], 0)
@@ -165,7 +166,7 @@ func (c *flowConn) head() (bool, error) {
 	return true, nil
 }
 
-// pull receives payload, up to flowTurn bytes. more reports that it stopped at that limit.
+// pull receives payload, up to flowTurn bytes. more is true if it stopped at that limit.
 func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 	for moved := int64(0); c.take > c.took; {
 		if moved >= flowTurn {
@@ -199,10 +200,11 @@ func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
-// noSlot is the slot of events that do not belong to a connection.
+// noSlot is the slot in events that do not belong to a connection.
 const noSlot = -1
 
-// flowTable holds the connections of one thread by slot, and an epoll whose events contain the slot.
+// flowTable holds the connections of one thread by slot, and an epoll instance whose events contain the
+// slot.
 type flowTable[C any] struct {
 	poll   int
 	events []unix.EpollEvent
@@ -210,12 +212,12 @@ type flowTable[C any] struct {
 	free   []int32
 	used   int
 	again  []*C // connections that stopped at the limit of their turn
-	spare  []*C // memory of closed connections, see room
+	spare  []*C // memory of closed connections; see room
 }
 
 type tableSlot[C any] struct {
 	conn *C
-	turn int32 // number of reuses, to recognise events of earlier connections
+	turn int32 // number of times that the slot was reused, to recognise events of earlier connections
 }
 
 func newFlowTable[C any]() (*flowTable[C], error) {
@@ -226,7 +228,7 @@ func newFlowTable[C any]() (*flowTable[C], error) {
 	return &flowTable[C]{poll: poll, events: make([]unix.EpollEvent, 256)}, nil
 }
 
-// add adds a connection to the epoll, edge-triggered.
+// add adds a connection to the epoll instance, edge-triggered.
 func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	slot := int32(len(t.slots))
 	n := len(t.free)
@@ -253,8 +255,8 @@ func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 	return slot, nil
 }
 
-// wait returns the connections that stopped at the limit of their turn, and the events that occur within a
-// time.
+// wait returns the connections that stopped at the limit of their turn, and the events that occur within
+// the given time.
 func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.EpollEvent, err error) {
 	n, err := traffic.EpollWait(t.poll, t.events, within)
 	if err != nil && err != unix.EINTR {
@@ -266,8 +268,8 @@ func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.Epo
 	return again, t.events[:max(n, 0)], nil
 }
 
-// room returns memory for a connection, reused if possible. Garbage collection would stop all threads
-// until those in system calls have returned.
+// room returns memory for a connection. It reuses memory, because garbage collection would stop all
+// threads until those in system calls have returned.
 func (t *flowTable[C]) room() *C {
 	n := len(t.spare)
 	if n == 0 {
@@ -279,7 +281,7 @@ func (t *flowTable[C]) room() *C {
 	return c
 }
 
-// remove removes a connection whose descriptor was closed.
+// remove removes a connection whose file descriptor was closed.
 func (t *flowTable[C]) remove(slot int32) {
 	s := &t.slots[slot]
 	s.conn = nil
@@ -288,7 +290,7 @@ func (t *flowTable[C]) remove(slot int32) {
 	t.used--
 }
 
-// of returns the connection of an event, or nil if it was closed.
+// of returns the connection to which an event belongs, or nil if the connection was closed.
 func (t *flowTable[C]) of(e *unix.EpollEvent) *C {
 	if e.Fd < 0 || int(e.Fd) >= len(t.slots) || t.slots[e.Fd].turn != e.Pad {
 		return nil

@@ -17,12 +17,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node side. The opener starts flows, and the listener answers.
+// Serve is the node side of the engine. The opener starts flows, and the listener answers.
 func (Flows) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{}).connect))
 }
 
-// Serve is the node side. The opener sends requests, and the listener answers.
+// Serve is the node side of the engine. The opener sends requests, and the listener answers.
 func (Requests) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkFlows, traffic.Endpoints((&flowEnd{kept: true}).connect))
 }
@@ -43,7 +43,7 @@ type flowEnd struct {
 	streams []*streamEnd
 	clients []*client
 	over    atomic.Bool
-	held    []int // descriptors to close at the end: listeners and connections that stay open
+	held    []int // file descriptors to close at the end: listeners and connections that stay open
 }
 
 func (e *flowEnd) close() {
@@ -62,8 +62,8 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 	return joinTallies(tallies, e.part.Load, e.kept)
 }
 
-// connect prepares the end. For requests, it opens all connections. For flows, it opens one on each path
-// to check that the path works, and keeps the listeners open.
+// connect prepares the endpoint. For requests, it opens all connections. For flows, it opens one
+// connection on each path to check that the path works, and keeps the listeners open.
 func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
 	q := l.Request
@@ -127,7 +127,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 
 	for _, fd := range fds {
 		if !e.kept {
-			abortFlow(fd) // it only tested the path
+			abortFlow(fd) // close the connection, which only tested the path
 			continue
 		}
 
@@ -147,7 +147,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 		var fd int
 		if err == nil {
 			if fd, err = traffic.TakeOver(l.(*net.TCPListener), false); err == nil {
-				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY) // inherited by accepted sockets
+				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY) // accepted sockets inherit the option
 				e.held = append(e.held, fd)
 			}
 		}
@@ -213,7 +213,7 @@ func (e *flowEnd) startClients(l *traffic.Endpoint) error {
 		s := &clientStream{preamble: traffic.Preamble(q.Load.Tag, i)}
 		switch {
 		case e.kept && i >= len(e.held):
-			continue // other direction of a stream
+			continue // this is the other direction of a stream
 		case e.kept:
 			s.gives, s.takes = e.pair(i)
 			s.kept = &clientConn{flowConn: flowConn{fd: e.held[i]}}

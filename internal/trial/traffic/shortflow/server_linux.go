@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// serverConn is an accepted connection.
+// serverConn is the listener's end of a connection.
 type serverConn struct {
 	flowConn
 	slot    int32
@@ -19,10 +19,10 @@ type serverConn struct {
 	pending bool // no preamble has arrived yet
 }
 
-// server is a thread at the listener.
+// server holds the state of one thread at the listener.
 type server struct {
 	streams   []*streamEnd
-	listeners []int // all threads accept from them
+	listeners []int // sockets from which all threads accept
 	kept      []keptConn
 	buffers   *flowBuffers
 	first     []byte // preamble of stream 0
@@ -30,17 +30,17 @@ type server struct {
 	several   bool // streams have different congestion controls
 
 	table   *flowTable[serverConn]
-	pending []pendingRef // accepted connections in order of arrival, including some already identified
+	pending []pendingRef // accepted connections in order of arrival; some may be identified already
 	swept   int64
 }
 
-// pendingRef refers to an accepted connection by its slot.
+// pendingRef refers to an accepted connection by its slot and the number of the slot's reuse.
 type pendingRef struct {
 	slot, turn int32
 	since      int64
 }
 
-// keptConn is a connection for requests, which was identified before the load.
+// keptConn is a connection for requests that was identified before the load.
 type keptConn struct {
 	fd           int
 	gives, takes *streamEnd
@@ -55,7 +55,7 @@ func (a *server) Run(p *traffic.Phases) error {
 	}
 	defer closeFlow(a.table.poll)
 	for i, listener := range a.listeners {
-		// Wake only one of the waiting threads for a connection.
+		// EPOLLEXCLUSIVE wakes only one of the waiting threads for a connection.
 		e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: noSlot, Pad: int32(i)}
 		if err := unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_ADD, listener, &e); err != nil {
 			return fmt.Errorf("watch for connections: %w", err)
@@ -117,7 +117,7 @@ func (a *server) round(p *traffic.Phases) error {
 	return nil
 }
 
-// maxAdmitted limits the connections that are accepted before others have their turn.
+// maxAdmitted is the maximum number of connections to accept before other connections have their turn.
 const maxAdmitted = 64
 
 func (a *server) admit(listener int) {
@@ -125,7 +125,7 @@ func (a *server) admit(listener int) {
 		fd, err := acceptFlow(listener)
 		if err != nil {
 			if err == unix.EMFILE || err == unix.ENFILE {
-				traffic.Nap(time.Millisecond) // until one is closed
+				traffic.Nap(time.Millisecond) // wait until a descriptor is closed
 			}
 			return
 		}
@@ -145,8 +145,8 @@ func (a *server) admit(listener int) {
 // sweepEvery is the minimum time between two sweeps, in ns.
 const sweepEvery = int64(50 * time.Millisecond)
 
-// sweep closes connections that have not sent their preamble in time and, if there are too many, the
-// oldest ones.
+// sweep closes connections that have not sent their preamble in time. If too many connections are waiting,
+// it also closes the oldest ones.
 func (a *server) sweep() {
 	now := traffic.Monotonic()
 	if now < a.swept+sweepEvery && len(a.pending) < 2*maxOpenFlows {
@@ -176,7 +176,7 @@ func (a *server) sweep() {
 	a.pending = still[:copy(still, still[gone:])]
 }
 
-// pendingConn returns the connection if it has not sent a preamble, or nil.
+// pendingConn returns the connection that s refers to if it has not sent a preamble, otherwise nil.
 func (a *server) pendingConn(s pendingRef) *serverConn {
 	at := a.table.slots[s.slot]
 	if at.turn == s.turn && at.conn != nil && at.conn.pending {
@@ -188,7 +188,7 @@ func (a *server) pendingConn(s pendingRef) *serverConn {
 func (a *server) dismiss(c *serverConn) {
 	if len(a.kept) == 0 {
 		abortFlow(c.fd)
-	} else { // the descriptor is closed at the end
+	} else { // the descriptor is closed at the end of the load
 		unix.EpollCtl(a.table.poll, unix.EPOLL_CTL_DEL, c.fd, &unix.EpollEvent{})
 	}
 
@@ -202,7 +202,7 @@ func (a *server) forget(c *serverConn) {
 }
 
 // serve moves data on a connection as far as possible. If the connection ends, the opener counts a failed
-// flow. It is an error here only if the connection should have stayed open.
+// flow. serve returns an error only if the connection should have stayed open.
 func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	if c.again || c.fd < 0 {
 		return nil
@@ -263,7 +263,7 @@ func (a *server) move(c *serverConn) (more bool, err error) {
 	}
 }
 
-// heard parses the request and, on a new connection, identifies the stream.
+// heard parses the request. On a new connection, it also identifies the stream.
 func (a *server) heard(c *serverConn) error {
 	b := c.in
 	if c.fresh {
@@ -295,7 +295,7 @@ func (a *server) heard(c *serverConn) error {
 	return nil
 }
 
-// answer queues the head of the answer, which precedes the payload.
+// answer queues the header of the answer, which precedes the payload.
 func (a *server) answer(c *serverConn) {
 	c.giving = true
 	b := c.put(traffic.WelcomeSize + answerSize)

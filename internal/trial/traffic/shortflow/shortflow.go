@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Flows opens a TCP connection for each flow, whose size is drawn from a distribution. Either each stream
-// starts the next flow when the previous one has ended, or flows start at a rate, regardless of how fast
-// they end. The node side requires Linux.
+// Flows opens a TCP connection for each flow. The sizes of flows are drawn from a distribution. Either
+// each stream starts the next flow when the previous one has ended, or flows start at a rate, regardless
+// of how fast they end. The node side requires Linux.
 type Flows struct{}
 
 // Name returns "flows".
@@ -28,18 +28,18 @@ type Requests struct{}
 // Name returns "requests".
 func (Requests) Name() string { return "requests" }
 
-// Default sizes in bytes: of flows, requests and responses.
+// Default sizes of flows, requests and responses, in bytes.
 const (
 	defaultFlowSize = "10000"
 	defaultRequest  = 100
 	defaultResponse = 1000
 )
 
-// maxOpenFlows limits the simultaneous connections of an opener that starts flows at a rate. Further flows
-// wait, and their times include the waiting.
+// maxOpenFlows is the maximum number of simultaneous connections of an opener that starts flows at a rate.
+// Further flows wait, and their durations include the waiting time.
 const maxOpenFlows = 4096
 
-// maxConnectionRate is far above what sockets can handle.
+// maxConnectionRate is the maximum rate of new connections. It is far above what sockets can handle.
 const maxConnectionRate = 1e7
 
 // Check checks the load, then both nodes.
@@ -47,7 +47,7 @@ func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Loa
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
-// Asked returns a load of requests.
+// Asked returns a load of requests, because the default check, a TCP stream, is not one.
 func (e Requests) Asked() []traffic.Asked {
 	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
 }
@@ -99,7 +99,7 @@ func checkUnpacedTCP(load record.Load) check.Answer {
 // FlowSizeOf returns the flow size of a load, or the default.
 func FlowSizeOf(load record.Load) string { return cmp.Or(load.FlowSize, defaultFlowSize) }
 
-// MessageSizes returns the sizes of a request and its response, in bytes.
+// MessageSizes returns the sizes of a request and of its response, in bytes.
 func MessageSizes(load record.Load) (request, response int64) {
 	return int64(cmp.Or(load.RequestSize, defaultRequest)), int64(cmp.Or(load.ResponseSize, defaultResponse))
 }
@@ -116,7 +116,7 @@ func (e Requests) Offer(ctx context.Context, near, far traffic.End, load record.
 	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
 }
 
-// joined adds the flows that the opener counted.
+// joined adds the flows counted by the opener to the result.
 func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record.Traffic, error) {
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record
 	return t, checkShortFlows(t.ShortFlows)
 }
 
-// checkShortFlows returns an error if the counts are inconsistent.
+// checkShortFlows returns an error if the counts contradict each other.
 func checkShortFlows(s *record.ShortFlows) error {
 	switch {
 	case s == nil:
@@ -141,9 +141,9 @@ func checkShortFlows(s *record.ShortFlows) error {
 	return nil
 }
 
-// The opener sends a header before the payload: number of the flow, number of payload bytes that follow,
-// and number of bytes that it wants back. The answer begins with the number of bytes received, and the
-// number of those that differ from what was sent.
+// The opener sends a header before the payload: the number of the flow, the number of payload bytes that
+// follow, and the number of bytes that the listener shall send. The answer begins with the number of bytes
+// received, and the number of received bytes that differ from the bytes sent.
 const (
 	flowHeaderSize = 24
 	answerSize     = 16
@@ -171,7 +171,7 @@ func readFlowHeader(b []byte) (a flowHeader, ok bool) {
 	return a, true
 }
 
-// flowPosition returns the position in the pattern where the payload of a flow begins. Each flow has a
+// flowPosition returns the position in the pattern at which the payload of a flow begins. Each flow has a
 // separate range.
 func flowPosition(number uint64) uint64 { return number << 32 }
 

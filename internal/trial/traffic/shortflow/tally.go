@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// flowTally counts the flows that one thread started.
+// flowTally holds the counts of the flows that one thread started.
 type flowTally struct {
 	record.ShortFlows
 	window        record.Window
@@ -25,7 +25,7 @@ func (t *flowTally) within(intended int64) bool {
 	return intended >= t.window.Start && intended < t.window.End
 }
 
-// begin counts a flow that was due, whether or not it started.
+// begin counts a flow that is due, whether or not it starts.
 func (t *flowTally) begin(intended, size int64) {
 	if t.within(intended) {
 		t.Started++
@@ -40,11 +40,11 @@ func (t *flowTally) launch(intended, at int64) {
 	}
 }
 
-// connectionDue is the time after the scheduled start from which a flow counts as tardy if it is not
-// connected. Linux retransmits a lost SYN after a second.
+// connectionDue is the time after the scheduled start at which a flow that is not connected counts as
+// tardy. It is shorter than the second after which Linux retransmits a lost SYN.
 const connectionDue = 200 * time.Millisecond
 
-// connected records a handshake that was completed at a time.
+// connected records a handshake that was completed at the time at and took the given time, in ns.
 func (t *flowTally) connected(intended, at, took int64) {
 	if !t.within(intended) {
 		return
@@ -63,7 +63,7 @@ func (t *flowTally) unconnected(intended int64) {
 	}
 }
 
-// complete counts a flow whose last byte arrived at a time.
+// complete counts a flow whose last byte arrived at the time at.
 func (t *flowTally) complete(intended, at, size, confirmed int64) {
 	switch {
 	case t.within(intended) && at > t.window.End:
@@ -78,7 +78,7 @@ func (t *flowTally) complete(intended, at, size, confirmed int64) {
 	}
 }
 
-// fail counts a flow that failed at a time.
+// fail counts a flow that failed at the time at.
 func (t *flowTally) fail(intended, at int64, why string) {
 	switch {
 	case !t.within(intended):
@@ -90,14 +90,14 @@ func (t *flowTally) fail(intended, at int64, why string) {
 	}
 }
 
-// abandon counts a flow that was unfinished or not started when the load ended.
+// abandon counts a flow that had not finished, or not started, when the load ended.
 func (t *flowTally) abandon(intended int64) {
 	if t.within(intended) {
 		t.Unfinished++
 	}
 }
 
-// joinTallies returns the sum of all threads' counts.
+// joinTallies returns the sum of the counts of all threads.
 func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.ShortFlows {
 	sum := newFlowTally(record.Window{})
 	sum.Kept, sum.RateHz, sum.DueNs = kept, load.ConnectionRate, int64(connectionDue)
@@ -134,7 +134,8 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 	return &sum.ShortFlows
 }
 
-// times counts durations in buckets of 64 ns and, from 4096 ns on, in 64 buckets per doubling.
+// times holds the number of durations by bucket. The buckets are 64 ns wide; from 4096 ns on, each
+// doubling has 64 buckets.
 type times struct{ traffic.Buckets }
 
 const timesOctave = 6 // log2 of the number of buckets per doubling

@@ -10,21 +10,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// maxFlowBytes limits the size of a flow, so that positions in the pattern are unique.
+// maxFlowBytes limits the size of a flow, so that each position in the pattern is used only once.
 const maxFlowBytes = 1 << 31
 
 // flowPacket is the packet size in bytes that published distributions assume.
 const flowPacket = 1500
 
-// FlowSizes is a distribution of flow sizes.
+// FlowSizes describes a distribution of flow sizes.
 type FlowSizes struct {
 	fixed  int64
-	mean   float64     // of an exponential distribution
-	points []sizePoint // of a published distribution
+	mean   float64     // mean size in bytes, for an exponential distribution
+	points []sizePoint // points of a published distribution
 }
 
-// sizePoint is the share of all flows with at most this number of packets. Between two points, the size is
-// distributed uniformly. The first point has its whole share.
+// sizePoint holds the share of all flows that have at most the given number of packets. Between two
+// points, sizes are distributed uniformly. All flows of the first point's share have the first point's
+// size.
 type sizePoint struct {
 	packets int64
 	share   float64
@@ -43,8 +44,8 @@ var (
 const flowSizeForms = "bytes such as 10000, exponential and its mean such as exponential 10000, websearch " +
 	"or datamining"
 
-// ParseFlowSizes parses a distribution: a number of bytes, "exponential" and a mean, "websearch", or
-// "datamining".
+// ParseFlowSizes parses a distribution: a number of bytes, "exponential" and a mean in bytes, "websearch",
+// or "datamining".
 func ParseFlowSizes(text string) (FlowSizes, error) {
 	number, exponential := strings.CutPrefix(text, "exponential ")
 	switch text {
@@ -74,7 +75,7 @@ func FlowSizeLevel(text string) (string, error) {
 	return text, nil
 }
 
-// draw returns the size of the next flow, at least one byte.
+// draw returns a random size for the next flow, at least one byte.
 func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	switch {
 	case s.fixed > 0:
@@ -101,8 +102,8 @@ func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	return s.points[len(s.points)-1].packets * flowPacket
 }
 
-// flowClasses lists the minimum sizes in bytes of the classes with separate completion times, as in
-// pFabric: below 100 kB, below 10 MB, and above.
+// flowClasses lists the minimum sizes in bytes of the classes for which completion times are recorded
+// separately. As in pFabric, the classes are below 100 kB, below 10 MB, and above.
 var flowClasses = [...]int64{0, 100e3, 10e6}
 
 func flowClass(size int64) int {
@@ -119,10 +120,10 @@ type flowArrivals struct {
 	next    int64
 	origin  int64
 	count   int64
-	every   float64 // mean interval in ns, over all threads
+	every   float64 // mean interval in ns between the flows of all threads
 	threads int64
 	thread  int64
-	rng     *rand.Rand // nil for equal intervals
+	rng     *rand.Rand // random generator; nil for equal intervals
 }
 
 func (d *flowArrivals) begin(at int64) {
@@ -130,9 +131,9 @@ func (d *flowArrivals) begin(at int64) {
 	d.advance()
 }
 
-// advance moves to the next arrival. With equal intervals, arrivals are computed from their number, so
-// that errors do not accumulate. The arrivals of all threads together have equal intervals or are a
-// Poisson process.
+// advance moves to the next arrival. With equal intervals, the time of an arrival is computed from its
+// number, so that errors do not accumulate. Over all threads together, the intervals are equal or the
+// arrivals are a Poisson process.
 func (d *flowArrivals) advance() {
 	if d.rng != nil {
 		d.next += int64(d.rng.ExpFloat64() * d.every * float64(d.threads))
