@@ -12,11 +12,11 @@ import (
 
 // byteStream moves the bytes of one end of a TCP flow, on any system.
 type byteStream struct {
-	traffic.ByteFlow // Count is the payload passed through system calls, in bytes
+	traffic.ByteFlow // Count is the number of payload bytes passed to or received from the kernel
 	verify           bool
 	pattern          traffic.Pattern
 	buffer           []byte
-	corrupt          int64 // used by Run
+	corrupt          int64 // number of wrong bytes; used by Run
 	held             *throttle
 }
 
@@ -28,7 +28,7 @@ func newByteStream(q traffic.Request, i int, k traffic.FlowKey) byteStream {
 	}
 }
 
-// send sends until the time when senders stop.
+// send sends data until the time at which senders stop.
 func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) error {
 	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
 		if over, err := f.sendSome(p, len(f.buffer), give); over || err != nil {
@@ -38,13 +38,13 @@ func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) err
 	return nil
 }
 
-// sendSome sends up to limit bytes with one call. over reports that the stream has ended because the other
-// end, by its own clock, has finished.
+// sendSome sends up to limit bytes with one system call. over is true if the stream has ended because the
+// other end, by its own clock, has finished.
 func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (int, error)) (over bool,
 	err error) {
 	b := f.buffer
 	at := f.Count.Load()
-	if !f.verify { // the content does not matter
+	if !f.verify { // because the content does not matter
 		b = b[at%int64(len(b)):]
 	}
 
@@ -75,8 +75,8 @@ func (f *byteStream) received(b []byte) {
 	f.Count.Add(int64(len(b)))
 }
 
-// ended returns nil if a receive error, io.EOF if the sender closed the connection, is expected because
-// the window has ended, and otherwise an error. The sender stops shortly after the window, by its own
+// ended returns nil if a receive error is expected because the window has ended, otherwise an error. err
+// is io.EOF if the sender has closed the connection. The sender stops shortly after the window, by its own
 // clock.
 func ended(p *traffic.Phases, err error) error {
 	switch {
@@ -88,7 +88,7 @@ func ended(p *traffic.Phases, err error) error {
 	return fmt.Errorf("receive: %w", host.Cause(err))
 }
 
-// Report returns the counts, with the result of verification at a receiver.
+// Report returns the counts. For a receiver, they include the result of verification.
 func (f *byteStream) Report() traffic.FlowReport {
 	r := f.ByteFlow.Report()
 	if f.verify && !f.Sends {

@@ -1,4 +1,4 @@
-// Package stream is the built-in load generator for long TCP and UDP flows.
+// Package stream contains the built-in load generator for long TCP and UDP flows.
 package stream
 
 import (
@@ -10,13 +10,13 @@ import (
 )
 
 // Native is the built-in load generator: TCP and UDP with exact counts. On Linux, the node side uses
-// features of the kernel. On other systems it is ServePortable.
+// features of the kernel. On other systems, ServePortable is the node side.
 type Native struct{}
 
 // Name returns "native".
 func (Native) Name() string { return "native" }
 
-// Check checks both nodes, unless the load is impossible on any machine.
+// Check checks both nodes, unless the load is impossible regardless of the machine.
 func (n Native) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, n.Name(), load, traffic.CheckLoad(load), near, far)
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ServePortable is a node side of the native engine that uses only package net and the socket options of
-// the BSDs. It is compatible with the one for Linux. Its results lack the kernel's data about streams, the
-// packets that a socket dropped because its buffer was full, and the kernel's time stamps.
+// ServePortable is a node side of the native engine that uses only package net and socket options that the
+// BSDs have. It is compatible with the node side for Linux. Its results lack the kernel's data about
+// streams, the number of packets that a socket dropped because its buffer was full, and the kernel's time
+// stamps.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkPortable, traffic.Endpoints(connectPortable))
 }
 
-// maxPortable limits the flows, each of which has a goroutine.
+// maxPortable is the maximum number of flows, because each flow has a goroutine.
 const maxPortable = 64
 
 // checkPortable checks whether this node can carry the flows of a load.
@@ -59,7 +60,7 @@ func connectPortable(ctx context.Context, l *traffic.Endpoint) error {
 		return fmt.Errorf("%w: %s", host.ErrUnsupported, a.Reason)
 	}
 
-	// On Linux, where tests use it, threads that only sleep must not keep goroutines from running.
+	// Tests use this code on Linux, where threads that only sleep must not keep goroutines from running.
 	traffic.MakeRoom(len(l.Keys) + 4)
 	l.Flows = make([]traffic.Flow, len(l.Keys))
 	if l.Request.Load.Protocol == "udp" {

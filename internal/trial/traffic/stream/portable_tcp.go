@@ -10,11 +10,12 @@ import (
 )
 
 // portableChunk is the size of one write in bytes. It limits how far a sender's count can lag at the start
-// or end of the window, because package net returns from a write only when all data was accepted.
+// and the end of the window, because package net returns from a write only when the kernel has accepted
+// all data.
 const portableChunk = 64 << 10
 
 // portableTCP is one end of a TCP connection that carries data in one direction, through package net.
-// Bytes that the kernel has accepted count as sent.
+// Bytes count as sent when the kernel has accepted them.
 type portableTCP struct {
 	byteStream
 	conn *net.TCPConn
@@ -36,7 +37,7 @@ func connectPortableTCP(ctx context.Context, l *traffic.Endpoint) error {
 		f.buffer = make([]byte, portableChunk)
 		f.pattern.Fill(f.buffer, 0)
 		rate := q.Load.RateBps
-		if rate > 0 && f.Sends { // equal share of each stream
+		if rate > 0 && f.Sends { // equal share for each stream
 			f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(l.Keys))}
 		}
 
@@ -75,7 +76,7 @@ func (f *portableTCP) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// Unblock ends blocked calls. A sender's stream ends after the bytes that the kernel has accepted.
+// Unblock ends blocked calls. A sender's stream ends after the bytes that the kernel has already accepted.
 func (f *portableTCP) Unblock(how traffic.Urgency) {
 	switch {
 	case how == traffic.AtOnce:
@@ -86,7 +87,8 @@ func (f *portableTCP) Unblock(how traffic.Urgency) {
 	}
 }
 
-// Close discards queued data, so that no packet of this load is in transit during the next one.
+// Close closes the connection and discards queued data, so that no packet of this load is in transit
+// during the next one.
 func (f *portableTCP) Close() {
 	f.conn.SetLinger(0)
 	f.conn.Close()

@@ -15,16 +15,16 @@ import (
 
 // Sizes and timeouts of the portable UDP sockets.
 const (
-	portableRoom    = 4 << 20 // socket buffer requested first, in bytes
+	portableRoom    = 4 << 20 // size of the socket buffer to request first, in bytes
 	minPortableRoom = 64 << 10
 	portableLook    = 5 * time.Millisecond  // interval at which a receiver checks whether to end
 	portableWait    = 20 * time.Millisecond // timeout of a receive call
 )
 
-// portableUDP is one end of a UDP flow, through package net with one call per datagram.
+// portableUDP is one end of a UDP flow through package net, with one call per datagram.
 type portableUDP struct {
 	udpCount
-	conn *net.UDPConn   // own socket, or the listener's, which all flows of a path share
+	conn *net.UDPConn   // the flow's own socket, or the listener's, which all flows of a path share
 	to   netip.AddrPort // destination on a shared socket; invalid if conn is connected
 }
 
@@ -89,8 +89,8 @@ func connectPortableUDP(ctx context.Context, l *traffic.Endpoint) error {
 	return nil
 }
 
-// makeRoom requests a socket buffer. The BSDs reject sizes above their limit (kern.ipc.maxsockbuf), so it
-// tries smaller ones.
+// makeRoom requests a socket buffer. The BSDs reject sizes above their limit (kern.ipc.maxsockbuf), so
+// makeRoom then tries smaller sizes.
 func makeRoom(set func(bytes int) error) {
 	for room := portableRoom; room >= minPortableRoom && set(room) != nil; room /= 2 {
 	}
@@ -110,8 +110,8 @@ func (f *portableUDP) Close() {
 	}
 }
 
-// give sends a datagram. It returns the number that the kernel accepted, 0 or 1. If a queue is full, the
-// BSDs return ENOBUFS instead of blocking.
+// give sends a datagram and returns 1 if the kernel accepted it, otherwise 0. If a queue is full, the BSDs
+// return ENOBUFS instead of blocking.
 func (f *portableUDP) give(b []byte) (int, error) {
 	var err error
 	if f.to.IsValid() {
@@ -133,7 +133,7 @@ type portableSink struct {
 	conn *net.UDPConn
 }
 
-// Run receives until the senders have ended their streams, or until the planned stop.
+// Run receives until the senders have ended their streams, or until the planned end of the load.
 func (k *portableSink) Run(p *traffic.Phases) error {
 	b := make([]byte, 1<<16)
 	look := int64(0)

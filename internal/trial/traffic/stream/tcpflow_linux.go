@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Sizes of one system call, in bytes. Large writes save sleeps and wake-ups. A receive call with MSG_TRUNC
-// copies nothing, so its size costs no memory.
+// Sizes of one system call, in bytes. Large writes save sleeps and wake-ups. A large receive size costs no
+// memory, because a receive call with MSG_TRUNC copies nothing.
 const (
 	writeSize    = 1 << 20
 	truncateSize = 4 << 20
@@ -30,10 +30,10 @@ type tcpFlow struct {
 	mode       tcpMode
 	congestion string
 
-	// Used by the meter until Run has ended.
+	// The following fields belong to the meter until Run has ended.
 	series *record.Table
 	info   [2]unix.TCPInfo // at the start and end of the window
-	sndbuf int             // at the end of the window, as tuned by the kernel
+	sndbuf int             // size at the end of the window, as tuned by the kernel
 	rcvbuf int
 }
 
@@ -48,15 +48,15 @@ func optionsOf(i *unix.TCPInfo) []string {
 	return agreed
 }
 
-// tcpOptionECN is TCPI_OPT_ECN from linux/tcp.h: ECN was agreed on in the handshake.
+// tcpOptionECN is TCPI_OPT_ECN from linux/tcp.h. It means that both ends agreed on ECN in the handshake.
 const tcpOptionECN = 8
 
-// tcpBuffers are shared by the streams of one end. Without verification, senders always send the same
-// bytes, and receivers store nothing.
+// tcpBuffers holds the buffers that the streams of one end share. Without verification, senders always
+// send the same bytes, and receivers store nothing.
 type tcpBuffers struct{ send, trunc []byte }
 
 func newTCPBuffers(q traffic.Request) *tcpBuffers {
-	// trunc is never written to, so it uses no memory.
+	// trunc uses no memory, because it is never written to.
 	b := &tcpBuffers{send: make([]byte, writeSize), trunc: make([]byte, truncateSize)}
 	traffic.NewPattern(q.Load.Tag, 0).Fill(b.send, 0)
 	return b
@@ -64,7 +64,7 @@ func newTCPBuffers(q traffic.Request) *tcpBuffers {
 
 func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	switch {
-	case f.verify && f.mode.pool: // uses the buffer of its thread
+	case f.verify && f.mode.pool: // the flow uses the buffer of its thread
 	case f.verify:
 		f.buffer = make([]byte, verifySize)
 	case f.Sends:
@@ -106,10 +106,10 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 
 func (f *tcpFlow) write(b []byte) (int, error) { return traffic.Write(f.FD, b) }
 
-// receive receives until the stream ends. In polled mode, it polls with a timer, and blocks if there was
-// no data for some time.
+// receive receives until the stream ends. In polled mode, it polls with a timer, and blocks only after
+// some time without data.
 func (f *tcpFlow) receive(p *traffic.Phases) error {
-	patient := 0 // consecutive polls without data
+	patient := 0 // number of consecutive polls without data
 	for !p.Abandoned.Load() {
 		flags := 0
 		if f.mode.polled && patient < tcpPolls {
@@ -135,13 +135,13 @@ func (f *tcpFlow) receive(p *traffic.Phases) error {
 	return nil
 }
 
-// Interval of polls, and number of polls without data before a receiver blocks.
+// Interval of the polls, and number of polls without data after which a receiver blocks.
 const (
 	tcpPoll  = 50 * time.Microsecond
 	tcpPolls = 20
 )
 
-// take receives data with one call. over reports that the stream has ended.
+// take receives data with one system call. over is true if the stream has ended.
 func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
@@ -194,8 +194,8 @@ func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
 	}
 }
 
-// sentBytes returns the payload that was sent at least once. Before Linux 4.19, the kernel does not count
-// it, and the bytes passed to the kernel are used.
+// sentBytes returns the number of payload bytes that were sent at least once. Kernels before Linux 4.19 do
+// not count them; sentBytes then returns the number of bytes passed to the kernel.
 func sentBytes(info *unix.TCPInfo, written int64) int64 {
 	if info.Bytes_sent == 0 {
 		return written
@@ -215,8 +215,8 @@ func (f *tcpFlow) appendSeries(at int64, i *unix.TCPInfo) {
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
 }
 
-// appLimited reads a bit field that package unix lacks, after the options and window scales. If it is set,
-// the delivery rate shows nothing about the path.
+// appLimited reads a bit field that package unix does not declare, which follows the options and window
+// scales. If it is set, the delivery rate reveals nothing about the path.
 func appLimited(i *unix.TCPInfo) bool {
 	const offset = unsafe.Offsetof(i.Options) + 2
 	bits := *(*byte)(unsafe.Add(unsafe.Pointer(i), offset))
@@ -274,7 +274,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	mode := tcpMode{verify: q.Load.Verify, pool: len(l.Keys) > traffic.OwnThreads}.
 		with(featuresTo(q.Peer), q.Peer, threadsPerStream*len(l.Keys) <= cores)
 	shared := newTCPBuffers(q)
-	var pooled [2][]*tcpFlow // receivers, senders
+	var pooled [2][]*tcpFlow // flows of receivers and of senders
 	for i, fd := range fds {
 		f, failed := newTCPFlow(fd, q, i, l.Keys[i], mode)
 		if failed != nil {
@@ -300,7 +300,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 		for _, share := range traffic.Deal(of, cores) {
 			l.Workers = append(l.Workers, &tcpPool{flows: share, sends: w == 1})
 			held := share[0].held.of(len(share))
-			for _, f := range share { // one thread serves all of them
+			for _, f := range share { // one thread serves all flows of a share
 				f.held = held
 			}
 		}
@@ -310,7 +310,7 @@ func connectTCP(ctx context.Context, l *traffic.Endpoint) error {
 	return err
 }
 
-// holdBack sets each flow's share of the end's rate limits.
+// holdBack gives each flow an equal share of the end's rate limits.
 func holdBack(l *traffic.Endpoint) {
 	held := l.Request.Load.Limits(l.Request.Side)
 	for _, sends := range []bool{false, true} {
@@ -339,7 +339,7 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 	f.Addr = f.Local()
 	f.congestion, err = traffic.SetCongestion(fd, traffic.CongestionOf(q.Load, k))
 	if err == nil && q.Load.RateBps > 0 && f.Sends {
-		// The kernel paces the payload. Each stream has an equal share.
+		// The kernel paces the payload. Each stream has an equal share of the rate.
 		bytes := q.Load.RateBps / 8 / float64(len(traffic.FlowsOf(q.Load)))
 		if err = traffic.SetPacing(fd, uint64(math.Ceil(bytes))); err != nil {
 			err = fmt.Errorf("pace at %.0f bytes per second: %w", bytes, err)
@@ -354,14 +354,14 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 	return f, nil
 }
 
-// poolWrite limits the bytes that a stream may send before others have their turn.
+// poolWrite is the maximum number of bytes that a stream may send before other streams have their turn.
 const poolWrite = 256 << 10
 
 // tcpPool runs several streams with the same direction on one thread.
 type tcpPool struct {
 	flows []*tcpFlow
 	sends bool
-	open  int // streams that have not ended
+	open  int // number of streams that have not ended
 }
 
 func (c *tcpPool) Name() string {
@@ -403,7 +403,7 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 	return c.serve(p, poll)
 }
 
-// serve moves data of each ready stream in turn.
+// serve moves data of the ready streams, one after the other.
 func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	events := make([]unix.EpollEvent, min(len(c.flows), 256))
 	for c.open > 0 && !p.Abandoned.Load() && !(c.sends && traffic.Monotonic() >= p.Senders) {
@@ -432,7 +432,7 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	return nil
 }
 
-// turn moves data with one call. over reports that the stream has ended.
+// turn moves data with one system call. over is true if the stream has ended.
 func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)

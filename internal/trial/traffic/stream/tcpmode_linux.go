@@ -12,26 +12,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// tcpMode is the method by which one end moves the data of its streams. For the measurements behind the
-// choice, see docs/measured/2026-11-21-engine.md.
+// tcpMode describes how one end moves the data of its streams. For the measurements on which the choice is
+// based, see docs/measured/2026-11-21-engine.md.
 type tcpMode struct {
 	verify bool
 	pool   bool // several streams per thread
-	// splice passes pages of the payload to the kernel instead of copying it. This saves time if the kernel
-	// segments the data itself, and costs time if a device does.
+	// splice makes senders pass pages of the payload to the kernel instead of copying it. This saves time if
+	// the kernel segments the data, and costs time if a device does.
 	splice bool
-	// polled polls with a timer instead of being woken. This saves time if every packet would wake the
-	// receiver, because the device does not merge them, and if the receiver has a core of its own. A wake-up
-	// is paid for by the sender's core, which also processes the path: it took a sixth of that core's time.
+	// polled makes receivers poll with a timer instead of being woken. This saves time if every packet would
+	// wake the receiver, because the device does not merge packets, and if the receiver has a core of its
+	// own. Wake-ups cost time on the sender's core, which also processes the path: they took a sixth of that
+	// core's time.
 	polled bool
 }
 
-// threadsPerStream counts the threads of both ends, which share the cores in a local lab. Timer and pipe
-// save time only if each thread has a core. Otherwise threads that sleep and wake at different times delay
-// each other.
+// threadsPerStream is the number of threads for a stream at both ends, which share the cores in a local
+// lab. Timer and pipe save time only if each thread has a core. Otherwise, threads that sleep and wake at
+// different times delay each other.
 const threadsPerStream = 2
 
-// featuresTo returns the features of the device towards an address, or nil if unknown.
+// featuresTo returns the features of the device that leads to an address, or nil if they are unknown.
 func featuresTo(to netip.Addr) map[string]bool {
 	dev, err := kernel.RouteDevice(to)
 	if err != nil {
@@ -46,8 +47,8 @@ func featuresTo(to netip.Addr) map[string]bool {
 	return features
 }
 
-// with returns the mode that suits the device towards the other end. calm states that each thread has its
-// own core. A device with unknown features is assumed to segment and merge packets.
+// with returns the mode that suits the device towards the other end. calm is true if each thread has a
+// core of its own. A device with unknown features is assumed to segment and merge packets.
 func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMode {
 	segments := "tx-tcp-segmentation"
 	if to.Is6() {
@@ -61,7 +62,7 @@ func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMod
 	return w
 }
 
-// String describes the mode, for the result.
+// String describes the mode for the result.
 func (w tcpMode) String() string {
 	send, take := "write 1 MiB", "truncating"
 	switch {
@@ -85,8 +86,8 @@ func (w tcpMode) String() string {
 	return fmt.Sprintf("tcp: send by %s, receive %s, %s", send, take, threads)
 }
 
-// splicer passes pages to a socket through a pipe. The pages are never written to, so that data in transit
-// does not change.
+// splicer passes pages to a socket through a pipe. The pages are never written to, so data in transit does
+// not change.
 type splicer struct{ in, out int }
 
 func newSplicer() (*splicer, error) {
@@ -95,7 +96,7 @@ func newSplicer() (*splicer, error) {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
 
-	// Without the right to enlarge the pipe, keep its default size.
+	// Ignore the error: a user without the right to enlarge the pipe uses its default size.
 	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, writeSize)
 	return &splicer{in: p[1], out: p[0]}, nil
 }

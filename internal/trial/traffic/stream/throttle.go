@@ -6,20 +6,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// throttle limits the rate of an application, which moves little data at a time and sleeps in between. A
-// nil throttle does not limit.
+// throttle limits the rate of an application. The application moves a small amount of data at a time and
+// sleeps in between. A nil throttle does not limit the rate.
 type throttle struct {
 	perNs float64 // bytes per ns
-	due   int64   // time when the data moved so far is due
+	due   int64   // time at which the rate permits the data moved so far
 }
 
 const (
-	throttleStep = 5 * time.Millisecond  // length of the data moved by one call, at the rate
-	throttleDebt = 50 * time.Millisecond // maximum lag that is made up after a late wake-up
+	throttleStep = 5 * time.Millisecond  // time for which the data of one call suffices at the rate
+	throttleDebt = 50 * time.Millisecond // maximum delay that is made up after a late wake-up
 	minStep      = 1448
 )
 
-// of returns a throttle for n flows together, whose share is that of t each.
+// of returns a throttle that allows a group of flows together what t allows each of them.
 func (t *throttle) of(flows int) *throttle {
 	if t == nil || flows == 1 {
 		return t
@@ -35,7 +35,7 @@ func (t *throttle) share(b []byte) []byte {
 	return b[:min(len(b), max(minStep, int(t.perNs*float64(throttleStep))))]
 }
 
-// wait sleeps until the data moved is due, or until the end of the window.
+// wait sleeps until the rate permits the data moved so far, or until the end of the window.
 func (t *throttle) wait(p *traffic.Phases, moved int) {
 	if t == nil || moved <= 0 || p.Over(p.End) {
 		return

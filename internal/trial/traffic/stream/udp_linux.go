@@ -18,8 +18,8 @@ import (
 
 // connectUDP opens the flows. The listener learns the address of a flow behind NAT from the opener's
 // hello, which also opens the return path. All flows use the same port of the listener, so that one port
-// forward suffices. At the listener, each flow has a connected socket. With many flows, all share one
-// socket, because kernels before 6.13 search all sockets of a port for each packet.
+// forward suffices. At the listener, each flow has a connected socket. If there are many flows, all of
+// them share one socket, because kernels before 6.13 search all sockets of a port for each packet.
 func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 	q := l.Request
 	u := &udpEnd{Endpoint: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
@@ -46,10 +46,10 @@ func connectUDP(ctx context.Context, l *traffic.Endpoint) error {
 
 	l.Workers = u.workers()
 	l.Mode = u.mode
-	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // of each socket
+	l.Details["rcvbuf_bytes"] = strconv.Itoa(u.rcvbuf) // size of each socket's buffer
 	l.Details["sndbuf_bytes"] = strconv.Itoa(u.sndbuf)
 	uncut := slices.ContainsFunc(slices.Collect(maps.Values(u.gso)), func(t gso) bool { return t.whole })
-	l.Details["gso_uncut"] = strconv.FormatBool(uncut) // the first device received whole batches
+	l.Details["gso_uncut"] = strconv.FormatBool(uncut) // true if the first device received batches whole
 	return nil
 }
 
@@ -61,7 +61,7 @@ type udpEnd struct {
 	rcvbuf, sndbuf int
 }
 
-// admit creates the flow of a hello.
+// admit creates the flow to which a hello belongs.
 func (u *udpEnd) admit(ctx context.Context, i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn,
 	error) {
 	if len(u.Keys) <= traffic.OwnThreads {
@@ -113,9 +113,9 @@ func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traf
 	return nil
 }
 
-// workers distributes the flows among threads. Up to traffic.OwnThreads flows have a thread each. More
-// flows with separate sockets get one thread per core and direction, and flows that share a listener's
-// socket get one thread.
+// workers distributes the flows among threads. Up to traffic.OwnThreads flows have one thread each. If
+// there are more flows, flows with separate sockets get one thread per core and direction, and flows that
+// share a listener's socket get one thread.
 func (u *udpEnd) workers() []traffic.Worker {
 	parts := len(traffic.AllowedCPUs())
 	if len(u.Keys) <= traffic.OwnThreads {
@@ -154,7 +154,7 @@ func (u *udpEnd) workers() []traffic.Worker {
 	return workers
 }
 
-// mode describes how this end sent and received.
+// mode describes how this end sent and received datagrams.
 func (u *udpEnd) mode() string {
 	send, receive := "", ""
 	polls := fmt.Sprintf("%v, or %v with ample room", traffic.ReceivePoll, amplePoll)
@@ -181,25 +181,25 @@ func (u *udpEnd) mode() string {
 	return fmt.Sprintf("udp, %s mode: %s", traffic.UDPMode(u.Request.Load), strings.Join(parts, "; "))
 }
 
-// Maximum number of datagrams per call: UDP_MAX_SEGMENTS is 128 since Linux 6.9, 64 before.
+// Maximum number of datagrams per system call: UDP_MAX_SEGMENTS is 128 since Linux 6.9, and 64 before.
 const (
 	maxGSOSegments = 128
 	oldGSOSegments = 64
 )
 
-// gso describes how batches of datagrams are passed to the kernel in one large write, which is split later
-// (UDP_SEGMENT). This saves most of the cost of sending.
+// gso describes how batches of datagrams are passed to the kernel. With UDP_SEGMENT, a batch is one large
+// write that is split later. This saves most of the cost of sending.
 type gso struct {
-	most  int  // datagrams per call; below 2 means no batches
-	whole bool // the first device accepts batches whole
+	most  int  // maximum number of datagrams per call; below 2 means no batches
+	whole bool // the first device accepts whole batches
 }
 
-// gsoBy returns the batches that suit the path, by the features of its first device. If that device
-// accepts whole batches, they would cross a virtual network unsplit, and no real packets would be
-// forwarded. Only count mode accepts that, and its result contains a caveat.
+// gsoBy returns the batches that suit the path, according to the features of its first device. If that
+// device accepts whole batches, they cross a virtual network unsplit, so that the router does not forward
+// real packets. Therefore such batches are used only in count mode, and the result contains a caveat.
 //
 // Kernels before 6.11 reject every datagram on a socket with UDP_SEGMENT, including short ones, if the
-// device leaves checksums to the kernel, as OpenVPN's does.
+// device leaves checksums to the kernel, as OpenVPN's device does.
 func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso {
 	sums := "tx-checksum-ipv4"
 	if to.Is6() {
@@ -215,7 +215,7 @@ func gsoBy(features map[string]bool, to netip.Addr, payload int, count bool) gso
 	return gso{most: n, whole: whole}
 }
 
-// begin enables UDP GSO on a socket, or returns the zero value if that fails.
+// begin enables UDP GSO on a socket. If that fails, it returns the zero value, which means no batches.
 func (t gso) begin(fd, payload int) gso {
 	if t.most < 2 || unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, payload) != nil {
 		return gso{}

@@ -13,42 +13,43 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// End-of-stream messages report to the receiver, after the window, how many packets were sent. Times and
+// After the window, end-of-stream messages inform the receiver how many packets were sent. Times and
 // minimum number of these messages.
 const (
-	afterlife   = 10 * time.Millisecond // for packets overtaken by the end-of-stream message
+	afterlife   = 10 * time.Millisecond // time for packets that the end-of-stream message has overtaken
 	endInterval = 2 * time.Millisecond
 	minEnds     = 5
 )
 
-// udpCount holds the counts of one end of a UDP flow, regardless of how it is sent or received.
+// udpCount holds the counts of one end of a UDP flow. It does not depend on how datagrams are sent or
+// received.
 type udpCount struct {
-	traffic.ByteFlow // Count and packets include all phases
+	traffic.ByteFlow // Count and packets cover all phases
 	packets          atomic.Int64
 	index            uint16
 	verify           bool
 	count            bool // count mode: several datagrams may arrive as one
 	tag              uint32
 	pattern          traffic.Pattern
-	payload          int // payload of each datagram, or of the largest, in bytes
-	size             int // IP length of the same datagram
+	payload          int // payload in bytes of each datagram, or of the largest one
+	size             int // IP length of that datagram
 	sizes            sizes
 
-	// Used by the worker.
+	// The following fields belong to the worker.
 	seq        uint64 // sender: next number in this phase
-	moved      int64  // receiver: packets received, not yet published
+	moved      int64  // receiver: number of packets received and not yet published
 	movedBytes int64
-	arrived    int64 // bytes received in the window, without duplicates
+	arrived    int64 // number of bytes received in the window, without duplicates
 	sequence   traffic.Sequence
 	delays     delays
 	unstamped  int64
 	announced  int64
-	endSeen    int64 // arrival of the first end-of-stream message, or 0
-	sent       int64 // packets sent in the window
+	endSeen    int64 // arrival time of the first end-of-stream message, or 0
+	sent       int64 // number of packets sent in the window
 	unsent     int64
 	burst      int64 // maximum number of bytes that the thread sent back to back
 	from, till int64 // start and end of the window, as seen by this end
-	wrong      int64 // datagrams with another size
+	wrong      int64 // number of datagrams with a wrong size
 	corrupt    int64
 	verified   int64
 }
@@ -103,7 +104,7 @@ func (f *udpCount) Report() traffic.FlowReport {
 
 	r.Announced = f.announced
 	if f.announced >= 0 && !f.sequence.Finish(uint64(f.announced)) {
-		r.Announced = -1 // contradicts the numbers received; the sender's count decides
+		r.Announced = -1 // contradicts the numbers received, so the sender's count decides
 	}
 
 	if r.Announced < 0 {
@@ -126,9 +127,9 @@ func (f *udpCount) tell() {
 	f.Count.Store(f.movedBytes)
 }
 
-// take counts a datagram or, in count mode, a batch of them with a total length. b holds the header, or
-// everything if content is verified. now is the time when it was read, and stamp the kernel's time stamp
-// (CLOCK_REALTIME), 0 if unknown.
+// take counts a datagram or, in count mode, a batch of datagrams with the given total length. b holds the
+// header; if content is verified, it holds the whole datagram. now is the time at which the datagram was
+// read, and stamp is the kernel's time stamp (CLOCK_REALTIME), or 0 if unknown.
 func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int64) {
 	many := 1
 	each := f.sizes.of(d.Seq)
@@ -181,7 +182,7 @@ func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int
 	}
 }
 
-// put builds a datagram in b, which has space for the largest one, and returns it.
+// put builds a datagram in b and returns it. b must have space for the largest datagram.
 func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) []byte {
 	b = b[:f.sizes.of(seq)]
 	traffic.Datagram{Tag: f.tag, Flow: f.index, Phase: phase, Seq: seq, Tick: tick}.Put(b)
@@ -192,7 +193,7 @@ func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) [
 	return b
 }
 
-// explainSize returns an error for a failed send. EMSGSIZE means that the packet exceeds the path's MTU.
+// explainSize returns the error for a failed send. EMSGSIZE means that the packet exceeds the path's MTU.
 func explainSize(err error, size int) error {
 	if errors.Is(err, syscall.EMSGSIZE) {
 		return check.WithHint(fmt.Errorf("send %d-byte packets: larger than the path's MTU", size),
@@ -201,15 +202,15 @@ func explainSize(err error, size int) error {
 	return fmt.Errorf("send %d-byte packets: %w", size, err)
 }
 
-// sizes lists the payload sizes of a flow's datagrams. The sequence number determines the size in every
-// phase, so both ends know the length of each datagram.
+// sizes holds the payload sizes of a flow's datagrams. In every phase, the sequence number determines the
+// size, so both ends know the length of each datagram.
 type sizes struct {
 	cycle []int
-	ahead []int64 // total bytes of the sizes before each one; the last entry is the whole cycle
+	ahead []int64 // sum of the sizes before each size; the last entry is the sum of the whole cycle
 }
 
 // sizesOf returns the sizes for a flow. Flows begin at different positions of the cycle, so that flows
-// that send in turn do not send all large datagrams at the same time.
+// that take turns do not all send large datagrams at the same time.
 func sizesOf(load record.Load, flow int) sizes {
 	all := load.PacketSizes()
 	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}
@@ -229,7 +230,7 @@ func (s *sizes) of(seq uint64) int {
 	return s.cycle[seq%uint64(len(s.cycle))]
 }
 
-// bytes returns the payload of the first n datagrams.
+// bytes returns the total payload of the first n datagrams, in bytes.
 func (s *sizes) bytes(n uint64) int64 {
 	round := uint64(len(s.cycle))
 	return int64(n/round)*s.ahead[round] + s.ahead[n%round]

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// Polling interval for a receiver with a large socket buffer. It saves a tenth of the total cost of two
-	// flows at full rate.
+	// Polling interval for a receiver with a large socket buffer. A long interval saves a tenth of the total
+	// cost of two flows at full rate.
 	amplePoll = time.Millisecond
 	ampleRoom = 16 << 20
 	edgeTime  = 10 * time.Millisecond
@@ -17,12 +17,12 @@ const (
 // udpFlow is one end of a UDP flow.
 type udpFlow struct {
 	udpCount
-	*traffic.Socket                  // own connected socket, or the listener's, which flows share
+	*traffic.Socket                  // the flow's own connected socket, or the listener's, which flows share
 	to              *traffic.RawAddr // destination on a shared socket, or nil
 	ample           bool             // the receive buffer is large
-	drops           bool             // this flow reports the drops of its socket
+	drops           bool             // this flow reports the packets that its socket dropped
 	gso             gso
-	dropped         [2]uint32 // socket drops at start and end; used by the meter until the run has ended
+	dropped         [2]uint32 // socket drops at start and end; for the meter until the run has ended
 }
 
 func (f *udpFlow) Sample(at int64, e traffic.Edge) {

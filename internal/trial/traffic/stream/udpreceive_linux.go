@@ -9,7 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpSink receives flows on one thread. Each flow has its own socket, or all share that of a listener.
+// udpSink receives flows on one thread. Either each flow has a socket of its own, or all flows share the
+// socket of a listener.
 type udpSink struct {
 	*udpArrivals
 	ample bool
@@ -27,8 +28,8 @@ func newUDPSink(flows []*udpFlow, all int) *udpSink {
 	return k
 }
 
-// prepare sets the sockets' options. Datagrams get the kernel's time stamps, except in count mode, because
-// merged datagrams have no separate times.
+// prepare sets the sockets' options. It requests the kernel's time stamps, except in count mode, because
+// merged datagrams do not have separate times.
 func (k *udpSink) prepare() error {
 	room := traffic.DatagramHeader
 	control := 0
@@ -39,7 +40,8 @@ func (k *udpSink) prepare() error {
 
 	for _, fd := range k.fds {
 		if one.count {
-			// Kernels before 5.0 do not merge datagrams. They are counted all the same.
+			// The error is ignored: kernels before 5.0 do not merge datagrams, which are counted all the
+			// same.
 			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 			continue
 		}
@@ -65,12 +67,12 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	}
 	defer r.Close()
 	enter := k.enterBatch
-	// The first pass drops late hellos. At the end, everything that has arrived is read, because the path did
-	// not lose it.
-	late := int64(0) // limit for reading what arrived before Stop
+	// The first pass drops late hellos. At the end, everything that has arrived is read, because the path has
+	// not lost it.
+	late := int64(0) // time limit for reading what arrived before Stop
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
-		if late == 0 && now >= p.Stop { // may be long ago if this thread was delayed
+		if late == 0 && now >= p.Stop { // Stop may be long ago if this thread was delayed
 			late = now + int64(traffic.BacklogTime)
 		}
 
@@ -97,8 +99,8 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	return nil
 }
 
-// pause returns the time between two reads. It is longer if the socket's buffer is large, but not near the
-// start and end of the window, whose precision depends on it.
+// pause returns the time between two reads. It is longer if the socket's buffer is large, except near the
+// start and the end of the window, whose precision depends on the pause.
 func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	now := traffic.Monotonic()
 	if k.ample && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {
@@ -107,8 +109,8 @@ func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	return traffic.ReceivePoll
 }
 
-// enterBatch counts a batch of received datagrams. The window's start and end are only as precise as the
-// polling interval; time stamps of datagrams are the kernel's.
+// enterBatch counts a batch of received datagrams. The start and the end of the window are only as precise
+// as the polling interval, but datagrams have the kernel's time stamps.
 func (k *udpSink) enterBatch(n int) {
 	now := traffic.Monotonic()
 	for i := range n {

@@ -12,12 +12,12 @@ import (
 
 const sendBatch = 128
 
-// udpSender sends the flows of a source in batches, with one call each.
+// udpSender sends the flows of a source in batches, with one system call per batch.
 type udpSender struct {
 	*udpSource
 	flows []*udpFlow
 	batch *traffic.Batch
-	ttl   []byte // control message on a shared socket; nil if set on the socket
+	ttl   []byte // control message on a shared socket; nil if the TTL is set on the socket
 }
 
 func newUDPSender(flows []*udpFlow, q traffic.Request, all int) *udpSender {
@@ -26,7 +26,7 @@ func newUDPSender(flows []*udpFlow, q traffic.Request, all int) *udpSender {
 	return s
 }
 
-// counts returns the counts of the flows.
+// counts returns the udpCount of each flow.
 func counts(flows []*udpFlow) (list []*udpCount) {
 	for _, f := range flows {
 		list = append(list, &f.udpCount)
@@ -44,7 +44,7 @@ func (s *udpSender) Run(p *traffic.Phases) error {
 	return s.udpSource.Run(p)
 }
 
-// TTLs of the phases in count mode. A kernel merges only datagrams with equal TTLs, so datagrams of
+// TTLs of the phases in count mode. The kernel merges only datagrams with equal TTLs, so datagrams of
 // different phases are never merged.
 const (
 	ttlWarmup   = 63
@@ -52,7 +52,7 @@ const (
 	ttlCooldown = 62
 )
 
-// mark sets the TTL of the phase for the following datagrams.
+// mark sets the TTL of the current phase for the datagrams that follow.
 func (s *udpSender) mark() {
 	one := s.flows[0]
 	if !one.count {
@@ -85,8 +85,8 @@ func (s *udpSender) mark() {
 	binary.NativeEndian.PutUint32(s.ttl[unix.CmsgLen(0):], uint32(ttl))
 }
 
-// give sends up to n datagrams of a flow, as one UDP GSO batch if possible. Datagrams of one call have the
-// same send time.
+// give sends up to n datagrams of a flow, as one UDP GSO batch if possible. Datagrams sent with one system
+// call have the same send time.
 func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 	f := s.flows[flow]
 	if f.gso.most < 2 {
@@ -101,13 +101,13 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 	case nil:
 		return n, nil
 	case unix.EINVAL, unix.EIO, unix.EMSGSIZE:
-		if f.gso.most > oldGSOSegments { // the limit before Linux 6.9
+		if f.gso.most > oldGSOSegments { // retry with the limit before Linux 6.9
 			f.gso.most = oldGSOSegments
 			return 0, nil
 		}
 
-		// This route does not support GSO (no checksum offload, a policy, or a small MTU), so send one by
-		// one.
+		// This route does not support GSO (no checksum offload, a policy, or a small MTU), so send datagrams
+		// one by one.
 		f.gso = gso{}
 		unix.SetsockoptInt(f.FD, unix.SOL_UDP, unix.UDP_SEGMENT, 0)
 		return 0, nil

@@ -12,15 +12,15 @@ import (
 // udpFull is the pause after an attempt to send while a queue is full.
 const udpFull = 50 * time.Microsecond
 
-// udpSource sends flows on one thread, in turn.
+// udpSource sends several flows on one thread, in turn.
 type udpSource struct {
 	flows  []*udpCount
 	pace   traffic.Pace
 	phases *traffic.Phases
-	batch  int // maximum number of datagrams between readings of the clock
+	batch  int // maximum number of datagrams between two readings of the clock
 	phase  traffic.Phase
 	turn   int   // index of the flow that sends next
-	from   int64 // start of the window
+	from   int64 // time when the window began
 	till   int64
 	length float64 // mean IP length of the packets, in bytes
 
@@ -30,7 +30,8 @@ type udpSource struct {
 	mark func() // called when a phase begins
 }
 
-// newUDPSource returns a source for some of the load's flows, which share the rate equally.
+// newUDPSource returns a source for some of the load's flows. All flows of the load share the rate
+// equally.
 func newUDPSource(flows []*udpCount, q traffic.Request, all, batch int) *udpSource {
 	payload := traffic.MeanPayload(q.Load)
 	return &udpSource{
@@ -45,12 +46,12 @@ func newUDPSource(flows []*udpCount, q traffic.Request, all, batch int) *udpSour
 
 func (s *udpSource) Name() string { return flowNames(s.flows) }
 
-// flowNames names the flows of a worker.
+// flowNames returns a name for the flows of a worker.
 func flowNames(flows []*udpCount) string {
 	return namesOf(&flows[0].ByteFlow, &flows[len(flows)-1].ByteFlow)
 }
 
-// namesOf names the flows of a worker by the first and the last.
+// namesOf returns a name for the flows of a worker, made of the first and the last flow.
 func namesOf(first, last *traffic.ByteFlow) string {
 	if first == last {
 		return first.Name()
@@ -58,7 +59,7 @@ func namesOf(first, last *traffic.ByteFlow) string {
 	return fmt.Sprintf("streams %d to %d %s", first.Key.Stream, last.Key.Stream, first.Key.Direction)
 }
 
-// Run sends the load from Begin to End, then end-of-stream messages until senders stop.
+// Run sends the load from Begin to End, and then end-of-stream messages until senders stop.
 func (s *udpSource) Run(p *traffic.Phases) error {
 	s.phases = p
 	s.mark()
@@ -116,7 +117,7 @@ func (s *udpSource) nextPhase() int64 {
 	return s.phases.End
 }
 
-// account distributes the unsent datagrams among the flows that sent least.
+// account distributes the number of unsent datagrams among the flows that sent least.
 func (s *udpSource) account() {
 	total := int64(0)
 	for _, f := range s.flows {
@@ -134,8 +135,8 @@ func (s *udpSource) account() {
 	s.flows[0].burst = int64(float64(s.pace.Most()) * s.length)
 }
 
-// emit sends n datagrams of the current phase. At full rate, all belong to one flow. At a given rate,
-// flows take turns, so that each is evenly spaced.
+// emit sends n datagrams of the current phase. At full rate, all of them belong to one flow. At a given
+// rate, the flows take turns, so that the datagrams of each flow are evenly spaced.
 func (s *udpSource) emit(n int) error {
 	if s.pace.Forever || len(s.flows) == 1 {
 		return s.emitOf(s.next(), n)
@@ -157,8 +158,8 @@ func (s *udpSource) next() int {
 	return i
 }
 
-// emitOf sends n datagrams of a flow and counts those that the kernel accepted. If a buffer or queue is
-// full, it returns, and the rest remains due.
+// emitOf sends n datagrams of a flow and counts the datagrams that the kernel accepted. If a buffer or
+// queue is full, emitOf returns, and the remaining datagrams stay due.
 func (s *udpSource) emitOf(flow, n int) error {
 	f := s.flows[flow]
 	for n > 0 && !s.phases.Abandoned.Load() {
@@ -184,8 +185,8 @@ func (s *udpSource) emitOf(flow, n int) error {
 	return nil
 }
 
-// sendEnd sends end-of-stream messages with the number of datagrams sent. It sends at least minEnds
-// rounds, even if the thread is late.
+// sendEnd sends end-of-stream messages, which contain the number of datagrams sent. It sends at least
+// minEnds rounds of them, even if the thread is late.
 func (s *udpSource) sendEnd() {
 	for round := 0; round < minEnds || !s.phases.Over(s.phases.Senders); round++ {
 		for i, f := range s.flows {
@@ -229,8 +230,8 @@ func (a *udpArrivals) complete(now int64) bool {
 	return true
 }
 
-// flowOf returns the flow of a datagram, or nil for a stray or incomplete one. It counts strays, except
-// hellos.
+// flowOf returns the flow to which a datagram belongs, or nil if the datagram is incomplete or not of this
+// load. It counts the latter, except hellos.
 func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	if whole && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) && a.byFlow[d.Flow] != nil &&
 		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
@@ -240,7 +241,7 @@ func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	switch d.Phase {
 	case traffic.PhaseHello, traffic.PhaseWelcome, traffic.PhaseChallenge:
 	default:
-		a.flows[0].wrong++ // its flow is unknown
+		a.flows[0].wrong++ // because its flow is unknown
 	}
 	return nil
 }
