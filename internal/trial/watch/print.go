@@ -22,10 +22,11 @@ import (
 // printFormat is the version of the format that Print writes.
 const printFormat = "chokepoint-probe/1"
 
-// Print samples the probes at an interval and writes line-delimited JSON. It stops after count samples or,
-// if count is 0, when ctx is done. The first line is {"format", "at_ns", "realtime_ns"}, where realtime_ns
-// is the wall clock. Each further line is a sample {"at_ns", "probe", "scope", "values"}, with null for
-// missing values, or {"at_ns", "probe", "scope", "unavailable"}, once per probe that this machine lacks.
+// Print samples the probes at an interval and writes JSON, one object per line. It stops after count
+// samples or, if count is 0, when ctx is done. The first line is {"format", "at_ns", "realtime_ns"}, where
+// realtime_ns is the wall clock. Each further line is a sample {"at_ns", "probe", "scope", "values"}, with
+// null for missing values, or {"at_ns", "probe", "scope", "unavailable"}, once for each probe that this
+// machine lacks.
 func Print(ctx context.Context, w io.Writer, list []probe.Probe, every time.Duration, count int) error {
 	if every <= 0 {
 		return fmt.Errorf("print samples: interval %v is not above 0", every)
@@ -113,23 +114,23 @@ func appendUnavailable(b []byte, at int64, p probe.Probe, reason error) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendJSON appends the JSON of a text or of log lines, which cannot fail.
+// appendJSON appends the JSON encoding of a text or of log lines. Encoding these types cannot fail.
 func appendJSON(b []byte, v any) []byte {
 	text, _ := json.Marshal(v)
 	return append(b, text...)
 }
 
-// Printed is the parsed output of Print.
+// Printed holds the parsed output of Print.
 type Printed struct {
-	At       int64            // time of the first line, CLOCK_MONOTONIC of the machine
+	At       int64            // time in the first line, CLOCK_MONOTONIC of the machine
 	Realtime int64            // wall clock at that time, Unix time in ns; 0 means unknown
-	Samples  []record.Samples // times: CLOCK_MONOTONIC of the machine
+	Samples  []record.Samples // times are CLOCK_MONOTONIC of the machine
 	Log      []record.LogLine
 	Cut      bool // the last line was incomplete and was dropped
 	Values   int  // number of values in the text, including dropped ones
 }
 
-// LineError reports an invalid line of a text.
+// LineError reports an invalid line in the output of Print.
 type LineError struct {
 	Line int
 	Why  string
@@ -140,18 +141,19 @@ func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e
 // Limits of the input, so that a file cannot exhaust memory.
 const (
 	maxLine   = 4 << 20
-	maxValues = 1 << 26 // in all tables, including missing values
+	maxValues = 1 << 26 // number in all tables, including missing values
 )
 
-// ReadPrinted parses the output of Print. It returns the samples for which keep returns true; nil keeps
-// all. Values that a sample lacks are NaN. Errors are of type *LineError, or come from the reader.
+// ReadPrinted parses the output of Print. It returns the samples for which keep returns true. If keep is
+// nil, it returns all samples. Values that a sample lacks are NaN. Errors are of type *LineError, or come
+// from the reader.
 func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
 	p := &printing{index: map[string]int{}, keep: keep}
-	var cut *LineError // error in the last line, which pasting or a power failure may have truncated
+	var cut *LineError // error in the last line so far; only the last line of the text may be truncated
 	for number := 1; in.Scan(); number++ {
-		// Control characters are replaced, as in an agent's messages.
+		// Replace control characters, as in an agent's messages.
 		line := bytes.TrimSpace(bytes.TrimRight(check.PlainJSON(in.Bytes()), "\x00"))
 		if len(line) == 0 {
 			continue
@@ -163,7 +165,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 
 		err := p.line(number == 1, line)
 		switch {
-		case err != nil && number > 1 && !json.Valid(line): // or a prompt after pasted text
+		case err != nil && number > 1 && !json.Valid(line): // possibly truncated, or a prompt
 			cut = &LineError{number, err.Error()}
 		case err != nil:
 			return nil, &LineError{number, err.Error()}
@@ -183,7 +185,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 	return &p.out, nil
 }
 
-// printing is the state of parsing.
+// printing holds the state of the parser.
 type printing struct {
 	keep   func(probe string, at int64) bool
 	out    Printed
@@ -193,7 +195,7 @@ type printing struct {
 	values int
 }
 
-// printedLine is the union of the lines that Print writes.
+// printedLine holds the fields of all kinds of lines that Print writes.
 type printedLine struct {
 	Format      string              `json:"format"`
 	Realtime    int64               `json:"realtime_ns"`

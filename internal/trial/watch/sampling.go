@@ -14,23 +14,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// source is one probe of a watch. All fields except kept belong to the sampling loop.
+// source is one probe of a watch. All fields except kept and reason belong to the sampling loop.
 type source struct {
 	probe   probe.Probe
 	sampler probe.Sampler // nil if unavailable; set under sampling.mu
 	columns []string
 	row     []float64
-	levels  bool // slow probe without counters, for which a sample at the end is useless
+	levels  bool // slow probe without counters; a sample at the end of a window is useless
 	every   int64
 	due     int64
-	costs   []int64 // costs of the last reads, up to steadyCosts
+	costs   []int64 // CPU times of the last reads in ns, up to steadyCosts
 	kept    series  // guarded by sampling.mu
-	reason  string  // guarded by sampling.mu: why there is no sample
-	tried   int64   // cost of the cheapest attempt to open it, in ns; 0 means none yet
-	again   int64   // time of the next attempt
+	reason  string  // guarded by sampling.mu: reason why there is no sample
+	tried   int64   // cost in ns of the cheapest attempt to open the source; 0 means none yet
+	again   int64   // time of the next attempt to open the source
 }
 
-// sampling is the resident part of a watch: one loop that reads every source when it is due.
+// sampling is the part of a watch that runs on the node: one loop that reads every source when it is due.
 type sampling struct {
 	options probe.Options
 	sources []*source
@@ -38,7 +38,7 @@ type sampling struct {
 	step    int64
 	cores   probe.Cored // may be nil
 	wait    *waiter
-	live    func(cores []float64) // must not block
+	live    func(cores []float64) // called with the load of each core; must not block
 
 	mu        sync.Mutex
 	stopping  bool
@@ -57,19 +57,20 @@ const (
 	// slowShare limits the cost of slow sources. A source whose read takes a larger share of its interval is
 	// read less often.
 	slowShare = 0.002
-	// rareFactor multiplies the interval of expensive sources, for which readings at the marks suffice.
+	// rareFactor is the factor by which the intervals of expensive sources are extended, because for these
+	// sources readings at the marks suffice.
 	rareFactor = 5
-	// steadyCosts is the number of recent reads that determine the cost of a source. The cheapest one counts,
-	// because the thread is also charged for interrupts during a read.
+	// steadyCosts is the number of recent reads that determine the cost of a source. The cost is that of the
+	// cheapest read, because the thread is also charged for interrupts during a read.
 	steadyCosts = 5
 	// cheapTry is the cost in ns up to which an unavailable source is tried at every mark. tryShare limits
-	// the cost of more expensive attempts, such as the walk over all processes for virtual machines.
+	// the cost of more expensive attempts, such as the search for virtual machines among all processes.
 	cheapTry = 100e3
 	tryShare = 0.0001
 )
 
 // openSampling opens the named probes. A probe that cannot be opened stays in the watch, with the reason.
-// An unknown name is an error.
+// It is an error if a name is unknown.
 func openSampling(list []probe.Probe, r Request) (*sampling, error) {
 	wait, err := newWaiter()
 	if err != nil {
@@ -128,9 +129,9 @@ func (s *sampling) try(src *source) {
 	}
 }
 
-// retry tries to open unavailable sources, such as that of a module loaded meanwhile, and makes them due
-// at once. Its cost counts as overhead and is limited, because a window may be short, and most unavailable
-// sources, such as sensors, stay so.
+// retry tries to open unavailable sources, such as that of a module loaded meanwhile. Sources that it
+// opens are due at once. The cost of the attempts counts as overhead and is limited, because a window may
+// be short, and most unavailable sources, such as sensors, stay unavailable.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
 		if src.sampler != nil || now < src.again {
@@ -143,8 +144,8 @@ func (s *sampling) retry(now int64) {
 	}
 }
 
-// worth returns the time of the next attempt to open a source, after one at now. The cheapest attempt
-// determines the cost, because the thread is also charged for interrupts.
+// worth returns the time of the next attempt to open a source, after an attempt at now. The cheapest
+// attempt so far determines the cost, because the thread is also charged for interrupts.
 func (src *source) worth(now, cost int64) int64 {
 	if src.tried == 0 || cost < src.tried {
 		src.tried = cost
@@ -192,7 +193,7 @@ func (s *sampling) loop() {
 		s.wait.until(next)
 		now := host.Monotonic()
 		if now < next {
-			continue // woken because the plan has changed
+			continue // the loop was woken because the plan has changed
 		}
 
 		release := lockThread()
@@ -215,25 +216,25 @@ func (s *sampling) loop() {
 	}
 }
 
-// asleep estimates the cost of going to sleep and waking up. It is not included in a thread's CPU time,
-// because the sleeping goroutine may wake on another thread.
+// asleep estimates the cost of going to sleep and waking up. The cost cannot be read from a thread's CPU
+// time, because the sleeping goroutine may wake on another thread.
 type asleep struct {
 	thread int
 	since  int64 // CPU time of the thread when the sleep began
-	cost   int64 // cost of the last sleep that ended on the same thread
+	cost   int64 // cost of the last sleep that began and ended on the same thread
 }
 
-// maxWaking limits the cost of a sleep in ns. Anything more is other work on the thread.
+// maxWaking limits the cost of a sleep in ns. Any higher cost is due to other work on the thread.
 const maxWaking = 50e3
 
-// begin records the thread's CPU time before a sleep, and returns it.
+// begin records the thread's CPU time before a sleep, and returns that time.
 func (a *asleep) begin() int64 {
 	a.thread, a.since = threadID(), threadTime()
 	return a.since
 }
 
-// over returns the cost of the sleep, or that of the last sleep that ended on the same thread, and the
-// thread's current CPU time.
+// over returns the cost of the sleep, and the thread's current CPU time. If the sleep ended on another
+// thread, the cost is that of the last sleep that ended on the same thread.
 func (a *asleep) over() (cost, now int64) {
 	now = threadTime()
 	if threadID() == a.thread {
@@ -242,7 +243,7 @@ func (a *asleep) over() (cost, now int64) {
 	return a.cost, now
 }
 
-// plan returns when the next read is due, whether it is a mark, the interval of live reports, and whether
+// plan returns the time of the next read, whether it is a mark, the interval of live reports, and whether
 // to stop.
 func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) {
 	next = math.MaxInt64
@@ -263,9 +264,9 @@ func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) 
 	return next, marked, s.liveEvery, s.stopping
 }
 
-// catchUp waits, for half a second at most, until the loop has noticed that it is late. After the process
-// was suspended, the goroutine that answers the controller may run before the loop, and would not report
-// the stall.
+// catchUp waits for at most half a second until the loop has noticed that it is late. After the process
+// was suspended, the goroutine that answers the controller may run before the loop does, and would then
+// not report the stall.
 func (s *sampling) catchUp() {
 	for range 100 {
 		s.mu.Lock()
@@ -279,8 +280,8 @@ func (s *sampling) catchUp() {
 	}
 }
 
-// tick reads the sources that are due, or all at a mark, and returns the CPU time of the reads. One
-// reading of the thread's clock is the end of one read and the start of the next.
+// tick reads the sources that are due, or all sources at a mark, and returns the CPU time of the reads.
+// The thread's clock is read once between two reads, as the end of the first and the start of the second.
 func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
 	mark := s.nextMark()
@@ -290,7 +291,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		}
 
 		if !marked && src.probe.Slow && mark-now <= src.every/2 {
-			src.due = mark // the mark is soon enough
+			src.due = mark // the source is read at the mark, which is soon enough
 			continue
 		}
 
@@ -311,14 +312,14 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.mu.Lock()
 		s.marks = slices.DeleteFunc(s.marks, func(t int64) bool { return t <= now })
 		s.mu.Unlock()
-		s.retry(now) // after the reads that the mark was set for
+		s.retry(now) // after the reads for which the mark was set
 	}
 
 	return read
 }
 
-// lastMark reports whether no mark follows the current one, which is then the end of a window. A level
-// that is read there shows nothing about the window.
+// lastMark reports whether no mark follows the current one, which is then the end of a window. A value
+// that is not a counter is not read there, because it reveals nothing about the window.
 func (s *sampling) lastMark() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,9 +337,9 @@ func (s *sampling) nextMark() int64 {
 	return s.marks[0]
 }
 
-// next returns when the source is due after a read at time at, which may have been a mark. All times are
-// on the grid of the fast sources, because waking up costs as much as a read. Missed reads are skipped.
-// One read is not enough to classify a source as expensive.
+// next returns the time at which the source is due after a read at the time at, which may have been a
+// mark. All times are multiples of the fast sources' interval, because waking up costs as much as a read.
+// Missed reads are skipped. One read is not enough to classify a source as expensive.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
 	if len(src.costs) == steadyCosts {
@@ -353,9 +354,9 @@ func (s *sampling) next(src *source, at, cost int64) int64 {
 	return s.start + ((at+every-step-s.start)/step+1)*step
 }
 
-// sample fills the row. If the columns have changed, it repeats the sample.
+// sample fills the source's row. If the columns have changed, it takes the sample again.
 func (src *source) sample() (err error) {
-	for range 3 { // give up if the set of devices changes all the time
+	for range 3 { // give up if the columns change all the time
 		if err = src.sampler.Sample(src.row); !errors.Is(err, probe.ErrColumns) {
 			return err
 		}
@@ -422,7 +423,8 @@ func (s *sampling) all() []*series {
 	return all
 }
 
-// schedule adds marks. Marks in the past are read at once, and their delay does not count as a stall.
+// schedule adds marks. If a mark is in the past, all sources are read at once, and the delay does not
+// count as a stall.
 func (s *sampling) schedule(at []int64) error {
 	now := host.Monotonic()
 	s.mu.Lock()
@@ -451,15 +453,15 @@ func (s *sampling) stop() {
 // samplerCost is the name in record.Cost for the loop itself: waking up, reading clocks and copying.
 const samplerCost = "sampler"
 
-// collect passes each probe's samples between from and to, and the nearest ones outside, to send. It
-// returns the rest: cost, log lines and stalls. It drops samples before from. Each collection is later
-// than the previous one, and a watch of many trials must not keep all samples.
+// collect calls send with each probe's samples between from and to, and the nearest samples before and
+// after. It returns all other data: cost, log lines and stalls. It drops samples before from, because each
+// collection is later than the previous one, and a watch of many trials must not keep all samples.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData
 	s.catchUp()
 	for _, src := range s.sources {
 		samples, cost := s.cut(src, from, to)
-		if cost.Reads > 0 { // even if there were no columns
+		if cost.Reads > 0 { // recorded even if the probe had no columns
 			d.Cost = append(d.Cost, cost)
 		}
 
@@ -480,7 +482,7 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 	}
 
 	for _, st := range s.stalls {
-		// A stall lasts from the time when the sample was due until it was taken.
+		// A stall lasts from the time when the sample was due until the time when it was taken.
 		if st.At >= from && st.At-st.LateNs <= to {
 			d.Stalls = append(d.Stalls, st)
 		}

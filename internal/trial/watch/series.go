@@ -7,15 +7,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Limits of the samples that a watch keeps: 20 minutes, and for all probes together an amount of memory
-// that a small router can spare.
+// Limits of the samples that a watch keeps: 20 minutes, and for all probes together as much memory as a
+// small router can spare.
 const (
 	keptNs     = 20 * 60 * 1e9
 	keptValues = 2 << 20 // 16 MiB of float64
 	blockRows  = 128
 )
 
-// block is a sequence of rows with equal columns.
+// block holds consecutive rows with the same columns.
 type block struct {
 	columns []string
 	at      []int64
@@ -26,12 +26,12 @@ type block struct {
 func (b *block) first() int64 { return b.at[0] }
 func (b *block) last() int64  { return b.at[len(b.at)-1] }
 
-// series holds the samples of a probe, oldest first. Rows are added without allocation, except one per
+// series holds the samples of a probe, oldest first. Adding a row allocates memory only if it starts a new
 // block.
 type series struct{ blocks []block }
 
-// add copies a row. Column lists are compared by identity, because a sampler creates a new list when
-// columns change.
+// add copies a row to the series. Lists of columns are compared by identity, because a sampler creates a
+// new list when its columns change.
 func (s *series) add(at, cost int64, columns []string, row []float64) {
 	b := s.current(columns)
 	b.at = append(b.at, at)
@@ -59,7 +59,7 @@ func (s *series) current(columns []string) *block {
 
 func sameList(a, b []string) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// forget drops the blocks that end before t.
+// forget drops the blocks whose last row is before t.
 func (s *series) forget(t int64) {
 	s.blocks = slices.DeleteFunc(s.blocks, func(b block) bool { return b.last() < t })
 }
@@ -98,13 +98,13 @@ func trimSeries(all []*series, now int64) {
 	}
 }
 
-// snapshot returns the current rows. Rows are only ever appended, so it can be read while sampling
-// continues.
+// snapshot returns the rows so far. The result can be read while sampling continues, because rows are only
+// ever appended.
 func (s *series) snapshot() series { return series{slices.Clone(s.blocks)} }
 
-// cut copies the rows between from and to, and the nearest row outside on either side, so that the whole
-// period is covered. Values of columns that a row lacks are NaN. The cost excludes the first row, because
-// n rows span n-1 intervals.
+// cut copies the rows between from and to, and the nearest rows before and after, so that the whole period
+// is covered. Values of columns that a row lacks are NaN. The cost excludes the first row, because n rows
+// span n-1 intervals.
 func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 	from, to = s.widen(from, to)
 	var columns []string

@@ -1,6 +1,6 @@
-// Package watch keeps the probes of a node running while traffic flows. A resident loop on the node reads
-// each source when it is due and keeps the samples. The controller schedules reads at the start and end of
-// a window, and fetches the samples afterwards. The package does not interpret them.
+// Package watch samples the probes of a node while traffic flows. A loop on the node reads each source
+// when it is due and keeps the samples. The controller schedules reads at the start and end of a window,
+// and fetches the samples afterwards. The package does not interpret the samples.
 package watch
 
 import (
@@ -26,7 +26,8 @@ const (
 	defaultSlowNs = 1e9
 )
 
-// Request starts a watch. The node samples until the session ends. Zero intervals mean 100 ms and 1 s.
+// Request starts a watch. The node samples until the session ends. Intervals of zero mean 100 ms for fast
+// probes and 1 s for slow ones.
 type Request struct {
 	Probes []string `json:"probes"`
 	FastNs int64    `json:"fast_ns,omitempty"`
@@ -34,12 +35,12 @@ type Request struct {
 	probe.Options
 }
 
-// Limits of a request, which may come from another user's controller. Intervals outside are set to the
-// nearest limit.
+// Limits of a request, which may come from another user's controller. An interval outside the limits is
+// set to the nearest limit.
 const (
 	minNs     = 1e6
 	maxNs     = 3600e9
-	maxMarks  = 10_000 // pending marks
+	maxMarks  = 10_000 // maximum number of pending marks
 	maxProbes = 100
 )
 
@@ -49,10 +50,10 @@ func (r Request) withDefaults() Request {
 	return r
 }
 
-// command is a message from the controller. Times are by the node's clock.
+// command is a message from the controller. Times are those of the node's clock.
 type command struct {
 	Op      string  `json:"op"`
-	ID      int     `json:"id,omitempty"`       // of opCollect, repeated in its answers
+	ID      int     `json:"id,omitempty"`       // for opCollect: number that the answers repeat
 	At      []int64 `json:"at,omitempty"`       // for opSchedule
 	EveryNs int64   `json:"every_ns,omitempty"` // for opLive; 0 means stop
 	From    int64   `json:"from,omitempty"`     // for opCollect
@@ -65,9 +66,9 @@ const (
 	opCollect  = "collect"
 )
 
-// answer is a message from the node: that the watch is resident, each core's load, or part of a
-// collection. A collection consists of one answer per probe, so that messages stay small, and a last one
-// with the rest.
+// answer is a message from the node. It reports that the watch has started, contains each core's load, or
+// is part of a collection. A collection consists of one answer per probe, so that messages stay small, and
+// of a last answer with the other data.
 type answer struct {
 	Ready   bool             `json:"ready,omitempty"`
 	Live    []float64        `json:"live,omitempty"`
@@ -76,7 +77,7 @@ type answer struct {
 	Rest    *record.NodeData `json:"rest,omitempty"`
 }
 
-// Handlers returns the node side of all probe verbs.
+// Handlers returns the handlers of all probe verbs.
 func Handlers(root probe.Root) map[string]host.Handler {
 	return map[string]host.Handler{
 		Verb:                  Serve(probe.All(root)),
@@ -84,9 +85,9 @@ func Handlers(root probe.Root) map[string]host.Handler {
 	}
 }
 
-// Serve returns the node side of a watch. It samples from the first message until the session ends, and
+// Serve returns the handler of a watch. It samples from the first message until the session ends, and
 // executes commands. It uses three goroutines and waits for them before it returns: the loop, which must
-// never wait for a connection, the sender, and the receiver, which is the caller's.
+// never wait for a connection, the sender, and the receiver, which is the caller's goroutine.
 func Serve(list []probe.Probe) host.Handler {
 	return func(ctx context.Context, session host.Session) error {
 		var r Request
@@ -106,7 +107,7 @@ func Serve(list []probe.Probe) host.Handler {
 		sender.Go(out.deliver)
 		defer func() {
 			s.stop()
-			loop.Wait() // the loop calls offer, so it must end first
+			loop.Wait() // the loop must end first, because it calls offer
 			close(out.live)
 			sender.Wait()
 		}()
@@ -161,7 +162,7 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 	}
 }
 
-// outbox allows two goroutines to send, and the loop to offer live messages without waiting.
+// outbox allows two goroutines to send messages, and the loop to offer live messages without waiting.
 type outbox struct {
 	mu      sync.Mutex
 	session host.Session
@@ -174,8 +175,8 @@ func (o *outbox) send(a answer) error {
 	return o.session.Send(a)
 }
 
-// offer queues a live message, or drops it if the connection is busy, because the next one is newer
-// anyway.
+// offer queues a live message. If the connection is busy, it drops the message, because the next one will
+// be newer anyway.
 func (o *outbox) offer(cores []float64) {
 	if len(cores) == 0 {
 		return
@@ -190,7 +191,7 @@ func (o *outbox) offer(cores []float64) {
 func (o *outbox) deliver() {
 	for cores := range o.live {
 		if o.send(answer{Live: cores}) != nil {
-			for range o.live { // the receiver ends the session
+			for range o.live { // errors are ignored, because the receiver ends the session
 			}
 			return
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// waiter sleeps until a time or until it is woken. It uses a timerfd in the runtime's poller, so that the
-// sleeping goroutine does not hold a P. A goroutine that holds a P is preempted every 10 ms with a signal
-// and thread switches, which at 100 Hz took a quarter of the watch's CPU time.
+// waiter sleeps until a given time or until it is woken. It uses a timerfd in the runtime's poller, so
+// that the sleeping goroutine does not hold a P. A goroutine that holds a P is preempted every 10 ms with
+// a signal and thread switches, which at 100 Hz took a quarter of the watch's CPU time.
 type waiter struct {
 	timer *os.File
 	conn  syscall.RawConn
@@ -32,7 +32,7 @@ func newWaiter() (*waiter, error) {
 	}
 
 	w := &waiter{timer: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
-	w.look = w.over // created once, because each would be allocated on the heap
+	w.look = w.over // created only once, because a method value is allocated on the heap
 	if w.conn, err = w.timer.SyscallConn(); err != nil {
 		w.timer.Close()
 		return nil, fmt.Errorf("wait for timerfd: %w", err)
@@ -41,17 +41,17 @@ func newWaiter() (*waiter, error) {
 	return w, nil
 }
 
-// longestSleep limits a sleep, so that its seconds fit into 32 bits.
+// longestSleep limits a sleep in ns, so that its seconds fit into 32 bits.
 const longestSleep = 3600e9
 
-// until sleeps until the monotonic clock reaches at, or until woken.
+// until sleeps until the monotonic clock reaches at, or until the waiter is woken.
 func (w *waiter) until(at int64) {
 	w.at = at
 	w.conn.Read(w.look)
 }
 
-// over reports whether the sleep has ended. If not, it sets the timer again. The timer is never read, but
-// the poller reports each expiry.
+// over reports whether the sleep has ended. If it has not, over sets the timer again. The timer is never
+// read, but the poller reports each expiry.
 func (w *waiter) over(uintptr) bool {
 	now := host.Monotonic()
 	if now >= w.at || w.woken.Swap(false) {
@@ -59,7 +59,7 @@ func (w *waiter) over(uintptr) bool {
 	}
 
 	w.set(min(w.at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
-	return w.woken.Swap(false) // otherwise a wake-up that arrived meanwhile would be lost
+	return w.woken.Swap(false) // Swap, because otherwise a wake-up that arrived meanwhile would be lost
 }
 
 func (w *waiter) set(ns int64, flags int) {
@@ -67,7 +67,7 @@ func (w *waiter) set(ns int64, flags int) {
 	unix.TimerfdSettime(w.fd, flags, &spec, nil)
 }
 
-// wake ends the current sleep, or the next one. It is safe for concurrent use.
+// wake ends the current sleep or, if there is none, the next one. It is safe for concurrent use.
 func (w *waiter) wake() {
 	w.woken.Store(true)
 	w.set(1, 0)
@@ -83,8 +83,8 @@ func makeRoom() {
 	}
 }
 
-// lockThread locks the calling goroutine to its thread until release, so that threadTime refers to one
-// thread.
+// lockThread locks the calling goroutine to its thread until release is called, so that threadTime always
+// refers to the same thread.
 func lockThread() (release func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread

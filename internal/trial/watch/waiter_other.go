@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// waiter sleeps until a time or until it is woken.
+// waiter sleeps until a given time or until it is woken.
 type waiter struct{ woken chan struct{} }
 
 func newWaiter() (*waiter, error) { return &waiter{make(chan struct{}, 1)}, nil }

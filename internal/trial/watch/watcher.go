@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Options are the options of a watch. Zero values mean the defaults.
+// Options holds the options of a watch. Zero values mean the defaults.
 type Options struct {
 	Fast time.Duration // default 100 ms
 	Slow time.Duration // default 1 s
@@ -30,10 +30,10 @@ type Watcher struct {
 	session host.Session
 	reader  sync.WaitGroup
 
-	mu      sync.Mutex // also serialises messages
+	mu      sync.Mutex // also keeps messages in order
 	clock   clockReading
 	cores   []float64
-	ended   error // why the reader has stopped
+	ended   error // reason why the reader has stopped
 	next    int
 	waiting map[int]*collection
 }
@@ -41,7 +41,7 @@ type Watcher struct {
 // clockReading relates the clocks: node = controller + offset ± bound.
 type clockReading struct{ offset, bound int64 }
 
-// collection is a collection that is being received.
+// collection holds the answers of a collection that is being received.
 type collection struct {
 	data record.NodeData
 	size int           // size of the samples in bytes
@@ -49,9 +49,9 @@ type collection struct {
 	err  error
 }
 
-// Start starts the named probes on the node and returns when they are resident. It returns an error if
-// there is no session or the node refuses. Probes that are unavailable on the node yield samples with the
-// reason.
+// Start starts the named probes on the node and returns when they are running. It returns an error if
+// there is no session or the node refuses the request. Probes that are unavailable on the node yield
+// samples with the reason.
 func Start(ctx context.Context, agent host.Agent, node string, probes []string, opts Options) (*Watcher,
 	error) {
 	w := &Watcher{node: node, agent: agent, waiting: map[int]*collection{}}
@@ -73,7 +73,7 @@ func Start(ctx context.Context, agent host.Agent, node string, probes []string, 
 	stop := context.AfterFunc(ctx, func() { session.Close() })
 	var first answer
 	err = session.Recv(&first)
-	if !stop() { // cancelled meanwhile
+	if !stop() { // ctx was cancelled meanwhile
 		err = context.Cause(ctx)
 	}
 
@@ -143,7 +143,7 @@ func (w *Watcher) take(a answer) {
 
 	c := w.waiting[a.ID]
 	if c == nil {
-		return // abandoned
+		return // the collection was abandoned
 	}
 
 	if a.Samples != nil {
@@ -169,7 +169,7 @@ func (w *Watcher) take(a answer) {
 }
 
 // maxCollected limits the data of one collection, in bytes. It is far more than a node keeps, because
-// columns that come and go leave gaps.
+// columns that appear and disappear leave gaps.
 const maxCollected = 16 * 8 * keptValues
 
 // sizeOf returns the approximate size of samples in bytes.
@@ -204,8 +204,8 @@ func (w *Watcher) sync(ctx context.Context) (before, after clockReading, err err
 	return before, w.clock, nil
 }
 
-// Schedule makes all probes sample at these times, the start and end of a window, in addition to their
-// intervals.
+// Schedule makes all probes sample at the given times, such as the start and end of a window, in addition
+// to their intervals.
 func (w *Watcher) Schedule(at ...int64) error {
 	w.mu.Lock()
 	offset := w.clock.offset
@@ -225,9 +225,10 @@ func (w *Watcher) Live() []float64 {
 	return slices.Clone(w.cores)
 }
 
-// Collect fetches the samples between from and to, and the nearest sample outside on either side. The node
-// keeps at most 20 minutes, and nothing from before the start of the previous collection. Clock holds the
-// relation of the clocks at Start or the previous Collect, and now. Times are shifted by the mean offset.
+// Collect fetches the samples between from and to, and the nearest samples before and after. The node
+// keeps samples for at most 20 minutes, and none from before the start of the previous collection. Clock
+// holds the relation of the clocks at Start or the previous Collect, and the current relation. Times are
+// shifted by the mean offset.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	before, after, err := w.sync(ctx)
 	if err != nil {
