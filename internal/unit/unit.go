@@ -1,5 +1,5 @@
 // Package unit defines the quantities that packages exchange, and formats them for people. Values are in
-// base units; scaling happens only here, when text is made.
+// base units. They are scaled only when they are formatted, in this package.
 package unit
 
 import (
@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Bitrate is a rate in bit/s. The name of a metric states the layer.
+// Bitrate is a rate in bit/s. The name of a metric states the layer at which the bits are counted.
 type Bitrate float64
 
 // PacketRate is a rate in packets per second.
 type PacketRate float64
 
 // ParseBitrate parses "300M", "1.5G", "64k", "300 Mbit/s", "2.5Gbps" or a plain number in bit/s. Prefixes
-// are decimal, as in all network rates.
+// are decimal, as for all network rates.
 func ParseBitrate(text string) (Bitrate, error) {
 	v, err := parseScaled(text, "bit/s", "bits/s", "bps", "bit", "b/s")
 	if err != nil {
@@ -96,7 +96,8 @@ func Nanoseconds(ns float64) string { return scaled(ns, "ns") }
 // Percent formats a ratio as a percentage with three significant digits.
 func Percent(ratio float64) string { return Significant(ratio*100, 3) + " %" }
 
-// Ratio formats a ratio of two quantities: "81.3 %", and from 2 on as a factor: "×2.33", "×2,330".
+// Ratio formats a ratio of two quantities as a percentage, such as "81.3 %". It formats ratios of 2 or
+// more as a factor: "×2.33", "×2,330".
 func Ratio(ratio float64) string {
 	if math.Abs(ratio) < 2 || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 		return Percent(ratio)
@@ -134,18 +135,19 @@ func Seconds(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// Scale is a common decimal prefix for numbers that are shown together, such as the ends of an interval or
-// the ticks of an axis.
+// Scale is a common decimal prefix for numbers that are shown together, such as the bounds of an interval
+// or the ticks of an axis.
 type Scale struct {
 	Div  float64 // divisor
 	Unit string  // unit after division, such as "Gbit/s", "µs", "%" or ""
 }
 
 // ScaleOf returns the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, ns, s, ratio, count, W, °C)
-// and the largest number to be shown. Ratios become percent. An unknown unit is not scaled.
+// and the largest number to be shown. Ratios are scaled to percent. Numbers with an unknown unit are not
+// scaled.
 func ScaleOf(base string, largest float64) Scale {
 	var scales []Scale
-	least := 1.0 // smallest scaled value
+	least := 1.0 // smallest value after scaling
 	switch base {
 	case "bit/s", "pps", "bytes", "B/s", "op/s", "Hz":
 		scales = []Scale{{1e9, "G" + base}, {1e6, "M" + base}, {1e3, "k" + base}}
@@ -167,11 +169,11 @@ func ScaleOf(base string, largest float64) Scale {
 	return Scale{1, base}
 }
 
-// Number formats v in the scale with three significant digits, without the unit. Integers stay integers if
-// there is no prefix.
+// Number formats v in the scale with three significant digits, without the unit. If the scale has no
+// prefix, integers are formatted as integers.
 func (s Scale) Number(v float64) string {
 	x := v / s.Div
-	if s.Unit == "cycles" { // no prefixes
+	if s.Unit == "cycles" { // cycles have no prefixes
 		return Grouped(x)
 	}
 
@@ -190,10 +192,11 @@ func (s Scale) Text(v float64) string {
 	return s.Number(v) + " " + s.Unit
 }
 
-// Arch returns the usual name of an architecture named by Go: mipsle is mipsel.
+// Arch returns the usual name of an architecture from Go's name: mipsel for mipsle.
 func Arch(goarch string) string { return strings.Replace(goarch, "mipsle", "mipsel", 1) }
 
-// System returns the name of an operating system named by Go. "" is Linux, for records without a name.
+// System returns the name of an operating system from Go's name. For "", it returns Linux, because old
+// records do not contain the name.
 func System(goos string) string {
 	switch goos {
 	case "darwin":
