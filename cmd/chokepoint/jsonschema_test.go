@@ -56,8 +56,9 @@ func loadSchema(name string) (format string, schema *jsonschema.Schema, err erro
 		}
 
 		form["additionalProperties"] = false
-		if is, ok := properties["format"].(map[string]any); ok {
-			format = is["const"].(string)
+		is, _ := properties["format"].(map[string]any)
+		if of, ok := is["const"].(string); ok { // other things have a format, too
+			format = of
 		}
 	}
 
