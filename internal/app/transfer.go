@@ -112,8 +112,9 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	waiting, cancel := context.WithTimeout(unhurried, sendTime)
 	defer cancel()
 	var sent []store.Sent
+	var refused []error
 	if failed == nil {
-		sent, failed = a.Dirs.sendRecorded(waiting, before, team)
+		sent, refused, failed = a.Dirs.sendRecorded(waiting, before, team)
 	}
 
 	for _, s := range sent {
@@ -121,6 +122,10 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 		if s.Name != "" {
 			a.note("%s", NameNote(s))
 		}
+	}
+
+	for _, why := range refused {
+		a.note("not sent to %s: %v", team.StoreName(), why)
 	}
 
 	if failed != nil {
@@ -153,18 +158,18 @@ func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
 	return sizes, errors.Join(err, st.Close())
 }
 
-// sendRecorded sends the ended runs whose sizes differ from before, and those that earlier commands could
-// not send.
+// sendRecorded sends the ended runs that have changed, and those that earlier commands could not send. A run
+// that the server refuses is not sent again, and does not stop the others.
 func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, team Dirs) (sent []store.Sent,
-	err error) {
+	refused []error, err error) {
 	sizes, err := d.sizes(ctx)
 	if err != nil || len(sizes) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
 
 	st, err := store.Open(ctx, d.StoreFile())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
 	for id, n := range sizes {
@@ -174,25 +179,31 @@ func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, te
 	}
 
 	ids, unread := st.Unsent(ctx, team.StoreName())
-	if err = errors.Join(err, unread, st.Close()); err != nil || len(ids) == 0 {
-		return nil, err
+	if err = errors.Join(err, unread, st.Close()); err != nil {
+		return nil, nil, err
 	}
 
 	var settled []string
 	for _, id := range ids {
+		if !sizes[id].Ended { // it was resumed
+			continue
+		}
+
 		one, failed := d.Transfer(ctx, team, []string{id})
 		sent = append(sent, one...)
-		err = errors.Join(err, failed)
-		_, other := errors.AsType[*store.ContentError](failed)
-		_, deleted := errors.AsType[*store.DeletedError](failed)
-		if failed != nil && !other && !deleted {
-			break // the other runs would fail, too
+		if failed != nil && !store.OfRun(failed) {
+			err = failed // as the others would
+			break
+		}
+
+		if failed != nil {
+			refused = append(refused, failed)
 		}
 
 		settled = append(settled, id)
 	}
 
-	return sent, errors.Join(err, d.settle(ctx, settled))
+	return sent, refused, errors.Join(err, d.settle(ctx, settled))
 }
 
 // settle marks runs as no longer waiting to be sent.

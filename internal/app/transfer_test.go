@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
@@ -138,5 +141,69 @@ func TestRecorded(t *testing.T) {
 
 	if ids := arrived(); len(ids) != 2 || slices.Contains(ids, labtest.Samples["good"].ID) {
 		t.Errorf("at last: got %v, want two runs", ids)
+	}
+}
+
+// A run that was resumed, or that the server refuses, does not stop the others, and is noted once.
+func TestRecordedIsRefused(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	own := Dirs{Data: filepath.Join(dir, "data"), State: filepath.Join(dir, "state")}
+	team := own.At(apart.Postgres(t))
+	var notes []string
+	a := &App{Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }}
+	command := func(names ...string) string {
+		notes = nil
+		a.Dirs = team
+		err := a.Recorded(ctx, func() error {
+			for _, name := range names {
+				if err := labtest.WriteSample(ctx, own.StoreFile(), name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.Join(notes, "\n")
+	}
+	good, before := labtest.Samples["good"].ID, labtest.Samples["before"].ID
+	for _, name := range []string{"good", "before"} {
+		if err := labtest.WriteSample(ctx, own.StoreFile(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	st, err := store.Open(ctx, own.StoreFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	err = errors.Join(st.SetUnsent(ctx, good, team.StoreName()), st.SetUnsent(ctx, before, team.StoreName()),
+		st.EndRun(ctx, good, record.RunRunning, "", time.Now()), st.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	file, err := sql.Open("sqlite", own.StoreFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, err = file.ExecContext(ctx, `INSERT INTO run_ends (run, status, reason, ended_ns)
+		VALUES (?, 'done', 'the device said ' || CAST(x'ff' AS TEXT), 0)`, before)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	said := command("slow")
+	if !strings.Contains(said, "run "+labtest.Samples["slow"].ID+" was sent") || strings.Contains(said, good) ||
+		!strings.Contains(said, "UTF8") || !strings.Contains(said, before) {
+		t.Errorf("after the two: got %q, want the third run sent and the second refused", said)
+	}
+
+	if said := command(); said != "" {
+		t.Errorf("the same again: got %q, want no note", said)
 	}
 }

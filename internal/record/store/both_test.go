@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestBothEngines holds a file and a database on a server to the same behaviour.
@@ -39,6 +40,7 @@ func bothEngines() map[string]func(*testing.T, *Store) {
 		"DamagedHeadHidesNoOtherRun":    testDamagedHeadHidesNoOtherRun,
 		"SendRefused":                   testSendRefused,
 		"Sizes":                         testSizes,
+		"EveryText":                     testEveryText,
 	}
 }
 
@@ -49,4 +51,19 @@ func newServer(t *testing.T) *Store {
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// Bytes that no server stores do not keep a run from it.
+func testEveryText(t *testing.T, s *Store) {
+	ctx := t.Context()
+	run := sampleRun("r1")
+	run.Lab = "a\x00b"
+	run.Design.Name = "\xffc"
+	must(t, s.CreateRun(ctx, run))
+	must(t, s.EndRun(ctx, "r1", record.RunFailed, "says \xfe\x00", sampleStart))
+	heads, err := s.Runs(ctx)
+	must(t, err)
+	if h := heads[0]; h.Lab != "a\uFFFDb" || h.Plan != "\uFFFDc" || h.Reason != "says \uFFFD\uFFFD" {
+		t.Errorf("got lab %q, plan %q, reason %q", h.Lab, h.Plan, h.Reason)
+	}
 }

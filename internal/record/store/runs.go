@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -122,8 +123,8 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, line, head)
 			SELECT $1, $2, $3, $4, $5, $6, $7 WHERE $1 NOT IN (SELECT run FROM removed)
-			ON CONFLICT DO NOTHING`, run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), run.Design.Name,
-			run.Lab, string(line), body)
+			ON CONFLICT DO NOTHING`, run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), storable(run.Design.Name),
+			storable(run.Lab), string(line), body)
 		if err != nil {
 			return err
 		}
@@ -185,8 +186,13 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when time.Time) error {
 	res, err := s.db.ExecContext(ctx,
 		`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES ($1, $2, $3, $4)`,
-		runID, status, reason, when.UnixNano())
+		runID, status, storable(reason), when.UnixNano())
 	return s.added(res, err, "end of run "+runID)
+}
+
+// storable returns a text without the bytes that no text on a server may have.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // Runs lists all runs, newest first.

@@ -8,6 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -52,9 +55,19 @@ func (e *ContentError) Hint() string {
 	return "both stay as they are; the two were continued or annotated in different places"
 }
 
-// Send copies an ended run to another store in a single transaction. If the other store already has the
-// same content, Send does nothing. If it has the beginning of the content, Send adds the rest. Then it
-// reads the copy back; if the hashes differ, it returns a *ContentError.
+// OfRun reports whether an error of Send concerns that run alone, so that others may be sent.
+func OfRun(err error) bool {
+	_, unended := errors.AsType[*UnendedError](err)
+	_, deleted := errors.AsType[*DeletedError](err)
+	_, other := errors.AsType[*ContentError](err)
+	refused, answered := errors.AsType[*pgconn.PgError](err)
+	return unended || deleted || other || errors.Is(err, sql.ErrNoRows) || // it was deleted here
+		answered && slices.Contains([]string{"22", "23", "54", "P0"}, refused.Code[:2]) // its data
+}
+
+// Send copies an ended run to another store, in one transaction: all of it arrives or nothing. If the other
+// store has the same content, nothing happens; if it has the beginning of it, the rest is added. The copy is
+// read back and has to have the same hash; otherwise the error is a *ContentError.
 func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
 	tx, err := s.db.BeginTx(ctx, s.snapshot())
 	if err != nil {
