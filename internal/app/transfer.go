@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -109,12 +108,10 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	err := f()
 	unhurried, stop := a.unhurried(context.WithoutCancel(ctx))
 	defer stop()
-	waiting, cancel := context.WithTimeout(unhurried, sendTime)
-	defer cancel()
 	var sent []store.Sent
 	var refused []error
 	if failed == nil {
-		sent, refused, failed = a.Dirs.sendRecorded(waiting, before, team)
+		sent, refused, failed = a.Dirs.sendRecorded(unhurried, before, team)
 	}
 
 	for _, s := range sent {
@@ -135,10 +132,7 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	return err
 }
 
-// sendTime is the maximum time for which a command waits for a server after recording runs.
-const sendTime = 5 * time.Minute
-
-// NameNote explains why a sent run has no name in the other store.
+// NameNote explains why a run that was sent has no name there.
 func NameNote(s store.Sent) string {
 	return "run " + s.Run + " has no name there: another run is called " + s.Name
 }

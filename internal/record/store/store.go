@@ -272,14 +272,22 @@ func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 	}
 
 	if err := f(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
+		return errors.Join(err, rollback(tx))
 	}
 
 	return tx.Commit()
 }
 
-// Verify reads all data: for a file, it runs SQLite's check of structure and references; then it reads
-// every run and every trial with its series. It returns nil only if the store is intact.
+// rollback ends a transaction, unless a cancelled context has already done so.
+func rollback(tx *sql.Tx) error {
+	if err := tx.Rollback(); !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
+}
+
+// Verify reads everything: in a file SQLite's own check of its structure and references, then every run and
+// every trial with its series. It returns nil only for an intact store.
 func (s *Store) Verify(ctx context.Context) error {
 	if !s.server {
 		if err := s.verifyFile(ctx); err != nil {

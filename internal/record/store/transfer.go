@@ -8,7 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -69,14 +72,53 @@ func OfRun(err error) bool {
 // store has the same content, nothing happens; if it has the beginning of it, the rest is added. The copy is
 // read back and has to have the same hash; otherwise the error is a *ContentError.
 func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
+	if s.server && !to.server {
+		return s.sendThrough(ctx, to, runID)
+	}
+
+	ctx, p := newProgress(ctx, silence)
+	defer p.end()
+	return s.send(ctx, to, runID, p)
+}
+
+// sendThrough copies a run of a server to a file by a temporary file: others wait for the file as long as
+// something is written to it, which must not depend on the server.
+func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
+	dir, err := os.MkdirTemp("", "chokepoint-store-")
+	if err != nil {
+		return sent, fmt.Errorf("send run %s to %s: %w", runID, to.path, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	between, err := Open(ctx, filepath.Join(dir, "runs.db"))
+	if err != nil {
+		return sent, fmt.Errorf("send run %s to %s: %w", runID, to.path, err)
+	}
+	defer func() { err = errors.Join(err, between.Close()) }()
+	between.path = to.path
+	ctx, p := newProgress(ctx, silence)
+	defer p.end()
+	_, err = to.send(ctx, between, runID, p) // so that the server only sends the rest
+	_, unended := errors.AsType[*UnendedError](err)
+	if err == nil || unended || errors.Is(err, sql.ErrNoRows) {
+		_, err = s.send(ctx, between, runID, p)
+	}
+
+	if err != nil {
+		return sent, err
+	}
+
+	return between.send(ctx, to, runID, p)
+}
+
+func (s *Store) send(ctx context.Context, to *Store, runID string, p progress) (sent Sent, err error) {
 	tx, err := s.db.BeginTx(ctx, s.snapshot())
 	if err != nil {
 		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
 	}
-	defer func() { err = errors.Join(err, tx.Rollback()) }() // this transaction only reads
+	defer func() { err = errors.Join(err, rollback(tx)) }() // it has only read
 	ours, err := s.contentOf(ctx, tx, runID)
 	if err != nil {
-		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
+		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, p.why(ctx, err))
 	}
 
 	if len(ours.ends) == 0 || ours.ends[len(ours.ends)-1].status == record.RunRunning {
@@ -85,19 +127,52 @@ func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, e
 
 	sent = Sent{Run: runID, Hash: ours.hash}
 	err = to.inTx(ctx, func(into *sql.Tx) error {
-		c := courier{from: s, to: to, read: tx, write: into, run: runID}
+		c := courier{from: s, to: to, read: tx, write: into, run: runID, progress: p}
 		return c.carry(ctx, ours, &sent)
 	})
 	_, deleted := errors.AsType[*DeletedError](err)
 	_, other := errors.AsType[*ContentError](err)
 	if err != nil && !deleted && !other {
-		err = fmt.Errorf("send run %s to %s: %w", runID, to.path, err)
+		err = fmt.Errorf("send run %s to %s: %w", runID, to.path, p.why(ctx, err))
 	}
 
 	return sent, err
 }
 
-// snapshot returns the options of a transaction that reads a consistent state of the store.
+// silence bounds the time in which a server does not answer while a run is copied.
+const silence = 5 * time.Minute
+
+// progress ends a copy that makes none.
+type progress struct {
+	timer *time.Timer
+	after time.Duration
+	stop  context.CancelCauseFunc
+}
+
+var errSilence = errors.New("the server does not answer")
+
+func newProgress(ctx context.Context, after time.Duration) (context.Context, progress) {
+	ctx, stop := context.WithCancelCause(ctx)
+	return ctx, progress{time.AfterFunc(after, func() { stop(errSilence) }), after, stop}
+}
+
+// made gives the copy its time anew.
+func (p progress) made() { p.timer.Reset(p.after) }
+
+// why returns the reason for an error.
+func (p progress) why(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause == errSilence {
+		return cause
+	}
+	return err
+}
+
+func (p progress) end() {
+	p.timer.Stop()
+	p.stop(nil)
+}
+
+// snapshot returns the options of a transaction that sees one state of the store.
 func (s *Store) snapshot() *sql.TxOptions {
 	if !s.server {
 		return nil // an SQLite transaction always does
@@ -110,6 +185,7 @@ type courier struct {
 	from, to    *Store
 	read, write *sql.Tx
 	run         string
+	progress    progress
 }
 
 // carry copies the missing rows and compares the hashes.
@@ -203,28 +279,70 @@ func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
 		there[t.id] = true
 	}
 
+	var some []trialRow
+	size := int64(0)
 	for _, t := range ours.trials {
 		if there[t.id] {
 			continue
 		}
 
-		var body, series []byte
-		err := c.read.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = $1 AND id = $2`, c.run,
-			t.id).Scan(&body, &series)
-		if err == nil {
-			// On a conflict the content differs, which the comparison of hashes detects.
-			_, err = c.write.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
-				status, started_ns, body, series) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-				ON CONFLICT DO NOTHING`, c.run, t.id, t.row, t.block, t.index, t.cell, t.attempt, t.status,
-				t.started, body, series)
+		if len(some) == rowsAtOnce || size+t.size > bytesAtOnce && len(some) > 0 {
+			if err := c.copyTrials(ctx, some); err != nil {
+				return err
+			}
+
+			some, size = nil, 0
 		}
 
-		if err != nil {
-			return err
-		}
+		some = append(some, t)
+		size += t.size
 	}
 
-	return nil
+	return c.copyTrials(ctx, some)
+}
+
+// bytesAtOnce bounds the trials of one statement, unless one is larger.
+const bytesAtOnce = 1 << 20
+
+// copyTrials copies trials by one statement on each side. A conflict is other content, which the hash shows.
+func (c courier) copyTrials(ctx context.Context, trials []trialRow) error {
+	if len(trials) == 0 {
+		return nil
+	}
+
+	byID := map[string]trialRow{}
+	asked := []any{c.run}
+	ids := ""
+	for _, t := range trials {
+		byID[t.id] = t
+		asked = append(asked, t.id)
+		ids += fmt.Sprintf(", $%d", len(asked))
+	}
+
+	args := []any{c.run}
+	values := ""
+	_, err := query(ctx, c.read, func(r *sql.Rows) (none struct{}, err error) {
+		var id string
+		var body, series []byte
+		err = r.Scan(&id, &body, &series)
+		values += ", ($1"
+		t := byID[id]
+		for _, v := range []any{id, t.row, t.block, t.index, t.cell, t.attempt, t.status, t.started, body,
+			series} {
+			args = append(args, v)
+			values += fmt.Sprintf(", $%d", len(args))
+		}
+		values += ")"
+		return none, err
+	}, `SELECT id, body, series FROM trials WHERE run = $1 AND id IN (`+ids[2:]+`)`, asked...)
+	if err == nil {
+		c.progress.made()
+		_, err = c.write.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
+			status, started_ns, body, series) VALUES `+values[2:]+` ON CONFLICT DO NOTHING`, args...)
+		c.progress.made()
+	}
+
+	return err
 }
 
 // copyLabels copies the headline and, for a new run, the name. For a server, it also stores the numbers of
@@ -297,6 +415,7 @@ type endRow struct {
 type trialRow struct {
 	id, row, cell, status          string
 	block, index, attempt, started int64
+	size                           int64 // bytes of the long columns
 }
 
 // contentOf returns the content of a run. The hash covers one line of JSON per row: the head, the notes and
@@ -336,15 +455,15 @@ func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, e
 
 	if err == nil {
 		c.trials, err = query(ctx, q, func(r *sql.Rows) (t trialRow, err error) {
-			err = r.Scan(&t.id, &t.row, &t.block, &t.index, &t.cell, &t.attempt, &t.status, &t.started, &long,
-				&more)
+			err = r.Scan(&t.id, &t.row, &t.block, &t.index, &t.cell, &t.attempt, &t.status, &t.started, &t.size,
+				&long, &more)
 			if err == nil {
 				err = lines.Encode([]any{"trial", t.id, t.row, t.block, t.index, t.cell, t.attempt, t.status,
 					t.started, s.digest(long), s.digest(more)})
 			}
 			return t, err
-		}, `SELECT id, row, block, row_index, cell, attempt, status, started_ns, `+s.digested("body")+`, `+
-			s.digested("series")+` FROM trials WHERE run = $1 ORDER BY id`, run)
+		}, `SELECT id, row, block, row_index, cell, attempt, status, started_ns,
+			length(body) + length(series), `+s.digested("body")+`, `+s.digested("series")+` FROM trials WHERE run = $1 ORDER BY id`, run)
 	}
 
 	c.hash = fmt.Sprintf("%x", h.Sum(nil))

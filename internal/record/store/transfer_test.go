@@ -1,7 +1,9 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -230,5 +232,90 @@ func testSizes(t *testing.T, s *Store) {
 		if d := cmp.Diff(got, want); d != "" || err != nil {
 			t.Errorf("unsent to %s: %v (-got +want):\n%s", place, err, d)
 		}
+	}
+}
+
+// While a server is slow, others write to the file to which a run is copied.
+func TestSendWaitsOutsideTheFile(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	from, err := Open(ctx, place)
+	must(t, err)
+	defer from.Close()
+	ended(t, from, "r1")
+	execute(t, place, `CREATE FUNCTION slow(body bytea) RETURNS bytea LANGUAGE plpgsql AS $$ BEGIN
+			IF current_query() NOT LIKE '%sha256%' THEN PERFORM pg_advisory_xact_lock_shared(7); END IF;
+			RETURN body; END $$;
+		ALTER TABLE trials RENAME TO slow_trials;
+		CREATE VIEW trials AS SELECT run, id, row, block, row_index, cell, attempt, status, started_ns,
+			slow(body) AS body, series FROM slow_trials`)
+	admin, err := connect(place, modeWrite)
+	must(t, err)
+	defer admin.Close()
+	admin.SetMaxOpenConns(1)
+	_, err = admin.ExecContext(ctx, `SELECT pg_advisory_lock(7)`)
+	must(t, err)
+	to := newStore(t)
+	done := make(chan error, 1)
+	go func() { _, err := from.Send(ctx, to, "r1"); done <- err }()
+	for waits := 0; waits == 0; time.Sleep(5 * time.Millisecond) {
+		must(t, admin.QueryRowContext(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND
+			NOT granted`).Scan(&waits))
+	}
+
+	other, err := Open(ctx, to.path)
+	must(t, err)
+	defer other.Close()
+	if err := other.CreateRun(ctx, sampleRun("r2")); err != nil {
+		t.Errorf("meanwhile: got %v, want that another run is stored", err)
+	}
+
+	_, err = admin.ExecContext(ctx, `SELECT pg_advisory_unlock(7)`)
+	must(t, errors.Join(err, <-done))
+	must(t, to.Verify(ctx))
+}
+
+// Trials are sent many at once, as far as they are small.
+func TestSendInFewSteps(t *testing.T) {
+	ctx := t.Context()
+	from, to := newStore(t), newServer(t)
+	ended(t, from, "r1")
+	for i, size := range []int{bytesAtOnce / 2, 2 * bytesAtOnce, bytesAtOnce / 2, bytesAtOnce / 2} {
+		_, err := from.db.ExecContext(ctx, `INSERT INTO trials SELECT run, $1, $1, block, row_index, cell,
+			attempt, status, started_ns, body, randomblob($2) FROM trials LIMIT 1`,
+			fmt.Sprint("x", i), size)
+		must(t, err)
+	}
+
+	_, err := to.db.ExecContext(ctx, `CREATE TABLE steps (n int);
+		CREATE FUNCTION step() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN INSERT INTO steps VALUES (1); RETURN NULL; END $$;
+		CREATE TRIGGER step AFTER INSERT ON trials EXECUTE FUNCTION step()`)
+	must(t, err)
+	_, err = from.Send(ctx, to, "r1")
+	must(t, err)
+	var steps int
+	must(t, to.db.QueryRowContext(ctx, `SELECT count(*) FROM steps`).Scan(&steps))
+	if steps != 4 { // the small ones with x0, x1, x2, x3
+		t.Errorf("got %d statements, want 4 for 8 trials of which 4 are large", steps)
+	}
+}
+
+// A copy ends when the server has been silent for long, not when the copy takes long.
+func TestProgress(t *testing.T) {
+	ctx, p := newProgress(t.Context(), 300*time.Millisecond)
+	defer p.end()
+	for range 4 {
+		time.Sleep(100 * time.Millisecond)
+		p.made()
+	}
+
+	if ctx.Err() != nil {
+		t.Errorf("with progress: got %v", context.Cause(ctx))
+	}
+
+	<-ctx.Done()
+	if err := p.why(ctx, ctx.Err()); err != errSilence {
+		t.Errorf("without progress: got %v, want %v", err, errSilence)
 	}
 }
