@@ -117,6 +117,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 	}
 
 	var runs []store.ResultHead
+	var sizes map[string]store.Size
 	for _, h := range all {
 		reckon(living, h.ID, &h.Status)
 		if h.Status == record.RunRunning || o.Plan != "" && h.Plan != o.Plan || h.Started.Before(o.Since) {
@@ -124,6 +125,12 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 		}
 
 		if h.Derivation != analysis.ResultsDerivation {
+			if sizes == nil { // before their trials are read
+				if sizes, err = r.Sizes(ctx); err != nil {
+					return nil, err
+				}
+			}
+
 			doc, err := a.Dirs.Document(ctx, h.ID)
 			if err != nil {
 				a.note("run %s is left out: %v", h.ID, err)
@@ -151,7 +158,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 
 	if len(r.derived) > 0 && !o.ReadOnly {
 		what := "the results of " + unit.Count(len(r.derived), "run") + " were derived from the trials"
-		if err := a.keepResults(ctx, r.derived); err != nil {
+		if err := a.keepResults(ctx, r.derived, sizes); err != nil {
 			a.note("%s, and cannot be kept: %v", what, err)
 		} else {
 			a.note("%s, and are kept", what)
@@ -178,14 +185,15 @@ func fitting(o HistoryOptions) string {
 }
 
 // keepResults stores derived results, so that the next history is faster.
-func (a *App) keepResults(ctx context.Context, derived map[string]*record.Results) error {
+func (a *App) keepResults(ctx context.Context, derived map[string]*record.Results,
+	sizes map[string]store.Size) error {
 	st, err := store.Open(ctx, a.Dirs.place())
 	if err != nil {
 		return err
 	}
 
 	for id, r := range derived {
-		err = errors.Join(err, st.SetResults(ctx, id, r))
+		err = errors.Join(err, st.KeepResults(ctx, id, r, sizes[id]))
 	}
 
 	return errors.Join(err, st.Close())

@@ -127,9 +127,11 @@ CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS
 CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
 	gone text;
+	may bool;
 BEGIN
 	IF TG_TABLE_NAME = 'runs' THEN gone := OLD.id; ELSE gone := OLD.run; END IF;
-	IF gone NOT IN (SELECT run FROM removed) THEN RAISE EXCEPTION 'append-only'; END IF;
+	EXECUTE format('SELECT $1 IN (SELECT run FROM %I.removed)', TG_TABLE_SCHEMA) INTO may USING gone;
+	IF NOT may THEN RAISE EXCEPTION 'append-only'; END IF;
 	RETURN OLD;
 END $$;
 DO $$

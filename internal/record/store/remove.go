@@ -12,8 +12,12 @@ import (
 // to the file system. Its id is never reused.
 func (s *Store) Remove(ctx context.Context, runID string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO removed VALUES ($1, $2) ON CONFLICT DO NOTHING`, runID,
-			time.Now().UnixNano())
+		err := s.lock(ctx, tx, "run "+runID) // it may just be sent
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `INSERT INTO removed VALUES ($1, $2) ON CONFLICT DO NOTHING`, runID,
+				time.Now().UnixNano())
+		}
+
 		for _, from := range []string{"trials WHERE run", "run_notes WHERE run", "run_ends WHERE run",
 			"run_labels WHERE run", "runs WHERE id"} {
 			if err == nil {

@@ -15,9 +15,27 @@ import (
 
 // SetResults replaces the results of a run. A nil r removes them.
 func (s *Store) SetResults(ctx context.Context, runID string, r *record.Results) error {
+	return s.setResults(ctx, runID, r, nil)
+}
+
+// KeepResults is like SetResults unless the run has grown since it had the size from which they were derived.
+func (s *Store) KeepResults(ctx context.Context, runID string, r *record.Results, from Size) error {
+	return s.setResults(ctx, runID, r, &from)
+}
+
+func (s *Store) setResults(ctx context.Context, runID string, r *record.Results, from *Size) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		var rows []resultRow
-		var err error
+		err := s.lock(ctx, tx, "run "+runID)
+		if err == nil && from != nil {
+			var now Size
+			err = tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM trials WHERE run = $1),
+				(SELECT count(*) FROM run_notes WHERE run = $1)`, runID).Scan(&now.Trials, &now.Notes)
+			if err == nil && (now.Trials != from.Trials || now.Notes != from.Notes) {
+				return nil
+			}
+		}
+
 		put := func(cell, firmware string, v any) {
 			var body []byte
 			if err == nil {

@@ -62,6 +62,8 @@ func TestServerRoles(t *testing.T) {
 		{"a", "read", read, true},
 		{"a", "name", name, true},
 		{"a", "delete trials", statement(`DELETE FROM trials`), false},
+		{"a", "delete trials by a table of its own", statement(`CREATE TEMP TABLE removed (run text);
+			INSERT INTO pg_temp.removed VALUES ('r1'); DELETE FROM trials`), false},
 		{"a", "drop a trigger", statement(`DROP TRIGGER kept ON runs`), false},
 		{"a", "remove", remove, true},
 		{"a", "compact", func(s *Store) error { _, _, err := s.Compact(ctx); return err }, false},

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -258,11 +259,7 @@ func TestSendWaitsOutsideTheFile(t *testing.T) {
 	to := newStore(t)
 	done := make(chan error, 1)
 	go func() { _, err := from.Send(ctx, to, "r1"); done <- err }()
-	for waits := 0; waits == 0; time.Sleep(5 * time.Millisecond) {
-		must(t, admin.QueryRowContext(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND
-			NOT granted`).Scan(&waits))
-	}
-
+	waiting(t, admin, 1)
 	other, err := Open(ctx, to.path)
 	must(t, err)
 	defer other.Close()
@@ -317,5 +314,100 @@ func TestProgress(t *testing.T) {
 	<-ctx.Done()
 	if err := p.why(ctx, ctx.Err()); err != errSilence {
 		t.Errorf("without progress: got %v, want %v", err, errSilence)
+	}
+}
+
+// waiting returns when as many programs wait for locks on a server.
+func waiting(t *testing.T, q asker, programs int) {
+	t.Helper()
+	for n := 0; n < programs; time.Sleep(5 * time.Millisecond) {
+		must(t, q.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&n))
+	}
+}
+
+// A run that is deleted while it is sent does not come back.
+func TestSendBesideRemove(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	from := newStore(t)
+	ended(t, from, "r1")
+	to, err := Open(ctx, place)
+	must(t, err)
+	defer to.Close()
+	_, err = from.Send(ctx, to, "r1")
+	must(t, err)
+	admin, err := connect(place, modeWrite)
+	must(t, err)
+	defer admin.Close()
+	tx, err := admin.BeginTx(ctx, nil)
+	must(t, err)
+	_, err = tx.ExecContext(ctx, `LOCK TABLE runs IN ACCESS EXCLUSIVE MODE`) // stops Send after it has read removed
+	must(t, err)
+	sent, removed := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := from.Send(ctx, to, "r1"); sent <- err }()
+	waiting(t, tx, 1)
+	remover, err := Open(ctx, place)
+	must(t, err)
+	defer remover.Close()
+	go func() { removed <- remover.Remove(ctx, "r1") }()
+	waiting(t, tx, 2)
+	var behind int
+	must(t, tx.QueryRowContext(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted AND
+		locktype = 'advisory'`).Scan(&behind))
+	if behind != 1 {
+		t.Error("Remove does not wait until the run is sent")
+	}
+
+	must(t, errors.Join(tx.Commit(), <-sent, <-removed))
+	heads, err := to.Runs(ctx)
+	must(t, err)
+	if len(heads) > 0 {
+		t.Errorf("got %+v, want that the run is gone", heads)
+	}
+}
+
+// Results that several programs derive at once are stored, and not those of a shorter run.
+func TestResultsAtOnce(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	s, err := Open(ctx, place)
+	must(t, err)
+	defer s.Close()
+	ended(t, s, "r1")
+	errs := make(chan error)
+	for range 6 {
+		other, err := Open(ctx, place)
+		must(t, err)
+		go func() {
+			errs <- errors.Join(other.KeepResults(ctx, "r1", resultsAt(2), Size{Trials: 4, Notes: 1}),
+				other.Close())
+		}()
+	}
+
+	for range 6 {
+		must(t, <-errs)
+	}
+
+	must(t, s.KeepResults(ctx, "r1", resultsAt(3), Size{Trials: 3, Notes: 1}))
+	cells, err := s.CellsOfRun(ctx, "r1")
+	must(t, err)
+	if got := cells[0].Metrics["goodput_bps"].Median; got != 2 {
+		t.Errorf("median: got %v, want 2", got)
+	}
+}
+
+// A transaction that a cancelled context has ended says no more than that.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := newServer(t).inTx(ctx, func(tx *sql.Tx) error {
+		cancel()
+		for {
+			if _, err := tx.ExecContext(t.Context(), `SELECT 1`); errors.Is(err, sql.ErrTxDone) {
+				return ctx.Err()
+			}
+		}
+	})
+	if err == nil || err.Error() != context.Canceled.Error() {
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }
