@@ -30,7 +30,7 @@ func Shown(place string) string {
 	}
 
 	u, err := url.Parse(place)
-	if err != nil {
+	if err != nil || u.User == nil && strings.Contains(place, "@") { // the password may be anywhere
 		return urlBegins.FindString(place)
 	}
 
@@ -67,17 +67,34 @@ func parse(place string) (*pgx.ConnConfig, error) {
 		return nil, refuse("the URL cannot be read")
 	case u.Scheme != "postgres" && u.Scheme != "postgresql":
 		return nil, refuse("it is neither a directory nor the URL of a PostgreSQL database")
+	case u.User == nil && strings.Contains(place, "@"), u.Fragment != "": // it may be a part of the password
+		return nil, check.WithHint(errors.New("open store "+u.Scheme+"://…: the URL cannot be read"),
+			"write / ? # and @ in a password as %2F %3F %23 and %40, or better keep it in ~/.pgpass")
 	}
 
 	config, err := pgx.ParseConfig(place)
 	if err != nil {
-		return nil, refuse(fmt.Sprint(errors.Unwrap(err)))
+		return nil, refuse(whyWrong(err, u))
 	}
 
 	return config, nil
 }
 
-// connect opens the database at a URL.
+// whyWrong returns why the options of a URL are wrong, without the URL itself: some errors have no other text.
+func whyWrong(err error, u *url.URL) string {
+	_, why, found := strings.Cut(err.Error(), "`: ")
+	password, _ := u.User.Password()
+	for _, secret := range []string{password, u.Query().Get("password"), u.Query().Get("sslpassword")} {
+		found = found && (secret == "" || !strings.Contains(why, secret))
+	}
+
+	if !found {
+		return "its options are wrong"
+	}
+	return why
+}
+
+// connect returns the database at a URL.
 func connect(place, mode string) (*sql.DB, error) {
 	config, err := parse(place)
 	if err != nil {

@@ -156,6 +156,11 @@ func TestServerPassword(t *testing.T) {
 		"postgresql://u:" + wrong + "@host/d?sslrootcert=/nonexistent&sslmode=verify-full",
 		"postgres://u@host/d?sslpassword=" + wrong + "&sslmode=require&sslcert=/nonexistent",
 		"postgres://u:" + wrong + "@ho st/d",
+		"postgres://u:12/" + wrong + "@host/d",
+		"postgres://u:12#" + wrong + "@host/d",
+		"postgres://u:12?" + wrong + "@host/d",
+		"postgres://u:" + wrong + "@host/d?target_session_attrs=x",
+		"postgres://u@host:999999/d?password=" + wrong,
 		"postgres:// :" + wrong + "@host/d",
 		"mysql://u:" + wrong + "@host/d",
 	} {
@@ -182,6 +187,22 @@ func TestServerPassword(t *testing.T) {
 
 	if !strings.Contains(text, "password authentication failed") {
 		t.Errorf("a wrong password: got %s", text)
+	}
+}
+
+// A wrong URL names what is wrong in it.
+func TestServerOptions(t *testing.T) {
+	for place, want := range map[string]string{
+		"postgres://u@h/d?target_session_attrs=x": "target_session_attrs",
+		"postgres://u@h:999999/d":                 "port",
+		"postgres://u@h/d?channel_binding=x":      "channel_binding",
+		"postgres://u@h/d?connect_timeout=x":      "connect_timeout",
+		"postgres://u:12/34@h/d":                  "postgres://…: the URL cannot be read",
+	} {
+		if err := CheckURL(place); err == nil || !strings.Contains(err.Error(), want) ||
+			check.HintOf(err) == "" || strings.Contains(err.Error(), "34") {
+			t.Errorf("%s: got %v, want %q and a hint", place, err, want)
+		}
 	}
 }
 

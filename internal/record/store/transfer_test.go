@@ -325,6 +325,14 @@ func waiting(t *testing.T, q asker, programs int) {
 	}
 }
 
+// behind returns how many of them wait for another writer of the same thing.
+func behind(t *testing.T, q asker) (n int) {
+	t.Helper()
+	must(t, q.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted AND
+		locktype = 'advisory'`).Scan(&n))
+	return n
+}
+
 // A run that is deleted while it is sent does not come back.
 func TestSendBesideRemove(t *testing.T) {
 	ctx := t.Context()
@@ -351,10 +359,7 @@ func TestSendBesideRemove(t *testing.T) {
 	defer remover.Close()
 	go func() { removed <- remover.Remove(ctx, "r1") }()
 	waiting(t, tx, 2)
-	var behind int
-	must(t, tx.QueryRowContext(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted AND
-		locktype = 'advisory'`).Scan(&behind))
-	if behind != 1 {
+	if behind(t, tx) != 1 {
 		t.Error("Remove does not wait until the run is sent")
 	}
 
@@ -374,8 +379,15 @@ func TestResultsAtOnce(t *testing.T) {
 	must(t, err)
 	defer s.Close()
 	ended(t, s, "r1")
+	admin, err := connect(place, modeWrite)
+	must(t, err)
+	defer admin.Close()
+	tx, err := admin.BeginTx(ctx, nil)
+	must(t, err)
+	_, err = tx.ExecContext(ctx, `LOCK TABLE cell_results IN ACCESS EXCLUSIVE MODE`)
+	must(t, err)
 	errs := make(chan error)
-	for range 6 {
+	for range 2 {
 		other, err := Open(ctx, place)
 		must(t, err)
 		go func() {
@@ -384,10 +396,12 @@ func TestResultsAtOnce(t *testing.T) {
 		}()
 	}
 
-	for range 6 {
-		must(t, <-errs)
+	waiting(t, tx, 2)
+	if behind(t, tx) != 1 {
+		t.Error("they do not wait for each other")
 	}
 
+	must(t, errors.Join(tx.Commit(), <-errs, <-errs))
 	must(t, s.KeepResults(ctx, "r1", resultsAt(3), Size{Trials: 3, Notes: 1}))
 	cells, err := s.CellsOfRun(ctx, "r1")
 	must(t, err)
