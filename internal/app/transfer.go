@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
@@ -127,6 +128,12 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 
 	if failed != nil {
 		a.note("not sent to %s: %v; the next run sends it, or chokepoint push", team.StoreName(), failed)
+	}
+
+	_, missing := errors.AsType[*store.NotFoundError](err)
+	if missing || errors.Is(err, store.ErrNone) {
+		err = check.WithHint(err, "a run that only the server has: chokepoint pull RUN copies it here; "+
+			check.HintOf(err))
 	}
 
 	return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -205,5 +206,11 @@ func TestRecordedIsRefused(t *testing.T) {
 
 	if said := command(); said != "" {
 		t.Errorf("the same again: got %q, want no note", said)
+	}
+
+	a.Dirs = team
+	err = a.Recorded(ctx, func() error { return &store.NotFoundError{Name: "r1"} })
+	if !strings.Contains(check.HintOf(err), "chokepoint pull") {
+		t.Errorf("a run that is not here: got hint %q", check.HintOf(err))
 	}
 }

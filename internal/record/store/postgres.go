@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -20,13 +21,21 @@ import (
 // urlBegins matches the scheme of a URL. The path of a store cannot start like this.
 var urlBegins = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// OnServer reports whether a place is a URL instead of a file path.
-func OnServer(place string) bool { return urlBegins.MatchString(place) }
+// libpqForm matches what else libpq takes, which is refused. No absolute path begins so.
+var libpqForm = regexp.MustCompile(
+	`^(postgres(ql)?:|([^/]*\s)?(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=)`)
+
+// OnServer reports whether a place is a URL, right or wrong, not the path of a file.
+func OnServer(place string) bool { return urlBegins.MatchString(place) || libpqForm.MatchString(place) }
 
 // Shown returns the place of a store for printing and storing: a URL without password and options.
 func Shown(place string) string {
 	if !OnServer(place) {
 		return place
+	}
+
+	if !urlBegins.MatchString(place) {
+		return "on a server"
 	}
 
 	u, err := url.Parse(place)
@@ -63,7 +72,9 @@ func parse(place string) (*pgx.ConnConfig, error) {
 	}
 	u, err := url.Parse(place)
 	switch {
-	case err != nil: // the error contains the whole URL
+	case !urlBegins.MatchString(place):
+		return nil, refuse("this is no URL")
+	case err != nil: // its text has the whole URL
 		return nil, refuse("the URL cannot be read")
 	case u.Scheme != "postgres" && u.Scheme != "postgresql":
 		return nil, refuse("it is neither a directory nor the URL of a PostgreSQL database")
@@ -114,8 +125,42 @@ func connect(place, mode string) (*sql.DB, error) {
 const urlForm = "a store on a server is like postgres://USER@HOST/DATABASE?sslmode=verify-full, a password " +
 	"belongs into ~/.pgpass"
 
-// lock blocks until no other transaction on a server holds the lock called what, and holds it until tx
-// ends. A file needs no lock, because it has one writer at a time.
+// serverError is an error of a server in one line.
+type serverError struct {
+	text string
+	err  error
+}
+
+func (e *serverError) Error() string { return e.text }
+func (e *serverError) Unwrap() error { return e.err }
+
+// advise shortens the error of a connection to its last attempt, and adds a hint to one that a server's owner
+// can mend.
+func advise(err error) error {
+	hint := ""
+	failed, connecting := errors.AsType[*pgconn.ConnectError](err)
+	if connecting {
+		lines := strings.Split(strings.TrimSpace(failed.Unwrap().Error()), "\n")
+		err = &serverError{strings.TrimSpace(lines[len(lines)-1]), err}
+		hint = "check that the server runs, and host and port in the URL"
+	}
+
+	if answer, answered := errors.AsType[*pgconn.PgError](err); answered {
+		switch {
+		case answer.Code[:2] == "28":
+			hint = "check the user in the URL, and the password in ~/.pgpass"
+		case answer.Code == "3D000":
+			hint = "create the database, or check its name in the URL; see docs/howto/team-store.md"
+		case answer.Code == "42501":
+			hint = "this user's role on the server may not do that, see docs/howto/team-store.md"
+		}
+	}
+
+	return check.WithHint(err, hint)
+}
+
+// lock makes writers of the same thing wait for each other until their transactions end. A file has one
+// writer at a time.
 func (s *Store) lock(ctx context.Context, tx *sql.Tx, what string) error {
 	if !s.server {
 		return nil
@@ -182,7 +227,7 @@ func (s *Store) prepareServer(ctx context.Context, mode string) error {
 	has, err := serverVersion(ctx, s.db)
 	switch {
 	case err != nil:
-		return fmt.Errorf("open store %s: %w", s.path, err)
+		return fmt.Errorf("open store %s: %w", s.path, advise(err))
 	case has == len(steps):
 		return nil
 	case has > len(steps), has > 0 && mode == modeRead:

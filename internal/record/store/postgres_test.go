@@ -197,11 +197,36 @@ func TestServerOptions(t *testing.T) {
 		"postgres://u@h:999999/d":                 "port",
 		"postgres://u@h/d?channel_binding=x":      "channel_binding",
 		"postgres://u@h/d?connect_timeout=x":      "connect_timeout",
+		"host=h user=u password=34":               "no URL",
+		"postgres:u:34@h/d":                       "no URL",
 		"postgres://u:12/34@h/d":                  "postgres://…: the URL cannot be read",
 	} {
 		if err := CheckURL(place); err == nil || !strings.Contains(err.Error(), want) ||
-			check.HintOf(err) == "" || strings.Contains(err.Error(), "34") {
+			check.HintOf(err) == "" || strings.Contains(err.Error()+Shown(place), "34") {
 			t.Errorf("%s: got %v, want %q and a hint", place, err, want)
+		}
+	}
+}
+
+// An error of a connection is one line with a hint.
+func TestServerHints(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	at := func(path string) string {
+		u, err := url.Parse(place)
+		must(t, err)
+		u.Path = path
+		return u.String()
+	}
+	for place, want := range map[string]string{
+		"postgres://u@127.0.0.1:1/d":        "server runs",
+		"postgres://u@/d?host=/nonexistent": "server runs",
+		at("/nonexistent"):                  "database",
+		as(t, place, url.User("nobody")):    "user",
+	} {
+		_, err := Open(ctx, place)
+		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(check.HintOf(err), want) {
+			t.Errorf("%s: got %v, hint %q, want one line and a hint at %s", place, err, check.HintOf(err), want)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
@@ -71,8 +73,13 @@ func TestServerRoles(t *testing.T) {
 	} {
 		s, err := Open(ctx, as(t, place, url.User(tt.role)))
 		must(t, err)
-		if err := tt.do(s); (err == nil) != tt.may {
+		err = tt.do(s)
+		if (err == nil) != tt.may {
 			t.Errorf("role %s, %s: got %v, want that it may: %v", tt.role, tt.what, err, tt.may)
+		}
+
+		if tt.what == "name" && !tt.may && !strings.Contains(check.HintOf(err), "role") {
+			t.Errorf("role %s, %s: got hint %q", tt.role, tt.what, check.HintOf(err))
 		}
 
 		must(t, s.Close())

@@ -199,7 +199,7 @@ func open(ctx context.Context, path, mode string) (*Store, error) {
 	}
 
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, advise(err)), db.Close())
 	}
 
 	if server {
@@ -272,7 +272,7 @@ func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 	}
 
 	if err := f(tx); err != nil {
-		return errors.Join(err, rollback(tx))
+		return advise(errors.Join(err, rollback(tx)))
 	}
 
 	return tx.Commit()

@@ -44,8 +44,12 @@ func (e *DeletedError) Error() string {
 	return "send run " + e.Run + " to " + e.Path + ": it was deleted there"
 }
 
-// ContentError is returned if the store to which a run is sent has a run with the same id but other
-// content.
+// Hint says that it stays so.
+func (e *DeletedError) Hint() string {
+	return "it stays here; a store never takes a run that was deleted from it"
+}
+
+// ContentError reports that the store to which a run is sent has a run of this id with other content.
 type ContentError struct{ Run, Path, Theirs, Ours string }
 
 func (e *ContentError) Error() string {
