@@ -85,7 +85,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	run, trials := foreign.Run(store.NewID(now, uint16(rand.Uint32())), now, sources, conditions)
 	run.Version, run.Command = app.RunVersion(), typed(os.Args)
 	o.labels.describe(&run.RunHead)
-	st, err := store.Open(ctx, p.Dirs.StoreFile())
+	st, err := p.Dirs.OpenOwn(ctx)
 	if err != nil {
 		return err
 	}

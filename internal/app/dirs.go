@@ -24,12 +24,13 @@ import (
 // Dirs holds the program's directories according to the XDG Base Directory Specification 0.8. FindDirs does
 // not create them.
 type Dirs struct {
-	Data    string // store and reports
-	State   string // journals of changes
-	Cache   string // data that can be rebuilt, such as guest images
-	Runtime string // sockets; removed on reboot
-	Note    string // why directories differ from the usual ones, or ""
-	Store   string // URL of the server whose runs are used; "" means the file in Data
+	Data    string // the store and the reports
+	State   string // the journal of what was changed
+	Cache   string // what can be rebuilt: images of guests
+	Runtime string // sockets; gone after a reboot
+	Note    string // why they are not in the usual places, or ""
+	Store   string // the URL of the server whose runs are read, "" for those in Data
+	Team    string // where runs are sent once they are recorded, "" for nowhere
 }
 
 // StoreFile returns the path of this machine's store.

@@ -61,7 +61,7 @@ func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string,
 }
 
 func (d Dirs) addNote(ctx context.Context, run string, note store.Note) error {
-	st, err := store.Open(ctx, d.StoreFile())
+	st, err := d.OpenOwn(ctx)
 	if err != nil {
 		return err
 	}

@@ -300,7 +300,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 
-	if x.store, err = store.Open(ctx, d.StoreFile()); err != nil {
+	if x.store, err = d.OpenOwn(ctx); err != nil {
 		return err
 	}
 

@@ -57,7 +57,16 @@ func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []
 	return sent, err
 }
 
-// openToRecord opens the store for writing runs.
+// OpenOwn opens this machine's own store for new runs and notes.
+func (d Dirs) OpenOwn(ctx context.Context) (*store.Store, error) {
+	st, err := store.Open(ctx, d.StoreFile())
+	if err == nil {
+		st.SendTo(d.Team)
+	}
+	return st, err
+}
+
+// openToRecord opens the store for copies of runs.
 func (d Dirs) openToRecord(ctx context.Context) (*store.Store, error) {
 	if err := trusted(d.Data); d.Store == "" && err != nil {
 		return nil, err
@@ -105,16 +114,11 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	}
 
 	a.Dirs.Store = ""
-	before, failed := a.Dirs.sizes(ctx)
+	a.Dirs.Team = team.StoreName()
 	err := f()
 	unhurried, stop := a.unhurried(context.WithoutCancel(ctx))
 	defer stop()
-	var sent []store.Sent
-	var refused []error
-	if failed == nil {
-		sent, refused, failed = a.Dirs.sendRecorded(unhurried, before, team)
-	}
-
+	sent, refused, failed := a.Dirs.sendRecorded(unhurried, team)
 	for _, s := range sent {
 		a.note("run %s was sent to %s", s.Run, team.StoreName())
 		if s.Name != "" {
@@ -159,32 +163,16 @@ func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
 	return sizes, errors.Join(err, st.Close())
 }
 
-// sendRecorded sends the ended runs that have changed, and those that earlier commands could not send. A run
-// that the server refuses is not sent again, and does not stop the others.
-func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, team Dirs) (sent []store.Sent,
-	refused []error, err error) {
+// sendRecorded sends the ended runs that this command and earlier ones have noted. A run that the server
+// refuses is not sent again, and does not stop the others.
+func (d Dirs) sendRecorded(ctx context.Context, team Dirs) (sent []store.Sent, refused []error, err error) {
 	sizes, err := d.sizes(ctx)
 	if err != nil || len(sizes) == 0 {
 		return nil, nil, err
 	}
 
-	st, err := store.Open(ctx, d.StoreFile())
-	if err != nil {
-		return nil, nil, err
-	}
-
-	for id, n := range sizes {
-		if n.Ended && n != before[id] {
-			err = errors.Join(err, st.SetUnsent(ctx, id, team.StoreName()))
-		}
-	}
-
-	ids, unread := st.Unsent(ctx, team.StoreName())
-	if err = errors.Join(err, unread, st.Close()); err != nil {
-		return nil, nil, err
-	}
-
-	var settled []string
+	ids, err := d.unsent(ctx)
+	settled := map[string]store.Size{}
 	for _, id := range ids {
 		if !sizes[id].Ended { // it was resumed
 			continue
@@ -201,21 +189,34 @@ func (d Dirs) sendRecorded(ctx context.Context, before map[string]store.Size, te
 			refused = append(refused, failed)
 		}
 
-		settled = append(settled, id)
+		settled[id] = sizes[id]
 	}
 
+	if len(settled) == 0 {
+		return sent, refused, err
+	}
 	return sent, refused, errors.Join(err, d.settle(ctx, settled))
 }
 
-// settle marks runs as no longer waiting to be sent.
-func (d Dirs) settle(ctx context.Context, ids []string) error {
+func (d Dirs) unsent(ctx context.Context) ([]string, error) {
+	st, err := d.readStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	ids, err := st.Unsent(ctx, d.Team)
+	return ids, errors.Join(err, st.Close())
+}
+
+// settle notes that runs no longer have to be sent, unless they went on since they had these sizes.
+func (d Dirs) settle(ctx context.Context, sizes map[string]store.Size) error {
 	st, err := store.Open(ctx, d.StoreFile())
 	if err != nil {
 		return err
 	}
 
-	for _, id := range ids {
-		err = errors.Join(err, st.SetUnsent(ctx, id, ""))
+	for id, size := range sizes {
+		err = errors.Join(err, st.SetSent(ctx, id, size))
 	}
 
 	return errors.Join(err, st.Close())

@@ -56,7 +56,9 @@ func TestRecorded(t *testing.T) {
 		err := a.Recorded(ctx, func() error {
 			cancel() // as by Ctrl-C: what the command recorded is sent nevertheless
 			for _, name := range names {
-				sample(name)
+				if err := a.Dirs.addNote(t.Context(), sample(name), store.Note{}); err != nil {
+					t.Error(err)
+				}
 			}
 
 			if a.Dirs.Store != "" {
@@ -111,13 +113,9 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	st, err := store.Open(t.Context(), own.StoreFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	err = errors.Join(st.SetUnsent(t.Context(), labtest.Samples["good"].ID, team.StoreName()), st.Close())
-	if err != nil {
+	sending := own
+	sending.Team = team.StoreName()
+	if err := sending.addNote(t.Context(), labtest.Samples["good"].ID, store.Note{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -158,7 +156,9 @@ func TestRecordedIsRefused(t *testing.T) {
 		a.Dirs = team
 		err := a.Recorded(ctx, func() error {
 			for _, name := range names {
-				if err := labtest.WriteSample(ctx, own.StoreFile(), name); err != nil {
+				err := labtest.WriteSample(ctx, own.StoreFile(), name)
+				err = errors.Join(err, a.Dirs.addNote(ctx, labtest.Samples[name].ID, store.Note{}))
+				if err != nil {
 					return err
 				}
 			}
@@ -181,7 +181,8 @@ func TestRecordedIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	err = errors.Join(st.SetUnsent(ctx, good, team.StoreName()), st.SetUnsent(ctx, before, team.StoreName()),
+	st.SendTo(team.StoreName())
+	err = errors.Join(st.AddNote(ctx, before, store.Note{}),
 		st.EndRun(ctx, good, record.RunRunning, "", time.Now()), st.Close())
 	if err != nil {
 		t.Fatal(err)

@@ -129,7 +129,11 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 			return err
 		}
 
-		if err := s.added(res, nil, "run "+run.ID); err != nil || run.Name == "" {
+		if err := s.added(res, nil, "run "+run.ID); err != nil {
+			return err
+		}
+
+		if err := s.markUnsent(ctx, tx, run.ID); err != nil || run.Name == "" {
 			return err
 		}
 
@@ -177,17 +181,29 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 		return fmt.Errorf("store note on run %s: %v", runID, err)
 	}
 
-	res, err := s.db.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES ($1, $2)`, runID, body)
-	return s.added(res, err, "note on run "+runID)
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES ($1, $2)`, runID, body)
+		if err == nil {
+			err = s.markUnsent(ctx, tx, runID)
+		}
+		return err
+	})
+	return s.storing("note on run "+runID, err)
 }
 
 // EndRun stores how the run ended. The last call applies: a resumed run may have record.RunRunning, then
 // another status.
 func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when time.Time) error {
-	res, err := s.db.ExecContext(ctx,
-		`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES ($1, $2, $3, $4)`,
-		runID, status, storable(reason), when.UnixNano())
-	return s.added(res, err, "end of run "+runID)
+	err := s.inTx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx,
+			`INSERT INTO run_ends (run, status, reason, ended_ns) VALUES ($1, $2, $3, $4)`,
+			runID, status, storable(reason), when.UnixNano())
+		if err == nil {
+			err = s.markUnsent(ctx, tx, runID)
+		}
+		return err
+	})
+	return s.storing("end of run "+runID, err)
 }
 
 // storable returns a text without the bytes that no text on a server may have.

@@ -35,6 +35,7 @@ var ErrNone = errors.New("no run has been recorded yet")
 type Store struct {
 	path   string // file path, or URL as returned by Shown
 	server bool   // PostgreSQL
+	team   string // where new runs and notes have yet to be sent, or ""
 	db     *sql.DB
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder

@@ -523,10 +523,31 @@ func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// SetUnsent stores the place (see Shown) of the store to which a run has not been sent yet; "" means none.
-func (s *Store) SetUnsent(ctx context.Context, runID, place string) error {
-	err := s.inTx(ctx, func(tx *sql.Tx) error { return setLabel(ctx, tx, runID, labelUnsent, place) })
-	return s.storing("where run "+runID+" is sent", err)
+// SendTo makes every later CreateRun, AddNote and EndRun note that the run has yet to be sent to a store, whose
+// place is as Shown returns it; "" for none.
+func (s *Store) SendTo(place string) { s.team = place }
+
+func (s *Store) markUnsent(ctx context.Context, tx *sql.Tx, runID string) error {
+	if s.team == "" {
+		return nil
+	}
+	return setLabel(ctx, tx, runID, labelUnsent, s.team)
+}
+
+// SetSent notes that a run no longer has to be sent, unless it has grown since it had that size.
+func (s *Store) SetSent(ctx context.Context, runID string, sent Size) error {
+	err := s.inTx(ctx, func(tx *sql.Tx) error {
+		var now Size
+		err := tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM trials WHERE run = $1),
+			(SELECT count(*) FROM run_notes WHERE run = $1), (SELECT count(*) FROM run_ends WHERE run = $1)`,
+			runID).Scan(&now.Trials, &now.Notes, &now.Ends)
+		now.Ended = sent.Ended
+		if err != nil || now != sent {
+			return err
+		}
+		return setLabel(ctx, tx, runID, labelUnsent, "")
+	})
+	return s.storing("that run "+runID+" was sent", err)
 }
 
 // Unsent lists the runs that have not been sent to a store yet, oldest first.

@@ -224,11 +224,15 @@ func testSizes(t *testing.T, s *Store) {
 		t.Errorf("sizes differ (-got +want):\n%s", d)
 	}
 
-	must(t, s.SetUnsent(ctx, "r1", "postgres://a"))
-	must(t, s.SetUnsent(ctx, "r2", "postgres://b"))
-	must(t, s.SetUnsent(ctx, "r2", "postgres://a"))
-	must(t, s.SetUnsent(ctx, "r1", ""))
-	for place, want := range map[string][]string{"postgres://a": {"r2"}, "postgres://b": nil} {
+	s.SendTo("postgres://b")
+	must(t, s.AddNote(ctx, "r2", formatNote))
+	s.SendTo("postgres://a")
+	must(t, s.CreateRun(ctx, sampleRun("r3")))
+	must(t, s.AddNote(ctx, "r1", formatNote))
+	must(t, s.EndRun(ctx, "r2", record.RunDone, "", sampleStart))
+	must(t, s.SetSent(ctx, "r1", Size{Trials: 4, Notes: 2, Ends: 1, Ended: true}))
+	must(t, s.SetSent(ctx, "r2", Size{Notes: 1})) // it ended since
+	for place, want := range map[string][]string{"postgres://a": {"r2", "r3"}, "postgres://b": nil} {
 		got, err := s.Unsent(ctx, place)
 		if d := cmp.Diff(got, want); d != "" || err != nil {
 			t.Errorf("unsent to %s: %v (-got +want):\n%s", place, err, d)
