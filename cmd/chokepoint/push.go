@@ -89,6 +89,10 @@ func (p *program) transfer(ctx context.Context, from, to app.Dirs, runs []string
 			text = fmt.Sprintf("run %s: copied to %s\n", s.Run, to.StoreName())
 		}
 
+		if s.Longer {
+			text = app.LongerNote(s, to.StoreName()) + "\n"
+		}
+
 		if s.Name != "" {
 			p.note("%s", app.NameNote(s))
 		}

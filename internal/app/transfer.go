@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -120,6 +121,11 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	defer stop()
 	sent, refused, failed := a.Dirs.sendRecorded(unhurried, team)
 	for _, s := range sent {
+		if s.Longer {
+			a.note("%s; chokepoint pull %s copies it here", LongerNote(s, team.StoreName()), s.Run)
+			continue
+		}
+
 		a.note("run %s was sent to %s", s.Run, team.StoreName())
 		if s.Name != "" {
 			a.note("%s", NameNote(s))
@@ -141,6 +147,11 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	}
 
 	return err
+}
+
+// LongerNote explains why a run was not sent to a store.
+func LongerNote(s store.Sent, place string) string {
+	return fmt.Sprintf("run %s: %s has more of it, which was added there or sent from elsewhere", s.Run, place)
 }
 
 // NameNote explains why a run that was sent has no name there.

@@ -25,6 +25,8 @@ type Sent struct {
 	Changed bool   `json:"changed"`
 	// Name is set if another run in the other store has the run's name. The run has no name there.
 	Name string `json:"name_taken,omitempty"`
+	// Longer says that the other store has more of the run: it was continued and sent there elsewhere.
+	Longer bool `json:"longer_there,omitempty"`
 }
 
 // UnendedError is returned for a run that cannot be sent because it has not ended.
@@ -104,10 +106,10 @@ func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent 
 	_, err = to.send(ctx, between, runID, p) // so that the server only sends the rest
 	_, unended := errors.AsType[*UnendedError](err)
 	if err == nil || unended || errors.Is(err, sql.ErrNoRows) {
-		_, err = s.send(ctx, between, runID, p)
+		sent, err = s.send(ctx, between, runID, p)
 	}
 
-	if err != nil {
+	if err != nil || sent.Longer {
 		return sent, err
 	}
 
@@ -214,6 +216,11 @@ func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
 		return err
 	}
 
+	if err == nil && ours.begins(theirs) {
+		sent.Longer = true
+		return nil
+	}
+
 	if isNew {
 		theirs = &content{}
 		err = c.copyHead(ctx, ours)
@@ -257,9 +264,9 @@ func (c courier) copyHead(ctx context.Context, ours *content) error {
 
 // copyRest copies the notes, ends and trials that the other store lacks.
 func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
-	for _, seq := range ours.notes[min(len(theirs.notes), len(ours.notes)):] {
+	for _, n := range ours.notes[min(len(theirs.notes), len(ours.notes)):] {
 		var body []byte
-		err := c.read.QueryRowContext(ctx, `SELECT body FROM run_notes WHERE seq = $1`, seq).Scan(&body)
+		err := c.read.QueryRowContext(ctx, `SELECT body FROM run_notes WHERE seq = $1`, n.seq).Scan(&body)
 		if err == nil {
 			_, err = c.write.ExecContext(ctx, `INSERT INTO run_notes (run, body) VALUES ($1, $2)`, c.run,
 				body)
@@ -400,7 +407,7 @@ func (c courier) copyResults(ctx context.Context) error {
 // content lists the rows that the hash of a run covers, without their large columns.
 type content struct {
 	head   headRow
-	notes  []int64 // row numbers
+	notes  []noteRow
 	ends   []endRow
 	trials []trialRow
 	hash   string
@@ -409,6 +416,12 @@ type content struct {
 type headRow struct {
 	stored, started int64
 	plan, lab, line string
+	sum             string // SHA-256 of the long column
+}
+
+type noteRow struct {
+	seq int64
+	sum string
 }
 
 type endRow struct {
@@ -419,7 +432,25 @@ type endRow struct {
 type trialRow struct {
 	id, row, cell, status          string
 	block, index, attempt, started int64
-	size                           int64 // bytes of the long columns
+	size                           int64     // bytes of the long columns
+	sums                           [2]string // of body and series
+}
+
+// begins reports whether other content has all that c has, in the same order, and more.
+func (c *content) begins(other *content) bool {
+	if c.head != other.head || len(c.notes) > len(other.notes) || len(c.ends) > len(other.ends) {
+		return false
+	}
+
+	theirs := map[trialRow]bool{}
+	for _, t := range other.trials {
+		theirs[t] = true
+	}
+
+	missing := slices.ContainsFunc(c.trials, func(t trialRow) bool { return !theirs[t] })
+	sameNote := func(a, b noteRow) bool { return a.sum == b.sum }
+	return !missing && slices.EqualFunc(c.notes, other.notes[:len(c.notes)], sameNote) &&
+		slices.Equal(c.ends, other.ends[:len(c.ends)])
 }
 
 // contentOf returns the content of a run. The hash covers one line of JSON per row: the head, the notes and
@@ -437,14 +468,17 @@ func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, e
 		return nil, err
 	}
 
+	c.head.sum = s.digest(long)
 	err = lines.Encode([]any{"run", run, c.head.stored, c.head.started, c.head.plan, c.head.lab, c.head.line,
-		s.digest(long)})
+		c.head.sum})
 	if err == nil {
-		c.notes, err = query(ctx, q, func(r *sql.Rows) (seq int64, err error) {
-			if err = r.Scan(&seq, &long); err == nil {
-				err = lines.Encode([]any{"note", s.digest(long)})
+		c.notes, err = query(ctx, q, func(r *sql.Rows) (n noteRow, err error) {
+			err = r.Scan(&n.seq, &long)
+			n.sum = s.digest(long)
+			if err == nil {
+				err = lines.Encode([]any{"note", n.sum})
 			}
-			return seq, err
+			return n, err
 		}, `SELECT seq, `+s.digested("body")+` FROM run_notes WHERE run = $1 ORDER BY seq`, run)
 	}
 
@@ -461,9 +495,10 @@ func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, e
 		c.trials, err = query(ctx, q, func(r *sql.Rows) (t trialRow, err error) {
 			err = r.Scan(&t.id, &t.row, &t.block, &t.index, &t.cell, &t.attempt, &t.status, &t.started, &t.size,
 				&long, &more)
+			t.sums = [2]string{s.digest(long), s.digest(more)}
 			if err == nil {
 				err = lines.Encode([]any{"trial", t.id, t.row, t.block, t.index, t.cell, t.attempt, t.status,
-					t.started, s.digest(long), s.digest(more)})
+					t.started, t.sums[0], t.sums[1]})
 			}
 			return t, err
 		}, `SELECT id, row, block, row_index, cell, attempt, status, started_ns,

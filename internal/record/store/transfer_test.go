@@ -97,6 +97,14 @@ func TestSend(t *testing.T) {
 				t.Errorf("the longer copy differs (-got +want):\n%s", d)
 			}
 
+			back, err := to.Send(ctx, from, "r1")
+			must(t, err)
+			must(t, from.AddNote(ctx, "r1", formatNote))
+			shorter, err := to.Send(ctx, from, "r1")
+			if err != nil || back.Changed || back.Longer || shorter.Changed || !shorter.Longer {
+				t.Errorf("sent back: got %+v and, with more there, %+v, %v", back, shorter, err)
+			}
+
 			must(t, to.Verify(ctx))
 		})
 	}
@@ -109,8 +117,15 @@ func testSendRefused(t *testing.T, to *Store) {
 	ended(t, from, "r1")
 	ended(t, to, "r1")
 	must(t, to.AddNote(ctx, "r1", formatNote))
+	must(t, to.AppendTrial(ctx, sampleTrial("r1", 5)))
 	before := whole(t, to, "r1")
 	sent, err := from.Send(ctx, to, "r1")
+	if err != nil || !sent.Longer || sent.Changed {
+		t.Errorf("more content: got %+v, %v, want that it is longer there", sent, err)
+	}
+
+	must(t, from.AppendTrial(ctx, sampleTrial("r1", 6)))
+	sent, err = from.Send(ctx, to, "r1")
 	if other, ok := errors.AsType[*ContentError](err); !ok || other.Ours != sent.Hash ||
 		other.Theirs == other.Ours || !strings.Contains(err.Error(), to.path) {
 		t.Errorf("other content: got %v, want a ContentError", err)
