@@ -211,8 +211,8 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 // and prepares them itself.
 var homeless = []string{"x", "help", "plan", "peer", "completion", "man"}
 
-// runless lists the other commands that neither read nor write runs.
-var runless = []string{"lab", "watch"}
+// runless lists further commands that neither read nor write runs.
+var runless = []string{"lab", "watch", "doctor", "limits", "advise"}
 
 // atStore selects the store given by --store.
 func (p *program) atStore(cmd *cobra.Command, name string) error {

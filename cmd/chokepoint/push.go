@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // transferRules is the part of the help that push and pull have in common.
@@ -68,6 +69,11 @@ const sentUsage = "print one JSON object per run, with the hash of its content"
 func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error) {
 	own, other = p.Dirs, p.Dirs
 	own.Store = ""
+	if place != "" && store.OnServer(p.place) {
+		return own, other, app.Usage("--store names a directory of this machine here",
+			"--store and --%s name two other stores", flag)
+	}
+
 	if place != "" {
 		other = other.At(place)
 	}

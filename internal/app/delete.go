@@ -142,9 +142,13 @@ func (d Dirs) removeRun(id string) error {
 	return nil
 }
 
-// removeEmptyRuns removes the empty directories of runs that were killed before they began. It keeps other
-// files.
+// removeEmptyRuns removes the directories of runs that were killed before they began. What else lies there
+// stays. A server has none.
 func (d Dirs) removeEmptyRuns() {
+	if d.Store != "" {
+		return
+	}
+
 	runs := filepath.Dir(filepath.Dir(d.ReportFile("run")))
 	entries, _ := os.ReadDir(runs)
 	for _, e := range entries {

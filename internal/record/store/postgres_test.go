@@ -19,7 +19,7 @@ func execute(t *testing.T, place, text string) {
 	t.Helper()
 	db, err := connect(place, modeWrite)
 	must(t, err)
-	_, err = db.ExecContext(t.Context(), text)
+	_, err = db.ExecContext(context.WithoutCancel(t.Context()), text)
 	must(t, errors.Join(err, db.Close()))
 }
 
@@ -118,6 +118,9 @@ func TestServerPassword(t *testing.T) {
 	ctx := t.Context()
 	const secret, wrong = "s3cr:t%/ö", "wr0ngw0rd"
 	place := apart.Postgres(t)
+	t.Cleanup(func() {
+		execute(t, place, `DROP OWNED BY `+apart.PostgresWithPassword+`; DROP ROLE `+apart.PostgresWithPassword)
+	})
 	execute(t, place, `CREATE ROLE `+apart.PostgresWithPassword+` LOGIN PASSWORD '`+secret+`';
 		GRANT ALL ON SCHEMA public TO `+apart.PostgresWithPassword)
 	with := func(password string) string {
@@ -235,6 +238,7 @@ func TestServerHints(t *testing.T) {
 func TestServerEncoding(t *testing.T) {
 	ctx := t.Context()
 	place := apart.Postgres(t)
+	t.Cleanup(func() { execute(t, place, `DROP DATABASE latin`) })
 	execute(t, place, `CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'`)
 	u, err := url.Parse(place)
 	must(t, err)

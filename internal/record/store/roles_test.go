@@ -26,6 +26,10 @@ func TestServerRoles(t *testing.T) {
 		t.Fatalf("blocks of SQL in the guide: got %d, want those of three roles", len(blocks))
 	}
 
+	t.Cleanup(func() {
+		execute(t, place, `DROP OWNED BY r, b, a, chokepoint_reader, chokepoint_bed, chokepoint_admin;
+			DROP ROLE r, b, a, chokepoint_admin, chokepoint_bed, chokepoint_reader`)
+	})
 	for _, b := range blocks {
 		execute(t, place, b[1])
 	}
