@@ -151,7 +151,7 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 
 // LongerNote explains why a run was not sent to a store.
 func LongerNote(s store.Sent, place string) string {
-	return fmt.Sprintf("run %s: %s has more of it, which was added there or sent from elsewhere", s.Run, place)
+	return fmt.Sprintf("run %s: %s has more of it, added there or sent from elsewhere", s.Run, place)
 }
 
 // NameNote explains why a run that was sent has no name there.

@@ -200,7 +200,8 @@ func TestRecordedIsRefused(t *testing.T) {
 	}
 
 	said := command("slow")
-	if !strings.Contains(said, "run "+labtest.Samples["slow"].ID+" was sent") || strings.Contains(said, good) ||
+	third := labtest.Samples["slow"].ID
+	if !strings.Contains(said, "run "+third+" was sent") || strings.Contains(said, good) ||
 		!strings.Contains(said, "UTF8") || !strings.Contains(said, before) {
 		t.Errorf("after the two: got %q, want the third run sent and the second refused", said)
 	}

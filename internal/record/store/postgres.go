@@ -91,7 +91,7 @@ func parse(place string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// whyWrong returns why the options of a URL are wrong, without the URL itself: some errors have no other text.
+// whyWrong returns why the options of a URL are wrong, without the URL itself.
 func whyWrong(err error, u *url.URL) string {
 	_, why, found := strings.Cut(err.Error(), "`: ")
 	password, _ := u.User.Password()

@@ -229,7 +229,7 @@ func TestServerHints(t *testing.T) {
 	} {
 		_, err := Open(ctx, place)
 		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(check.HintOf(err), want) {
-			t.Errorf("%s: got %v, hint %q, want one line and a hint at %s", place, err, check.HintOf(err), want)
+			t.Errorf("%s: got %v, hint %q, want a line and a hint at %s", place, err, check.HintOf(err), want)
 		}
 	}
 }

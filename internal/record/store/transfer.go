@@ -82,9 +82,7 @@ func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, e
 		return s.sendThrough(ctx, to, runID)
 	}
 
-	ctx, p := newProgress(ctx, silence)
-	defer p.end()
-	return s.send(ctx, to, runID, p)
+	return s.send(ctx, to, runID)
 }
 
 // sendThrough copies a run of a server to a file by a temporary file: others wait for the file as long as
@@ -101,30 +99,32 @@ func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent 
 	}
 	defer func() { err = errors.Join(err, between.Close()) }()
 	between.path = to.path
-	ctx, p := newProgress(ctx, silence)
-	defer p.end()
-	_, err = to.send(ctx, between, runID, p) // so that the server only sends the rest
+	_, err = to.send(ctx, between, runID) // so that the server only sends the rest
 	_, unended := errors.AsType[*UnendedError](err)
 	if err == nil || unended || errors.Is(err, sql.ErrNoRows) {
-		sent, err = s.send(ctx, between, runID, p)
+		sent, err = s.send(ctx, between, runID)
 	}
 
 	if err != nil || sent.Longer {
 		return sent, err
 	}
 
-	return between.send(ctx, to, runID, p)
+	return between.send(ctx, to, runID)
 }
 
-func (s *Store) send(ctx context.Context, to *Store, runID string, p progress) (sent Sent, err error) {
+func (s *Store) send(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
 	tx, err := s.db.BeginTx(ctx, s.snapshot())
 	if err != nil {
 		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }() // it has only read
-	ours, err := s.contentOf(ctx, tx, runID)
+	var ours *content
+	err = answered(ctx, silence, func(ctx context.Context) error {
+		ours, err = s.contentOf(ctx, tx, runID)
+		return err
+	})
 	if err != nil {
-		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, p.why(ctx, err))
+		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
 	}
 
 	if len(ours.ends) == 0 || ours.ends[len(ours.ends)-1].status == record.RunRunning {
@@ -133,49 +133,32 @@ func (s *Store) send(ctx context.Context, to *Store, runID string, p progress) (
 
 	sent = Sent{Run: runID, Hash: ours.hash}
 	err = to.inTx(ctx, func(into *sql.Tx) error {
-		c := courier{from: s, to: to, read: tx, write: into, run: runID, progress: p}
+		c := courier{from: s, to: to, read: tx, write: into, run: runID}
 		return c.carry(ctx, ours, &sent)
 	})
 	_, deleted := errors.AsType[*DeletedError](err)
 	_, other := errors.AsType[*ContentError](err)
 	if err != nil && !deleted && !other {
-		err = fmt.Errorf("send run %s to %s: %w", runID, to.path, p.why(ctx, err))
+		err = fmt.Errorf("send run %s to %s: %w", runID, to.path, err)
 	}
 
 	return sent, err
 }
 
-// silence bounds the time in which a server does not answer while a run is copied.
+// silence bounds each step of a copy, not the copy: a server may be slow, but has to answer.
 const silence = 5 * time.Minute
-
-// progress ends a copy that makes none.
-type progress struct {
-	timer *time.Timer
-	after time.Duration
-	stop  context.CancelCauseFunc
-}
 
 var errSilence = errors.New("the server does not answer")
 
-func newProgress(ctx context.Context, after time.Duration) (context.Context, progress) {
-	ctx, stop := context.WithCancelCause(ctx)
-	return ctx, progress{time.AfterFunc(after, func() { stop(errSilence) }), after, stop}
-}
-
-// made gives the copy its time anew.
-func (p progress) made() { p.timer.Reset(p.after) }
-
-// why returns the reason for an error.
-func (p progress) why(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && cause == errSilence {
-		return cause
+// answered calls f, whose context ends after a time; then the error is errSilence.
+func answered(ctx context.Context, after time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, after, errSilence)
+	defer cancel()
+	err := f(ctx)
+	if err != nil && context.Cause(ctx) == errSilence {
+		return errSilence
 	}
 	return err
-}
-
-func (p progress) end() {
-	p.timer.Stop()
-	p.stop(nil)
 }
 
 // snapshot returns the options of a transaction that sees one state of the store.
@@ -191,64 +174,84 @@ type courier struct {
 	from, to    *Store
 	read, write *sql.Tx
 	run         string
-	progress    progress
 }
 
 // carry copies the missing rows and compares the hashes.
 func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
-	if err := c.to.lock(ctx, c.write, "run "+c.run); err != nil {
+	var theirs *content // nil for a run that is new there
+	err := answered(ctx, silence, func(ctx context.Context) (err error) {
+		theirs, err = c.theirs(ctx)
 		return err
+	})
+	if err != nil || theirs != nil && theirs.hash == ours.hash {
+		return err
+	}
+
+	if theirs != nil && ours.begins(theirs) {
+		sent.Longer = true
+		return nil
+	}
+
+	isNew := theirs == nil
+	if isNew {
+		theirs = &content{}
+	}
+
+	err = answered(ctx, silence, func(ctx context.Context) error {
+		if isNew {
+			if err := c.copyHead(ctx, ours); err != nil {
+				return err
+			}
+		}
+		return c.copyEnds(ctx, ours, theirs)
+	})
+	if err == nil {
+		err = c.copyMissing(ctx, ours, theirs)
+	}
+
+	if err != nil {
+		return err
+	}
+
+	return answered(ctx, silence, func(ctx context.Context) error {
+		now, err := c.to.contentOf(ctx, c.write, c.run)
+		if err == nil && now.hash != ours.hash {
+			err = &ContentError{c.run, c.to.path, cmp.Or(theirs.hash, now.hash), ours.hash}
+		}
+
+		if err == nil {
+			sent.Changed = true
+			err = c.copyLabels(ctx, isNew, sent)
+		}
+
+		if err == nil {
+			err = c.copyResults(ctx)
+		}
+		return err
+	})
+}
+
+// theirs returns the content that the other store has, nil for a new run. Others wait until it is complete.
+func (c courier) theirs(ctx context.Context) (*content, error) {
+	if err := c.to.lock(ctx, c.write, "run "+c.run); err != nil {
+		return nil, err
 	}
 
 	var id string
 	err := c.write.QueryRowContext(ctx, `SELECT run FROM removed WHERE run = $1`, c.run).Scan(&id)
 	if err == nil {
-		return &DeletedError{c.run, c.to.path}
+		return nil, &DeletedError{c.run, c.to.path}
 	}
 
-	theirs := &content{}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
+	}
+
+	theirs, err := c.to.contentOf(ctx, c.write, c.run)
 	if errors.Is(err, sql.ErrNoRows) {
-		theirs, err = c.to.contentOf(ctx, c.write, c.run)
+		return nil, nil
 	}
-
-	isNew := errors.Is(err, sql.ErrNoRows)
-	if err != nil && !isNew || err == nil && theirs.hash == ours.hash {
-		return err
-	}
-
-	if err == nil && ours.begins(theirs) {
-		sent.Longer = true
-		return nil
-	}
-
-	if isNew {
-		theirs = &content{}
-		err = c.copyHead(ctx, ours)
-	}
-
-	if err == nil {
-		err = c.copyRest(ctx, ours, theirs)
-	}
-
-	var now *content
-	if err == nil {
-		now, err = c.to.contentOf(ctx, c.write, c.run)
-	}
-
-	if err == nil && now.hash != ours.hash {
-		err = &ContentError{c.run, c.to.path, cmp.Or(theirs.hash, now.hash), ours.hash}
-	}
-
-	if err == nil {
-		sent.Changed = true
-		err = c.copyLabels(ctx, isNew, sent)
-	}
-
-	if err == nil {
-		err = c.copyResults(ctx)
-	}
-
-	return err
+	return theirs, err
 }
 
 func (c courier) copyHead(ctx context.Context, ours *content) error {
@@ -262,8 +265,8 @@ func (c courier) copyHead(ctx context.Context, ours *content) error {
 	return err
 }
 
-// copyRest copies the notes, ends and trials that the other store lacks.
-func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
+// copyEnds adds the notes and ends that come after those that the other store has.
+func (c courier) copyEnds(ctx context.Context, ours, theirs *content) error {
 	for _, n := range ours.notes[min(len(theirs.notes), len(ours.notes)):] {
 		var body []byte
 		err := c.read.QueryRowContext(ctx, `SELECT body FROM run_notes WHERE seq = $1`, n.seq).Scan(&body)
@@ -285,6 +288,11 @@ func (c courier) copyRest(ctx context.Context, ours, theirs *content) error {
 		}
 	}
 
+	return nil
+}
+
+// copyMissing adds the trials that the other store does not have.
+func (c courier) copyMissing(ctx context.Context, ours, theirs *content) error {
 	there := map[string]bool{}
 	for _, t := range theirs.trials {
 		there[t.id] = true
@@ -332,28 +340,32 @@ func (c courier) copyTrials(ctx context.Context, trials []trialRow) error {
 
 	args := []any{c.run}
 	values := ""
-	_, err := query(ctx, c.read, func(r *sql.Rows) (none struct{}, err error) {
-		var id string
-		var body, series []byte
-		err = r.Scan(&id, &body, &series)
-		values += ", ($1"
-		t := byID[id]
-		for _, v := range []any{id, t.row, t.block, t.index, t.cell, t.attempt, t.status, t.started, body,
-			series} {
-			args = append(args, v)
-			values += fmt.Sprintf(", $%d", len(args))
-		}
-		values += ")"
-		return none, err
-	}, `SELECT id, body, series FROM trials WHERE run = $1 AND id IN (`+ids[2:]+`)`, asked...)
-	if err == nil {
-		c.progress.made()
-		_, err = c.write.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
-			status, started_ns, body, series) VALUES `+values[2:]+` ON CONFLICT DO NOTHING`, args...)
-		c.progress.made()
+	err := answered(ctx, silence, func(ctx context.Context) error {
+		_, err := query(ctx, c.read, func(r *sql.Rows) (none struct{}, err error) {
+			var id string
+			var body, series []byte
+			err = r.Scan(&id, &body, &series)
+			values += ", ($1"
+			t := byID[id]
+			for _, v := range []any{id, t.row, t.block, t.index, t.cell, t.attempt, t.status, t.started, body,
+				series} {
+				args = append(args, v)
+				values += fmt.Sprintf(", $%d", len(args))
+			}
+			values += ")"
+			return none, err
+		}, `SELECT id, body, series FROM trials WHERE run = $1 AND id IN (`+ids[2:]+`)`, asked...)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 
-	return err
+	return answered(ctx, silence, func(ctx context.Context) error {
+		_, err := c.write.ExecContext(ctx, `INSERT INTO trials (run, id, row, block, row_index, cell, attempt,
+			status, started_ns, body, series) VALUES `+values[2:]+` ON CONFLICT DO NOTHING`, args...)
+		return err
+	})
 }
 
 // copyLabels copies the headline and, for a new run, the name. For a server, it also stores the numbers of
@@ -493,8 +505,8 @@ func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, e
 
 	if err == nil {
 		c.trials, err = query(ctx, q, func(r *sql.Rows) (t trialRow, err error) {
-			err = r.Scan(&t.id, &t.row, &t.block, &t.index, &t.cell, &t.attempt, &t.status, &t.started, &t.size,
-				&long, &more)
+			err = r.Scan(&t.id, &t.row, &t.block, &t.index, &t.cell, &t.attempt, &t.status, &t.started,
+				&t.size, &long, &more)
 			t.sums = [2]string{s.digest(long), s.digest(more)}
 			if err == nil {
 				err = lines.Encode([]any{"trial", t.id, t.row, t.block, t.index, t.cell, t.attempt, t.status,
@@ -502,7 +514,8 @@ func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, e
 			}
 			return t, err
 		}, `SELECT id, row, block, row_index, cell, attempt, status, started_ns,
-			length(body) + length(series), `+s.digested("body")+`, `+s.digested("series")+` FROM trials WHERE run = $1 ORDER BY id`, run)
+			length(body) + length(series), `+s.digested("body")+`, `+s.digested("series")+`
+			FROM trials WHERE run = $1 ORDER BY id`, run)
 	}
 
 	c.hash = fmt.Sprintf("%x", h.Sum(nil))
@@ -558,8 +571,8 @@ func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// SendTo makes every later CreateRun, AddNote and EndRun note that the run has yet to be sent to a store, whose
-// place is as Shown returns it; "" for none.
+// SendTo makes every later CreateRun, AddNote and EndRun note that the run has yet to be sent to a store, by
+// its place as Shown returns it; "" for none.
 func (s *Store) SendTo(place string) { s.team = place }
 
 func (s *Store) markUnsent(ctx context.Context, tx *sql.Tx, runID string) error {

@@ -317,23 +317,14 @@ func TestSendInFewSteps(t *testing.T) {
 	}
 }
 
-// A copy ends when the server has been silent for long, not when the copy takes long.
-func TestProgress(t *testing.T) {
-	ctx, p := newProgress(t.Context(), 300*time.Millisecond)
-	defer p.end()
-	for range 4 {
-		time.Sleep(100 * time.Millisecond)
-		p.made()
+// A step of a copy ends when the server is silent.
+func TestAnswered(t *testing.T) {
+	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	if err := answered(t.Context(), time.Millisecond, wait); err != errSilence {
+		t.Errorf("a silent server: got %v, want %v", err, errSilence)
 	}
 
-	if ctx.Err() != nil {
-		t.Errorf("with progress: got %v", context.Cause(ctx))
-	}
-
-	<-ctx.Done()
-	if err := p.why(ctx, ctx.Err()); err != errSilence {
-		t.Errorf("without progress: got %v, want %v", err, errSilence)
-	}
+	must(t, answered(t.Context(), time.Minute, func(ctx context.Context) error { return ctx.Err() }))
 }
 
 // waiting returns when as many programs wait for locks on a server.
