@@ -344,12 +344,12 @@ func firstText(e ast.Expr) (string, bool) {
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
 	"analysis":  199_100,
-	"app":       39_500,
+	"app":       39_700,
 	"bundle":    7_600,
 	"catalogue": 3_200,
 	"cipher":    2_800,
 	"check":     2_000,
-	"cmd":       65_000,
+	"cmd":       65_100,
 	"factor":    9_100,
 	"foreign":   23_500,
 	"lab":       239_000,
@@ -358,7 +358,7 @@ var tokenBudgets = map[string]int{
 	"probe":     42_200,
 	"progress":  7_100,
 	"qdisc":     4_400,
-	"record":    25_200,
+	"record":    27_500,
 	"registry":  3_200,
 	"report":    94_000,
 	"serve":     7_300,
