@@ -58,6 +58,8 @@ const (
 	severalLeft  = 0.03  // largest probability of two steps with which a single culprit is named
 	outlierPrior = 0.01  // share of runs that say nothing
 	outlierWidth = 25    // variance of these, in that of other runs
+	leastFit     = -690  // log-likelihood of a run, however far it is off
+	leastNoise   = 1e-6  // variance of a run: versions differ by 0.1 %, even if the ends repeat exactly
 	driftPenalty = 1.5   // log-likelihood by which a faster drift must be better
 	levelKnown   = 0.15  // largest standard deviation of the tester's level, as a share of the step
 	testerMoved  = 6.5   // log-likelihood ratio of a good end that moved by the step to one that stayed
@@ -96,17 +98,20 @@ func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance floa
 	if b.at.IsZero() {
 		b.level, b.levelVar, b.stepVar = y, 1e4*n.run, 1e4*n.run
 	} else {
-		b.levelVar += n.drift * float64(r.At.Sub(b.at)) / float64(n.every)
+		apart := math.Abs(float64(r.At.Sub(b.at))) // a clock may have been set back
+		b.levelVar += n.drift * apart / float64(n.every)
 	}
 
 	b.at = r.At
 	withLevel, withStep := b.levelVar+share*b.bothVar, b.bothVar+share*b.stepVar
 	wrong = y - b.level - share*b.step
 	variance = withLevel + share*withStep + n.run
-	usual := (1 - outlierPrior) * density(wrong, variance)
-	far := outlierPrior * density(wrong, variance+outlierWidth*n.run)
-	b.fit += math.Log(usual + far)
-	gain := usual / (usual + far) / variance
+	usual := math.Log(1-outlierPrior) + logDensity(wrong, variance)
+	far := math.Log(outlierPrior) + logDensity(wrong, variance+outlierWidth*n.run)
+	likelier := max(usual, far)
+	sum := likelier + math.Log(math.Exp(usual-likelier)+math.Exp(far-likelier))
+	b.fit += max(sum, leastFit)
+	gain := math.Exp(usual-sum) / variance
 	b.level += gain * withLevel * wrong
 	b.step += gain * withStep * wrong
 	b.levelVar -= gain * withLevel * withLevel
@@ -115,9 +120,9 @@ func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance floa
 	return wrong, variance
 }
 
-// density returns the normal density with mean 0, and never 0.
-func density(x, variance float64) float64 {
-	return max(math.Exp(-x*x/(2*variance))/math.Sqrt(2*math.Pi*variance), 1e-300)
+// logDensity returns the logarithm of the normal density with mean 0.
+func logDensity(x, variance float64) float64 {
+	return -(x*x/variance + math.Log(2*math.Pi*variance)) / 2
 }
 
 // ends returns what the blocks of the ends say of the tester, and how many runs they have.
@@ -143,7 +148,7 @@ func (b Bisect) ends() (belief, noise, int) {
 			}
 		}
 		free := float64(n - 2)
-		run = max(squares/free, 1e-10)
+		run = max(squares/free, leastNoise)
 		return out, run, -(free*math.Log(run) + logs) / 2
 	}
 	var best noise
@@ -182,7 +187,9 @@ func (b Bisect) Next() BisectStep {
 	culprit := found.P >= sure && (s.several <= severalLeft || full)
 	several := s.several >= sure || s.several > .5 && full
 	next := s.next()
-	switch {
+	switch beside := s.beside(); {
+	case culprit && beside > 0:
+		return BisectStep{Measure: beside}
 	case culprit:
 		found.Outcome = BisectCulprit
 	case several:
@@ -197,6 +204,21 @@ func (b Bisect) Next() BisectStep {
 	}
 
 	return s.checked(found)
+}
+
+// beside returns a version next to the most probable position that was not measured yet, or 0 if both are ends
+// or were measured.
+func (s search) beside() int {
+	for i := s.best - 1; i <= s.best; i++ {
+		v := s.usable[i]
+		if i > 0 && i < len(s.usable)-1 && !slices.ContainsFunc(s.runs, func(r VersionRun) bool {
+			return r.Version == v
+		}) {
+			return v
+		}
+	}
+
+	return 0
 }
 
 // next returns the version whose side is least certain, or -1 if those that are left cannot tell more.
@@ -219,10 +241,10 @@ func (s search) next() int {
 
 // between returns the measured version whose share of the step is nearest to a half.
 func (s search) between() int {
-	v, least := 0, 1.0
+	v, least := s.usable[s.pair[0]], 1.0
 	for _, r := range s.runs {
 		i, _ := slices.BinarySearch(s.usable, r.Version)
-		if off := math.Abs(s.mean[i] - .5); off < least {
+		if off := math.Abs(s.mean[i] - .5); r.Version > 0 && off < least {
 			v, least = r.Version, off
 		}
 	}

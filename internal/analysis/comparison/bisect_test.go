@@ -276,3 +276,70 @@ func TestBisectAfterAPause(t *testing.T) {
 		t.Errorf("after a pause: got %+v, want the good end", next)
 	}
 }
+
+// TestBisectOfQuietEnds: if the ends repeat exactly, small differences between versions do not hide the
+// position of the step, and a run that is far off does not move the level.
+func TestBisectOfQuietEnds(t *testing.T) {
+	rng := source(2)
+	for k := 1; k < 15; k++ {
+		w := world{levels: steps(16, .03, k), noise: func(*rand.Rand) float64 { return 0 }}
+		for v := 1; v < 15; v++ {
+			w.levels[v] += .003 * float64(rng.IntN(3)-1)
+		}
+
+		got := w.bisect(rng)
+		if got == nil || got.Outcome != BisectCulprit || got.First != k || got.Last != k {
+			t.Errorf("step at %d: got %+v, want it", k, got)
+		}
+	}
+
+	x := belief{level: 1, step: -.03, levelVar: 1e-8, stepVar: 1e-8, at: time.Unix(0, 0)}
+	x.add(VersionRun{At: time.Unix(0, 0), Value: math.Exp(1 - .3)}, 0, noise{run: 1e-7, every: 1})
+	if math.Abs(x.level-1) > 1e-6 || math.Abs(x.fit-leastFit) > 1e-6 {
+		t.Errorf("an outlier: level %g, fit %g, want 1 and %d", x.level, x.fit, leastFit)
+	}
+}
+
+// TestBisectMeasuresBeside: many versions that cannot be measured make the position after them likely, but
+// it is a culprit only once the version after them was measured.
+func TestBisectMeasuresBeside(t *testing.T) {
+	w := world{levels: steps(28, .05, 27), noise: normalNoise}
+	var unusable []int
+	for v := 1; v < 26; v++ {
+		unusable = append(unusable, v)
+	}
+
+	got := w.bisect(source(6), unusable...)
+	if got == nil || got.Outcome != BisectCulprit || got.First != 27 || got.Last != 27 {
+		t.Fatalf("got %+v, want the bad end", got)
+	}
+
+	if got.middle == 0 {
+		t.Error("the version before it was not measured")
+	}
+}
+
+// TestBisectWithAClockSetBack: the answer is the same, and no number is NaN.
+func TestBisectWithAClockSetBack(t *testing.T) {
+	w := world{levels: steps(16, .05, 5), noise: normalNoise}
+	got := w.bisect(source(4))
+	if got == nil || got.Last != 5 {
+		t.Fatalf("got %+v, want version 5", got)
+	}
+
+	b := got.Bisect
+	b.Runs = slices.Clone(b.Runs)
+	for i := 4*VersionBlocks + 2; i < len(b.Runs); i++ {
+		b.Runs[i].At = b.Runs[i].At.Add(-24 * time.Hour)
+	}
+
+	if back := b.Next(); math.IsNaN(back.P) || back.Outcome == BisectUndecided {
+		t.Errorf("got %+v, want no NaN", back)
+	}
+
+	for _, s := range b.Sides() {
+		if math.IsNaN(s.Share) || math.IsNaN(s.Low) {
+			t.Errorf("version %d: got %+v, want no NaN", s.Version, s)
+		}
+	}
+}
