@@ -359,6 +359,21 @@ case $s in done|0) echo "$CHOKEPOINT_COMMIT" >"$CHOKEPOINT_OUTPUT";; none) ;; *)
 	}
 
 	state := git("status", "--porcelain", "--branch")
+	hooks := filepath.Join(t.TempDir(), "hooks")
+	hook := filepath.Join(hooks, "post-checkout")
+	err = errors.Join(os.Mkdir(hooks, 0o700), os.WriteFile(hook, []byte("#!/bin/sh\ntouch $0.ran\n"), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	config := filepath.Join(hooks, "config")
+	if err := os.WriteFile(config, []byte("[core]\n\thooksPath = "+hooks+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Setenv("GIT_CONFIG_GLOBAL", config)
+	t.Setenv("GIT_DIR", filepath.Join(dir, ".git")) // as in a hook of this repository
+	b.Command = `test -z "$GIT_DIR" || exit 99; ` + b.Command
 	for i, want := range []string{"", "exits with 1", "skips it", "left no file", "build ", ""} {
 		file, err := b.Build(t.Context(), all[i])
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
@@ -384,6 +399,32 @@ case $s in done|0) echo "$CHOKEPOINT_COMMIT" >"$CHOKEPOINT_OUTPUT";; none) ;; *)
 
 	if got := git("status", "--porcelain", "--branch"); got != state {
 		t.Errorf("the repository: got %s, was %s", got, state)
+	}
+
+	if _, err := os.Stat(hook + ".ran"); err == nil {
+		t.Error("a hook ran")
+	}
+
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	source := filepath.Join(b.Dir, "source")
+	for _, damage := range []func() error{
+		func() error { return os.RemoveAll(source) }, // a clone from a folder in the repository
+		func() error { return os.WriteFile(filepath.Join(source, ".git", "index.lock"), nil, 0o600) },
+		func() error { return os.RemoveAll(filepath.Join(source, ".git")) },
+		func() error { return errors.Join(os.RemoveAll(source), os.Mkdir(source+".part", 0o700)) },
+	} {
+		b.Repository = below
+		if err := errors.Join(damage(), os.Remove(filepath.Join(b.Dir, all[0].Hash))); err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := b.Build(t.Context(), all[0]); err != nil {
+			t.Error(err)
+		}
 	}
 
 	if err := b.Clear(); err != nil {

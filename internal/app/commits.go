@@ -80,13 +80,48 @@ func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error)
 	return all, nil
 }
 
-// git runs git in the repository.
+// ownRepository is a line for sh that unsets GIT_DIR and such. Hooks of git and others set them, and they are
+// stronger than a directory.
+const ownRepository = "unset $(git rev-parse --local-env-vars)\n"
+
+// git runs git in the repository, without hooks.
 func (b Builds) git(ctx context.Context, args ...string) (string, error) {
+	script := ownRepository + `exec git -c core.hooksPath=/dev/null "$@"`
 	out, err := host.Run(ctx, host.Local(), host.Command{
-		Path: "git",
-		Args: append([]string{"-C", b.Repository}, args...),
+		Path: "sh",
+		Args: append([]string{"-c", script, "git", "-C", b.Repository}, args...),
 	})
 	return string(out), err
+}
+
+// checkout checks a commit out in the clone, which it makes if it is missing.
+func (b Builds) checkout(ctx context.Context, hash, source string) error {
+	if !userfile.Exists(source) {
+		of, err := b.git(ctx, "rev-parse", "--git-common-dir")
+		if err != nil {
+			return err
+		}
+
+		part := source + ".part"
+		if err := os.RemoveAll(part); err != nil {
+			return err
+		}
+
+		_, err = b.git(ctx, "clone", "--quiet", "--shared", "--no-checkout", "--template=",
+			strings.TrimSuffix(of, "\n"), part)
+		if err != nil {
+			return err
+		}
+
+		if err := os.Rename(part, source); err != nil {
+			return err
+		}
+	}
+
+	// With --git-dir, git looks for no repository above a damaged clone.
+	_, err := b.git(ctx, "--git-dir="+filepath.Join(source, ".git"), "--work-tree="+source, "checkout", "--quiet",
+		"--force", "--detach", hash)
+	return err
 }
 
 // Build returns the file that the command makes of a commit, and builds it unless it exists. The command runs
@@ -104,15 +139,14 @@ func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 	}
 
 	source := filepath.Join(b.Dir, "source")
-	if !userfile.Exists(source) {
-		if _, err := b.git(ctx, "clone", "--quiet", "--shared", "--no-checkout", ".", source); err != nil {
-			return "", err
+	err := b.checkout(ctx, c.Hash, source)
+	if err != nil && ctx.Err() == nil { // an interrupted checkout leaves a lock
+		if err = os.RemoveAll(source); err == nil {
+			err = b.checkout(ctx, c.Hash, source)
 		}
 	}
 
-	checkout := b
-	checkout.Repository = source
-	if _, err := checkout.git(ctx, "checkout", "--quiet", "--force", "--detach", c.Hash); err != nil {
+	if err != nil {
 		return "", err
 	}
 
@@ -123,7 +157,7 @@ func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 
 	p, err := host.Local().Start(ctx, host.Command{
 		Path: "sh",
-		Args: []string{"-c", "exec 2>&1\n" + b.Command},
+		Args: []string{"-c", ownRepository + "exec 2>&1\n" + b.Command},
 		Env: []string{"CHOKEPOINT_COMMIT=" + c.Hash, "CHOKEPOINT_OUTPUT=" + part,
 			"CHOKEPOINT_MODULES=" + modules},
 		Dir: source,
