@@ -33,9 +33,9 @@ type BisectOptions struct {
 // answer, each in a run of its own with a freshly booted router. It can be ended at any time and is continued
 // by the same options with the id.
 //
-// A version whose run fails is left out; a second failure in a row ends the search. An error comes with what
-// has been found, nil if no block of the ends
-// is complete.
+// A version whose run fails is left out; a second failure in a row ends the search, and so does an error of
+// Prepare that is no ErrUnusable. An error comes with what has been found, nil if no block of the ends is
+// complete.
 func (a *App) Bisect(ctx context.Context, o BisectOptions) (*analysis.Bisection, error) {
 	t, err := a.inTurn(ctx, o.UpgradeOptions)
 	if err != nil {
@@ -123,6 +123,11 @@ func (s *bisection) measureNext(ctx context.Context, v int) error {
 	s.blocks = slices.DeleteFunc(s.blocks, func(b analysis.VersionBlock) bool { return b.Block == block })
 	end := v == 0 || v == len(s.Versions)-1
 	unusable := errors.Is(err, ErrUnusable)
+	var unprepared *prepareError
+	if errors.As(err, &unprepared) && !unusable {
+		return err
+	}
+
 	if ctx.Err() != nil || errors.Is(err, lab.ErrDirty) || end || s.failed && !unusable {
 		return check.WithHint(err, "if a version does not work, leave it out by --skip VERSION")
 	}

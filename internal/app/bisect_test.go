@@ -189,6 +189,30 @@ func TestBisectEnds(t *testing.T) {
 	}
 }
 
+// TestBisectEndsWithABuild: a build that ends the search is no reason to leave its commit out.
+func TestBisectEndsWithABuild(t *testing.T) {
+	b := newBench(t)
+	b.slower("f", .05)
+	o := b.options(letters...)
+	stop := errors.New("exit status 130")
+	o.Prepare = func(_ context.Context, v int) (RouterVersion, error) {
+		if v == 0 || v == len(letters)-1 {
+			return o.Versions[v], nil
+		}
+		return RouterVersion{}, stop
+	}
+	x, err := b.bisect(t, o)
+	if !errors.Is(err, stop) || x == nil || x.Outcome != "" || x.Boots != 0 {
+		t.Fatalf("got %+v, %v, want no answer and the error", x, err)
+	}
+
+	for _, v := range x.Versions {
+		if v.Skipped != "" {
+			t.Errorf("%s was left out: %s", v.Name, v.Skipped)
+		}
+	}
+}
+
 // TestBisectOfNoCell: a cell that does not exist is noticed after one run.
 func TestBisectOfNoCell(t *testing.T) {
 	b := newBench(t)

@@ -119,8 +119,8 @@ func (b Builds) checkout(ctx context.Context, hash, source string) error {
 	}
 
 	// With --git-dir, git looks for no repository above a damaged clone.
-	_, err := b.git(ctx, "--git-dir="+filepath.Join(source, ".git"), "--work-tree="+source, "checkout", "--quiet",
-		"--force", "--detach", hash)
+	_, err := b.git(ctx, "--git-dir="+filepath.Join(source, ".git"), "--work-tree="+source,
+		"checkout", "--quiet", "--force", "--detach", hash)
 	return err
 }
 

@@ -72,6 +72,15 @@ type inTurn struct {
 	measure func(ctx context.Context, version int, pl *plan.Plan, s record.Series) (*analysis.Document, error)
 }
 
+// prepareError reports a version that could not be prepared, so that nothing was measured.
+type prepareError struct {
+	version string
+	err     error
+}
+
+func (e *prepareError) Error() string { return "prepare " + e.version + ": " + e.err.Error() }
+func (e *prepareError) Unwrap() error { return e.err }
+
 // inTurn begins measurements, or continues those of the id.
 func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
 	t := &inTurn{App: a, UpgradeOptions: o}
@@ -145,7 +154,7 @@ func (t *inTurn) measureBlock(ctx context.Context, number int, versions []int) e
 
 		made, err := t.prepare(ctx, v)
 		if err != nil {
-			return fmt.Errorf("prepare %s: %w", t.Versions[v].Name, err)
+			return &prepareError{t.Versions[v].Name, err}
 		}
 
 		t.Versions[v] = made

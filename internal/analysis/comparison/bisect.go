@@ -206,8 +206,8 @@ func (b Bisect) Next() BisectStep {
 	return s.checked(found)
 }
 
-// beside returns a version next to the most probable position that was not measured yet, or 0 if both are ends
-// or were measured.
+// beside returns a version next to the most probable position that was not measured yet, or 0 if both are
+// ends or were measured.
 func (s search) beside() int {
 	for i := s.best - 1; i <= s.best; i++ {
 		v := s.usable[i]
