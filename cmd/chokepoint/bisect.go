@@ -36,7 +36,8 @@ func newBisectCommand(p *program) *cobra.Command {
 The ends are compared as by chokepoint upgrade. If they differ, versions between them are
 measured, one run after a fresh boot each, until one version has changed the cell with
 the clearest change, or the one of --cell, with a probability of 94 %. Other answers are:
-the ends are the same; not reproducible; no single culprit; it is the tester; undecided.
+the ends are the same; not reproducible; no number at the bad end; no single culprit; it
+is the tester; undecided.
 
 ` + versionKinds + `
 

@@ -16,10 +16,11 @@ import (
 
 const bisectionFormat = "chokepoint-bisection/1"
 
-// Outcomes of a bisection whose ends do not differ; those of others are in package comparison.
+// Outcomes of a bisection whose ends have no ratio that differs; those of others are in package comparison.
 const (
 	BisectSame   = "same"
 	BisectChance = "not reproducible"
+	BisectLost   = "no number at the bad end"
 )
 
 // Sides of a version.
@@ -76,6 +77,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 		x.Ends = compareVersions([2]string{names[0], names[last]}, pairs, compared)
 		if endsMeasured(blocks, pairs, last) {
 			x.choose(labels, wanted)
+			x.findLost(pairs, labels, wanted)
 		}
 	}
 
@@ -196,6 +198,30 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 	}
 }
 
+// findLost looks for a cell that has a number in every block of the good end and none, or 0, in any of the bad
+// end. No ratio shows such a loss, which is worse than any step.
+func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, wanted func(label string) bool) {
+	positive := func(values map[int]float64) (n int) {
+		for _, value := range values {
+			if value > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	for _, v := range versionValues(pairs) {
+		label := labels[v.Factors.Key()]
+		zeros := len(v.New) > 0 && !slices.ContainsFunc(x.Ends.Metrics, func(m record.Metric) bool {
+			return m.Name == v.Metric && m.Better == record.Higher
+		}) // which are good, such as a share that is lost
+		if wanted(label) && !zeros && positive(v.Old) == len(pairs) && positive(v.New) == 0 {
+			x.Outcome, x.step = BisectLost, nil
+			x.Factors, x.Metric, x.Cell = v.Factors, v.Metric, label
+			return
+		}
+	}
+}
+
 // runs returns the numbers of the cell in order of time. A version without one is skipped.
 func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []comparison.VersionRun) {
 	key := x.Factors.Key()
@@ -242,6 +268,13 @@ func (x *Bisection) conclude() {
 
 	x.Summary = append(x.Summary, x.Ends.Summary[0])
 	if x.Outcome == "" {
+		return
+	}
+
+	if x.Outcome == BisectLost {
+		x.Summary = append(x.Summary, fmt.Sprintf("The %s of %s has a number in every block of %s, and none "+
+			"or 0 in every block of %s. A search by ratios cannot find the version that lost it.",
+			metrics.Label(x.Metric), x.Cell, x.Versions[0].Name, x.Versions[len(x.Versions)-1].Name))
 		return
 	}
 
@@ -302,7 +335,7 @@ func (x *Bisection) evidence(first, last int) string {
 
 // Worse reports whether the bad end is worse than the good end in the cell, and an answer says so.
 func (x *Bisection) Worse() bool {
-	return x.step != nil && x.Outcome != "" && x.Outcome != comparison.BisectTester &&
+	return x.Outcome == BisectLost || x.step != nil && x.Outcome != "" && x.Outcome != comparison.BisectTester &&
 		slices.ContainsFunc(x.Ends.Regressions, func(r Regression) bool {
 			return r.Metric == x.Metric && r.Factors.Key() == x.Factors.Key()
 		})

@@ -156,6 +156,45 @@ func TestBisectionAnswers(t *testing.T) {
 	}
 }
 
+// TestBisectionOfALostCell: a cell that the bad end lost is the answer, though another cell has a step.
+func TestBisectionOfALostCell(t *testing.T) {
+	for _, tt := range []struct {
+		name, wanted string
+		of           bisected
+		outcome      string
+	}{
+		{"0", "", bisected{up: sequence(3, 1, 0), down: sequence(3, 1, .9)}, BisectLost},
+		{"missing", "", bisected{up: sequence(3, 3, 1), down: sequence(3, 1, .9), lacking: 2}, BisectLost},
+		{"not wanted", "down", bisected{up: sequence(3, 1, 0), down: sequence(3, 1, .9)},
+			comparison.BisectCulprit},
+	} {
+		b := &tt.of
+		b.names, b.wanted = []string{"a", "b", "c"}, tt.wanted
+		x := b.bisect(t)
+		if lost := tt.outcome == BisectLost; x.Outcome != tt.outcome || !x.Worse() || lost && x.Cell != "up" {
+			t.Errorf("%s: got %s of %s, worse %v: %q", tt.name, x.Outcome, x.Cell, x.Worse(), x.Summary)
+		}
+	}
+
+	// losing what is better the lower it is, is no loss
+	b := bisected{names: []string{"a", "b"}, up: sequence(2, 1, 0), down: sequence(2, 2, 1),
+		rng: rand.New(rand.NewPCG(1, 2))}
+	var blocks []VersionBlock
+	for block := 1; block <= comparison.VersionBlocks; block++ {
+		pair := []*Document{b.document(0), b.document(1)}
+		for _, d := range pair {
+			d.Metrics[0].Better = record.Lower
+		}
+
+		blocks = append(blocks, VersionBlock{block, pair})
+	}
+
+	x := Bisect("id", b.names, blocks, func(string) bool { return true }, map[int]string{})
+	if x.Outcome == BisectLost || x.Worse() {
+		t.Errorf("0 where less is better: got %s, worse %v", x.Outcome, x.Worse())
+	}
+}
+
 // TestBisectionWithoutReproduction: a change that the repeat does not show ends the bisection, with the
 // reason.
 func TestBisectionWithoutReproduction(t *testing.T) {
