@@ -151,10 +151,12 @@ func (o *bisectOptions) commits(ctx context.Context, p *program) (app.Builds,
 			"--build with lab %s", o.lab.kind)
 	}
 
-	if o.ID == "" {
+	fresh := o.ID == ""
+	if fresh {
 		o.ID = app.NewID()
 	}
 
+	o.Build = o.build
 	b := app.Builds{
 		Repository: o.repository,
 		Command:    o.build,
@@ -162,6 +164,10 @@ func (o *bisectOptions) commits(ctx context.Context, p *program) (app.Builds,
 		Line:       func(line string) { p.note("build: %s", line) },
 	}
 	all, err := b.Commits(ctx, o.good, o.bad)
+	if err == nil && fresh { // for --resume, before the first run
+		err = app.Prepare(b.Dir)
+	}
+
 	if err != nil {
 		return b, nil, err
 	}

@@ -261,6 +261,21 @@ func TestBisectGoesOn(t *testing.T) {
 	}
 	o := b.options(letters...)
 	o.ID = "20260301-000000-0001"
+	if _, err := b.inTurn(t.Context(), o.UpgradeOptions); !errors.Is(err, ErrUsage) {
+		t.Errorf("an id without a run: got %v, want a usage error", err)
+	}
+
+	b.Dirs.Cache = t.TempDir()
+	if err := Prepare(b.Dirs.BuildsDir(o.ID)); err != nil {
+		t.Fatal(err)
+	}
+
+	kernel := filepath.Join(t.TempDir(), "kernel")
+	if err := os.WriteFile(kernel, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	o.Versions[0].Kernel = &record.OwnKernel{File: kernel}
 	var x *analysis.Bisection
 	times := 0
 	for err = gone; err != nil && times < 10; times++ {
@@ -285,10 +300,29 @@ func TestBisectGoesOn(t *testing.T) {
 			b.measure-before)
 	}
 
-	other := b.options("a", "x", "h")
-	other.ID = o.ID
-	if _, err := b.inTurn(t.Context(), other.UpgradeOptions); !errors.Is(err, ErrUsage) {
-		t.Errorf("other versions: got %v, want a usage error", err)
+	for _, tt := range []struct {
+		name   string
+		change func(o *UpgradeOptions)
+	}{
+		{"versions", func(o *UpgradeOptions) { o.Versions[2].Name = "x" }},
+		{"order", func(o *UpgradeOptions) {
+			o.Versions[2], o.Versions[3] = o.Versions[3], o.Versions[2]
+		}},
+		{"lab", func(o *UpgradeOptions) { o.On.Lab = "other" }},
+		{"size", func(o *UpgradeOptions) { o.On.GuestSize = &record.GuestSize{CPUs: 7} }},
+		{"build", func(o *UpgradeOptions) { o.Build = "make" }},
+		{"kernel", func(*UpgradeOptions) {
+			if err := os.WriteFile(kernel, []byte("built again"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		other := o.UpgradeOptions
+		other.Versions = slices.Clone(o.Versions)
+		tt.change(&other)
+		if _, err := b.inTurn(t.Context(), other); !errors.Is(err, ErrUsage) {
+			t.Errorf("another %s: got %v, want a usage error", tt.name, err)
+		}
 	}
 }
 

@@ -1,10 +1,14 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 
@@ -13,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // RouterVersion is a version of a router's software: what a virtual router boots, or a level of the factor
@@ -30,6 +35,7 @@ type UpgradeOptions struct {
 	Versions []RouterVersion
 	Plans    []*plan.Plan // of a run with each version; a block has one of each
 	ID       string       // of the measurements to continue; "": new ones
+	Build    string       // command that makes the versions; "": they exist
 }
 
 // names returns the names of the versions.
@@ -68,6 +74,7 @@ type inTurn struct {
 	*App
 	UpgradeOptions
 	blocks  []analysis.VersionBlock
+	digest  string
 	prepare func(ctx context.Context, version int) (RouterVersion, error) // nil: nothing
 	measure func(ctx context.Context, version int, pl *plan.Plan, s record.Series) (*analysis.Document, error)
 }
@@ -83,7 +90,7 @@ func (e *prepareError) Unwrap() error { return e.err }
 
 // inTurn begins measurements, or continues those of the id.
 func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
-	t := &inTurn{App: a, UpgradeOptions: o}
+	t := &inTurn{App: a, UpgradeOptions: o, digest: o.digest()}
 	t.measure = t.measureOnce
 	if o.ID == "" {
 		t.ID = NewID()
@@ -168,7 +175,7 @@ func (t *inTurn) measureBlock(ctx context.Context, number int, versions []int) e
 		v := t.Versions[versions[i]]
 		t.note("block %d: %s", number, v.Name)
 		pl := t.Plans[versions[i]].WithSeed(uint64(seed))
-		place := record.Series{ID: t.ID, Version: v.Name, Block: number}
+		place := record.Series{ID: t.ID, Version: v.Name, Block: number, Digest: t.digest}
 		document, err := t.measure(ctx, versions[i], pl, place)
 		if err != nil {
 			return check.WithHint(fmt.Errorf("block %d, %s: %w", number, v.Name, err),
@@ -203,8 +210,9 @@ func (t *inTurn) read(ctx context.Context) error {
 		return err
 	}
 
+	known := userfile.Exists(t.Dirs.BuildsDir(t.ID))
 	for _, h := range heads { // the newest first, which count
-		if h.Damaged != "" || h.Status != record.RunDone {
+		if h.Damaged != "" {
 			continue
 		}
 
@@ -218,10 +226,14 @@ func (t *inTurn) read(ctx context.Context) error {
 			continue
 		}
 
+		known = true
+		if h.Status != record.RunDone {
+			continue
+		}
+
 		v := slices.Index(t.names(), s.Version)
-		if v < 0 || !reflect.DeepEqual(run.Machines, t.On.Machines) ||
-			!sameProcedure(run.Design, t.Plans[v].Design) {
-			return Usage("give the same versions, plan and lab as before",
+		if v < 0 || s.Digest != t.digest || !sameProcedure(run.Design, t.Plans[v].Design) {
+			return Usage("give the same versions, with the same files, plan and lab as before",
 				"continue %s: run %s measured something else, version %s", t.ID, run.ID, s.Version)
 		}
 
@@ -233,7 +245,37 @@ func (t *inTurn) read(ctx context.Context) error {
 		}
 	}
 
+	if !known {
+		return Usage("chokepoint runs lists the runs; without --resume, new measurements begin",
+			"continue %s: no run belongs to it", t.ID)
+	}
+
 	return nil
+}
+
+// digest returns a hash of the versions in their order, of the files that they boot, by size and time, and of
+// the lab.
+func (o UpgradeOptions) digest() string {
+	on := record.Run{
+		RunHead:   record.RunHead{Device: o.On.Device, Lab: o.On.Lab, Meter: o.On.Meter},
+		GuestSize: o.On.GuestSize,
+		Queues:    o.On.Queues,
+		Driver:    o.On.Driver,
+		Machines:  o.On.Machines,
+	}
+	var files []string
+	for _, v := range o.Versions {
+		image, kernel := cmp.Or(v.Image, &record.DiskImage{}), cmp.Or(v.Kernel, &record.OwnKernel{})
+		for _, name := range []string{image.File, kernel.File, kernel.Modules} {
+			if info, err := os.Stat(name); err == nil {
+				files = append(files, fmt.Sprint(name, info.Size(), info.ModTime().UnixNano()))
+			}
+		}
+	}
+
+	// A struct of strings and numbers has no error.
+	text, _ := json.Marshal([]any{on, o.Versions, files, o.Build})
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // sameProcedure reports whether two designs measure the same in the same way, except for the order.

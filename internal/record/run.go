@@ -93,6 +93,7 @@ type Series struct {
 	ID      string `json:"id"`
 	Version string `json:"version"`
 	Block   int    `json:"block"`
+	Digest  string `json:"digest,omitempty"` // SHA-256 of all versions and the lab, compared by resume
 }
 
 // Import holds the recordings of a node that the run could not access. They are added to the run later.
