@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -60,6 +61,7 @@ type BisectVersion struct {
 	Ratio   float64 `json:"ratio,omitempty"` // to the good end, with its 95 % interval
 	Low     float64 `json:"low,omitempty"`
 	High    float64 `json:"high,omitempty"`
+	Suspect int     `json:"suspect,omitempty"` // runs whose number of the cell is in doubt
 	Skipped string  `json:"skipped,omitempty"` // why it cannot be measured
 }
 
@@ -96,7 +98,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 		}
 	}
 
-	boots := map[int]int{}
+	boots, suspect := map[int]int{}, map[int]int{}
 	for _, b := range blocks {
 		for v, d := range b.Runs {
 			if d == nil {
@@ -104,6 +106,10 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 			}
 
 			boots[v]++
+			if i := x.cellOf(d); x.step != nil && i >= 0 && d.Cells[i].Grade != evidence.GradeValid {
+				suspect[v]++
+			}
+
 			if b.Block > 2*comparison.VersionBlocks {
 				x.Boots++
 			}
@@ -111,7 +117,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 	}
 
 	for v, name := range names {
-		row := BisectVersion{Name: name, Boots: boots[v], Skipped: skipped[v]}
+		row := BisectVersion{Name: name, Boots: boots[v], Suspect: suspect[v], Skipped: skipped[v]}
 		s, searched := sides[v]
 		if searched {
 			row.Ratio, row.Low, row.High = s.Ratio, s.Low, s.High
@@ -224,7 +230,6 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 
 // runs returns the numbers of the cell in order of time. A version without one is skipped.
 func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []comparison.VersionRun) {
-	key := x.Factors.Key()
 	for _, b := range blocks {
 		ends := b.Block <= 2*comparison.VersionBlocks
 		for v, d := range b.Runs {
@@ -232,10 +237,7 @@ func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []c
 				continue
 			}
 
-			i := slices.IndexFunc(d.Cells, func(c Cell) bool {
-				return c.Runs > 0 && sameOfVersions(c.Factors).Key() == key && c.Metrics[x.Metric].Median > 0
-			})
-			if i >= 0 {
+			if i := x.cellOf(d); i >= 0 {
 				out = append(out, comparison.VersionRun{
 					Version: v,
 					Block:   b.Block,
@@ -253,6 +255,14 @@ func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []c
 		return cmp.Or(cmp.Compare(max(a.Block, early), max(b.Block, early)), a.At.Compare(b.At))
 	})
 	return slices.DeleteFunc(out, func(r comparison.VersionRun) bool { return skipped[r.Version] != "" })
+}
+
+// cellOf returns the index of the cell in a document, or -1 if it has no number there.
+func (x *Bisection) cellOf(d *Document) int {
+	return slices.IndexFunc(d.Cells, func(c Cell) bool {
+		return c.Runs > 0 && c.Metrics[x.Metric].Median > 0 &&
+			sameOfVersions(c.Factors).Key() == x.Factors.Key()
+	})
 }
 
 // Next returns the version to measure next; ok is false if there is an answer.
@@ -285,6 +295,18 @@ func (x *Bisection) conclude() {
 			BisectChance: "The ends do not differ reproducibly: nothing to look for.",
 		}[x.Outcome])
 		return
+	}
+
+	var suspect []string
+	for _, v := range x.Versions {
+		if v.Suspect > 0 {
+			suspect = append(suspect, fmt.Sprintf("%d of %s of %s", v.Suspect, unit.Count(v.Boots, "run"),
+				v.Name))
+		}
+	}
+
+	if len(suspect) > 0 {
+		x.Summary = append(x.Summary, "Suspect: "+strings.Join(suspect, "; ")+".")
 	}
 
 	first, last := x.last.First, x.last.Last

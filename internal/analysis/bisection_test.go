@@ -156,6 +156,30 @@ func TestBisectionAnswers(t *testing.T) {
 	}
 }
 
+// TestBisectionMarksSuspectRuns: the answer says which runs of its cell are in doubt.
+func TestBisectionMarksSuspectRuns(t *testing.T) {
+	b := bisected{names: []string{"a", "b"}, up: sequence(2, 1, .9), down: sequence(2, 2, 1),
+		rng: rand.New(rand.NewPCG(1, 2))}
+	var blocks []VersionBlock
+	for block := 1; block <= 2*comparison.VersionBlocks+1; block++ {
+		pair := []*Document{b.document(0), b.document(1)}
+		if block > 2*comparison.VersionBlocks {
+			pair[1] = nil
+		} else if block <= 2 {
+			pair[1].Cells[0].Grade = evidence.GradeSuspect
+			pair[0].Cells[1].Grade = evidence.GradeSuspect // of another cell
+		}
+
+		blocks = append(blocks, VersionBlock{block, pair})
+	}
+
+	x := Bisect("id", b.names, blocks, func(string) bool { return true }, map[int]string{})
+	if x.Outcome != comparison.BisectCulprit || x.Versions[0].Suspect != 0 || x.Versions[1].Suspect != 2 ||
+		!slices.Contains(x.Summary, "Suspect: 2 of 12 runs of b.") {
+		t.Errorf("got %s, %+v, %q, want two suspect runs of b", x.Outcome, x.Versions, x.Summary)
+	}
+}
+
 // TestBisectionOfALostCell: a cell that the bad end lost is the answer, though another cell has a step.
 func TestBisectionOfALostCell(t *testing.T) {
 	for _, tt := range []struct {
