@@ -188,7 +188,7 @@ func TestBisect(t *testing.T) {
 	}
 }
 
-// TestBisectOfEqualEnds: of A/A tests at most one in two hundred has a culprit.
+// TestBisectOfEqualEnds: of A/A tests at most one in a thousand has a culprit.
 func TestBisectOfEqualEnds(t *testing.T) {
 	rng := source(1)
 	const times = 3000
@@ -201,7 +201,7 @@ func TestBisectOfEqualEnds(t *testing.T) {
 	}
 
 	t.Logf("culprits of %d equal ends: %d", times, culprits)
-	if culprits > times/200 {
+	if culprits > times/1000 {
 		t.Errorf("culprits of equal ends: got %d of %d", culprits, times)
 	}
 }
@@ -316,6 +316,37 @@ func TestBisectMeasuresBeside(t *testing.T) {
 
 	if got.middle == 0 {
 		t.Error("the version before it was not measured")
+	}
+
+	// Before the search, each skipped version is as likely to have changed the result as any other.
+	b := got.Bisect
+	b.Runs = b.Runs[:4*VersionBlocks]
+	if s := b.search(); math.Abs(s.single[1]/s.single[2]-26) > 1e-6 {
+		t.Errorf("probabilities: got %g and %g, want 26 times the second", s.single[1], s.single[2])
+	}
+}
+
+// TestBisectBounds: a search asks for no more runs than its bounds allow.
+func TestBisectBounds(t *testing.T) {
+	rng := source(8)
+	for range 30 {
+		w := world{levels: steps(16, .015, 1+rng.IntN(15), 1+rng.IntN(15)), noise: normalNoise}
+		got := w.bisect(rng)
+		if got == nil {
+			continue
+		}
+
+		// the checks of the answer come on top: two versions beside it, and the good end
+		if most := 4 + 4*4 + 2 + runsOfOne; got.middle+got.good > most {
+			t.Errorf("%d runs, want at most %d", got.middle+got.good, most)
+		}
+
+		ran := map[int]int{}
+		for _, r := range got.Runs[4*VersionBlocks:] {
+			if ran[r.Version]++; r.Version > 0 && ran[r.Version] > runsOfOne {
+				t.Errorf("version %d: %d runs, want at most %d", r.Version, ran[r.Version], runsOfOne)
+			}
+		}
 	}
 }
 
