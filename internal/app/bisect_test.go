@@ -409,10 +409,12 @@ case $s in done|0) echo "$CHOKEPOINT_COMMIT" >"$CHOKEPOINT_OUTPUT";; none) ;; *)
 		t.Fatalf("got %v, %v, want six commits, the oldest first", all, err)
 	}
 
-	for _, revisions := range [][2]string{{"main", "main~5"}, {"side", "main"}, {"nonesuch", "main"},
-		{"main", "--all"}} {
-		if _, err := b.Commits(t.Context(), revisions[0], revisions[1]); !errors.Is(err, ErrUsage) {
-			t.Errorf("%v: got %v, want a usage error", revisions, err)
+	for _, r := range [][3]string{{"main", "main~5", "line of first parents"}, {"side", "main", "line of first"},
+		{"nonesuch", "main", "names no commit"}, {"main", "--all", "names no commit"},
+		{"main", "HEAD", "the same commit"}} {
+		_, err := b.Commits(t.Context(), r[0], r[1])
+		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), r[2]) {
+			t.Errorf("%v: got %v, want a usage error", r, err)
 		}
 	}
 

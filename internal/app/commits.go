@@ -36,7 +36,7 @@ const (
 )
 
 // Commits returns the commits from good to bad, both included, the oldest first. Of a merge it follows the
-// first parent. Revisions that do not exist, or of which good is no ancestor of bad, are an ErrUsage.
+// first parent. Revisions that do not exist, or of which good is not before bad on this line, are an ErrUsage.
 func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error) {
 	var hashes []string
 	for _, revision := range []string{good, bad} {
@@ -47,6 +47,10 @@ func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error)
 		}
 
 		hashes = append(hashes, strings.TrimSpace(out))
+	}
+
+	if hashes[0] == hashes[1] {
+		return nil, Usage("name two commits", "--good %s and --bad %s are the same commit", good, bad)
 	}
 
 	out, err := b.git(ctx, "log", "--reverse", "--first-parent", "--format=%H %s", hashes[0]+".."+hashes[1])
@@ -74,7 +78,7 @@ func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error)
 
 	if strings.TrimSpace(parent) != hashes[0] {
 		return nil, Usage("name a commit on the line of first parents that leads to "+bad,
-			"--good %s is no ancestor of --bad %s", good, bad)
+			"--good %s is not on the line of first parents of --bad %s", good, bad)
 	}
 
 	return all, nil
