@@ -98,6 +98,7 @@ func (o *bisectOptions) check(names []string) error {
 func runBisect(ctx context.Context, o bisectOptions, names []string, p *program) (err error) {
 	options := app.BisectOptions{Cell: o.cell, Skip: o.skip}
 	var builds app.Builds
+	fresh := o.ID == ""
 	if o.build == "" {
 		if err := o.read(names); err != nil {
 			return err
@@ -114,6 +115,20 @@ func runBisect(ctx context.Context, o bisectOptions, names []string, p *program)
 		}
 	}
 
+	var log *userfile.File
+	if o.markdown != "" {
+		if log, err = userfile.Create(o.markdown); err != nil {
+			return err
+		}
+		defer closing(&err, log.Abort)
+	}
+
+	if o.build != "" && fresh { // which makes the id known
+		if err := app.Prepare(builds.Dir); err != nil {
+			return err
+		}
+	}
+
 	options.UpgradeOptions = o.UpgradeOptions
 	x, err := p.Bisect(ctx, options)
 	if err == nil && o.build != "" {
@@ -124,8 +139,8 @@ func runBisect(ctx context.Context, o bisectOptions, names []string, p *program)
 		return err
 	}
 
-	if o.markdown != "" {
-		err = errors.Join(err, userfile.Put(userfile.Create, o.markdown, report.BisectionMarkdown(x)))
+	if log != nil {
+		err = errors.Join(err, log.Commit(report.BisectionMarkdown(x)))
 	}
 
 	err = errors.Join(err, p.line(x, bisectionText(x)))
@@ -151,8 +166,7 @@ func (o *bisectOptions) commits(ctx context.Context, p *program) (app.Builds,
 			"--build with lab %s", o.lab.kind)
 	}
 
-	fresh := o.ID == ""
-	if fresh {
+	if o.ID == "" {
 		o.ID = app.NewID()
 	}
 
@@ -164,10 +178,6 @@ func (o *bisectOptions) commits(ctx context.Context, p *program) (app.Builds,
 		Line:       func(line string) { p.note("build: %s", line) },
 	}
 	all, err := b.Commits(ctx, o.good, o.bad)
-	if err == nil && fresh { // for --resume, before the first run
-		err = app.Prepare(b.Dir)
-	}
-
 	if err != nil {
 		return b, nil, err
 	}

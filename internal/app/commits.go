@@ -36,7 +36,8 @@ const (
 )
 
 // Commits returns the commits from good to bad, both included, the oldest first. Of a merge it follows the
-// first parent. Revisions that do not exist, or of which good is not before bad on this line, are an ErrUsage.
+// first parent. Revisions that do not exist, or of which good is not before bad on this line, are an
+// ErrUsage.
 func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error) {
 	var hashes []string
 	for _, revision := range []string{good, bad} {
