@@ -410,7 +410,8 @@ case $s in done|0) echo "$CHOKEPOINT_COMMIT" >"$CHOKEPOINT_OUTPUT";; none) ;; *)
 	}
 
 	for _, r := range [][3]string{{"main", "main~5", "line of first parents"},
-		{"side", "main", "line of first parents"}, {"nonesuch", "main", "names no commit"}, {"main", "--all", "names no commit"},
+		{"side", "main", "line of first parents"},
+		{"nonesuch", "main", "names no commit"}, {"main", "--all", "names no commit"},
 		{"main", "HEAD", "the same commit"}} {
 		_, err := b.Commits(t.Context(), r[0], r[1])
 		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), r[2]) {
