@@ -204,8 +204,8 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 	}
 }
 
-// findLost looks for a cell that has a number in every block of the good end and none, or 0, in any of the bad
-// end. No ratio shows such a loss, which is worse than any step.
+// findLost looks for a cell that has a number in every block of the good end and none, or 0, in any of the
+// bad end. No ratio shows such a loss, which is worse than any step.
 func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, wanted func(label string) bool) {
 	positive := func(values map[int]float64) (n int) {
 		for _, value := range values {
@@ -357,7 +357,11 @@ func (x *Bisection) evidence(first, last int) string {
 
 // Worse reports whether the bad end is worse than the good end in the cell, and an answer says so.
 func (x *Bisection) Worse() bool {
-	return x.Outcome == BisectLost || x.step != nil && x.Outcome != "" && x.Outcome != comparison.BisectTester &&
+	if x.Outcome == BisectLost {
+		return true
+	}
+
+	return x.step != nil && x.Outcome != "" && x.Outcome != comparison.BisectTester &&
 		slices.ContainsFunc(x.Ends.Regressions, func(r Regression) bool {
 			return r.Metric == x.Metric && r.Factors.Key() == x.Factors.Key()
 		})
