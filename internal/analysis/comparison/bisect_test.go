@@ -108,24 +108,25 @@ func TestBisect(t *testing.T) {
 		wrong    float64 // the largest share of wrong culprits
 		middle   int     // the largest median of boots of versions between the ends; 0: any
 		all      float64 // the largest mean of all boots after those of the ends; 0: any
+		tester   float64 // the smallest share of answers that it is the tester
 	}{
-		{"16 versions", 16, 300, one(.03), .93, .06, 6, 7.5},
-		{"64 versions", 64, 200, one(.03), .93, .06, 8, 11},
-		{"a faster version", 16, 100, one(-.03), .90, .08, 6, 7.5},
-		{"a step of 10 %", 16, 100, one(.10), .98, .02, 4, 6},
+		{"16 versions", 16, 300, one(.03), .93, .06, 6, 7.5, 0},
+		{"64 versions", 64, 200, one(.03), .93, .06, 8, 11, 0},
+		{"a faster version", 16, 100, one(-.03), .90, .08, 6, 7.5, 0},
+		{"a step of 10 %", 16, 100, one(.10), .98, .02, 4, 6, 0},
 		{"the tester drifts by 0.1 % a boot", 16, 100, func(rng *rand.Rand, n int) world {
 			w := one(.03)(rng, n)
 			w.drift = func(run int) float64 { return -.001 * float64(run) }
 			return w
-		}, .1, .12, 0, 0},
+		}, .2, .12, 0, 0, .4},
 		{"the tester falls by the step", 16, 100, func(rng *rand.Rand, n int) world {
 			w := one(.03)(rng, n)
 			w.drift = func(run int) float64 { return -.03 * float64(min(1, run/(4*VersionBlocks+2))) }
 			return w
-		}, 0, .08, 0, 0},
+		}, 0, .08, 0, 0, .8},
 		{"two steps of half the size", 16, 100, func(rng *rand.Rand, n int) world {
 			return world{levels: steps(n, .015, 1+rng.IntN(n-1), 1+rng.IntN(n-1)), noise: normalNoise}
-		}, .2, .2, 0, 0},
+		}, .2, .2, 0, 0, 0},
 		{"worse, mended, worse again", 16, 100, func(rng *rand.Rand, n int) world {
 			at := rng.Perm(n - 1)[:3]
 			slices.Sort(at)
@@ -134,14 +135,14 @@ func TestBisect(t *testing.T) {
 				levels[v] += .03
 			}
 			return world{levels: levels, noise: normalNoise}
-		}, .85, .08, 0, 0},
+		}, .85, .08, 0, 0, 0},
 		{"two modes of a boot", 16, 100, func(rng *rand.Rand, n int) world {
 			w := one(.06)(rng, n)
 			w.noise = func(rng *rand.Rand) float64 {
 				return normalNoise(rng) - .03*float64(min(1, max(0, rng.IntN(4)-2)))
 			}
 			return w
-		}, .93, .05, 6, 7.5},
+		}, .93, .05, 6, 7.5, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rng := source(uint64(tt.versions))
@@ -178,6 +179,10 @@ func TestBisect(t *testing.T) {
 			if found < tt.found || wrong > tt.wrong {
 				t.Errorf("found %.3f, wrong %.3f; want at least %g and at most %g", found, wrong, tt.found,
 					tt.wrong)
+			}
+
+			if share := float64(outcomes[BisectTester]) / float64(ends); share < tt.tester {
+				t.Errorf("it is the tester in %.3f, want at least %g", share, tt.tester)
 			}
 
 			if tt.middle > 0 && (median > float64(tt.middle) || mean > tt.all) {
