@@ -33,8 +33,8 @@ type BisectOptions struct {
 // answer, each in a run of its own with a freshly booted router. It can be ended at any time and is continued
 // by the same options with the id.
 //
-// A version whose run fails is left out; a second failure in a row ends the search, and so does an error of
-// Prepare that is no ErrUnusable. An error comes with what has been found, nil if no block of the ends is
+// A version whose first run fails is left out; a second failure in a row ends the search, as does an error
+// of Prepare that is no ErrUnusable. An error comes with what has been found, nil if no block of the ends is
 // complete.
 func (a *App) Bisect(ctx context.Context, o BisectOptions) (*analysis.Bisection, error) {
 	t, err := a.inTurn(ctx, o.UpgradeOptions)
@@ -133,6 +133,12 @@ func (s *bisection) measureNext(ctx context.Context, v int) error {
 	}
 
 	s.failed = s.failed || !unusable
+	measured := slices.ContainsFunc(s.blocks, func(b analysis.VersionBlock) bool { return b.Runs[v] != nil })
+	if measured && !unusable {
+		s.note("%s is measured again: %v", name, err)
+		return nil
+	}
+
 	why := err
 	if unusable {
 		why = errors.Unwrap(err)

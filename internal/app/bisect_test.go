@@ -189,6 +189,33 @@ func TestBisectEnds(t *testing.T) {
 	}
 }
 
+// TestBisectKeepsGoodRuns: a later run that fails is made again, and the earlier ones of the version count.
+func TestBisectKeepsGoodRuns(t *testing.T) {
+	b := newBench(t)
+	b.slower("e", .03)
+	b.scales["d"] = .985
+	ran := map[string]int{}
+	failed := ""
+	b.fail = func(version string, _ int) error {
+		if version != "a" && version != "h" && ran[version] == 1 && failed == "" {
+			failed = version
+			return errors.New("the connection is gone")
+		}
+
+		ran[version]++
+		return nil
+	}
+	x, err := b.bisect(t, b.options(letters...))
+	if err != nil || failed == "" {
+		t.Fatalf("got %v, failed %q after %v, want a failure that does not end the search", err, failed, ran)
+	}
+
+	v := x.Versions[slices.Index(letters, failed)]
+	if v.Skipped != "" || v.Boots != ran[failed] || v.Boots < 2 {
+		t.Errorf("got %+v, want %d boots", v, ran[failed])
+	}
+}
+
 // TestBisectEndsWithABuild: a build that ends the search is no reason to leave its commit out.
 func TestBisectEndsWithABuild(t *testing.T) {
 	b := newBench(t)
