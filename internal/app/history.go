@@ -132,6 +132,10 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 			}
 
 			doc, err := a.Dirs.Document(ctx, h.ID)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+
 			if err != nil {
 				a.note("run %s is left out: %v", h.ID, err)
 				continue

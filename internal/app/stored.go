@@ -243,18 +243,23 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 	return Derive(run, len(entries), st.Each(ctx, run.ID))
 }
 
-// Derive creates the document of a run from its n trials, one at a time. Unreadable trials become a caveat.
-// If no trial can be read, Derive returns an error.
+// Derive creates the document of a run from its n trials, one at a time. Damaged trials become a caveat. If all
+// are damaged, or trials yields another error, Derive returns the error: a partial document looks like a whole
+// one.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
 	debug.SetMemoryLimit(DocumentMemory) // the limit also applies while the document is written
 	debug.FreeOSMemory()                 // return the memory of the measurement to the system
 	d := analysis.Begin(run, n)
-	var unread []error
+	var unread []*store.DamagedTrialError
 	read := 0
 	for t, err := range trials {
-		if err != nil {
-			unread = append(unread, err)
+		if damaged, ok := errors.AsType[*store.DamagedTrialError](err); ok {
+			unread = append(unread, damaged)
 			continue
+		}
+
+		if err != nil {
+			return nil, err
 		}
 
 		d.Add(t)
@@ -268,8 +273,8 @@ func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 	if len(unread) > 0 {
 		d.Caveat(record.Caveat{
 			Kind: "unreadable",
-			Text: fmt.Sprintf("%s of %d cannot be read from the "+
-				"store: %v", unit.Count(len(unread), "trial"), n, unread[0]),
+			Text: fmt.Sprintf("%s of %d cannot be read from the store, such as %s: %v",
+				unit.Count(len(unread), "trial"), n, unread[0].Trial, unread[0].Err), // not the store's place
 		})
 	}
 

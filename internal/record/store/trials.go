@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"iter"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -141,18 +143,35 @@ func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
 	return list, nil
 }
 
-// Trial returns one trial.
+// DamagedTrialError is returned for a stored trial whose data cannot be decoded, now or later.
+type DamagedTrialError struct {
+	Run, Trial, Path string
+	Err              error
+}
+
+func (e *DamagedTrialError) Error() string {
+	return fmt.Sprintf("read trial %s of run %s in %s: %v", e.Trial, e.Run, e.Path, e.Err)
+}
+
+func (e *DamagedTrialError) Unwrap() error { return e.Err }
+
+// Trial returns one trial. It returns a *DamagedTrialError if the trial is damaged, and another error if the
+// store cannot be read at the moment.
 func (s *Store) Trial(ctx context.Context, runID, id string) (record.Trial, error) {
 	p := &packed{Trial: record.Trial{TrialHead: record.TrialHead{ID: id}, Run: runID}}
 	err := s.db.QueryRowContext(ctx, `SELECT body, series FROM trials WHERE run = $1 AND id = $2`, runID,
 		id).Scan(&p.body, &p.series)
+	if err != nil && codeOf(err) != sqlite3.SQLITE_CORRUPT {
+		return record.Trial{}, fmt.Errorf("read %s in %s: %w", p.what(), s.path, err)
+	}
+
 	var t record.Trial
 	if err == nil {
 		t, err = s.unpack(p)
 	}
 
 	if err != nil {
-		return record.Trial{}, fmt.Errorf("read %s in %s: %w", p.what(), s.path, err)
+		return record.Trial{}, &DamagedTrialError{runID, id, s.path, err}
 	}
 
 	return t, nil
