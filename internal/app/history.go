@@ -242,8 +242,9 @@ func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 
 // HasWords reports whether a label contains all of the words, in any order and case.
 func HasWords(label, words string) bool {
-	for w := range strings.FieldsSeq(words) {
-		if !strings.Contains(strings.ToLower(label), strings.ToLower(w)) {
+	label = strings.ToLower(label)
+	for w := range strings.FieldsSeq(strings.ToLower(words)) {
+		if !strings.Contains(label, w) {
 			return false
 		}
 	}

@@ -141,15 +141,17 @@ type exposition map[string]string
 
 // add adds a text with labels, which end in a comma, for all of its samples.
 func (x exposition) add(text, labels string) {
-	for _, family := range strings.Split(strings.TrimSuffix(text, "# EOF\n"), "# TYPE ")[1:] {
-		name, _, _ := strings.Cut(family, " ")
-		before := x[name]
-		for line := range strings.Lines("# TYPE " + family) {
-			if !strings.HasPrefix(line, "#") {
-				x[name] += strings.Replace(line, "{", "{"+labels, 1)
-			} else if before == "" {
-				x[name] += line
-			}
+	name, known := "", false
+	for line := range strings.Lines(strings.TrimSuffix(text, "# EOF\n")) {
+		if family, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, _, _ = strings.Cut(family, " ")
+			known = x[name] != ""
+		}
+
+		if !strings.HasPrefix(line, "#") {
+			x[name] += strings.Replace(line, "{", "{"+labels, 1)
+		} else if !known {
+			x[name] += line
 		}
 	}
 }

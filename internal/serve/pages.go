@@ -23,7 +23,8 @@ const (
 	pageLength  = 50 // runs of a list
 	perDevice   = 5  // newest runs of a device
 	maxChoices  = 500
-	reloadAfter = 15 // seconds, while a run of the list is running
+	maxWords    = 200 // bytes of the search
+	reloadAfter = 15  // seconds, while a run of the list is running
 )
 
 // links returns the links of all pages; here is that of the page itself.
@@ -116,6 +117,10 @@ func (s *Server) selected(r *http.Request) (all []app.Head, l runList, err error
 	l.Page, err = strconv.Atoi(cmp.Or(q.Get("page"), "1"))
 	if err != nil || l.Page < 1 {
 		return nil, l, badRequest("page is a number from 1 on")
+	}
+
+	if len(q.Get("q")) > maxWords {
+		return nil, l, badRequest(fmt.Sprintf("q has at most %d bytes", maxWords))
 	}
 
 	all, err = s.heads(r)

@@ -143,12 +143,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "private, no-cache")
 	seen := &watched{w, http.StatusOK}
 	defer func() { s.counts.add(r, seen.code) }()
 	if !s.named(r) {
 		s.fail(seen, r, failure{http.StatusForbidden, "this server has another name; if " + hostName(r.Host) +
 			" is its own, start it with --host " + hostName(r.Host)})
+		return
+	}
+
+	if foreign(r) {
+		s.fail(seen, r, failure{http.StatusForbidden, "pages of other sites may only link to this server"})
 		return
 	}
 
@@ -193,6 +199,15 @@ func (s *Server) named(r *http.Request) bool {
 
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return ip.IsLoopback() || local != nil && hostName(local.String()) == ip.Unmap().String()
+}
+
+// foreign reports whether a browser says that a page of another site loads something from the server, which
+// takes time of the machine. A link to a page is none.
+func foreign(r *http.Request) bool {
+	h := r.Header
+	site := h.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") &&
+		(h.Get("Sec-Fetch-Mode") != "navigate" || h.Get("Sec-Fetch-Dest") != "document")
 }
 
 // hostName returns the name or address in a header Host, without its port, as it is compared.

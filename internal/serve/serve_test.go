@@ -29,7 +29,7 @@ import (
 )
 
 // hostile is text that no page may take for its own markup, and no exposition for a line of its own.
-const hostile = "\"><script>alert(1)</script>' onload='x ../../etc/passwd \x1b[2J\nchokepoint_x{} 1\n# EOF"
+const hostile = "\"><script>alert(1)</script>' onload='x ../../etc/passwd \x1b[2J\nchokepoint_x{} 1\n# EOF # TYPE x gauge; </script> "
 
 // hostileRun has the text wherever a person or another machine may put it.
 const hostileRun = "20260201-000000-0001"
@@ -272,7 +272,12 @@ func TestHostileText(t *testing.T) {
 	s, _ := newServer(t, "good", "slow")
 	addHostile(t, s)
 	for _, path := range pages() {
-		body := text(t, s, path, get(t, s, path).StatusCode)
+		code := http.StatusOK
+		if strings.HasPrefix(path, "/nothing") {
+			code = http.StatusNotFound
+		}
+
+		body := text(t, s, path, code)
 		for _, bad := range []string{"<script>alert", "' onload='", "\x1b"} {
 			if strings.Contains(body, bad) {
 				t.Errorf("%s: got %q in\n%s", path, bad, shown(body))
@@ -285,7 +290,8 @@ func TestHostileText(t *testing.T) {
 	}
 
 	body := text(t, s, "/metrics", http.StatusOK)
-	if strings.Count(body, "\n# EOF\n") != 1 || strings.Contains(body, "\nchokepoint_x") ||
+	if strings.Count(body, "\n# EOF\n") != 1 || strings.Contains(body, "\n# TYPE x ") ||
+		!strings.Contains(body, "# EOF # TYPE x gauge; </script> \",") || strings.Contains(body, "\nchokepoint_x") ||
 		!strings.Contains(body, `\"><script>`) {
 		t.Errorf("the exposition holds a line of a run's text:\n%s", shown(body))
 	}
@@ -381,8 +387,9 @@ func TestRefusals(t *testing.T) {
 		"/runs/latest": 404, "/runs/..%2F..%2Fetc%2Fpasswd": 404, "/runs/" + good + ".json": 404,
 		"/runs/" + strings.ReplaceAll(file, "/", "%2F"): 404, "/runs/" + good + "%00": 404,
 		"/runs/" + good + "%0a": 404, "/runs/": 404, "/api/v1/runs/nobody": 404,
-		"/etc/passwd": 404, "/?page=0": 400, "/?page=x": 400, "/?page=2": 404,
-		"/compare?a=" + good + "&b=" + good: 400, "/compare?a=" + good + "&b=" + file: 404,
+		"/etc/passwd": 404, "/?page=0": 400, "/?page=x": 400, "/?page=2": 404, "/?q=" + strings.Repeat("a", maxWords): 200,
+		"/?q=" + strings.Repeat("a+", maxWords): 400,
+		"/compare?a=" + good + "&b=" + good:     400, "/compare?a=" + good + "&b=" + file: 404,
 		"/api/v1/compare": 400, "/api/v1/compare?a=" + file + "&b=" + good: 404,
 		"/history?plan=nothing": 404, "/api/v1/history?metric=x": 404, "/api/v1/history?cell=nothing": 404,
 	} {
@@ -440,6 +447,21 @@ func TestMethodsAndHosts(t *testing.T) {
 		s.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
 		if w.Code != code {
 			t.Errorf("host %q: got %d, want %d", host, w.Code, code)
+		}
+	}
+
+	for fetch, code := range map[[3]string]int{
+		{"cross-site", "no-cors", "image"}: 403, {"same-site", "cors", "empty"}: 403,
+		{"cross-site", "navigate", "iframe"}: 403, {"cross-site", "navigate", "document"}: 200,
+		{"same-origin", "navigate", "document"}: 200, {"none", "navigate", "document"}: 200,
+	} {
+		answer := get(t, s, "/", func(r *http.Request) {
+			for i, name := range []string{"Site", "Mode", "Dest"} {
+				r.Header.Set("Sec-Fetch-"+name, fetch[i])
+			}
+		})
+		if answer.StatusCode != code {
+			t.Errorf("%v: got %d, want %d", fetch, answer.StatusCode, code)
 		}
 	}
 
