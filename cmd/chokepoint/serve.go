@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -65,6 +66,10 @@ func runServe(ctx context.Context, o serveOptions, p *program) error {
 	}
 
 	urls, err := at.urls(ln.Addr())
+	if err == nil && !o.remote {
+		err = o.onlyHere(ln.Addr())
+	}
+
 	if err == nil {
 		err = p.print(urls)
 	}
@@ -100,7 +105,8 @@ func (at listenAddress) urls(bound net.Addr) (text string, err error) {
 	}
 
 	for _, host := range hosts {
-		text += "http://" + net.JoinHostPort(host, strconv.Itoa(bound.(*net.TCPAddr).Port)) + "/\n"
+		port := strconv.Itoa(bound.(*net.TCPAddr).Port)
+		text += (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/"}).String() + "\n"
 	}
 
 	return text, nil
@@ -115,7 +121,8 @@ func (o serveOptions) check() (at listenAddress, err error) {
 	}
 
 	for _, name := range o.hosts {
-		if strings.ContainsAny(name, "/: ") {
+		_, err := netip.ParseAddr(name)
+		if err != nil && strings.ContainsAny(name, "/: ") {
 			return at, app.Usage("give the name alone, such as runs.example.net",
 				"--host %q is no name of a machine", name)
 		}
@@ -132,9 +139,21 @@ func (o serveOptions) check() (at listenAddress, err error) {
 	}
 
 	if !at.local && !o.remote {
-		return at, app.Usage("add --allow-remote if everyone who reaches it may read all runs",
-			"--listen %s is an address that other machines can reach", o.listen)
+		return at, o.reachable()
 	}
 
 	return at, nil
+}
+
+// onlyHere returns an error if other machines can reach the address: localhost may have any.
+func (o serveOptions) onlyHere(bound net.Addr) error {
+	if !bound.(*net.TCPAddr).IP.IsLoopback() {
+		return o.reachable()
+	}
+	return nil
+}
+
+func (o serveOptions) reachable() error {
+	return app.Usage("add --allow-remote if everyone who reaches it may read all runs",
+		"--listen %s is an address that other machines can reach", o.listen)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -33,20 +34,37 @@ func ListedOf(h Head) Listed {
 	return Listed{h, h.Status == record.RunRunning}
 }
 
-// Revision returns a hash that changes with what is stored of a run, such as trials, notes, imports,
-// experiments, its name and its end.
+// Revision returns a hash that changes with what is stored of a run and of its experiments, such as trials,
+// notes, imports, names and ends.
 func (d Dirs) Revision(ctx context.Context, id string) (hash string, err error) {
 	err = d.WithRun(ctx, id, func(st *store.Store, run record.Run) error {
-		trials, err := st.Index(ctx, run.ID)
-		if err != nil {
-			return err
+		text, err := stateOf(ctx, st, run)
+		for _, id := range run.Experiments {
+			of, findErr := st.Find(ctx, id)
+			if _, gone := errors.AsType[*store.NotFoundError](findErr); gone {
+				continue
+			}
+
+			state, stateErr := stateOf(ctx, st, of)
+			err = errors.Join(err, findErr, stateErr)
+			text = append(text, state...)
 		}
 
-		text, err := json.Marshal(run)
-		hash = fmt.Sprintf("%x", sha256.Sum256(fmt.Append(text, len(trials))))
+		hash = fmt.Sprintf("%x", sha256.Sum256(text))
 		return err
 	})
 	return hash, err
+}
+
+// stateOf returns the head of a run with its number of trials.
+func stateOf(ctx context.Context, st *store.Store, run record.Run) ([]byte, error) {
+	trials, err := st.Index(ctx, run.ID)
+	if err != nil {
+		return nil, err
+	}
+
+	text, err := json.Marshal(run)
+	return fmt.Append(text, len(trials)), err
 }
 
 // maxListedLevels bounds the levels of a factor that are listed one by one.

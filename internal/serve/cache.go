@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
@@ -86,10 +87,14 @@ func (s *Server) made(ctx context.Context, kind string, h app.Head,
 
 // alone calls f when no other request derives documents, which takes memory and all of a CPU.
 func (s *Server) alone(ctx context.Context, f func() error) error {
+	patience := time.NewTimer(waitTime)
+	defer patience.Stop()
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 		return f()
+	case <-patience.C:
+		return errBusy
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -3,12 +3,18 @@ package serve
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 )
 
@@ -87,6 +93,101 @@ func TestDamagedTrial(t *testing.T) {
 		if !strings.Contains(body, "1 trial of 16 cannot be read from the store") ||
 			strings.Contains(body, "planted-dir") {
 			t.Errorf("%s: got no caveat, or the place of the store:\n%s", path, shown(body))
+		}
+	}
+}
+
+// TestPatience: an answer ends at its deadline, or with its client, and waits for others not as long; a panic
+// counts as an error.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(&app.App{})
+		s.handle("/slow", "text/plain", func(r *http.Request) ([]byte, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		s.handle("/wrong", "text/plain", nil)
+		s.handle("/waits", "text/plain", func(r *http.Request) ([]byte, error) {
+			return nil, s.alone(r.Context(), nil)
+		})
+		s.handle("/deleted", "text/plain", func(*http.Request) ([]byte, error) {
+			return nil, app.Usage("", "no such run")
+		})
+		answer := get(t, s, "/slow")
+		if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+			t.Errorf("got %s, %v", answer.Status, answer.Header)
+		}
+
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		for _, code := range []int{http.StatusNotFound, statusLeft} {
+			path := map[int]string{http.StatusNotFound: "/deleted", statusLeft: "/slow"}[code]
+			left, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Millisecond, cancel)
+			answer := get(t, s, path, func(r *http.Request) { *r = *r.WithContext(left) })
+			if answer.StatusCode != code {
+				t.Errorf("%s: got %s, want %d", path, answer.Status, code)
+			}
+		}
+
+		begun := time.Now()
+		s.turn <- struct{}{}
+		text(t, s, "/waits", http.StatusServiceUnavailable)
+		if d := time.Since(begun); d != waitTime {
+			t.Errorf("waited %v, want %v", d, waitTime)
+		}
+
+		func() {
+			defer func() { _ = recover() }()
+			get(t, s, "/wrong")
+		}()
+		if got := s.counts.samples(); !strings.Contains(got, `code="500",method="get",handler="/wrong"`) {
+			t.Errorf("got no 500 of the panic in\n%s", got)
+		}
+	})
+}
+
+// TestNotes: a scrape that is cut short notes nothing, and an error of lists is noted once.
+func TestNotes(t *testing.T) {
+	s, notes := newServer(t, "good", "slow", "desk")
+	for asked := 1; ; asked += 1 + asked/4 {
+		inner, leave := context.WithCancel(t.Context())
+		ctx := &leaving{inner, asked, leave}
+		get(t, s, "/metrics", func(r *http.Request) { *r = *r.WithContext(ctx) })
+		stayed := inner.Err() == nil
+		leave()
+		if stayed {
+			break
+		}
+	}
+
+	if len(*notes) > 0 {
+		t.Errorf("got the notes %q, want none", *notes)
+	}
+
+	journals := s.app.Dirs.Journals()
+	if err := errors.Join(os.RemoveAll(journals), os.WriteFile(journals, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 3 {
+		text(t, s, "/", http.StatusOK)
+	}
+
+	if len(*notes) != 1 {
+		t.Errorf("got the notes %q, want one", *notes)
+	}
+}
+
+// TestRefusedNames: a refusal proposes no name that a shell would run or that --host refuses.
+func TestRefusedNames(t *testing.T) {
+	s, _ := newServer(t)
+	for host, proposed := range map[string]bool{"runs.other": true, "[2001:db8::1]:80": true, "$(reboot)": false,
+		"": false, "-x": false} {
+		answer := get(t, s, "/", func(r *http.Request) { r.Host = host })
+		body, err := io.ReadAll(answer.Body)
+		if got := strings.Contains(string(body), "start it with --host "); err != nil || got != proposed {
+			t.Errorf("%q: proposed %v, %v, want %v", host, got, err, proposed)
 		}
 	}
 }

@@ -108,6 +108,10 @@ func (s *Server) metrics(r *http.Request) ([]byte, error) {
 		text, err := s.made(r.Context(), "metrics", h, func(d *analysis.Document) ([]byte, error) {
 			return report.OpenMetrics(d), nil
 		})
+		if r.Context().Err() != nil || errors.Is(err, errBusy) {
+			return nil, err
+		}
+
 		readable := 1
 		if err != nil {
 			s.note("run %s: %v", h.ID, err)
@@ -128,7 +132,7 @@ func (s *Server) metrics(r *http.Request) ([]byte, error) {
 		text += x[name]
 	}
 
-	return []byte(text + "# EOF\n"), r.Context().Err()
+	return []byte(text + "# EOF\n"), nil
 }
 
 var quoted = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")

@@ -49,10 +49,17 @@ func linkTo(path string, parameters ...string) string {
 // heads lists the runs, the newest first.
 func (s *Server) heads(r *http.Request) ([]app.Head, error) {
 	heads, err := s.app.Dirs.Runs(r.Context())
+	unlisted := ""
 	if err != nil && len(heads) > 0 { // those that could be read
-		s.note("%v", err)
+		unlisted = err.Error()
 		err = nil
 	}
+
+	before, _ := s.unlisted.Swap(unlisted).(string)
+	if unlisted != "" && unlisted != before { // lists reload again and again
+		s.note("%s", unlisted)
+	}
+
 	return heads, err
 }
 

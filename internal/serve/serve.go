@@ -12,9 +12,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
@@ -27,7 +29,9 @@ const (
 	maxRequests = 64 // answered or waiting at once
 	maxHeader   = 16 << 10
 	readTime    = 10 * time.Second
-	answerTime  = 2 * time.Minute // the document of a long run takes its time
+	waitTime    = 30 * time.Second  // until other requests have derived documents
+	workTime    = 100 * time.Second // the document of a long run takes its time
+	answerTime  = 2 * time.Minute   // workTime, and to send
 	idleTime    = time.Minute
 	endTime     = 5 * time.Second // for answers under way when the server ends
 )
@@ -41,6 +45,8 @@ type Server struct {
 	turn   chan struct{} // held while documents are derived: one request at a time
 	kept   cache
 	counts counts
+
+	unlisted atomic.Value // string: the last error of a list that has runs nevertheless
 }
 
 // New returns a server of the runs of an App. Browsers reach it by a loopback name, by the address that it
@@ -112,7 +118,7 @@ func (l logged) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// note reports what no client is to see.
+// note reports what no client must see.
 func (s *Server) note(format string, args ...any) {
 	if s.app.Note != nil {
 		s.app.Note(format, args...)
@@ -131,6 +137,12 @@ func notFound(what string) error {
 	return failure{http.StatusNotFound, "there is no such " + what}
 }
 
+// errBusy is returned if others derive documents all the time.
+var errBusy = failure{http.StatusServiceUnavailable, "the server works on other requests; try again later"}
+
+// statusLeft counts the requests whose client left before the answer.
+const statusLeft = 499
+
 func badRequest(text string) error { return failure{http.StatusBadRequest, text} }
 
 // unframed keeps pages out of the frames of others, which a policy inside a page cannot.
@@ -145,11 +157,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "private, no-cache")
-	seen := &watched{w, http.StatusOK}
+	seen := &watched{w, http.StatusInternalServerError} // if a handler panics
 	defer func() { s.counts.add(r, seen.code) }()
 	if !s.named(r) {
-		s.fail(seen, r, failure{http.StatusForbidden, "this server has another name; if " + hostName(r.Host) +
-			" is its own, start it with --host " + hostName(r.Host)})
+		text := "this server has another name; chokepoint serve --host adds one"
+		if name := hostName(r.Host); possibleName.MatchString(name) {
+			text = "this server has another name; if " + name + " is its own, start it with --host " + name
+		}
+
+		s.fail(seen, r, failure{http.StatusForbidden, text})
 		return
 	}
 
@@ -167,6 +183,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.active <- struct{}{}:
 		defer func() { <-s.active }()
+		ctx, cancel := context.WithTimeout(r.Context(), workTime)
+		defer cancel()
+		r = r.WithContext(ctx)
 		s.mux.ServeHTTP(seen, r)
 	default:
 		s.fail(seen, r, failure{http.StatusServiceUnavailable, "too many requests at once"})
@@ -184,6 +203,9 @@ func (w *watched) WriteHeader(code int) {
 	w.code = code
 	w.ResponseWriter.WriteHeader(code)
 }
+
+// possibleName matches names and addresses that the flag --host takes, but no options and no code of a shell.
+var possibleName = regexp.MustCompile(`^[a-z0-9:][a-z0-9.:-]*$`)
 
 // named reports whether the request names this server.
 func (s *Server) named(r *http.Request) bool {
@@ -253,12 +275,22 @@ func send(w http.ResponseWriter, code int, kind string, content []byte) {
 // fail answers with an error. The cause of one that is not a client's is only noted: it may name files.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[failure](err)
-	if !ok {
+	switch {
+	case ok:
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
+		f = failure{http.StatusServiceUnavailable, "the answer takes too long"}
+	case r.Context().Err() != nil:
+		f = failure{statusLeft, "the client left"}
+	case errors.Is(err, app.ErrUsage): // deleted since it was listed
+		f = failure{http.StatusNotFound, "there is no such run"}
+	default:
 		f = failure{http.StatusInternalServerError, "this cannot be read; the server's terminal has " +
 			"the reason"}
-		if r.Context().Err() == nil {
-			s.note("%s: %v", r.URL.Path, err)
-		}
+		s.note("%s: %v", r.URL.Path, err)
+	}
+
+	if f.code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "30")
 	}
 
 	kind := "application/json"

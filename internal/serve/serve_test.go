@@ -541,7 +541,13 @@ func TestKept(t *testing.T) {
 			return st.AppendTrial(t.Context(), trial)
 		},
 		func(st *store.Store) error {
-			return st.AddNote(t.Context(), id, store.Note{Experiments: []string{"x"}})
+			run := labtest.Samples["desk"].Run()
+			return errors.Join(st.CreateRun(t.Context(), run),
+				st.AddNote(t.Context(), id, store.Note{Experiments: []string{"x", run.ID}}))
+		},
+		func(st *store.Store) error { return st.AppendTrial(t.Context(), labtest.Samples["desk"].Trials()[0]) },
+		func(st *store.Store) error {
+			return st.EndRun(t.Context(), labtest.Samples["desk"].ID, record.RunDone, "", time.Now())
 		},
 		func(st *store.Store) error { return st.EndRun(t.Context(), id, record.RunDone, "", time.Now()) },
 	} {
