@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -85,13 +86,28 @@ func (s *Server) made(ctx context.Context, kind string, h app.Head,
 	return content, err
 }
 
-// alone calls f when no other request derives documents, which takes memory and all of a CPU.
-func (s *Server) alone(ctx context.Context, f func() error) error {
+// alone calls f when no other request derives documents, which takes memory and all of a CPU. f also lays out
+// what it derives.
+func (s *Server) alone(ctx context.Context, f func() error) error { return inTurn(ctx, s.turn, f) }
+
+// few returns f for a few requests at once: a list of all runs takes memory.
+func (s *Server) few(f func(*http.Request) ([]byte, error)) func(*http.Request) ([]byte, error) {
+	return func(r *http.Request) (content []byte, err error) {
+		err = inTurn(r.Context(), s.lists, func() error {
+			content, err = f(r)
+			return err
+		})
+		return content, err
+	}
+}
+
+// inTurn calls f when turns has a place, unless that takes too long.
+func inTurn(ctx context.Context, turns chan struct{}, f func() error) error {
 	patience := time.NewTimer(waitTime)
 	defer patience.Stop()
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
 		return f()
 	case <-patience.C:
 		return errBusy

@@ -137,6 +137,14 @@ func TestPatience(t *testing.T) {
 			t.Errorf("waited %v, want %v", d, waitTime)
 		}
 
+		for range maxLists {
+			s.lists <- struct{}{}
+		}
+
+		for _, path := range []string{"/", "/devices", "/api/v1/runs"} {
+			text(t, s, path, http.StatusServiceUnavailable)
+		}
+
 		func() {
 			defer func() { _ = recover() }()
 			get(t, s, "/wrong")

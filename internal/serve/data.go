@@ -47,24 +47,18 @@ func (s *Server) compareData(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 
-	c, _, err := s.compared(r, heads)
-	if err != nil {
-		return nil, err
-	}
-
-	return indented(c)
+	return s.compared(r, heads, func(c *analysis.RunComparison, _ [2]*analysis.Document) ([]byte, error) {
+		return indented(c)
+	})
 }
 
 func (s *Server) historyData(r *http.Request) ([]byte, error) {
-	h, err := s.history(r)
-	if err != nil {
-		return nil, err
-	}
-	return report.HistoryJSON(h)
+	return s.history(r, report.HistoryJSON)
 }
 
-// history follows the cells that the parameters of a request name.
-func (s *Server) history(r *http.Request) (h *history.History, err error) {
+// history returns what render makes of the history of the cells that the parameters of a request name.
+func (s *Server) history(r *http.Request, render func(*history.History) ([]byte, error)) (content []byte,
+	err error) {
 	q := r.URL.Query()
 	o := app.HistoryOptions{
 		Plan:     q.Get("plan"),
@@ -74,14 +68,17 @@ func (s *Server) history(r *http.Request) (h *history.History, err error) {
 		ReadOnly: true,
 	}
 	err = s.alone(r.Context(), func() error {
-		h, err = s.app.History(r.Context(), o)
+		h, err := s.app.History(r.Context(), o)
+		if err == nil {
+			content, err = render(h)
+		}
 		return err
 	})
 	if errors.Is(err, app.ErrUsage) {
 		return nil, notFound("history: no run that has ended has such a plan, device, cell and number")
 	}
 
-	return h, err
+	return content, err
 }
 
 // maxExposed bounds the runs in the answer for Prometheus.

@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
@@ -108,45 +109,81 @@ func matches(h app.Head, q url.Values) bool {
 	return ok
 }
 
+// part is the part of a list that a request asks for.
+type part struct {
+	Found int `json:"found"` // on all pages
+	Page  int `json:"page"`
+	Pages int `json:"pages"`
+}
+
+// partOf returns the part that the parameter page names.
+func partOf(q url.Values) (p part, err error) {
+	p.Page, err = strconv.Atoi(cmp.Or(q.Get("page"), "1"))
+	if err != nil || p.Page < 1 {
+		return p, badRequest("page is a number from 1 on")
+	}
+	return p, nil
+}
+
+// add counts another entry of the list, and reports whether it is in this part.
+func (p *part) add() bool {
+	p.Found++
+	return (p.Found-1)/pageLength == p.Page-1
+}
+
+// end returns an error if the list has no such part.
+func (p *part) end() error {
+	p.Pages = max(1, (p.Found+pageLength-1)/pageLength)
+	if p.Page > p.Pages {
+		return notFound("page of this list")
+	}
+	return nil
+}
+
+// links returns the links of the parts before and after.
+func (p *part) links(path string, q url.Values, before, after string) (all []report.Link) {
+	if p.Page > 1 {
+		all = append(all, report.Link{Href: with(path, q, "page", p.Page-1), Text: before})
+	}
+
+	if p.Page < p.Pages {
+		text := fmt.Sprintf("%s (page %d of %d)", after, p.Page+1, p.Pages)
+		all = append(all, report.Link{Href: with(path, q, "page", p.Page+1), Text: text})
+	}
+
+	return all
+}
+
 // runList is the part of a list of runs that a request asks for.
 type runList struct {
-	Format string       `json:"format"`
-	Found  int          `json:"found"` // on all pages
-	Page   int          `json:"page"`
-	Pages  int          `json:"pages"`
-	Runs   []app.Listed `json:"runs"`
+	Format string `json:"format"`
+	part
+	Runs []app.Listed `json:"runs"`
 }
 
 // selected returns all runs, and the part of them that a request asks for.
 func (s *Server) selected(r *http.Request) (all []app.Head, l runList, err error) {
 	q := r.URL.Query()
 	l = runList{Format: "chokepoint-runs/1", Runs: []app.Listed{}}
-	l.Page, err = strconv.Atoi(cmp.Or(q.Get("page"), "1"))
-	if err != nil || l.Page < 1 {
-		return nil, l, badRequest("page is a number from 1 on")
+	if l.part, err = partOf(q); err != nil {
+		return nil, l, err
 	}
 
 	if len(q.Get("q")) > maxWords {
 		return nil, l, badRequest(fmt.Sprintf("q has at most %d bytes", maxWords))
 	}
 
-	all, err = s.heads(r)
-	for _, h := range all {
-		if !matches(h, q) {
-			continue
-		}
+	if all, err = s.heads(r); err != nil {
+		return nil, l, err
+	}
 
-		l.Found++
-		if (l.Found-1)/pageLength == l.Page-1 {
+	for _, h := range all {
+		if matches(h, q) && l.add() {
 			l.Runs = append(l.Runs, app.ListedOf(h))
 		}
 	}
 
-	l.Pages = max(1, (l.Found+pageLength-1)/pageLength)
-	if err == nil && l.Page > l.Pages {
-		err = notFound("page of this list")
-	}
-	return all, l, err
+	return all, l, l.end()
 }
 
 func (s *Server) runsPage(r *http.Request) ([]byte, error) {
@@ -182,32 +219,24 @@ func (s *Server) runsPage(r *http.Request) ([]byte, error) {
 		p.Sections = []report.Section{{ID: "runs", Title: "Stored runs", Blocks: []report.Block{t}}}
 	}
 
-	if l.Page > 1 {
-		p.More = append(p.More, report.Link{Href: with(q, "page", l.Page-1), Text: "Newer runs"})
-	}
-
-	if l.Page < l.Pages {
-		text := fmt.Sprintf("Older runs (page %d of %d)", l.Page+1, l.Pages)
-		p.More = append(p.More, report.Link{Href: with(q, "page", l.Page+1), Text: text})
-	}
-
+	p.More = l.links("/", q, "Newer runs", "Older runs")
 	running := slices.ContainsFunc(l.Runs, func(x app.Listed) bool { return x.Alive })
 	if running && !q.Has("still") {
 		p.Refresh = reloadAfter
 		text := fmt.Sprintf("a run is being recorded. This page reloads every %d s; the last link stops "+
 			"that.", reloadAfter)
 		p.Alerts = append(p.Alerts, report.Item{Kind: "running", Text: text})
-		p.More = append(p.More, report.Link{Href: with(q, "still", 1), Text: "Stop reloading"})
+		p.More = append(p.More, report.Link{Href: with("/", q, "still", 1), Text: "Stop reloading"})
 	}
 
 	return p.HTML()
 }
 
 // with returns the link of a list with another value of a parameter.
-func with(q url.Values, name string, value int) string {
+func with(path string, q url.Values, name string, value int) string {
 	changed := maps.Clone(q)
 	changed.Set(name, strconv.Itoa(value))
-	return "/?" + changed.Encode()
+	return path + "?" + changed.Encode()
 }
 
 // choices lists the values that runs have, and "" for any.
@@ -292,60 +321,78 @@ func (s *Server) runPage(r *http.Request) ([]byte, error) {
 }
 
 func (s *Server) devicesPage(r *http.Request) ([]byte, error) {
+	q := r.URL.Query()
+	l, err := partOf(q)
+	if err != nil {
+		return nil, err
+	}
+
 	heads, err := s.heads(r)
 	if err != nil {
 		return nil, err
 	}
 
-	var names []string
-	runs := map[string][]app.Listed{}
+	var names []string // of this part
+	runs := map[string]int{}
+	newest := map[string][]app.Listed{}
 	for _, h := range heads {
 		name := device(h)
-		if runs[name] == nil {
+		runs[name]++
+		if runs[name] == 1 && l.add() {
 			names = append(names, name)
 		}
 
-		runs[name] = append(runs[name], app.ListedOf(h))
+		if len(newest[name]) < perDevice {
+			newest[name] = append(newest[name], app.ListedOf(h))
+		}
 	}
 
 	p := report.ServedPage{
 		Links: links("/devices"),
 		Title: "Devices",
-		Lead:  unit.Count(len(names), "device") + ". A run without a known device counts for its lab.",
+		Lead:  unit.Count(l.Found, "device") + ". A run without a known device counts for its lab.",
 	}
 	for i, name := range names {
-		newest := runs[name][:min(perDevice, len(runs[name]))]
 		p.Sections = append(p.Sections, report.Section{
 			ID:    fmt.Sprint("device-", i),
 			Title: cmp.Or(name, "unknown"),
-			Lead: fmt.Sprintf("%d of %s; the device's name leads to all.", len(newest),
-				unit.Count(len(runs[name]), "run")),
-			Blocks: []report.Block{runTable(fmt.Sprint("runs-", i), newest)},
+			Lead: fmt.Sprintf("%d of %s; the device's name leads to all.", len(newest[name]),
+				unit.Count(runs[name], "run")),
+			Blocks: []report.Block{runTable(fmt.Sprint("runs-", i), newest[name])},
 		})
 	}
 
+	if err := l.end(); err != nil {
+		return nil, err
+	}
+
+	p.More = l.links("/devices", q, "Devices before", "More devices")
 	return p.HTML()
 }
 
-// compared returns the comparison of the runs that the parameters a and b name, and their documents.
-func (s *Server) compared(r *http.Request, heads []app.Head) (c *analysis.RunComparison,
-	docs [2]*analysis.Document, err error) {
+// compared returns what render makes of the comparison of the runs that the parameters a and b name, and of
+// their documents.
+func (s *Server) compared(r *http.Request, heads []app.Head,
+	render func(*analysis.RunComparison, [2]*analysis.Document) ([]byte, error)) (content []byte, err error) {
 	q := r.URL.Query()
 	if q.Get("a") == q.Get("b") {
-		return nil, docs, badRequest("a and b are the ids of two runs")
+		return nil, badRequest("a and b are the ids of two runs")
 	}
 
 	for _, name := range []string{"a", "b"} {
 		if _, err := runOf(heads, q.Get(name)); err != nil {
-			return nil, docs, err
+			return nil, err
 		}
 	}
 
 	err = s.alone(r.Context(), func() error {
-		c, docs, err = s.app.Compare(r.Context(), q.Get("a"), q.Get("b"))
+		c, docs, err := s.app.Compare(r.Context(), q.Get("a"), q.Get("b"))
+		if err == nil {
+			content, err = render(c, docs)
+		}
 		return err
 	})
-	return c, docs, err
+	return content, err
 }
 
 func (s *Server) comparePage(r *http.Request) ([]byte, error) {
@@ -373,20 +420,18 @@ func (s *Server) comparePage(r *http.Request) ([]byte, error) {
 			{Name: "b", Label: "Run B", Value: b, Options: runChoices(heads, b)},
 		}},
 	}
-	if q.Get("a") != "" {
-		c, docs, err := s.compared(r, heads)
-		if err != nil {
-			return nil, err
-		}
+	if q.Get("a") == "" {
+		return p.HTML()
+	}
 
+	return s.compared(r, heads, func(c *analysis.RunComparison, docs [2]*analysis.Document) ([]byte, error) {
 		p.Kind, p.Title = "Compare", cmp.Or(c.B.Name, c.B.ID)+" with "+cmp.Or(c.A.Name, c.A.ID)
 		p.Sections = report.ComparisonSections(c, docs)
 		p.More = []report.Link{{Href: "/runs/" + c.A.ID, Text: "Run A"},
 			{Href: "/runs/" + c.B.ID, Text: "Run B"},
 			{Href: linkTo("/api/v1/compare", "a", c.A.ID, "b", c.B.ID), Text: "JSON"}}
-	}
-
-	return p.HTML()
+		return p.HTML()
+	})
 }
 
 // runChoices lists the newest runs with results, and the chosen one.
@@ -410,14 +455,11 @@ func runChoices(heads []app.Head, chosen string) (options []report.Option) {
 func (s *Server) historyPage(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
 	if q.Has("plan") {
-		h, err := s.history(r)
-		if err != nil {
-			return nil, err
-		}
-
-		data := linkTo("/api/v1/history", "plan", h.Plan, "device", h.Device, "cell", q.Get("cell"), "metric",
-			q.Get("metric"))
-		return report.LinkedHistoryHTML(h, append(links("/history"), report.Link{Href: data, Text: "JSON"}))
+		return s.history(r, func(h *history.History) ([]byte, error) {
+			data := linkTo("/api/v1/history", "plan", h.Plan, "device", h.Device, "cell", q.Get("cell"),
+				"metric", q.Get("metric"))
+			return report.LinkedHistoryHTML(h, append(links("/history"), report.Link{Href: data, Text: "JSON"}))
+		})
 	}
 
 	heads, err := s.heads(r)

@@ -27,6 +27,7 @@ import (
 // Bounds of the server.
 const (
 	maxRequests = 64 // answered or waiting at once
+	maxLists    = 4  // laid out at once
 	maxHeader   = 16 << 10
 	readTime    = 10 * time.Second
 	waitTime    = 30 * time.Second  // until other requests have derived documents
@@ -43,6 +44,7 @@ type Server struct {
 	mux    *http.ServeMux
 	active chan struct{} // one for each request
 	turn   chan struct{} // held while documents are derived: one request at a time
+	lists  chan struct{} // held while all runs are listed
 	kept   cache
 	counts counts
 
@@ -58,6 +60,7 @@ func New(a *app.App, hosts ...string) *Server {
 		mux:    http.NewServeMux(),
 		active: make(chan struct{}, maxRequests),
 		turn:   make(chan struct{}, 1),
+		lists:  make(chan struct{}, maxLists),
 		counts: counts{all: map[string]int{}},
 	}
 	for _, name := range hosts {
@@ -67,12 +70,12 @@ func New(a *app.App, hosts ...string) *Server {
 	}
 
 	const page, data = "text/html; charset=utf-8", "application/json"
-	s.handle("/{$}", page, s.runsPage)
+	s.handle("/{$}", page, s.few(s.runsPage))
 	s.handle("/runs/{id}", page, s.runPage)
-	s.handle("/devices", page, s.devicesPage)
+	s.handle("/devices", page, s.few(s.devicesPage))
 	s.handle("/compare", page, s.comparePage)
 	s.handle("/history", page, s.historyPage)
-	s.handle("/api/v1/runs", data, s.runsData)
+	s.handle("/api/v1/runs", data, s.few(s.runsData))
 	s.handle("/api/v1/runs/{id}", data, s.runData)
 	s.handle("/api/v1/compare", data, s.compareData)
 	s.handle("/api/v1/history", data, s.historyData)

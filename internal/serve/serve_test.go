@@ -166,6 +166,7 @@ func TestLongList(t *testing.T) {
 		for i := range 2*pageLength + 1 {
 			run := labtest.Samples["good"].Run()
 			run.ID = fmt.Sprintf("20260101-000000-%04d", i)
+			run.Device = fmt.Sprint("device ", i)
 			err = errors.Join(err, st.CreateRun(t.Context(), run))
 		}
 		return err
@@ -185,6 +186,14 @@ func TestLongList(t *testing.T) {
 		}
 	}
 
+	for path, want := range map[string]int{"/devices?page=2": pageLength, "/devices?page=3": 1} {
+		body := text(t, s, path, http.StatusOK)
+		if n := strings.Count(body, `<h2>device `); n != want || !strings.Contains(body, "101 devices") {
+			t.Errorf("%s: got %d devices, want %d of 101", path, n, want)
+		}
+	}
+
+	text(t, s, "/devices?page=4", http.StatusNotFound)
 	var list runList
 	err := json.Unmarshal([]byte(text(t, s, "/api/v1/runs?page=3", http.StatusOK)), &list)
 	if err != nil || list.Found != 2*pageLength+1 || list.Pages != 3 || len(list.Runs) != 1 {
