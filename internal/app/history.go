@@ -25,7 +25,9 @@ type HistoryOptions struct {
 	Firmware     string // only this firmware
 	Canary       string // firmware that is never changed
 	Since        time.Time
-	ReadOnly     bool // results derived from trials are not stored
+	// Derived returns the results of a run that has none stored, or nil if it has no trials. If Derived is
+	// nil, they are derived from the trials, and stored.
+	Derived func(ctx context.Context, run string) (*record.Results, error)
 }
 
 // History follows cells over the stored runs of one plan on one device. It reads trials only of runs without
@@ -116,6 +118,11 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 		return nil, err
 	}
 
+	derived := o.Derived
+	if derived == nil {
+		derived = a.derived
+	}
+
 	var runs []store.ResultHead
 	var sizes map[string]store.Size
 	for _, h := range all {
@@ -131,7 +138,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 				}
 			}
 
-			doc, err := a.Dirs.Document(ctx, h.ID)
+			found, err := derived(ctx, h.ID)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -141,12 +148,12 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 				continue
 			}
 
-			if len(doc.Trials) == 0 { // the run was killed before its first trial
+			if found == nil { // the run was killed before its first trial
 				continue
 			}
 
-			r.derived[h.ID] = doc.Results()
-			h.ResultFacts = r.derived[h.ID].ResultFacts
+			r.derived[h.ID] = found
+			h.ResultFacts = found.ResultFacts
 		}
 
 		if h.Series == "" && (o.Device == "" || h.Device == o.Device) {
@@ -160,7 +167,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 			"history: no run has ended that fits%s", fitting(*o))
 	}
 
-	if len(r.derived) > 0 && !o.ReadOnly {
+	if len(r.derived) > 0 && o.Derived == nil {
 		what := "the results of " + unit.Count(len(r.derived), "run") + " were derived from the trials"
 		if err := a.keepResults(ctx, r.derived, sizes); err != nil {
 			a.note("%s, and cannot be kept: %v", what, err)
@@ -170,6 +177,15 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 	}
 
 	return runs, nil
+}
+
+// derived derives the results of a run from its trials. They are nil if it has none.
+func (a *App) derived(ctx context.Context, run string) (*record.Results, error) {
+	doc, err := a.Dirs.Document(ctx, run)
+	if err != nil || len(doc.Trials) == 0 {
+		return nil, err
+	}
+	return doc.Results(), nil
 }
 
 // fitting describes the requested runs.

@@ -40,7 +40,7 @@ func (c *cache) get(key string) []byte {
 	return found.content
 }
 
-// put keeps the content of a new key.
+// put keeps the content of a key that is not kept yet, as only one request at a time puts.
 func (c *cache) put(key string, content []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,35 +55,53 @@ func (c *cache) put(key string, content []byte) {
 // made returns what render makes of the document of a run, or what it made before if the run is the same.
 func (s *Server) made(ctx context.Context, kind string, h app.Head,
 	render func(*analysis.Document) ([]byte, error)) ([]byte, error) {
-	revision, err := s.app.Dirs.Revision(ctx, h.ID)
+	key, err := s.keyOf(ctx, kind, h.ID)
 	if err != nil {
 		return nil, err
 	}
 
-	key := kind + " " + h.ID + " " + revision
 	content := s.kept.get(key)
 	if content != nil {
 		return content, nil
 	}
 
 	err = s.alone(ctx, func() error {
-		content = s.kept.get(key)
-		if content != nil { // made while this request waited
-			return nil
-		}
-
-		doc, err := s.app.Dirs.Document(ctx, h.ID)
-		if err != nil {
-			return err
-		}
-
-		content, err = render(doc)
-		if err == nil {
-			s.kept.put(key, content)
-		}
+		content, err = s.derived(ctx, kind, h.ID, render)
 		return err
 	})
 	return content, err
+}
+
+// keyOf returns the key of what is made of a run as it is now.
+func (s *Server) keyOf(ctx context.Context, kind, run string) (string, error) {
+	revision, err := s.app.Dirs.Revision(ctx, run)
+	return kind + " " + run + " " + revision, err
+}
+
+// derived is like made, for who is alone.
+func (s *Server) derived(ctx context.Context, kind, run string,
+	render func(*analysis.Document) ([]byte, error)) ([]byte, error) {
+	key, err := s.keyOf(ctx, kind, run)
+	if err != nil {
+		return nil, err
+	}
+
+	content := s.kept.get(key)
+	if content != nil {
+		return content, nil
+	}
+
+	doc, err := s.app.Dirs.Document(ctx, run)
+	if err == nil {
+		content, err = render(doc)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	s.kept.put(key, content)
+	return content, nil
 }
 
 // alone calls f when no other request derives documents, which takes memory and all of a CPU. f also lays out

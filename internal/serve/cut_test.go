@@ -73,21 +73,41 @@ var counted = regexp.MustCompile(`(?m)^chokepoint_http_requests_total.*\n`)
 // samples returns an exposition without the counts of requests.
 func samples(text string) string { return counted.ReplaceAllString(text, "") }
 
+// damageTrial damages a stored trial, which changes no revision.
+func damageTrial(t *testing.T, s *Server) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+s.app.Dirs.StoreFile())
+	if err == nil {
+		_, err = db.ExecContext(t.Context(), `DROP TRIGGER trials_fixed;
+			UPDATE trials SET body = x'00' WHERE rowid = (SELECT min(rowid) FROM trials)`)
+		err = errors.Join(err, db.Close())
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHistoryKept: results that are not stored are derived for the first history only.
+func TestHistoryKept(t *testing.T) {
+	s, _ := newServer(t, "before")
+	first := text(t, s, "/api/v1/history", http.StatusOK)
+	damageTrial(t, s)
+	if got := text(t, s, "/api/v1/history", http.StatusOK); got != first {
+		t.Errorf("the trials were read again:\n%s", got)
+	}
+
+	s.kept = cache{}
+	if got := text(t, s, "/api/v1/history", http.StatusOK); got == first {
+		t.Error("the damaged trial makes no difference, so this tests nothing")
+	}
+}
+
 // TestDamagedTrial: a run with a damaged trial is shown without it, and no page says where the store is.
 func TestDamagedTrial(t *testing.T) {
 	s, _ := newServer(t, "before")
 	id := labtest.Samples["before"].ID
-	db, err := sql.Open("sqlite", "file:"+s.app.Dirs.StoreFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	_, err = db.ExecContext(t.Context(), `DROP TRIGGER trials_fixed;
-		UPDATE trials SET body = x'00' WHERE rowid = (SELECT min(rowid) FROM trials)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	damageTrial(t, s)
 	for _, path := range []string{"/runs/" + id, "/api/v1/runs/" + id} {
 		body := text(t, s, path, http.StatusOK)
 		if !strings.Contains(body, "1 trial of 16 cannot be read from the store") ||

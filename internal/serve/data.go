@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,11 +62,11 @@ func (s *Server) history(r *http.Request, render func(*history.History) ([]byte,
 	err error) {
 	q := r.URL.Query()
 	o := app.HistoryOptions{
-		Plan:     q.Get("plan"),
-		Device:   q.Get("device"),
-		Cell:     q.Get("cell"),
-		Metric:   q.Get("metric"),
-		ReadOnly: true,
+		Plan:    q.Get("plan"),
+		Device:  q.Get("device"),
+		Cell:    q.Get("cell"),
+		Metric:  q.Get("metric"),
+		Derived: s.results,
 	}
 	err = s.alone(r.Context(), func() error {
 		h, err := s.app.History(r.Context(), o)
@@ -79,6 +80,35 @@ func (s *Server) history(r *http.Request, render func(*history.History) ([]byte,
 	}
 
 	return content, err
+}
+
+// keptResults are record.Results with their cells.
+type keptResults struct {
+	record.ResultFacts
+	Cells []record.CellResult
+}
+
+// results returns the results of a run for a history, as app.HistoryOptions asks for them.
+func (s *Server) results(ctx context.Context, run string) (*record.Results, error) {
+	content, err := s.derived(ctx, "results", run, func(d *analysis.Document) ([]byte, error) {
+		if len(d.Trials) == 0 {
+			return []byte("null"), nil
+		}
+
+		r := d.Results()
+		return json.Marshal(keptResults{r.ResultFacts, r.Cells})
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	var r *keptResults
+	err = json.Unmarshal(content, &r)
+	if err != nil || r == nil {
+		return nil, err
+	}
+
+	return &record.Results{ResultFacts: r.ResultFacts, Cells: r.Cells}, nil
 }
 
 // maxExposed bounds the runs in the answer for Prometheus.

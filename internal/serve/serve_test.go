@@ -237,7 +237,7 @@ func TestSameAsCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	h, err := s.app.History(t.Context(), app.HistoryOptions{Cell: "wireguard", ReadOnly: true})
+	h, err := s.app.History(t.Context(), app.HistoryOptions{Cell: "wireguard", Derived: s.results})
 	if err != nil {
 		t.Fatal(err)
 	}
