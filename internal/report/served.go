@@ -6,6 +6,7 @@ import (
 	"html"
 	"html/template"
 	"regexp"
+	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 )
@@ -43,13 +44,18 @@ type Field struct {
 // Option has the text that people read and the value that is sent.
 type Option struct{ Value, Text string }
 
-// HTML lays the page out. It refers to nothing but its links.
-func (p ServedPage) HTML() ([]byte, error) {
+// servedLayout is the template of served pages, which is parsed once.
+var servedLayout = sync.OnceValues(func() (*template.Template, error) {
 	t, err := template.New("page").Funcs(pageFunctions(newView(&analysis.Document{}))).Parse(pageTemplate)
 	if err == nil {
 		t, err = t.New("served").Parse(servedTemplate)
 	}
+	return t, err
+})
 
+// HTML lays the page out. It refers to nothing but its links.
+func (p ServedPage) HTML() ([]byte, error) {
+	t, err := servedLayout()
 	if err != nil {
 		return nil, fmt.Errorf("parse template of a served page: %v", err)
 	}

@@ -114,7 +114,7 @@ func (s *Server) results(ctx context.Context, run string) (*record.Results, erro
 // maxExposed bounds the runs in the answer for Prometheus.
 const maxExposed = 50
 
-// metrics exposes the newest run of each plan on each device that has ended, the newest maxExposed of them.
+// metrics exposes, for each plan and device, the newest run that has ended, at most maxExposed runs.
 func (s *Server) metrics(r *http.Request) ([]byte, error) {
 	heads, err := s.heads(r)
 	if err != nil {
@@ -124,14 +124,14 @@ func (s *Server) metrics(r *http.Request) ([]byte, error) {
 	x := exposition{}
 	seen := map[[2]string]bool{}
 	for _, h := range heads {
-		of := [2]string{device(h), h.Plan}
+		of := [2]string{labelText(device(h)), labelText(h.Plan)} // what a label leaves of them
 		if seen[of] || len(seen) == maxExposed || h.Damaged != "" || h.Trials == 0 ||
 			h.Status == record.RunRunning {
 			continue
 		}
 
 		seen[of] = true
-		labels := fmt.Sprintf(`device="%s",plan="%s",`, labelText(of[0]), labelText(of[1]))
+		labels := fmt.Sprintf(`device="%s",plan="%s",`, of[0], of[1])
 		text, err := s.made(r.Context(), "metrics", h, func(d *analysis.Document) ([]byte, error) {
 			return report.OpenMetrics(d), nil
 		})

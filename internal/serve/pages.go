@@ -25,7 +25,7 @@ const (
 	perDevice   = 5  // newest runs of a device
 	maxChoices  = 500
 	maxWords    = 200 // bytes of the search
-	reloadAfter = 15  // seconds, while a run of the list is running
+	reloadAfter = 60  // seconds, while a run of the list is running
 )
 
 // links returns the links of all pages; here is that of the page itself.

@@ -1,5 +1,6 @@
 // Package serve shows the stored runs to browsers and other programs over HTTP: as pages, as JSON and as
-// OpenMetrics. It changes nothing, and names no file of the machine. Pages work without scripts and refer to
+// OpenMetrics. It changes no run. The files beside the store that SQLite needs may appear. Of the files of the
+// machine, it names only those in the commands and reasons of runs. Pages work without scripts and refer to
 // nothing outside of the server.
 package serve
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -16,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +31,7 @@ import (
 )
 
 // hostile is text that no page may take for its own markup, and no exposition for a line of its own.
-const hostile = "\"><script>alert(1)</script>' onload='x ../../etc/passwd \x1b[2J\nchokepoint_x{} 1\n# EOF # TYPE x gauge; </script> "
+const hostile = "\"><script>alert(1)</script>' onload='x ../../etc/passwd \x1b[2J\nchokepoint_x{} 1\n# EOF # TYPE x gauge; </script>\u2028 "
 
 // hostileRun has the text wherever a person or another machine may put it.
 const hostileRun = "20260201-000000-0001"
@@ -258,22 +260,41 @@ func TestSameAsCommands(t *testing.T) {
 	}
 }
 
-// TestChangesNothing: no request writes to the store, not even the results that a history derives.
+// TestChangesNothing: no request changes the store or creates a file but those that SQLite needs to read it,
+// not even several at once.
 func TestChangesNothing(t *testing.T) {
 	s, _ := newServer(t, "good", "slow")
-	for _, path := range append(pages(), "/metrics", "/api/v1/history") {
-		get(t, s, path)
+	file := s.app.Dirs.StoreFile()
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
 
-	change(t, s, func(st *store.Store) error {
-		heads, err := st.ResultHeads(t.Context())
-		for _, h := range heads {
-			if h.Derivation != 0 {
-				t.Errorf("run %s: results were stored", h.ID)
-			}
+	var requests sync.WaitGroup
+	for _, path := range append(pages(), "/metrics", "/api/v1/history") {
+		requests.Go(func() { get(t, s, path) })
+	}
+
+	requests.Wait()
+	after, err := os.ReadFile(file)
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the store is another one: %v", err)
+	}
+
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, name := range files {
+		if !slices.Contains([]string{file, file + "-shm", file + "-wal"}, name) {
+			t.Errorf("got the file %s", name)
 		}
-		return err
-	})
+	}
+
+	if info, err := os.Stat(file + "-wal"); err == nil && info.Size() > 0 {
+		t.Errorf("the log of the store has %d bytes", info.Size())
+	}
 }
 
 // TestHostileText: no text of a run is markup on a page, or a line of the exposition.
@@ -485,7 +506,7 @@ func TestMethodsAndHosts(t *testing.T) {
 func TestRunningRun(t *testing.T) {
 	s, _ := newServer(t, "killed")
 	id := labtest.Samples["killed"].ID
-	const again, words = `<meta http-equiv="refresh" content="15"/>`, "running, 6 trials"
+	const again, words = `<meta http-equiv="refresh" content="60"/>`, "running, 6 trials"
 	err := s.app.WithJournal(id, func(*journal.Journal) error {
 		body := text(t, s, "/", http.StatusOK)
 		if !strings.Contains(body, again) || !strings.Contains(body, words) {
@@ -645,6 +666,27 @@ func TestMetrics(t *testing.T) {
 
 	if strings.Contains(body, labtest.Samples["good"].ID) || !strings.HasSuffix(body, "\n# EOF\n") {
 		t.Errorf("an older run is exposed, or there is no end:\n%s", shown(body))
+	}
+}
+
+// TestSimilarDevices: devices that differ only in what a label cannot hold are exposed as one.
+func TestSimilarDevices(t *testing.T) {
+	s, _ := newServer(t, "good")
+	change(t, s, func(st *store.Store) (err error) {
+		for i, device := range []string{"board", "board\x1b"} {
+			sample := labtest.Samples["slow"]
+			sample.ID = fmt.Sprintf("20260301-000000-%04d", i)
+			run := sample.Run()
+			run.Device = device
+			err = errors.Join(err, st.CreateRun(t.Context(), run), st.AppendTrial(t.Context(), sample.Trials()[0]),
+				st.EndRun(t.Context(), run.ID, record.RunDone, "", run.Started))
+		}
+		return err
+	})
+	readable := regexp.MustCompile(`(?m)^chokepoint_run_readable\{device="(.*)",plan`)
+	got := readable.FindAllStringSubmatch(text(t, s, "/metrics", http.StatusOK), -1)
+	if len(got) != 2 || got[0][1] != "board" || got[1][1] != "local" {
+		t.Errorf("got the devices %q, want board and local", got)
 	}
 }
 
