@@ -243,9 +243,9 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 	return Derive(run, len(entries), st.Each(ctx, run.ID))
 }
 
-// Derive creates the document of a run from its n trials, one at a time. Damaged trials become a caveat. If all
-// are damaged, or trials yields another error, Derive returns the error: a partial document looks like a whole
-// one.
+// Derive creates the document of a run from its n trials, one at a time. Damaged trials become a caveat. If
+// all are damaged, or trials yields another error, Derive returns the error: a partial document looks like a
+// whole one.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
 	debug.SetMemoryLimit(DocumentMemory) // the limit also applies while the document is written
 	debug.FreeOSMemory()                 // return the memory of the measurement to the system

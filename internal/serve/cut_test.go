@@ -210,8 +210,8 @@ func TestNotes(t *testing.T) {
 // TestRefusedNames: a refusal proposes no name that a shell would run or that --host refuses.
 func TestRefusedNames(t *testing.T) {
 	s, _ := newServer(t)
-	for host, proposed := range map[string]bool{"runs.other": true, "[2001:db8::1]:80": true, "$(reboot)": false,
-		"": false, "-x": false} {
+	for host, proposed := range map[string]bool{"runs.other": true, "[2001:db8::1]:80": true,
+		"$(reboot)": false, "": false, "-x": false} {
 		answer := get(t, s, "/", func(r *http.Request) { r.Host = host })
 		body, err := io.ReadAll(answer.Body)
 		if got := strings.Contains(string(body), "start it with --host "); err != nil || got != proposed {

@@ -458,7 +458,8 @@ func (s *Server) historyPage(r *http.Request) ([]byte, error) {
 		return s.history(r, func(h *history.History) ([]byte, error) {
 			data := linkTo("/api/v1/history", "plan", h.Plan, "device", h.Device, "cell", q.Get("cell"),
 				"metric", q.Get("metric"))
-			return report.LinkedHistoryHTML(h, append(links("/history"), report.Link{Href: data, Text: "JSON"}))
+			more := append(links("/history"), report.Link{Href: data, Text: "JSON"})
+			return report.LinkedHistoryHTML(h, more)
 		})
 	}
 

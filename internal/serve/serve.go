@@ -1,7 +1,7 @@
 // Package serve shows the stored runs to browsers and other programs over HTTP: as pages, as JSON and as
-// OpenMetrics. It changes no run. The files beside the store that SQLite needs may appear. Of the files of the
-// machine, it names only those in the commands and reasons of runs. Pages work without scripts and refer to
-// nothing outside of the server.
+// OpenMetrics. It changes no run; SQLite may create its files beside the store. It names no file of the
+// machine but those in the commands of runs and in the reasons why they ended. Pages work without scripts and
+// refer to nothing outside of the server.
 package serve
 
 import (

@@ -31,7 +31,8 @@ import (
 )
 
 // hostile is text that no page may take for its own markup, and no exposition for a line of its own.
-const hostile = "\"><script>alert(1)</script>' onload='x ../../etc/passwd \x1b[2J\nchokepoint_x{} 1\n# EOF # TYPE x gauge; </script>\u2028 "
+const hostile = "\"><script>alert(1)</script>' onload='x ../../etc/passwd \x1b[2J\nchokepoint_x{} 1\n" +
+	"# EOF # TYPE x gauge; </script>\u2028 "
 
 // hostileRun has the text wherever a person or another machine may put it.
 const hostileRun = "20260201-000000-0001"
@@ -321,7 +322,8 @@ func TestHostileText(t *testing.T) {
 
 	body := text(t, s, "/metrics", http.StatusOK)
 	if strings.Count(body, "\n# EOF\n") != 1 || strings.Contains(body, "\n# TYPE x ") ||
-		!strings.Contains(body, "# EOF # TYPE x gauge; </script> \",") || strings.Contains(body, "\nchokepoint_x") ||
+		!strings.Contains(body, "# EOF # TYPE x gauge; </script> \",") ||
+		strings.Contains(body, "\nchokepoint_x") ||
 		!strings.Contains(body, `\"><script>`) {
 		t.Errorf("the exposition holds a line of a run's text:\n%s", shown(body))
 	}
@@ -575,7 +577,9 @@ func TestKept(t *testing.T) {
 			return errors.Join(st.CreateRun(t.Context(), run),
 				st.AddNote(t.Context(), id, store.Note{Experiments: []string{"x", run.ID}}))
 		},
-		func(st *store.Store) error { return st.AppendTrial(t.Context(), labtest.Samples["desk"].Trials()[0]) },
+		func(st *store.Store) error {
+			return st.AppendTrial(t.Context(), labtest.Samples["desk"].Trials()[0])
+		},
 		func(st *store.Store) error {
 			return st.EndRun(t.Context(), labtest.Samples["desk"].ID, record.RunDone, "", time.Now())
 		},
@@ -678,7 +682,8 @@ func TestSimilarDevices(t *testing.T) {
 			sample.ID = fmt.Sprintf("20260301-000000-%04d", i)
 			run := sample.Run()
 			run.Device = device
-			err = errors.Join(err, st.CreateRun(t.Context(), run), st.AppendTrial(t.Context(), sample.Trials()[0]),
+			err = errors.Join(err, st.CreateRun(t.Context(), run),
+				st.AppendTrial(t.Context(), sample.Trials()[0]),
 				st.EndRun(t.Context(), run.ID, record.RunDone, "", run.Started))
 		}
 		return err
