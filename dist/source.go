@@ -21,7 +21,7 @@ const (
 	agentName   = "chokepoint-agent"
 )
 
-// release is what all packages of a release share.
+// release holds the values that all packages of a release share.
 type release struct {
 	source  string // root of the source tree
 	work    string // directory for intermediate files

@@ -252,7 +252,7 @@ explain.`,
 			}
 
 			if d != nil {
-				return p.besides(rows, d)
+				return p.printBeside(rows, d)
 			}
 
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
@@ -440,7 +440,8 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 	return p.withNote(err, impossibleText(c, slices.Concat(of, against)))
 }
 
-func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
+// printBeside prints a run's results beside published ones of similar cells.
+func (p *program) printBeside(rows []catalogue.Result, d *analysis.Document) error {
 	own := bundle.Results(d)
 	if len(own) == 0 {
 		return app.Hinted("chokepoint catalog crypto --beside "+d.Run.ID+" compares the speed of ciphers",

@@ -32,8 +32,8 @@ const (
 	sideUnclear = "unclear"
 )
 
-// Bisection is what a bisection of versions found, with its log: the versions, oldest first, with what was
-// measured of each.
+// Bisection holds the answer of a bisection and its log: the versions, oldest first, with the measurements
+// of each.
 type Bisection struct {
 	Format   string          `json:"format"`
 	ID       string          `json:"id"`

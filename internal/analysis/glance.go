@@ -18,8 +18,8 @@ type Glance struct {
 	Seconds float64        `json:"seconds"` // length of the interval in s
 	Cores   []CoreGlance   `json:"cores"`
 	Devices []DeviceGlance `json:"devices"` // devices that carried packets
-	// ClockHz is that of the fastest group of cores, TemperatureC that of the hottest sensor, and PowerW
-	// that of the power source that trials use.
+	// ClockHz is the clock of the fastest group of cores. TemperatureC is the reading of the hottest sensor.
+	// PowerW is the power from the source that trials use.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`

@@ -204,9 +204,9 @@ func smallPackets(d *Document) []string {
 	return []string{text + "."}
 }
 
-// MostAdded returns the cell whose load increases the median round-trip time most, and the increase in ns.
-// It prefers TCP cells with a measurable increase. It returns nil if no cell has one.
-func (d *Document) MostAdded() (worst *Cell, ns float64) {
+// HighestAddedRTT returns the cell whose load increases the median round-trip time most, and the increase in
+// ns. It prefers TCP cells with a measurable increase. It returns nil if no cell has one.
+func (d *Document) HighestAddedRTT() (worst *Cell, ns float64) {
 	key := ""
 	for _, p := range d.UnderLoad {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
@@ -229,7 +229,7 @@ func (d *Document) MostAdded() (worst *Cell, ns float64) {
 
 // latencyWords describes the increase of the round-trip time in the cell where it is highest.
 func latencyWords(d *Document) []string {
-	worst, added := d.MostAdded()
+	worst, added := d.HighestAddedRTT()
 	if worst == nil {
 		return nil
 	}

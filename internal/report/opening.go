@@ -107,7 +107,7 @@ func (l limit) lines() int {
 
 // loadedLatency returns nil unless a load and its idle path were measured.
 func (v *view) loadedLatency() *loadedLatency {
-	c, ns := v.MostAdded()
+	c, ns := v.HighestAddedRTT()
 	if c == nil || !has(c, idleP50) || !has(c, loadedP50) {
 		return nil
 	}

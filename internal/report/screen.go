@@ -750,7 +750,7 @@ func (s cellSet) remove(other cellSet) {
 
 // worstAdded describes the highest RTT that the load adds.
 func (v *view) worstAdded() string {
-	c, ns := v.MostAdded()
+	c, ns := v.HighestAddedRTT()
 	if c == nil || c.AddedInNoise() {
 		return ""
 	}

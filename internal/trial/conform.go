@@ -52,14 +52,14 @@ type Output struct {
 const (
 	maxOutput  = 16 << 10
 	maxOutputs = 1 << 20
-	mostWord   = 2000 // of one word of a command
+	maxWord    = 2000 // of one word of a command
 )
 
 // hear records the output of a command. It is called for each command that the driver runs.
 func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	o := Output{For: c.trying, Printed: c.anonymous(string(printed)), Cut: !whole}
 	for _, word := range append([]string{command.Path}, command.Args...) {
-		o.Command = append(o.Command, c.anonymous(word[:min(len(word), mostWord)]))
+		o.Command = append(o.Command, c.anonymous(word[:min(len(word), maxWord)]))
 	}
 
 	known := slices.ContainsFunc(c.Outputs, func(have Output) bool {

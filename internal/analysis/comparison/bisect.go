@@ -58,8 +58,8 @@ const (
 	severalLeft  = 0.03  // largest probability of two steps with which a single culprit is named
 	outlierPrior = 0.01  // share of runs that say nothing
 	outlierWidth = 25    // variance of these, in that of other runs
-	leastFit     = -690  // log-likelihood of a run, however far it is off
-	leastNoise   = 1e-6  // variance of a run: versions differ by 0.1 %, even if the ends repeat exactly
+	minFit       = -690  // log-likelihood of a run, however far it is off
+	minNoise     = 1e-6  // variance of a run: versions differ by 0.1 %, even if the ends repeat exactly
 	driftPenalty = 1.5   // log-likelihood by which a faster drift must be better
 	levelKnown   = 0.15  // largest standard deviation of the tester's level, as a share of the step
 	testerMoved  = 6.5   // log-likelihood ratio of a good end that moved by the step to one that stayed
@@ -68,8 +68,8 @@ const (
 	runsOfOne    = 6     // bound on runs of one version
 )
 
-// mostRuns bounds the runs of a search among a number of positions.
-func mostRuns(positions int) int { return 4 + 4*bits.Len(uint(positions)) }
+// maxRuns bounds the runs of a search among a number of positions.
+func maxRuns(positions int) int { return 4 + 4*bits.Len(uint(positions)) }
 
 // parts lists the shares of the whole that the first of two steps may have.
 var parts = [...]float64{1. / 3, 1. / 2, 2. / 3}
@@ -110,7 +110,7 @@ func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance floa
 	far := math.Log(outlierPrior) + logDensity(wrong, variance+outlierWidth*n.run)
 	likelier := max(usual, far)
 	sum := likelier + math.Log(math.Exp(usual-likelier)+math.Exp(far-likelier))
-	b.fit += max(sum, leastFit)
+	b.fit += max(sum, minFit)
 	gain := math.Exp(usual-sum) / variance
 	b.level += gain * withLevel * wrong
 	b.step += gain * withStep * wrong
@@ -148,7 +148,7 @@ func (b Bisect) ends() (belief, noise, int) {
 			}
 		}
 		free := float64(n - 2)
-		run = max(squares/free, leastNoise)
+		run = max(squares/free, minNoise)
 		return out, run, -(free*math.Log(run) + logs) / 2
 	}
 	var best noise
@@ -182,7 +182,7 @@ type search struct {
 // Next returns what to measure next, or the answer.
 func (b Bisect) Next() BisectStep {
 	s := b.search()
-	full := len(s.runs) >= mostRuns(len(s.usable)-1)
+	full := len(s.runs) >= maxRuns(len(s.usable)-1)
 	found := BisectStep{First: s.usable[s.best-1] + 1, Last: s.usable[s.best], P: s.single[s.best]}
 	culprit := found.P >= sure && (s.several <= severalLeft || full)
 	several := s.several >= sure || s.several > .5 && full
@@ -430,7 +430,7 @@ func (s search) fits() func(first, second, part int) float64 {
 	return func(first, second, part int) float64 { return all[class[first]*n+class[second]][part] }
 }
 
-// Side is what a bisection found of one version.
+// Side holds the measurements of one version, and its side of the step.
 type Side struct {
 	Version int
 	Runs    int

@@ -20,7 +20,7 @@ type world struct {
 // normalNoise has the standard deviation of 1 %.
 func normalNoise(rng *rand.Rand) float64 { return .01 * rng.NormFloat64() }
 
-// bisected is what a bisection in a world came to.
+// bisected holds the answer of a bisection in a simulated world.
 type bisected struct {
 	BisectStep
 	Bisect
@@ -300,8 +300,8 @@ func TestBisectOfQuietEnds(t *testing.T) {
 
 	x := belief{level: 1, step: -.03, levelVar: 1e-8, stepVar: 1e-8, at: time.Unix(0, 0)}
 	x.add(VersionRun{At: time.Unix(0, 0), Value: math.Exp(1 - .3)}, 0, noise{run: 1e-7, every: 1})
-	if math.Abs(x.level-1) > 1e-6 || math.Abs(x.fit-leastFit) > 1e-6 {
-		t.Errorf("an outlier: level %g, fit %g, want 1 and %d", x.level, x.fit, leastFit)
+	if math.Abs(x.level-1) > 1e-6 || math.Abs(x.fit-minFit) > 1e-6 {
+		t.Errorf("an outlier: level %g, fit %g, want 1 and %d", x.level, x.fit, minFit)
 	}
 }
 

@@ -104,7 +104,7 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
-// drainTime is how long the output of a killed process is still read. The output may not end by itself,
+// drainTime bounds the reading of a killed process's output after the kill. The output may not end by itself,
 // because another process, such as an ssh that multiplexes other connections, may keep the pipe open.
 const drainTime = time.Second
 

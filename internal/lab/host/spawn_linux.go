@@ -116,7 +116,7 @@ func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
 // HangUp closes the process's standard input.
 func (c *Child) HangUp() error { return c.in.Close() }
 
-// patience is how long Close waits for a process to undo its changes before it kills the process.
+// patience bounds the time in which a process may undo its changes. Then Close kills the process.
 const patience = 5 * time.Second
 
 // Close closes the process's standard input and waits for the process to exit. If the process does not exit

@@ -13,9 +13,9 @@ import (
 const divertTable = 1018
 
 // Divert redirects packets to a point-to-point device as long as that device exists. It redirects packets
-// that would use a device's routes with a gateway, and packets to the addresses in besides. It does not
+// that would use a device's routes with a gateway, and packets to the addresses in others. It does not
 // change the routes of the device.
-func Divert(from, to string, besides ...netip.Addr) (err error) {
+func Divert(from, to string, others ...netip.Addr) (err error) {
 	defer func() {
 		if err != nil {
 			err = explain(errors.Join(err, EndDivert()), "divert routes of %s to %s", from, to)
@@ -31,7 +31,7 @@ func Divert(from, to string, besides ...netip.Addr) (err error) {
 		return err
 	}
 
-	for _, a := range besides {
+	for _, a := range others {
 		routes = append(routes, netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), Gw: a.AsSlice()})
 	}
 

@@ -482,7 +482,7 @@ func (h hierarchy) putBack(p vcpu, now string) error {
 	return put(was, "cgroup.procs", strconv.Itoa(p.pid))
 }
 
-// groupTime is how long to wait until a killed thread has left its cgroup.
+// groupTime bounds the wait for a killed thread to leave its cgroup.
 const groupTime = 3 * time.Second
 
 // removeGroup removes a cgroup and its children after they have become empty.
