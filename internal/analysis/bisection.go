@@ -40,7 +40,7 @@ type Bisection struct {
 	Outcome  string          `json:"outcome,omitempty"` // none yet if the bisection was interrupted
 	Summary  []string        `json:"summary"`
 	Culprits []string        `json:"culprits,omitempty"`    // the versions that may have changed the result
-	P        float64         `json:"probability,omitempty"` // of these
+	P        float64         `json:"probability,omitempty"` // that one of Culprits changed the result
 	Factors  record.Factors  `json:"factors,omitempty"`     // of the cell
 	Cell     string          `json:"cell,omitempty"`
 	Metric   string          `json:"metric,omitempty"`

@@ -59,7 +59,8 @@ type Regression struct {
 	Factors record.Factors `json:"factors"`
 	Metric  string         `json:"metric,omitempty"` // absent if it concerns the whole cell
 	Text    string         `json:"text"`
-	// Suspect reports that one of the two numbers is in doubt. It is never set for the loss of a whole cell.
+	// Suspect reports that one of the two numbers is in doubt. It is never set if one
+	// run lacks the cell.
 	Suspect bool `json:"suspect,omitempty"`
 }
 

@@ -221,8 +221,8 @@ func (p *rangePair) differs() bool {
 	return p.a.absent && !p.b.absent
 }
 
-// apart reports whether the series differs by more than it varies between similar trials, and by a ratio
-// other than that of the rates of the loads.
+// apart reports whether the series differs by more than it varies between similar trials, and not merely in
+// proportion to the rates of the loads.
 func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
 		return false

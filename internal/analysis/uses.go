@@ -168,8 +168,8 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	return u
 }
 
-// usualMTU reports whether a cell has the default MTU, or whether no other cell with the metric has the
-// default MTU and otherwise the same levels.
+// usualMTU reports whether a cell has the default MTU or has no counterpart: a cell with the metric, the
+// default MTU, and the same levels of all other factors.
 func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric string) bool {
 	for _, link := range []string{"", "1500"} { // a plan may set the default, 1500, in every cell
 		usual := factor.LinkMTU.With(f, link)

@@ -39,7 +39,7 @@ const undoTime = 20 * time.Second
 
 // RunOptions configure Run.
 type RunOptions struct {
-	Attach string    // name of a lab made by lab up; if "", the run makes its own
+	Attach string    // name of a lab that the command "lab up" made; if "", the run makes its own
 	Peer   Peer      // other machine, if the lab consists of two machines and the path between them
 	Report string    // path of the HTML report; "" means the run's directory
 	Until  time.Time // when the whole command must end; zero means no limit

@@ -138,7 +138,7 @@ type tuner struct {
 	again
 	o      TuneOptions
 	base   *plan.Plan
-	idle   []float64 // idle round-trip time of each cell as found, ns
+	idle   []float64 // idle round-trip time of each cell before any change, ns
 	found  *analysis.Document
 	result Tuned
 	search tuning.Search

@@ -96,7 +96,8 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 // restores wait for the lock.
 const restoreTime = 3 * time.Minute
 
-// guards returns the names of the owner's guards on the node of a setting.
+// guards returns the names of this owner's guards, the processes that restore settings, on the node to which
+// the given setting belongs.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {

@@ -218,7 +218,7 @@ type process struct {
 	grown, childGrown uint64
 }
 
-// processTime holds the CPU time of a group of processes since the first walk, in ticks.
+// processTime holds the CPU time of a group of processes since the probe first read /proc, in ticks.
 type processTime struct {
 	ticks uint64
 	live  int

@@ -420,7 +420,7 @@ type DelayCount struct {
 type TCP struct {
 	Congestion    string `json:"congestion"`
 	MSS           int    `json:"mss"`
-	Retransmits   *int64 `json:"retransmits,omitempty"` // segments in the window; nil means unknown
+	Retransmits   *int64 `json:"retransmits,omitempty"` // retransmitted in the measurement window; nil means unknown
 	BusyNs        int64  `json:"busy_ns"`               // time in the window, from the kernel's chronographs
 	RwndLimitedNs int64  `json:"rwnd_limited_ns"`
 	SndbufLimitNs int64  `json:"sndbuf_limited_ns"`

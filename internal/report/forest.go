@@ -65,7 +65,7 @@ func (f forest) Draw(width float64) *canvas {
 	x := logarithmic{low / 1.06, high * 1.06, left, width - right}
 	base := c.h - 34
 	marks := ratioTicks(x.low, x.high)
-	slices.SortStableFunc(marks, func(a, b float64) int { // 1 comes first, because its number must be shown
+	slices.SortStableFunc(marks, func(a, b float64) int { // 1 comes first, because its label must be shown
 		return cmp.Compare(math.Abs(math.Log(a)), math.Abs(math.Log(b)))
 	})
 	for _, m := range marks {

@@ -571,7 +571,7 @@ func (f finding) fixes() string {
 	return joined("; ", fix, test)
 }
 
-// cellNames holds the words that name the cells with a load.
+// cellNames holds the words used to name the cells that have a load.
 type cellNames struct {
 	at    map[string]int // key of a cell → index
 	cells [][]string     // words of each cell, in the order of its label

@@ -170,7 +170,8 @@ func (f finding) fix() string {
 	return ranges(texts)
 }
 
-// outlook returns shares, the maximum gain from removing a known cause, and the remedy.
+// outlook describes the shares that a known cause explains, the maximum gain from removing the cause, and the
+// remedy.
 func (f finding) outlook() string {
 	if !f.Named() {
 		return ""
@@ -203,8 +204,8 @@ func (f finding) gain() string {
 	return low + " to " + high + ", by cell"
 }
 
-// minUnexplained is the remaining slowdown from which the report states that the cause does not explain
-// everything: slowdown against the baseline ÷ maximum gain.
+// minUnexplained is the smallest unexplained slowdown that the report mentions: the slowdown against the
+// baseline ÷ the maximum gain from removing the cause.
 const minUnexplained = 1.5
 
 // unexplained describes how much of the slowdown against the baseline, such as a cell without a tunnel, the
@@ -528,8 +529,8 @@ func (v *view) unexamined() []Item {
 	return out
 }
 
-// experiments returns the outcomes that are not shown with a cause: that of the run itself, if it is an
-// experiment, and those on findings that are no longer among its causes.
+// experiments returns the outcomes of experiments that are not shown beside a cause: the outcome of the run
+// itself, if the run is an experiment, and the outcomes about causes that the diagnosis no longer lists.
 func (v *view) experiments() (out []diagnosis.Proof) {
 	if v.Proof != nil {
 		out = append(out, *v.Proof)

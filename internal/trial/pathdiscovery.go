@@ -429,7 +429,7 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 	}
 }
 
-// ofMachine adds facts about a machine's role as an endpoint to the facts about the machine.
+// ofMachine adds to e the facts that follow from the role of the machine in the lab.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
 	if slices.Contains(l.Topology.Routers, n.Name) {
 		maps.Copy(e.Facts, c.between(n.Name).Facts)

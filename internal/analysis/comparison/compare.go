@@ -325,7 +325,7 @@ type Comparison struct {
 	Metric  string         `json:"metric"`
 	Factors record.Factors `json:"factors"`
 	Against record.Factors `json:"against"`
-	Name    string         `json:"name"` // such as "of the same without tunnel"
+	Name    string         `json:"name"` // completes "a share", such as "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
 	// Difference reports that Ratio, Low and High are a difference in the metric's unit, because zeros leave
 	// no ratio.

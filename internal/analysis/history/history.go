@@ -25,7 +25,7 @@ type History struct {
 	Cells  []Cell `json:"cells"`
 }
 
-// Cell is the history of a cell.
+// Cell holds the results of one combination of factors in all runs of a history.
 type Cell struct {
 	ID      string         `json:"id"`
 	Label   string         `json:"label"`

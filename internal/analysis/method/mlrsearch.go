@@ -226,7 +226,7 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	return index, true
 }
 
-// bounds returns the indexes of the relevant bounds of a goal, or none.
+// bounds returns the indexes of the lower and the upper bound of a goal. Each may be none.
 func (s *search) bounds(g record.Goal) (low, high int) {
 	low, high = none, none
 	for i, trials := range s.at {

@@ -367,7 +367,7 @@ const (
 	PowerReadings = "power_readings"
 )
 
-// Stems of the metrics of the host, and of routers with their own cores.
+// First parts of the names of metrics that exist for the host, and for routers with their own cores.
 const (
 	CPURatio     = "cpu_ratio"
 	busiestCore  = "busiest_core_ratio"

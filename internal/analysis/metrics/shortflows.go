@@ -63,7 +63,8 @@ func (m *Measured) addFlowTimes(s *record.ShortFlows) {
 	m.setTime(flowLate, Percentiles[2], begun, "flow", record.FlowClass{Times: s.Late})
 }
 
-// setTime sets a percentile of the times of n flows. Flows without a time count as slower than all others.
+// setTime sets a percentile of the times of the given number of flows. Flows without a time count as slower
+// than all others.
 func (m *Measured) setTime(name string, q percentile, of int64, what string, classes ...record.FlowClass) {
 	if !statistics.Carries(int(min(of, math.MaxInt32)), q.Level) {
 		m.Lack(fmt.Sprintf("the number of %ss, %d, does not carry %s", what, of, q.Name), name)

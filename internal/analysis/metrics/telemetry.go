@@ -60,7 +60,8 @@ func ColumnsOf(t *record.Table, stem string) []column {
 	return out
 }
 
-// SeriesOf returns the series of a stem of a probe on a node, or none if the probe took no sample.
+// SeriesOf returns the columns of a probe on a node that belong to a stem, as the column "eth0/rx_packets"
+// belongs to "rx_packets". It returns none if the probe took no sample.
 func SeriesOf(n record.NodeData, probe, stem string) []column {
 	table, _ := SamplesOf(n, probe)
 	return ColumnsOf(table, stem)

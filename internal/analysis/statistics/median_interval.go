@@ -75,7 +75,7 @@ func quantileRanks(n int, q float64) (low, high int) {
 	return min(low, n), min(max(high, low), n)
 }
 
-// TrimmedMean returns the mean of the given share of the values, smallest first, and of at least one value.
+// TrimmedMean returns the mean of the smallest values: of the given share of them, but at least of one.
 // It returns false if there are no values or the mean is infinite.
 func TrimmedMean(values []float64, share float64) (float64, bool) {
 	if len(values) == 0 {

@@ -58,7 +58,8 @@ func aboveCeiling(s trialCheck) []evidence.Reason {
 }
 
 // CeilingOf returns a cell's ceiling: the lowest of the known or stated rates on its path (queues, shapers,
-// policers, network cards, and the condition link). A virtual link has none.
+// policers, network cards, and the link that a condition such as a delay
+// applies to). A virtual link has none.
 func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
 	c := ceiling{

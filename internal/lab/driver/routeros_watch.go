@@ -44,7 +44,8 @@ const costProbe, wireguardProbe = "driver routeros", "wireguard"
 // readClock is an expression for the router's clock in ns.
 const readClock = `[:tonsec [:timestamp]]`
 
-// rosWatch is the controller's side of a watch. It buffers the output of the loop.
+// rosWatch is the controller's side of a watch. It buffers the output of the
+// sampling loop that runs on the router.
 type rosWatch struct {
 	host host.Host
 	list string // address list that keeps the loop running

@@ -212,7 +212,7 @@ func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 var errGone = errors.New("pppd has ended")
 
 // await waits until the device has an address for which such returns true. It returns an error if pppd exits
-// before.
+// first.
 func await(ctx context.Context, dev string, gone <-chan struct{}, such func(netip.Addr) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("no address within %s", joinTime))
 	defer cancel()

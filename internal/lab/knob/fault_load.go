@@ -7,7 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FaultLimits returns the limits that a level of the factor fault imposes on the load generator's endpoint.
+// FaultLimits returns the limits that a level of the factor "fault" imposes on an endpoint of the load
+// generator.
 func FaultLimits(level string) (l record.EndLimits, err error) {
 	list, err := parseFaults(level)
 	for _, f := range list {

@@ -257,7 +257,8 @@ func countsOf(run string) string {
 		count(*) FILTER (WHERE status <> '` + record.TrialOK + `') FROM trials WHERE run = ` + run + `)`
 }
 
-// count sets the numbers of trials. Except in a search, a row is repeated only while its trials fail.
+// count parses the result of countsOf and sets the numbers of trials. Except in a search, a row of the plan is
+// measured again only if its trial failed.
 func (h *Head) count(text string) {
 	var trials, repeated, failed int
 	if _, err := fmt.Sscan(text, &trials, &repeated, &failed); err != nil {

@@ -68,9 +68,9 @@ type Phases struct {
 
 // A window shorter than minWindow without a warm-up is a burst. A burst has a length and a rate, but may
 // start up to burstPatience later than planned if the sender does not get a CPU. On a machine that also
-// ran an emulator, a sender waited 50 to 80 ms in its run queue. In two series of about 70 trials, this
-// affected 8 and 11 trials with a kernel that shares a core among sessions (sched_autogroup), and 2 trials
-// and 1 without.
+// ran an emulator, a sender waited 50 to 80 ms in its run queue. In two series of about 70
+// trials each, this affected 8 and 11 trials on a kernel that shares a core among sessions (sched_autogroup),
+// and 2 and 1 trials on a kernel that does not.
 const (
 	minWindow     = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond

@@ -30,8 +30,8 @@ type XDP struct {
 // Name returns "xdp".
 func (XDP) Name() string { return "xdp" }
 
-// maxFramePacket is the length in bytes of the largest IP packet in a test-run frame. With header and
-// check sequence, the frame then has 1518 bytes.
+// maxFramePacket is the length in bytes of the largest IP packet in a frame that BPF_PROG_TEST_RUN sends.
+// With the Ethernet header and the frame check sequence, the frame has 1518 bytes.
 const maxFramePacket = 1500
 
 // Check checks both nodes, unless the load is impossible regardless of the machine.

@@ -24,9 +24,9 @@ const (
 	outboxRoom  = 4        // enough, because a connection has only one request or response at a time
 )
 
-// The limit of unsent data in the kernel depends on the connection's rate. It is the data of two
-// milliseconds, within bounds. A fixed limit would be too small for a fast path; on a slow path, sending
-// that much data would take half a second.
+// The limit of unsent data in the kernel is the amount of data that the connection sends in two milliseconds,
+// within bounds. A slow path would take half a second to send a fixed limit that is large enough for a fast
+// path.
 const (
 	unsentTime  = 2 * time.Millisecond
 	minUnsent   = 4 << 10

@@ -21,7 +21,7 @@ type streamEnd struct {
 	over     *atomic.Bool // set at the end; shared by the whole endpoint
 }
 
-// Unblock makes the threads of the listener end.
+// Unblock makes the listener's threads return.
 func (l *streamEnd) Unblock(how traffic.Urgency) {
 	if how == traffic.AtOnce {
 		l.over.Store(true)
