@@ -41,6 +41,10 @@ func bothEngines() map[string]func(*testing.T, *Store) {
 		"SendRefused":                   testSendRefused,
 		"Sizes":                         testSizes,
 		"EveryText":                     testEveryText,
+		"Beds":                          testBeds,
+		"BedElsewhere":                  testBedElsewhere,
+		"BedRequests":                   testBedRequests,
+		"BedRequestsRefused":            testBedRequestsRefused,
 	}
 }
 

@@ -177,6 +177,7 @@ func serverSteps() []string {
 	return []string{
 		types.Replace(schema) + serverTriggers,
 		types.Replace(schemaOfResults),
+		types.Replace(schemaOfBeds),
 	}
 }
 

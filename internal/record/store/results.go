@@ -179,13 +179,18 @@ func (s *Store) results(ctx context.Context, where, arg string,
 	return byRun, nil
 }
 
-// hasResults reports whether the table of results exists. It always exists on a server.
-func (s *Store) hasResults(ctx context.Context, q asker) (has bool, err error) {
+// hasResults reports whether the table of results exists.
+func (s *Store) hasResults(ctx context.Context, q asker) (bool, error) {
+	return s.hasTable(ctx, q, "cell_results")
+}
+
+// hasTable reports whether a table exists that a file gets with its first row. On a server it always exists.
+func (s *Store) hasTable(ctx context.Context, q asker, name string) (has bool, err error) {
 	if s.server {
 		return true, nil
 	}
 
-	err = q.QueryRowContext(ctx, `SELECT true FROM sqlite_schema WHERE name = 'cell_results'`).Scan(&has)
+	err = q.QueryRowContext(ctx, `SELECT true FROM sqlite_schema WHERE name = $1`, name).Scan(&has)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

@@ -22,26 +22,37 @@ func TestServerRoles(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/howto/team-store.md")
 	must(t, err)
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 3 {
-		t.Fatalf("blocks of SQL in the guide: got %d, want those of three roles", len(blocks))
+	if len(blocks) != 4 {
+		t.Fatalf("blocks of SQL in the guide: got %d, want those of four roles", len(blocks))
 	}
 
 	t.Cleanup(func() {
-		execute(t, place, `DROP OWNED BY r, b, a, chokepoint_reader, chokepoint_bed, chokepoint_admin;
-			DROP ROLE r, b, a, chokepoint_admin, chokepoint_bed, chokepoint_reader`)
+		execute(t, place, `DROP OWNED BY r, b, a, o, chokepoint_reader, chokepoint_bed, chokepoint_operator, chokepoint_admin;
+			DROP ROLE r, b, a, o, chokepoint_admin, chokepoint_operator, chokepoint_bed, chokepoint_reader`)
 	})
 	for _, b := range blocks {
 		execute(t, place, b[1])
 	}
 
 	execute(t, place, `CREATE ROLE r LOGIN IN ROLE chokepoint_reader; CREATE ROLE b LOGIN IN ROLE chokepoint_bed;
-		CREATE ROLE a LOGIN IN ROLE chokepoint_admin`)
+		CREATE ROLE a LOGIN IN ROLE chokepoint_admin; CREATE ROLE o LOGIN IN ROLE chokepoint_operator`)
 	local := newStore(t)
 	ended(t, local, "r2")
 	send := func(s *Store) error { _, err := local.Send(ctx, s, "r2"); return err }
 	read := func(s *Store) error { return s.Verify(ctx) }
 	name := func(s *Store) error { return s.SetName(ctx, "r1", "other") }
 	remove := func(s *Store) error { return s.Remove(ctx, "r1") }
+	report := func(s *Store) error { return s.SetBed(ctx, sampleBed("lab-1")) }
+	ask := func(s *Store) error {
+		_, err := s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", Asked: sampleStart})
+		return err
+	}
+	answer := func(s *Store) error {
+		list, err := s.BedRequests(ctx, "lab-1")
+		must(t, err)
+		return s.AnswerBedRequest(ctx, list[0].ID, "", "no", sampleStart)
+	}
+	forget := func(s *Store) error { return s.RemoveBed(ctx, "lab-1") }
 	statement := func(text string) func(*Store) error {
 		return func(s *Store) error { _, err := s.db.ExecContext(ctx, text); return err }
 	}
@@ -65,6 +76,18 @@ func TestServerRoles(t *testing.T) {
 		{"b", "truncate", statement(`TRUNCATE cell_results`), false},
 		{"b", "claim a version", statement(`INSERT INTO schema_version VALUES (9)`), false},
 		{"b", "drop a trigger", statement(`DROP TRIGGER kept ON runs`), false},
+		{"b", "report", report, true},
+		{"r", "report", report, false},
+		{"r", "ask", ask, false},
+		{"o", "report", report, false},
+		{"o", "ask", ask, true},
+		{"o", "answer", answer, false},
+		{"o", "name", name, false},
+		{"b", "answer", answer, true},
+		{"b", "ask", ask, false},
+		{"b", "change a request", statement(`UPDATE bed_requests SET body = ''`), false},
+		{"b", "forget a testbed", forget, false},
+		{"a", "forget a testbed", forget, true},
 		{"a", "read", read, true},
 		{"a", "name", name, true},
 		{"a", "delete trials", statement(`DELETE FROM trials`), false},

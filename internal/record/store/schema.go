@@ -98,6 +98,27 @@ CREATE TABLE IF NOT EXISTS cell_results ( -- derived from the trials
 CREATE INDEX IF NOT EXISTS cell_results_run ON cell_results(run, cell);
 `
 
+// schemaOfBeds has the tables of testbeds and of what users ask them. It is created when the first testbed
+// reports. Rows of beds are replaced at any time; a request is changed once, by its answer.
+const schemaOfBeds = `
+CREATE TABLE IF NOT EXISTS beds (
+	name    TEXT PRIMARY KEY,
+	host    TEXT NOT NULL,            -- on which the testbed's service runs
+	seen_ns INTEGER NOT NULL,         -- when it reported last
+	body    TEXT NOT NULL             -- store.Bed as JSON
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS bed_requests (
+	id          TEXT PRIMARY KEY,
+	bed         TEXT NOT NULL REFERENCES beds(name) ON DELETE CASCADE,
+	asked_ns    INTEGER NOT NULL,
+	body        TEXT NOT NULL,        -- store.BedRequest as JSON, as it was asked
+	answered_ns INTEGER NOT NULL,     -- 0: not yet
+	refused     TEXT NOT NULL,        -- why the testbed refused; empty: it accepted
+	job         TEXT NOT NULL         -- that the testbed started or cancelled
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS bed_requests_bed ON bed_requests(bed, asked_ns);
+`
+
 // VersionError is returned for a store whose schema has another version.
 type VersionError struct {
 	Path  string

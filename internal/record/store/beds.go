@@ -1,0 +1,388 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Bed is a testbed, as its service (chokepoint bed) last reported it. All times are by the clock of the
+// testbed.
+type Bed struct {
+	Name      string        `json:"name"`
+	Host      string        `json:"host"`
+	Version   string        `json:"version"` // of chokepoint
+	Lab       string        `json:"lab"`
+	Plans     []string      `json:"plans,omitempty"` // which a request may start
+	Schedules []BedSchedule `json:"schedules,omitempty"`
+	Triggers  []BedTrigger  `json:"triggers,omitempty"`
+	Job       *BedJob       `json:"job,omitempty"`     // nil: none runs
+	Waiting   []BedJob      `json:"waiting,omitempty"` // the next one first
+	Ended     []BedJob      `json:"ended,omitempty"`   // the newest first, at most MaxBedItems
+	Alarms    []BedAlarm    `json:"alarms,omitempty"`  // the newest first, at most MaxBedItems
+	Started   time.Time     `json:"started"`           // when the service started
+	Seen      time.Time     `json:"seen"`              // when it reported this
+}
+
+// MaxBedItems is the maximum number of ended jobs, and of alarms, that a testbed reports.
+const MaxBedItems = 20
+
+// BedSchedule is one schedule of a testbed.
+type BedSchedule struct {
+	Name  string    `json:"name"`
+	Cron  string    `json:"cron"`
+	Plans []string  `json:"plans"`
+	Next  time.Time `json:"next"`
+	// By is when a job of this schedule has to have ended. After that, the testbed is silent.
+	By time.Time `json:"by"`
+}
+
+// BedTrigger is one trigger of a testbed.
+type BedTrigger struct {
+	Name    string    `json:"name"`
+	Kind    string    `json:"kind"`              // directory, url, git or command
+	Plans   []string  `json:"plans"`             //
+	Seen    string    `json:"seen,omitempty"`    // the newest version that the trigger found
+	Checked time.Time `json:"checked,omitzero"`  // zero: not yet
+	Failure string    `json:"failure,omitempty"` // why the last check failed
+}
+
+// BedJob is a job of a testbed: the runs of the plans of one schedule, trigger or request.
+type BedJob struct {
+	ID       string    `json:"id"`
+	Why      string    `json:"why"` // such as "schedule nightly"
+	Plans    []string  `json:"plans"`
+	Firmware string    `json:"firmware,omitempty"` // version to measure; empty: the one that is installed
+	Status   string    `json:"status"`
+	Reason   string    `json:"reason,omitempty"` // why it failed or was cancelled
+	Step     string    `json:"step,omitempty"`   // while it runs, such as "measure"
+	Run      string    `json:"run,omitempty"`    // the run that is being recorded, or the last one
+	Runs     []string  `json:"runs,omitempty"`   // all runs, in order
+	Trials   int       `json:"trials,omitempty"` // of Run that have ended
+	Total    int       `json:"total,omitempty"`  // of Run; 0: unknown
+	Ready    time.Time `json:"ready,omitzero"`   // when Run will probably end; zero: unknown
+	Started  time.Time `json:"started,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
+}
+
+// Statuses of a job.
+const (
+	BedWaiting   = "waiting"
+	BedRunning   = "running"
+	BedDone      = "done"
+	BedFailed    = "failed"
+	BedCancelled = "cancelled"
+)
+
+// BedAlarm is an alarm of a testbed.
+type BedAlarm struct {
+	At       time.Time `json:"at"`
+	Job      string    `json:"job"`
+	Kind     string    `json:"kind"` // slower, faster, bed or failed
+	Firmware string    `json:"firmware,omitempty"`
+	Text     string    `json:"text"`
+	Unsent   string    `json:"unsent,omitempty"` // why it has not been delivered yet
+}
+
+// quiet is the time without a report after which a testbed without schedules is silent.
+const quiet = time.Hour
+
+// Silent returns why a testbed that should have reported or finished a job did not, or "".
+func (b Bed) Silent(now time.Time) string {
+	for _, s := range b.Schedules {
+		if !s.By.IsZero() && now.After(s.By) {
+			return fmt.Sprintf("no job of schedule %s has ended by %s", s.Name,
+				s.By.UTC().Format("2006-01-02 15:04 UTC"))
+		}
+	}
+
+	if len(b.Schedules) == 0 && now.Sub(b.Seen) > quiet {
+		return "it has not reported since " + b.Seen.UTC().Format("2006-01-02 15:04 UTC")
+	}
+
+	return ""
+}
+
+// CheckBedName returns an error if name cannot be the name of a testbed.
+func CheckBedName(name string) error {
+	if ValidID(name) {
+		return nil
+	}
+	return check.WithHint(fmt.Errorf("testbed %q: this is no name", name),
+		"up to 64 small letters, digits and hyphens, such as lab-2")
+}
+
+// BedTakenError is returned if the service on another host has reported a testbed of the same name.
+type BedTakenError struct{ Name, Path string }
+
+func (e *BedTakenError) Error() string {
+	return fmt.Sprintf("report testbed %s to %s: the service on another host has this name", e.Name, e.Path)
+}
+
+// Hint explains how to mend it.
+func (e *BedTakenError) Hint() string {
+	return "give each testbed a name of its own; if that host is gone, wait ten minutes"
+}
+
+// takenFor is how long a name belongs to the host that reported last.
+const takenFor = 10 * time.Minute
+
+// SetBed stores what a testbed reports, in place of its last report. It returns a *BedTakenError if another
+// host has reported a testbed of this name within the last ten minutes.
+func (s *Store) SetBed(ctx context.Context, b Bed) error {
+	if err := CheckBedName(b.Name); err != nil {
+		return err
+	}
+
+	body, err := json.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("store testbed %s: %v", b.Name, err)
+	}
+
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		if !s.server {
+			if _, err := tx.ExecContext(ctx, schemaOfBeds); err != nil {
+				return err
+			}
+		}
+
+		done, err := tx.ExecContext(ctx, `INSERT INTO beds (name, host, seen_ns, body) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (name) DO UPDATE SET host = excluded.host, seen_ns = excluded.seen_ns, body = excluded.body
+			WHERE beds.host = excluded.host OR beds.seen_ns < $5`, b.Name, storable(b.Host), b.Seen.UnixNano(),
+			string(body), b.Seen.Add(-takenFor).UnixNano())
+		if err != nil {
+			return err
+		}
+
+		n, err := done.RowsAffected()
+		if err == nil && n == 0 {
+			err = &BedTakenError{b.Name, s.path}
+		}
+		return err
+	})
+	if _, taken := errors.AsType[*BedTakenError](err); taken {
+		return err
+	}
+
+	return s.storing("testbed "+b.Name, err)
+}
+
+// Beds lists the testbeds by name.
+func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
+	any, err := s.hasTable(ctx, s.db, "beds")
+	if err != nil || !any {
+		return nil, err
+	}
+
+	beds, err := query(ctx, s.db, func(r *sql.Rows) (b Bed, err error) {
+		var body []byte
+		if err = r.Scan(&body); err == nil {
+			err = json.Unmarshal(body, &b)
+		}
+		return b, err
+	}, `SELECT body FROM beds ORDER BY name`)
+	if err != nil {
+		return nil, fmt.Errorf("list testbeds in %s: %w", s.path, err)
+	}
+
+	return beds, nil
+}
+
+// UnknownBedError is returned for a testbed that has never reported.
+type UnknownBedError struct {
+	Name  string
+	Known []string
+}
+
+func (e *UnknownBedError) Error() string {
+	return fmt.Sprintf("find testbed %q: no such testbed", e.Name)
+}
+
+// Hint lists the testbeds.
+func (e *UnknownBedError) Hint() string {
+	if len(e.Known) == 0 {
+		return "no testbed has reported here yet; see chokepoint bed --help"
+	}
+	return "the testbeds here are " + strings.Join(e.Known, ", ")
+}
+
+// Bed returns a testbed, or an *UnknownBedError.
+func (s *Store) Bed(ctx context.Context, name string) (Bed, error) {
+	beds, err := s.Beds(ctx)
+	if err != nil {
+		return Bed{}, err
+	}
+
+	unknown := &UnknownBedError{Name: name}
+	for _, b := range beds {
+		if b.Name == name {
+			return b, nil
+		}
+		unknown.Known = append(unknown.Known, b.Name)
+	}
+
+	return Bed{}, unknown
+}
+
+// RemoveBed deletes a testbed and its requests from the list. Its runs stay. A service that still runs
+// reports again.
+func (s *Store) RemoveBed(ctx context.Context, name string) error {
+	if _, err := s.Bed(ctx, name); err != nil {
+		return err
+	}
+
+	_, err := s.db.ExecContext(ctx, `DELETE FROM beds WHERE name = $1`, name)
+	if err != nil {
+		return fmt.Errorf("delete testbed %s from %s: %w", name, s.path, advise(err))
+	}
+	return nil
+}
+
+// BedRequest is a request of a user to a testbed.
+type BedRequest struct {
+	ID    string    `json:"id"` // set by AskBed
+	Bed   string    `json:"bed"`
+	Kind  string    `json:"kind"`           // AskStart or AskCancel
+	Plan  string    `json:"plan,omitempty"` // to start
+	Job   string    `json:"job,omitempty"`  // to cancel; in the answer, the one that was started
+	By    string    `json:"by"`             // who asks, up to 100 bytes
+	Asked time.Time `json:"asked"`
+	// Answered is zero until the testbed has answered.
+	Answered time.Time `json:"answered,omitzero"`
+	Refused  string    `json:"refused,omitempty"` // why the testbed refused; "": it accepted
+}
+
+// Kinds of requests.
+const (
+	AskStart  = "start"  // run a plan of the testbed now
+	AskCancel = "cancel" // end a job that runs or waits
+)
+
+// Bounds of requests.
+const (
+	maxOpenRequests  = 20 // of one testbed
+	maxRequestsShown = 50
+	maxBy            = 100 // bytes
+)
+
+// AskBed stores a request, which the testbed answers when it next looks, and returns it with its id. It
+// returns an *UnknownBedError, or another error for a plan or job that the testbed does not have, and for
+// too many unanswered requests.
+func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
+	bed, err := s.Bed(ctx, r.Bed)
+	if err != nil {
+		return r, err
+	}
+
+	r.By = check.Plain(storable(r.By))
+	if err := r.check(bed); err != nil {
+		return r, err
+	}
+
+	r.ID = NewID(r.Asked, uint16(rand.Uint32()))
+	r.Answered, r.Refused = time.Time{}, ""
+	body, err := json.Marshal(r)
+	if err != nil {
+		return r, fmt.Errorf("ask testbed %s: %v", r.Bed, err)
+	}
+
+	done, err := s.db.ExecContext(ctx, `INSERT INTO bed_requests
+		(id, bed, asked_ns, body, answered_ns, refused, job)
+		SELECT $1, $2, $3, $4, 0, '', '' WHERE $5 >
+			(SELECT count(*) FROM bed_requests WHERE bed = $2 AND answered_ns = 0)`, r.ID, r.Bed,
+		r.Asked.UnixNano(), string(body), maxOpenRequests)
+	if err != nil {
+		return r, fmt.Errorf("ask testbed %s in %s: %w", r.Bed, s.path, advise(err))
+	}
+
+	if n, err := done.RowsAffected(); err == nil && n == 0 {
+		return r, check.WithHint(fmt.Errorf("ask testbed %s: it has not answered %s", r.Bed,
+			unit.Count(maxOpenRequests, "request")), "check that chokepoint bed runs on "+bed.Host)
+	}
+
+	return r, nil
+}
+
+// check refuses a request that the testbed cannot fulfil.
+func (r BedRequest) check(b Bed) error {
+	refuse := func(hint, format string, args ...any) error {
+		return check.WithHint(fmt.Errorf("ask testbed %s: %s", b.Name, fmt.Sprintf(format, args...)), hint)
+	}
+	if len(r.By) > maxBy {
+		return refuse("", "the name of the user is longer than %d bytes", maxBy)
+	}
+
+	switch r.Kind {
+	case AskStart:
+		if !slices.Contains(b.Plans, r.Plan) {
+			return refuse("its plans are "+strings.Join(b.Plans, ", "), "it has no plan %q", r.Plan)
+		}
+	case AskCancel:
+		jobs := slices.Clone(b.Waiting)
+		if b.Job != nil {
+			jobs = append(jobs, *b.Job)
+		}
+
+		if !slices.ContainsFunc(jobs, func(j BedJob) bool { return j.ID == r.Job }) {
+			return refuse("", "no job %q runs or waits there", r.Job)
+		}
+	default:
+		return refuse("", "%q is no request", r.Kind)
+	}
+
+	return nil
+}
+
+// BedRequests lists the requests to a testbed, the newest first: those without an answer, and as many of
+// the others as make fifty.
+func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, error) {
+	any, err := s.hasTable(ctx, s.db, "bed_requests")
+	if err != nil || !any {
+		return nil, err
+	}
+
+	list, err := query(ctx, s.db, func(r *sql.Rows) (q BedRequest, err error) {
+		var body []byte
+		var answered int64
+		var refused, job string
+		if err = r.Scan(&body, &answered, &refused, &job); err == nil {
+			err = json.Unmarshal(body, &q)
+		}
+
+		if answered != 0 {
+			q.Answered = time.Unix(0, answered).UTC()
+		}
+
+		q.Refused = refused
+		q.Job = cmp.Or(job, q.Job)
+		return q, err
+	}, `SELECT body, answered_ns, refused, job FROM bed_requests WHERE bed = $1
+		ORDER BY answered_ns = 0 DESC, asked_ns DESC, id DESC LIMIT $2`, bed, maxRequestsShown)
+	if err != nil {
+		return nil, fmt.Errorf("list requests of testbed %s in %s: %w", bed, s.path, err)
+	}
+
+	slices.SortStableFunc(list, func(a, b BedRequest) int { return b.Asked.Compare(a.Asked) })
+	return list, nil
+}
+
+// AnswerBedRequest stores the answer of a testbed: the job that was started or cancelled, or why it refused.
+// A second answer changes nothing.
+func (s *Store) AnswerBedRequest(ctx context.Context, id, job, refused string, when time.Time) error {
+	_, err := s.db.ExecContext(ctx, `UPDATE bed_requests SET answered_ns = $1, refused = $2, job = $3
+		WHERE id = $4 AND answered_ns = 0`, when.UnixNano(), storable(refused), storable(job), id)
+	if err != nil {
+		return fmt.Errorf("answer request %s in %s: %w", id, s.path, advise(err))
+	}
+	return nil
+}
