@@ -241,8 +241,8 @@ func (f mechanismFigures) summary() string {
 	for _, row := range []struct {
 		what string
 		of   count
-	}{{"the cause is named first", f.All.Top1}, {"it is among the first two", f.All.Top2},
-		{"its place is right", f.All.Place}, {"another cause is named with 80 % confidence or more", f.All.Sure}} {
+	}{{"the cause is named first", f.All.Top1}, {"the cause is among the first two", f.All.Top2},
+		{"the place is right", f.All.Place}, {"another cause is named with 80 % confidence or more", f.All.Sure}} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
 	}
 
