@@ -287,6 +287,25 @@ func TestFurtherCodesNameCommands(t *testing.T) {
 	}
 }
 
+// TestCommandsThatMeasureRecord: what a command measures stays on this machine and is then sent to the store.
+// Every command that may leave a lab behind measures, except those that never store a run.
+func TestCommandsThatMeasureRecord(t *testing.T) {
+	root := newRoot(&program{})
+	for path, codes := range furtherCodes {
+		cmd, _, err := root.Find(strings.Fields(path)[1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		_ = cmd.Flags().Set("prove", "true") // of diagnose alone
+		name := strings.Fields(path)[1]
+		stores := !slices.Contains(homeless, name) && !slices.Contains(runless, name)
+		if slices.Contains(codes, codeDirty) && stores && !records(cmd, name) {
+			t.Errorf("%s: its runs are not sent to a server", path)
+		}
+	}
+}
+
 // TestErrorsArePlain: what a guest, a program or a node says within an error steers no terminal.
 func TestErrorsArePlain(t *testing.T) {
 	var b strings.Builder

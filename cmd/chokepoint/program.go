@@ -230,7 +230,7 @@ func (p *program) atStore(cmd *cobra.Command, name string) error {
 }
 
 // recording lists the commands that create runs or add to them.
-var recording = []string{"run", "resume", "tune", "upgrade", "import"}
+var recording = []string{"run", "resume", "tune", "upgrade", "bisect", "import"}
 
 // records reports whether a command is in recording, or is diagnose with --prove.
 func records(cmd *cobra.Command, name string) bool {
