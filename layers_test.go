@@ -166,7 +166,7 @@ var homes = []home{
 	{"github.com/CycloneDX", []string{"dist"}},
 	{"github.com/google/licensecheck", []string{"dist"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
-	{"github.com/santhosh-tekuri/jsonschema", nil},
+	{"github.com/google/jsonschema-go", nil},
 	{"github.com/google/go-cmp", []string{"labtest", "labtest/expect"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
 	{"testing", []string{"labtest", "labtest/apart", "labtest/expect", "labtest/steady"}},

@@ -278,6 +278,21 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 }
 
+// TestSchemas: each schema of docs/reference is as its draft wants it.
+func TestSchemas(t *testing.T) {
+	files, err := filepath.Glob("../docs/reference/*.schema.json")
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatal("got no schema, want some")
+	}
+
+	for _, file := range files {
+		if _, err := jsonschema.NewCompiler().Compile(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestWrongArchitecture: the package of the agent refuses a router of another architecture.
 func TestWrongArchitecture(t *testing.T) {
 	check, err := os.ReadFile("files/check-arch.sh")

@@ -1,18 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
@@ -21,7 +22,7 @@ import (
 
 // schemas holds what the documents and events of --json are compared with: by the format of documents, and
 // under "" for events.
-type schemas map[string]*jsonschema.Schema
+type schemas map[string]*jsonschema.Resolved
 
 // loadSchemas reads the schemas of docs/reference. They allow further fields, as readers must; here none may
 // be there that is not declared.
@@ -37,39 +38,57 @@ func loadSchemas() (schemas, error) {
 }
 
 // loadSchema returns a schema with the format of its documents.
-func loadSchema(name string) (format string, schema *jsonschema.Schema, err error) {
+func loadSchema(name string) (format string, schema *jsonschema.Resolved, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return "", nil, err
 	}
 
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return "", nil, err
+	var form jsonschema.Schema
+	if err := json.Unmarshal(text, &form); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", name, err)
 	}
 
-	for _, def := range doc.(map[string]any)["$defs"].(map[string]any) {
-		form := def.(map[string]any)
-		properties, ok := form["properties"].(map[string]any)
-		if !ok {
+	for _, def := range form.Defs {
+		if err := assertFormats(def); err != nil {
+			return "", nil, fmt.Errorf("%s: %w", name, err)
+		}
+
+		if def.Properties == nil {
 			continue
 		}
 
-		form["additionalProperties"] = false
-		is, _ := properties["format"].(map[string]any)
-		if of, ok := is["const"].(string); ok { // other things have a format, too
-			format = of
+		def.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}} // false
+		is := def.Properties["format"]                                           // other things have a format, too
+		if is != nil && is.Const != nil {
+			format, _ = (*is.Const).(string)
 		}
 	}
 
-	c := jsonschema.NewCompiler()
-	c.AssertFormat()
-	if err := c.AddResource(name, doc); err != nil {
-		return "", nil, err
+	schema, err = form.Resolve(nil)
+	return format, schema, err
+}
+
+// dateTime matches a time of RFC 3339.
+const dateTime = `^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?` +
+	`(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`
+
+// assertFormats gives each text with a format the pattern of that format, because validators ignore formats.
+func assertFormats(s *jsonschema.Schema) (err error) {
+	switch {
+	case s == nil:
+		return nil
+	case s.Format == "date-time":
+		s.Pattern = dateTime
+	case s.Format != "":
+		err = fmt.Errorf("format %q has no pattern here", s.Format)
 	}
 
-	schema, err = c.Compile(name)
-	return format, schema, err
+	below := append(slices.Collect(maps.Values(s.Properties)), s.Items, s.AdditionalProperties)
+	for _, part := range append(below, s.AnyOf...) {
+		err = errors.Join(err, assertFormats(part))
+	}
+	return err
 }
 
 // check validates each of the JSON values in a text: events, which have the key event, and documents.
@@ -83,8 +102,8 @@ func (s schemas) check(text string) (documents, events int, err error) {
 			return documents, events, err
 		}
 
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-		if err != nil {
+		var value any
+		if err := json.Unmarshal(raw, &value); err != nil {
 			return documents, events, err
 		}
 
