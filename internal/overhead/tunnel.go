@@ -304,7 +304,8 @@ func (p Path) Whole(m int, transport Part) []Part {
 // the length of the inner headers.
 func (p Path) BestMTU(least, headers int) (best int) {
 	most := 0.0
-	for m := least; m <= p.Tunnel.FitMTU(p.Link.mtu()); m++ {
+	fitting := p.Tunnel.FitMTU(p.Link.mtu())
+	for m := least; m <= fitting; m++ {
 		q := p
 		q.Tunnel.MTU = m
 		n := q.Bytes(m, LayerWire)

@@ -216,17 +216,17 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 // limits, and rates of hardware forwarding, which do not depend on the processor. Other limits only lower a
 // rate.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
+	like := catalogue.Result{
+		Device:   device,
+		Tunnel:   q.Tunnel,
+		Protocol: q.Protocol,
+		Streams:  q.Streams,
+		MTU:      q.MTU,
+		Packet:   q.Packet,
+	}
 	for _, r := range w.rows {
-		differ, _, _ := Differs(catalogue.Result{
-			Device:   device,
-			Tunnel:   q.Tunnel,
-			Protocol: q.Protocol,
-			Streams:  q.Streams,
-			MTU:      q.MTU,
-			Packet:   q.Packet,
-		}, r)
 		unsaid := q.Streams > 0 && r.Streams == 0
-		if len(differ) == 0 && !unsaid && r.GoodputBps != nil && r.Condition != "hardware offload on" &&
+		if !unsaid && r.GoodputBps != nil && r.Condition != "hardware offload on" && agree(like, r) &&
 			!w.linkBound(r) && (!ok || *r.GoodputBps > *best.GoodputBps) {
 			best, ok = r, true
 		}

@@ -181,8 +181,7 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		Powers:    c.PowersOf(q.Device),
 	}
 	own := without(rows, func(r catalogue.Result) bool {
-		differ, _, _ := Differs(catalogue.Result{Device: q.Device, Tunnel: q.Tunnel, Protocol: q.Protocol}, r)
-		return len(differ) > 0
+		return !agree(catalogue.Result{Device: q.Device, Tunnel: q.Tunnel, Protocol: q.Protocol}, r)
 	})
 	p.Impossible = Impossible(c, rows, own)
 	limit := w.atMost(q)
@@ -257,9 +256,15 @@ var attributes = []struct {
 }
 
 // direction translates the direction of a study to that of a plan: "in" means down, "out" means up.
-func direction(word string) string { return directions.Replace(word) }
-
-var directions = strings.NewReplacer("in", "down", "out", "up")
+func direction(word string) string {
+	switch word {
+	case "in":
+		return factor.Down
+	case "out":
+		return factor.Up
+	}
+	return word
+}
 
 func number(n int) string {
 	if n == 0 {
@@ -296,11 +301,23 @@ func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 	return differ, onlyA, onlyB
 }
 
+// agree reports whether no attribute has different levels in the results, except for the named attributes. An
+// attribute that only one result has does not differ.
+func agree(a, b catalogue.Result, except ...string) bool {
+	for _, at := range attributes {
+		x, y := at.of(a), at.of(b)
+		if x != "" && y != "" && !strings.EqualFold(x, y) && !slices.Contains(except, at.name) {
+			return false
+		}
+	}
+	return true
+}
+
 func (w world) answers(q catalogue.Result) []Answer {
 	out := []Answer{}
 	for _, r := range w.rows {
-		differ, unstated, _ := Differs(q, r)
-		if len(differ) == 0 && r.GoodputBps != nil && !w.otherClock(q, r) {
+		if r.GoodputBps != nil && agree(q, r) && !w.otherClock(q, r) {
+			_, unstated, _ := Differs(q, r)
 			out = append(out, Answer{r, unstated, w.impossible(r)})
 		}
 	}
@@ -313,9 +330,8 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 	var keys []string
 	groups := map[string][]catalogue.Result{}
 	for _, r := range w.rows {
-		differ, _, _ := Differs(q, r)
-		others := slices.DeleteFunc(differ, func(name string) bool { return slices.Contains(swept, name) })
-		if len(others) > 0 || !slices.Contains(swept, "clock") && w.otherClock(q, r) || r.GoodputBps == nil {
+		if r.GoodputBps == nil || !agree(q, r, swept...) ||
+			!slices.Contains(swept, "clock") && w.otherClock(q, r) {
 			continue
 		}
 

@@ -60,6 +60,7 @@ const (
 // gets no result of the same device.
 func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
 	var out []Errors
+	others := make([]catalogue.Result, 0, len(results)) // for each result anew
 	for _, m := range models {
 		e := Errors{Model: m.name, Of: of, Suspect: Suspect(results)}
 		var errs, absolute []float64
@@ -68,7 +69,8 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 				continue
 			}
 
-			rest := world{c, slices.Delete(slices.Clone(results), i, i+1)}
+			others = append(append(others[:0], results[:i]...), results[i+1:]...)
+			rest := world{c, others}
 			q := r
 			q.GoodputBps = nil
 			s := Score{Row: r.Row, Of: Words(q), MeasuredBps: *r.GoodputBps}
