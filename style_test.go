@@ -160,6 +160,31 @@ func mutableState(t *tree) []string {
 	return found
 }
 
+// patternsAtStart finds package variables of the program that hold compiled patterns, which each process of a
+// lab would compile.
+func patternsAtStart(t *tree) []string {
+	var found []string
+	for _, f := range t.production() {
+		if r := room(f.pkg); r == "bench" || r == "dist" { // no part of the program
+			continue
+		}
+
+		f.selections(func(n ast.Node, imported, member string) {
+			if imported != "regexp" || member != "MustCompile" {
+				return
+			}
+
+			for _, spec := range packageVars(f.ast) {
+				if spec.Pos() <= n.Pos() && n.End() <= spec.End() {
+					found = append(found, fmt.Sprintf("%s: pattern compiled at the start, use check.Pattern",
+						t.at(n)))
+				}
+			}
+		})
+	}
+	return found
+}
+
 func packageVars(f *ast.File) []*ast.ValueSpec {
 	var specs []*ast.ValueSpec
 	for _, d := range f.Decls {

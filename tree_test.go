@@ -56,6 +56,7 @@ var rules = []rule{
 	{"init", initFunctions},
 	{"package-comment", packageComments},
 	{"state", mutableState},
+	{"patterns", patternsAtStart},
 	{"context", misplacedContext},
 	{"interface", wideInterfaces},
 	{"width", tooWide},

@@ -190,17 +190,17 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 // ofAgent matches the beginning of the output of chokepoint-agent; object matches that of a JSON object,
 // possibly after a shell prompt.
 var (
-	ofAgent = regexp.MustCompile(`^\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
-	object  = regexp.MustCompile(`\{\s*"`)
+	ofAgent = check.Pattern(`^\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
+	object  = check.Pattern(`\{\s*"`)
 	// document matches the beginning of the output of show --json.
-	document = regexp.MustCompile(`^\s*\{\s*"format"\s*:\s*"chokepoint/[0-9]+"\s*,\s*"run"`)
+	document = check.Pattern(`^\s*\{\s*"format"\s*:\s*"chokepoint/[0-9]+"\s*,\s*"run"`)
 )
 
 // begins reports whether the content starts with a match of form.
-func (in *input) begins(form *regexp.Regexp) bool {
+func (in *input) begins(form func() *regexp.Regexp) bool {
 	head := make([]byte, headBytes)
 	n, _ := in.ReadAt(head, 0)
-	return form.Match(head[:n])
+	return form().Match(head[:n])
 }
 
 // recorded reports whether the content is output of chokepoint-agent. If so, it skips what precedes the
@@ -208,8 +208,8 @@ func (in *input) begins(form *regexp.Regexp) bool {
 func (in *input) recorded() bool {
 	head := make([]byte, headBytes)
 	n, _ := in.ReadAt(head, 0)
-	found := object.FindIndex(head[:n])
-	if found == nil || !ofAgent.Match(head[found[0]:n]) {
+	found := object().FindIndex(head[:n])
+	if found == nil || !ofAgent().Match(head[found[0]:n]) {
 		return false
 	}
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -157,14 +156,14 @@ func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte
 }
 
 // factorName matches the name of a factor of an imported run.
-var factorName = regexp.MustCompile(`^[a-z][a-z0-9_:.@-]{0,63}$`)
+var factorName = check.Pattern(`^[a-z][a-z0-9_:.@-]{0,63}$`)
 
 // conditions parses the levels that --set defines for all trials of a run.
 func (o *foreignOptions) conditions() (record.Factors, error) {
 	out := record.Factors{}
 	for _, text := range o.sets {
 		name, level, ok := strings.Cut(text, "=")
-		if !ok || !factorName.MatchString(name) || check.Plain(level) != level || len(level) > 200 {
+		if !ok || !factorName().MatchString(name) || check.Plain(level) != level || len(level) > 200 {
 			return nil, app.Usage("name a factor and its level, such as --set tunnel=none; without a "+
 				"level it is taken away", "--set %q is no condition", text)
 		}

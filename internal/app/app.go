@@ -11,9 +11,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
@@ -68,11 +68,11 @@ const RowOverhead = 400 * time.Millisecond
 func NewID() string { return store.NewID(time.Now(), uint16(rand.Uint32())) }
 
 // idForm matches what NewID returns.
-var idForm = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
+var idForm = check.Pattern(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
 // CheckID refuses an id that NewID cannot have returned.
 func CheckID(id string) error {
-	if !idForm.MatchString(id) {
+	if !idForm().MatchString(id) {
 		return Usage("the first note of the command to continue has its ID", "--resume %q is no ID", id)
 	}
 	return nil

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -199,12 +199,12 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 }
 
 // runIDs matches owners of journals that are runs. Other commands that make labs use ids with a prefix.
-var runIDs = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
+var runIDs = check.Pattern(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
 // reportUnstored notes runs that are newer than after and were killed before anything was stored.
 func (a *App) reportUnstored(after string, stored map[string]bool) {
 	stale, _, _ := journal.FindStale(a.Dirs.Journals(), func(owner string) bool {
-		return runIDs.MatchString(owner) && owner > after && !stored[owner]
+		return runIDs().MatchString(owner) && owner > after && !stored[owner]
 	})
 	for _, s := range stale {
 		a.note("run %s was killed before anything of it was stored: there is nothing to resume; chokepoint "+

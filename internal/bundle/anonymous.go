@@ -36,18 +36,18 @@ const hostWords = "the name of a host or file"
 
 // identities lists patterns of text that may identify the author.
 var identities = [...]struct {
-	form  *regexp.Regexp
+	form  func() *regexp.Regexp
 	words string
 }{
-	{regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`), "an address"},
-	{regexp.MustCompile(`(?i)[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:]*`), "an address"}, // IPv6 or MAC
-	{regexp.MustCompile(`(?i)\b[0-9a-f]{2}(-[0-9a-f]{2}){5}\b`), "an address"},
-	{regexp.MustCompile(`(?i)\b[0-9a-f]{4}(\.[0-9a-f]{4}){2}\b`), "an address"},
-	{regexp.MustCompile(`(?i)\benx[0-9a-f]{12}`), "an address"}, // name of a USB device, from its MAC
-	{regexp.MustCompile(`\S@\S`), "the name of a user or host"},
-	{regexp.MustCompile(`(?i)\b[a-z0-9-]+\.([a-z0-9-]+\.)*[a-z]{2,}\b`), hostWords},
-	{regexp.MustCompile(`(^|[\s"'=(,:])~?/\S|[A-Za-z]:\\|\\\\`), "a path"},
-	{regexp.MustCompile(`[A-Za-z0-9+/_-]{32,}`), "a key"},
+	{check.Pattern(`\b\d{1,3}(\.\d{1,3}){3}\b`), "an address"},
+	{check.Pattern(`(?i)[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:]*`), "an address"}, // IPv6 or MAC
+	{check.Pattern(`(?i)\b[0-9a-f]{2}(-[0-9a-f]{2}){5}\b`), "an address"},
+	{check.Pattern(`(?i)\b[0-9a-f]{4}(\.[0-9a-f]{4}){2}\b`), "an address"},
+	{check.Pattern(`(?i)\benx[0-9a-f]{12}`), "an address"}, // name of a USB device, from its MAC
+	{check.Pattern(`\S@\S`), "the name of a user or host"},
+	{check.Pattern(`(?i)\b[a-z0-9-]+\.([a-z0-9-]+\.)*[a-z]{2,}\b`), hostWords},
+	{check.Pattern(`(^|[\s"'=(,:])~?/\S|[A-Za-z]:\\|\\\\`), "a path"},
+	{check.Pattern(`[A-Za-z0-9+/_-]{32,}`), "a key"},
 }
 
 // makers rewrites names of router makers that look like host names.
@@ -57,7 +57,7 @@ var makers = strings.NewReplacer("GL.iNet", "GL iNet")
 func identity(text string) string {
 	text = makers.Replace(text)
 	for _, i := range identities {
-		if i.form.MatchString(text) {
+		if i.form().MatchString(text) {
 			return i.words
 		}
 	}
@@ -83,12 +83,12 @@ func among(word string, words ...string) string {
 
 // Patterns of text that this program generates.
 var (
-	runForm     = regexp.MustCompile(`^\d{8}-\d{6}-[0-9a-f]{4}$`)
-	rowForm     = regexp.MustCompile(`^b\d+-r\d+(\.\d+)?$`)
-	versionForm = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-\d+(\.\d+)*)?`)
-	nodeForm    = regexp.MustCompile(`^(host|client|server|peer|router(-[ab])?)$`)
-	labForm     = regexp.MustCompile(`^(local|vm(:[a-z0-9_]{1,12})?|pair|ssh)$`)
-	release     = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+	runForm     = check.Pattern(`^\d{8}-\d{6}-[0-9a-f]{4}$`)
+	rowForm     = check.Pattern(`^b\d+-r\d+(\.\d+)?$`)
+	versionForm = check.Pattern(`^v?\d+\.\d+\.\d+(-\d+(\.\d+)*)?`)
+	nodeForm    = check.Pattern(`^(host|client|server|peer|router(-[ab])?)$`)
+	labForm     = check.Pattern(`^(local|vm(:[a-z0-9_]{1,12})?|pair|ssh)$`)
+	release     = check.Pattern(`\d+\.\d+(\.\d+)?`)
 )
 
 // anonymous returns the publishable part of a document. It builds a new document from the fields named here,
@@ -97,10 +97,10 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 	run := &d.Run
 	head := analysis.RunHead{
 		RunHead: record.RunHead{
-			ID:      runForm.FindString(run.ID),
+			ID:      runForm().FindString(run.ID),
 			Started: run.Started.UTC().Truncate(time.Second),
-			Lab:     labForm.FindString(run.Lab),
-			Version: versionForm.FindString(run.Version),
+			Lab:     labForm().FindString(run.Lab),
+			Version: versionForm().FindString(run.Version),
 			Status: among(run.Status, record.RunDone, record.RunInterrupted,
 				record.RunFailed, record.RunKilled, record.RunRunning),
 		},
@@ -218,12 +218,12 @@ func nameIdentity(name string) string {
 	plain, _ := factor.Split(name) // the place is always in the lab
 	_, param, _ := strings.Cut(plain, ":")
 	for _, i := range identities {
-		if i.words != hostWords && i.form.MatchString(param) { // dots are normal in names of kernel settings
+		if i.words != hostWords && i.form().MatchString(param) { // names of kernel settings have dots
 			return i.words
 		}
 	}
 
-	for _, m := range ofDevice.FindAllStringSubmatch(param, -1) {
+	for _, m := range ofDevice().FindAllStringSubmatch(param, -1) {
 		device := m[1] + m[2]
 		if device != "all" && device != "default" && !record.UsualDevice(device) {
 			return "the name of a network device"
@@ -234,16 +234,16 @@ func nameIdentity(name string) string {
 }
 
 // ofDevice finds the network device in the name of a kernel setting.
-var ofDevice = regexp.MustCompile(`(?:^|[./])(?:conf|neigh)(?:\.([^.]+)\.|/([^/]+)/)`)
+var ofDevice = check.Pattern(`(?:^|[./])(?:conf|neigh)(?:\.([^.]+)\.|/([^/]+)/)`)
 
 func environments(all []record.Environment) []record.Environment {
 	out := []record.Environment{}
 	for _, e := range all {
-		of := record.Environment{Node: nodeForm.FindString(e.Node), Facts: map[string]string{}}
+		of := record.Environment{Node: nodeForm().FindString(e.Node), Facts: map[string]string{}}
 		for _, name := range facts {
 			text := fact(e.Facts[name])
 			if name == "kernel" { // the build string may contain the builder's name
-				text = release.FindString(e.Facts[name])
+				text = release().FindString(e.Facts[name])
 			}
 
 			if text != "" {
@@ -326,7 +326,7 @@ func figures(all []evidence.Evidence) []evidence.Evidence {
 		if known && e.Value != nil && len(out) < maxFigures {
 			out = append(out, evidence.Evidence{
 				Metric:   e.Metric,
-				Node:     nodeForm.FindString(e.Node),
+				Node:     nodeForm().FindString(e.Node),
 				Text:     text,
 				Value:    e.Value,
 				Low:      e.Low,
@@ -421,7 +421,7 @@ func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 		if _, ok := diagnosis.RuleOf(cause.Class); ok {
 			out.Causes = append(out.Causes, diagnosis.Cause{
 				Class:      cause.Class,
-				Node:       nodeForm.FindString(cause.Node),
+				Node:       nodeForm().FindString(cause.Node),
 				Text:       diagnosis.LabelOf(cause.Class),
 				Confidence: cause.Confidence,
 				Facts:      figures(cause.Facts),
@@ -434,7 +434,7 @@ func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 
 func trialOf(t *analysis.TrialView, words map[string]bool) analysis.TrialView {
 	out := analysis.TrialView{
-		Row: rowForm.FindString(t.Row),
+		Row: rowForm().FindString(t.Row),
 		Assignment: record.Assignment{
 			Block:   t.Block,
 			Index:   t.Index,
@@ -442,7 +442,7 @@ func trialOf(t *analysis.TrialView, words map[string]bool) analysis.TrialView {
 			Factors: t.Factors.Clone(),
 		},
 		TrialHead: record.TrialHead{
-			ID:      rowForm.FindString(t.ID),
+			ID:      rowForm().FindString(t.ID),
 			Started: t.Started.UTC().Truncate(time.Second),
 			Phases:  []record.Phase{},
 			Caveats: caveats(t.Caveats, words),

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,12 +190,12 @@ func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 	return b, nil
 }
 
-var unknownField = regexp.MustCompile(`unknown field ("[^"]*")`)
+var unknownField = check.Pattern(`unknown field ("[^"]*")`)
 
 // placed adds the line number to a JSON error.
 func placed(content []byte, err error) error {
 	offset := check.JSONOffset(err)
-	m := unknownField.FindStringSubmatch(err.Error())
+	m := unknownField().FindStringSubmatch(err.Error())
 	if offset < 0 && m != nil { // encoding/json gives no offset for an unknown field
 		offset = int64(bytes.Index(content, []byte(m[1])))
 	}

@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -9,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
@@ -39,9 +39,9 @@ mipsel x86_64 i386 aarch64 rate path known heat shows longer lost losing first l
 repeated percent share tested tester tester's ceiling loopback direct ms us ns`
 
 var (
-	spokenNumber = regexp.MustCompile(`^[+−-]?[0-9]{1,7}([.,][0-9]{1,6})*` +
+	spokenNumber = check.Pattern(`^[+−-]?[0-9]{1,7}([.,][0-9]{1,6})*` +
 		`(%|°C|[munµ]?s|min|h|[kKMGT]?(i?B|Hz|bit/s|pps|W)?)?$`)
-	spokenParts = regexp.MustCompile(`[-/·:=@_…]`)
+	spokenParts = check.Pattern(`[-/·:=@_…]`)
 )
 
 // vocabulary returns, in lower case, the words of this program's declarations.
@@ -96,7 +96,7 @@ func spoken(text string, known map[string]bool) string {
 }
 
 func spokenWord(word string, known map[string]bool) bool {
-	if word == "" || spokenNumber.MatchString(word) && identity(word) == "" || rowForm.MatchString(word) {
+	if word == "" || spokenNumber().MatchString(word) && identity(word) == "" || rowForm().MatchString(word) {
 		return true
 	}
 
@@ -104,8 +104,8 @@ func spokenWord(word string, known map[string]bool) bool {
 		return false
 	}
 
-	for _, part := range spokenParts.Split(word, -1) {
-		if part != "" && !known[strings.ToLower(part)] && !spokenNumber.MatchString(part) {
+	for _, part := range spokenParts().Split(word, -1) {
+		if part != "" && !known[strings.ToLower(part)] && !spokenNumber().MatchString(part) {
 			return false
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"encoding/csv"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -50,7 +50,7 @@ type Device struct {
 	Source    string `json:"source"`
 }
 
-var ethernet = regexp.MustCompile(`(\d+(?:\.\d+)?)GbE`)
+var ethernet = check.Pattern(`(\d+(?:\.\d+)?)GbE`)
 
 // PortBps returns the line rate between two ports in bit/s: the rate of the slower port if Port names two,
 // otherwise that of the fastest port. It returns 0 if the source does not state the rate.
@@ -60,7 +60,7 @@ func (d Device) PortBps() float64 { return slowest(d.Port) }
 func (d Device) LinkBps() float64 { return slowest(d.Link) }
 
 func slowest(ports string) (bps float64) {
-	for _, m := range ethernet.FindAllStringSubmatch(ports, -1) {
+	for _, m := range ethernet().FindAllStringSubmatch(ports, -1) {
 		v, _ := strconv.ParseFloat(m[1], 64) // the pattern matches only numbers
 		if bps == 0 || v*1e9 < bps {
 			bps = v * 1e9
@@ -408,13 +408,13 @@ func (c *Catalogue) source(r *row) string {
 	return id
 }
 
-var inYear = regexp.MustCompile(` \(\d{4}\)$`)
+var inYear = check.Pattern(` \(\d{4}\)$`)
 
 // device returns a name from devices.csv, optionally followed by a year. A text in parentheses, for
 // anything that is not a device, is returned unchecked.
 func (c *Catalogue) device(r *row) string {
 	name := r.one("device")
-	if _, ok := c.Device(inYear.ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
+	if _, ok := c.Device(inYear().ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
 		r.fail("device %q is not in devices.csv", name)
 	}
 	return name
@@ -461,7 +461,7 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 // IsDevice reports whether a row's device is the one in meant, ignoring case. The row's device may be
 // followed by a year in parentheses: "Turris Omnia (2021)" matches itself and "Turris Omnia".
 func IsDevice(device, meant string) bool {
-	return strings.EqualFold(device, meant) || strings.EqualFold(inYear.ReplaceAllString(device, ""), meant)
+	return strings.EqualFold(device, meant) || strings.EqualFold(inYear().ReplaceAllString(device, ""), meant)
 }
 
 // PowersOf returns the power draws of a device.

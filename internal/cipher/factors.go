@@ -2,10 +2,10 @@ package cipher
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
@@ -41,7 +41,7 @@ func Names() (names []string) {
 }
 
 // nodeForm matches a node's name.
-var nodeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+var nodeForm = check.Pattern(`^[a-z][a-z0-9-]*$`)
 
 // Factors declares the factors of engine cipher for labs of these shapes.
 func Factors(shapes []factor.Shape) []factor.Declaration {

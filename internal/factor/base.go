@@ -3,10 +3,11 @@ package factor
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Names of the factors declared by this package, and of factors of knobs and engines that other factors
@@ -539,7 +540,7 @@ func tunnelName(level string) string {
 
 // congestionForm matches the names that the kernel accepts for congestion control algorithms
 // (TCP_CA_NAME_MAX). Whether a node's kernel has the algorithm is checked in the lab.
-var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
+var congestionForm = check.Pattern(`^[a-z][a-z0-9_]{1,14}$`)
 
 // severalOf returns a Declaration.Parse for distinct levels joined by "+", each parsed by parse.
 func severalOf(parse func(string) (string, error)) func(string) (string, error) {

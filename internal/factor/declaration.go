@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Kind is the part of the experiment that a factor belongs to.
@@ -248,7 +249,7 @@ func (c *Catalogue) Places(topologies ...string) []string {
 	return out
 }
 
-var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
+var placeForm = check.Pattern(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
 
 // Lookup returns the factor with a name as used in plans. The name may include a place
 // ("queue@router.wan") or a parameter ("sysctl:net.ipv4.tcp_rmem@client"), and becomes the Name of the
@@ -259,7 +260,7 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	placed := plain != name
 	d, ok := c.plain(plain, placed)
 	switch {
-	case !ok, placed && !placeForm.MatchString(place),
+	case !ok, placed && !placeForm().MatchString(place),
 		placed && place == Host && d.Placed&OnHost == 0, placed && place != Host && d.Placed&Placed == 0:
 		return Declaration{}, false
 	}

@@ -30,12 +30,12 @@ func (e *LevelError) Hint() string {
 
 // WholeForm matches decimal integers. It excludes signs, leading zeros, underscores and exponents, because
 // YAML dialects parse these in different ways.
-var WholeForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
+var WholeForm = check.Pattern(`^(0|[1-9][0-9]{0,17})$`)
 
 // ParseWhole parses an integer from low to high that consists of digits only.
 func ParseWhole(text string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < low || n > high || !WholeForm.MatchString(text) {
+	if err != nil || n < low || n > high || !WholeForm().MatchString(text) {
 		return 0, &LevelError{Text: text, Want: fmt.Sprintf("a whole number from %d to %d", low, high)}
 	}
 	return n, nil
@@ -67,9 +67,9 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 }
 
 // Formed returns a Declaration.Parse for texts that match form. want describes them in errors.
-func Formed(form *regexp.Regexp, want string) func(string) (string, error) {
+func Formed(form func() *regexp.Regexp, want string) func(string) (string, error) {
 	return func(text string) (string, error) {
-		if !form.MatchString(text) {
+		if !form().MatchString(text) {
 			return "", &LevelError{Text: text, Want: want}
 		}
 		return text, nil
@@ -96,12 +96,12 @@ func OneOf(levels []string) string {
 
 // firmwareForm matches the name or version of a firmware. A leading dash is excluded, because the command
 // that installs the firmware could take it for an option.
-var firmwareForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
+var firmwareForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
 
 const maxFirmware = 60 // bytes
 
 func firmwareLevel(text string) (string, error) {
-	if len(text) > maxFirmware || !firmwareForm.MatchString(text) {
+	if len(text) > maxFirmware || !firmwareForm().MatchString(text) {
 		return "", &LevelError{
 			Text: text,
 			Want: "words of the version that the router reports, such as 24.10.2",
@@ -247,11 +247,11 @@ const greatestPart = 200 // percent
 // OfFound is the suffix of a level that is a share of a measured rate.
 const OfFound = "% of found"
 
-var shareForm = regexp.MustCompile(`^([0-9]{1,3}(?:\.[0-9]{1,3})?) ?% ?of (\S.*)$`)
+var shareForm = check.Pattern(`^([0-9]{1,3}(?:\.[0-9]{1,3})?) ?% ?of (\S.*)$`)
 
 // shareOf parses a level that may be a share. A share of a stated rate is converted to a rate.
 func shareOf(text string, parse func(string) (string, error)) (string, error) {
-	m := shareForm.FindStringSubmatch(text)
+	m := shareForm().FindStringSubmatch(text)
 	if m == nil {
 		return parse(text)
 	}

@@ -59,7 +59,7 @@ func readMinistat(text []byte) ([]Result, error) {
 		}
 
 		for i, f := range strings.Fields(l) {
-			if notFinite.MatchString(f) {
+			if notFinite().MatchString(f) {
 				why := place(text, at, fmt.Errorf("column %d has %.40q, which is no number", i+1, f))
 				out = append(out, Result{LeftOut: why.Error()})
 				continue

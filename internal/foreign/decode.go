@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"regexp"
 	"unicode/utf16"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // byteOrderMark is U+FEFF in UTF-8. Windows programs write one at the start of a file.
@@ -72,7 +73,7 @@ func decoded(text []byte) ([]byte, error) {
 
 // notFinite matches numbers that JSON does not allow but programs print: C's printf and Python print
 // "nan", "-nan", "inf" and "Infinity", Windows "-nan(ind)" and "1.#INF".
-var notFinite = regexp.MustCompile(
+var notFinite = check.Pattern(
 	`(?i)^[+-]?(?:nan(?:\([0-9a-z_]*\))?|inf(?:inity)?|[0-9]\.[0-9]*#(?:ind|inf|[qs]nan)[0-9]*)$`)
 
 // nullNotFinite replaces numbers that are not finite with null. Where possible, it overwrites adjacent
@@ -98,7 +99,7 @@ func nullNotFinite(text []byte) []byte {
 			end++
 		}
 
-		if notFinite.Match(text[i:end]) {
+		if notFinite().Match(text[i:end]) {
 			start := i
 			if end-i < len("null") && start > from && bytes.ContainsRune([]byte(" \t"), rune(text[start-1])) {
 				start--

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
@@ -19,7 +18,7 @@ type document struct {
 }
 
 // opening matches the beginning of a JSON object. A brace in prose has other characters after it.
-var opening = regexp.MustCompile(`\{\s*["}]`)
+var opening = check.Pattern(`\{\s*["}]`)
 
 // documents returns the successive JSON objects in a text. The text may be the output of several tests in
 // one file or list, or output pasted with prompts, warnings and code fences. If an object at the start of
@@ -32,7 +31,7 @@ func documents(text []byte) ([]document, error) {
 	var out []document
 	braces := 0 // number of braces in prose, which do not begin an object
 	for from := 0; ; {
-		found := opening.FindIndex(text[from:])
+		found := opening().FindIndex(text[from:])
 		if found == nil {
 			return out, nil
 		}

@@ -52,7 +52,7 @@ func conceal(v any) {
 		}
 	case map[string]any:
 		for key, value := range v {
-			if conceal(value); secretName.MatchString(key) || personal.MatchString(key) {
+			if conceal(value); secretName().MatchString(key) || personal().MatchString(key) {
 				v[key] = nil
 			}
 		}

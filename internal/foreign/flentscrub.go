@@ -7,32 +7,33 @@ import (
 	"maps"
 	"net/netip"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 var (
-	secretName = regexp.MustCompile(`(?i)passw|secret|token|api_?key|private`)
+	secretName = check.Pattern(`(?i)passw|secret|token|api_?key|private`)
 	// personal matches keys whose values identify a person, a place or a single device.
-	personal = regexp.MustCompile(`(?i)ssid|serial|uuid|imei|imsi|machine_?id|latitude|longitude|^location$|` +
+	personal = check.Pattern(`(?i)ssid|serial|uuid|imei|imsi|machine_?id|latitude|longitude|^location$|` +
 		`(?:^|_)(?:user|user_?name|login|owner|e?mail)$`)
 	// personalWord matches the same within a text: "SSID: home", "serial number=A1".
-	personalWord = regexp.MustCompile(`(?i)\b((?:[be]?ssid|serial(?:[ _-]?(?:number|no))?|user(?:[ _-]?name)?|` +
+	personalWord = check.Pattern(`(?i)\b((?:[be]?ssid|serial(?:[ _-]?(?:number|no))?|user(?:[ _-]?name)?|` +
 		`login)\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;"']+)`)
-	keyed    = regexp.MustCompile(`("(?:[^"\\]|\\.)*")(\s*:\s*)("(?:[^"\\]|\\.)*")`)
-	userInfo = regexp.MustCompile(`://[^/@\s]*@`)
-	userAt   = regexp.MustCompile(`[0-9A-Za-z_.+-]+@[0-9A-Za-z_.-]*`)
-	quoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
-	wordOf   = regexp.MustCompile(`[0-9A-Za-z_.:%-]+`)
+	keyed    = check.Pattern(`("(?:[^"\\]|\\.)*")(\s*:\s*)("(?:[^"\\]|\\.)*")`)
+	userInfo = check.Pattern(`://[^/@\s]*@`)
+	userAt   = check.Pattern(`[0-9A-Za-z_.+-]+@[0-9A-Za-z_.-]*`)
+	quoted   = check.Pattern(`"(?:[^"\\]|\\.)*"`)
+	wordOf   = check.Pattern(`[0-9A-Za-z_.:%-]+`)
 	// addressIn matches addresses within a word: IPv4 and Ethernet addresses, and systemd's interface names
 	// that contain an Ethernet address.
-	addressIn = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
+	addressIn = check.Pattern(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
 		`\b[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2}\b|\b(?:en|wl|ww)x[0-9a-f]{12}\b`)
-	pathIn = regexp.MustCompile(`(^|[\s"'=(,:])((?:~|[A-Za-z]:)?[/\\][A-Za-z_.][^\s"',;:)]*|\\\\[^\s"',;)]+)`)
-	homeOf = regexp.MustCompile(`[/\\](?:home|Users)[/\\]([^/\\"':;]+)`)
+	pathIn = check.Pattern(`(^|[\s"'=(,:])((?:~|[A-Za-z]:)?[/\\][A-Za-z_.][^\s"',;:)]*|\\\\[^\s"',;)]+)`)
+	homeOf = check.Pattern(`[/\\](?:home|Users)[/\\]([^/\\"':;]+)`)
 	// systemPath matches system directories, whose files are not personal.
-	systemPath = regexp.MustCompile(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
+	systemPath = check.Pattern(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
 )
 
 // aliases maps the addresses, hosts, users and paths in a file to aliases. Each of them has its own alias,
@@ -63,14 +64,14 @@ func (a *aliases) address(text string) string {
 
 // text replaces addresses, known hosts and names, and paths, and removes the user from URLs.
 func (a *aliases) text(s string) string {
-	s = personalWord.ReplaceAllString(userInfo.ReplaceAllString(s, "://"), "${1}(hidden)")
+	s = personalWord().ReplaceAllString(userInfo().ReplaceAllString(s, "://"), "${1}(hidden)")
 	if isPath(s) {
 		s = a.alias("path", s)
 	}
 
-	s = pathIn.ReplaceAllStringFunc(s, func(found string) string {
-		m := pathIn.FindStringSubmatch(found)
-		if systemPath.MatchString(m[2]) {
+	s = pathIn().ReplaceAllStringFunc(s, func(found string) string {
+		m := pathIn().FindStringSubmatch(found)
+		if systemPath().MatchString(m[2]) {
 			return found
 		}
 		return m[1] + a.alias("path", m[2])
@@ -79,8 +80,8 @@ func (a *aliases) text(s string) string {
 		s = replaceAlone(s, name, a.of[name])
 	}
 
-	s = wordOf.ReplaceAllStringFunc(s, a.word)
-	return userAt.ReplaceAllStringFunc(s, func(m string) string {
+	s = wordOf().ReplaceAllStringFunc(s, a.word)
+	return userAt().ReplaceAllStringFunc(s, func(m string) string {
 		user, alone := strings.CutSuffix(m, "@")
 		if alone { // the whole text is a host that already has an alias
 			return a.alias("name", user) + "@"
@@ -91,8 +92,8 @@ func (a *aliases) text(s string) string {
 
 // isPath reports whether the whole of s is one personal path, which may contain spaces.
 func isPath(s string) bool {
-	m := pathIn.FindStringSubmatchIndex(s)
-	return m != nil && m[4] == 0 && !systemPath.MatchString(s) && !strings.Contains(s, " -") &&
+	m := pathIn().FindStringSubmatchIndex(s)
+	return m != nil && m[4] == 0 && !systemPath().MatchString(s) && !strings.Contains(s, " -") &&
 		!strings.Contains(s, " /")
 }
 
@@ -112,7 +113,7 @@ func (a *aliases) word(word string) string {
 		}
 	}
 
-	return addressIn.ReplaceAllStringFunc(word, a.address)
+	return addressIn().ReplaceAllStringFunc(word, a.address)
 }
 
 // replaceAlone replaces a name where no letter, digit or "_" is adjacent.
@@ -147,7 +148,7 @@ func (a *aliases) hosts(f *flentFile) {
 	}
 
 	for _, host := range hosts {
-		for _, word := range wordOf.FindAllString(string(host), -1) { // words include user names
+		for _, word := range wordOf().FindAllString(string(host), -1) { // words include user names
 			name, _, _ := strings.Cut(strings.TrimRight(word, ".:-%"), ":")
 			if a.text(word) == word && strings.ToUpper(name) != strings.ToLower(name) &&
 				!slices.Contains(nobody[:], name) {
@@ -167,25 +168,25 @@ func (a *aliases) people(text []byte) {
 			a.names = append(a.names, name)
 		}
 	}
-	for _, m := range keyed.FindAllSubmatch(text, -1) {
+	for _, m := range keyed().FindAllSubmatch(text, -1) {
 		var key, value string
-		if json.Unmarshal(m[1], &key) == nil && personal.MatchString(key) &&
+		if json.Unmarshal(m[1], &key) == nil && personal().MatchString(key) &&
 			json.Unmarshal(m[3], &value) == nil {
 			add(value)
 		}
 	}
 
-	for _, q := range quoted.FindAll(text, -1) {
+	for _, q := range quoted().FindAll(text, -1) {
 		var s string
 		if !bytes.ContainsAny(q, `/\:=`) || json.Unmarshal(q, &s) != nil {
 			continue
 		}
 
-		for _, m := range personalWord.FindAllStringSubmatch(s, -1) {
+		for _, m := range personalWord().FindAllStringSubmatch(s, -1) {
 			add(m[2])
 		}
 
-		for _, m := range homeOf.FindAllStringSubmatch(s, -1) {
+		for _, m := range homeOf().FindAllStringSubmatch(s, -1) {
 			add(m[1])
 		}
 	}
@@ -204,17 +205,17 @@ func (f *flentFile) anonymous(text []byte) []byte {
 
 	a.hosts(f)
 	a.people(text)
-	text = keyed.ReplaceAllFunc(text, func(pair []byte) []byte {
-		m := keyed.FindSubmatch(pair)
+	text = keyed().ReplaceAllFunc(text, func(pair []byte) []byte {
+		m := keyed().FindSubmatch(pair)
 		var key string
-		if json.Unmarshal(m[1], &key) != nil || !personal.MatchString(key) {
+		if json.Unmarshal(m[1], &key) != nil || !personal().MatchString(key) {
 			return pair
 		}
 
 		return slices.Concat(m[1], m[2], []byte("null"))
 	})
 	seen := map[string][]byte{}
-	return quoted.ReplaceAllFunc(text, func(q []byte) []byte {
+	return quoted().ReplaceAllFunc(text, func(q []byte) []byte {
 		if _, known := seen[string(q)]; !known {
 			var s string
 			seen[string(q)] = bytes.Clone(q)

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -58,13 +58,13 @@ func (r *speedRun) read(l string) {
 	case strings.HasPrefix(l, "Doing "):
 		r.began = true
 	default:
-		r.engine = engineSet.FindStringSubmatch(l)[1]
+		r.engine = engineSet().FindStringSubmatch(l)[1]
 	}
 }
 
 const elapsedMessage = "You have chosen to measure elapsed time"
 
-var engineSet = regexp.MustCompile(`^[Ee]ngine "([^"]+)" set\.$`)
+var engineSet = check.Pattern(`^[Ee]ngine "([^"]+)" set\.$`)
 
 // readOpenSSL parses the output of openssl speed, with or without -mr (apps/speed.c, 1.1.1 to 3.5).
 func readOpenSSL(text []byte) ([]Result, error) {
@@ -96,7 +96,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			if strings.HasPrefix(l, "+H") {
 				_, sizes, err = machineSpeed(l, nil)
 			}
-		case strings.HasPrefix(l, "Doing "), strings.HasPrefix(l, elapsedMessage), engineSet.MatchString(l):
+		case strings.HasPrefix(l, "Doing "), strings.HasPrefix(l, elapsedMessage), engineSet().MatchString(l):
 			run.read(l)
 		case strings.HasPrefix(l, "Forked "):
 		case strings.HasPrefix(l, "+"):
@@ -284,7 +284,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 		return nil, sizes, nil // ignore key types that no VPN uses: RSA, DSA, ECDSA, FFDH
 	}
 
-	if slices.ContainsFunc(fields[3:], notFinite.MatchString) {
+	if slices.ContainsFunc(fields[3:], notFinite().MatchString) {
 		unknown := speedLine{rate: math.NaN()}
 		unknown.named(fields[2])
 		if fields[0] != "+F" {
@@ -295,7 +295,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 		rates := slices.Clone(fields[:3])
 		for i, f := range fields[3:] {
 			switch {
-			case notFinite.MatchString(f):
+			case notFinite().MatchString(f):
 				found = append(found, unknown)
 			case i < len(sizes):
 				known, rates = append(known, sizes[i]), append(rates, f)
@@ -378,7 +378,7 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 // rateOf parses a positive rate. It returns NaN if openssl could not compute the rate, because it did
 // nothing or took no time.
 func rateOf(figure string) (float64, error) {
-	if notFinite.MatchString(figure) {
+	if notFinite().MatchString(figure) {
 		return math.NaN(), nil
 	}
 

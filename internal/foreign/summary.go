@@ -3,7 +3,6 @@ package foreign
 import (
 	"bytes"
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -11,9 +10,9 @@ import (
 
 // Headings of tables by ministat, and by benchstat before and since 2022.
 var (
-	ministatHead  = regexp.MustCompile(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
-	ministatFile  = regexp.MustCompile(`(?m)^[x+*%#@O] (\S.*)$`)
-	benchstatHead = regexp.MustCompile(`(?m)^name .*(?:time/op|speed|delta|alloc/op)|│.*\S/op|│.*vs base`)
+	ministatHead  = check.Pattern(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
+	ministatFile  = check.Pattern(`(?m)^[x+*%#@O] (\S.*)$`)
+	benchstatHead = check.Pattern(`(?m)^name .*(?:time/op|speed|delta|alloc/op)|│.*\S/op|│.*vs base`)
 )
 
 // summary returns an error if the text is a summary by ministat or benchstat, which contains no single
@@ -21,16 +20,16 @@ var (
 func summary(text []byte) error {
 	text = text[:min(len(text), 64<<10)]
 	switch {
-	case ministatHead.Match(text):
+	case ministatHead().Match(text):
 		var files []string
-		for _, m := range ministatFile.FindAllSubmatch(text, 20) {
+		for _, m := range ministatFile().FindAllSubmatch(text, 20) {
 			if len(bytes.Fields(m[1])) < 6 { // a row of the table has six figures
 				files = append(files, name(string(m[1])))
 			}
 		}
 		return check.WithHint(errors.New("it is a summary of ministat, which has no single values"),
 			strings.TrimSpace("import the files of numbers that it read "+strings.Join(files, ", ")))
-	case benchstatHead.Match(text) && bytes.Contains(text, []byte("±")):
+	case benchstatHead().Match(text) && bytes.Contains(text, []byte("±")):
 		return check.WithHint(errors.New("it is a summary of benchstat, which has no single values"),
 			"import what iperf3, flent or another program wrote of each test, or columns of numbers")
 	}

@@ -3,22 +3,22 @@ package foreign
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // wgRate matches a table cell with a single bit rate, as written by iperf3 or by people. It does not match
 // B/s, which means bytes.
-var wgRate = regexp.MustCompile(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
+var wgRate = check.Pattern(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
 
 // parseRate parses a rate in a table cell and returns it in bit/s. Text after the rate is an error,
 // because it indicates several rates or conditions.
 func parseRate(cell string) (float64, error) {
-	m := wgRate.FindStringSubmatch(cell)
+	m := wgRate().FindStringSubmatch(cell)
 	if m == nil {
 		return 0, fmt.Errorf("%.40q is no rate", cell)
 	}
@@ -132,9 +132,9 @@ func wgResult(cells []string) (Result, error) {
 }
 
 // link matches a Markdown link. plainCell keeps its text.
-var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+var link = check.Pattern(`\[([^\]]*)\]\([^)]*\)`)
 
 func plainCell(s string) string {
-	s = link.ReplaceAllString(s, "$1")
+	s = link().ReplaceAllString(s, "$1")
 	return strings.TrimSpace(strings.NewReplacer("`", "", "*", "", "\\", "").Replace(s))
 }

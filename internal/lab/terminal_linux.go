@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // terminal logs in on a serial console. It reads the output of the console as a human would.
@@ -35,11 +36,11 @@ const (
 const maxShown = 1 << 20
 
 // control matches escape sequences for colours and cursor movement.
-var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
+var control = check.Pattern("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 
 // shown returns the output since the last line was typed, without escape sequences.
 func (t *terminal) shown() string {
-	return strings.ReplaceAll(string(control.ReplaceAll(t.said, nil)), "\r", "")
+	return strings.ReplaceAll(string(control().ReplaceAll(t.said, nil)), "\r", "")
 }
 
 // settle reads until the console is silent. It reports whether there was any output.

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
@@ -223,11 +223,11 @@ func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell
 	}
 }
 
-var plainScalar = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._/+@%-]*$`)
+var plainScalar = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9 ._/+@%-]*$`)
 
 // yamlScalar quotes text, if necessary, so that YAML parses it as text.
 func yamlScalar(text string) string {
-	if plainScalar.MatchString(text) && strings.TrimSpace(text) == text {
+	if plainScalar().MatchString(text) && strings.TrimSpace(text) == text {
 		return text
 	}
 	return strconv.QuoteToGraphic(text)

@@ -2,12 +2,12 @@ package plan
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
@@ -154,11 +154,11 @@ func (r *reader) adaptive(n *yaml.Node, m *record.Method) error {
 	return nil
 }
 
-var untilForm = regexp.MustCompile(`^interval *<=? *`)
+var untilForm = check.Pattern(`^interval *<=? *`)
 
 func (r *reader) until(width *float64) field {
 	return r.scalarOf("until", func(n *yaml.Node, text string) error {
-		condition := untilForm.FindString(text)
+		condition := untilForm().FindString(text)
 		v, ok := parsePercent(strings.TrimPrefix(text, condition))
 		if ok && condition != "" && v >= 0.1 && v <= 100 {
 			*width = v / 100
@@ -238,7 +238,7 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 		d, err := parseDuration(text)
 		if err != nil || d < low || d > high {
 			hint := ""
-			if factor.WholeForm.MatchString(text) {
+			if factor.WholeForm().MatchString(text) {
 				hint = "add the unit, such as " + text + "s"
 			}
 			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low),
@@ -293,14 +293,14 @@ func (r *reader) yesNo(what string, into *bool) field {
 }
 
 // durationForm matches a number with a unit, or several such as 1m30s.
-var durationForm = regexp.MustCompile(`^([0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|m|h))+$`)
+var durationForm = check.Pattern(`^([0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|m|h))+$`)
 
 func parseDuration(text string) (time.Duration, error) {
 	if text == "0" {
 		return 0, nil
 	}
 
-	if !durationForm.MatchString(text) {
+	if !durationForm().MatchString(text) {
 		return 0, &factor.LevelError{Text: text, Want: "a duration such as 5s"}
 	}
 	return time.ParseDuration(strings.ReplaceAll(text, " ", ""))

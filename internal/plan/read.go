@@ -3,7 +3,6 @@ package plan
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -68,14 +67,14 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 func baseName(file string) string {
 	name := file[strings.LastIndexByte(file, '/')+1:]
 	name = strings.TrimSuffix(strings.TrimSuffix(name, ".yaml"), ".yml")
-	if !nameForm.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		return "plan"
 	}
 
 	return name
 }
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var nameForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // reader reads the tree of a plan. After an error, it adds the error to errs and continues.
 type reader struct {
@@ -392,7 +391,7 @@ func (r *reader) text(what string, limit int, into *string) field {
 
 func (r *reader) name(into *string) field {
 	return r.scalarOf("name", func(n *yaml.Node, text string) error {
-		if !nameForm.MatchString(text) {
+		if !nameForm().MatchString(text) {
 			return r.fail(n, "use letters, digits, dots, dashes and underscores, at most 64",
 				"%q is not a name for a plan", text)
 		}

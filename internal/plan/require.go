@@ -2,11 +2,11 @@ package plan
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -20,9 +20,9 @@ type placedRequirement struct {
 }
 
 var (
-	requireForm = regexp.MustCompile(`^([a-z][a-z0-9_]*) *(>=|<=|>|<) *(\S.*?)(?: +where +(\S.*))?$`)
+	requireForm = check.Pattern(`^([a-z][a-z0-9_]*) *(>=|<=|>|<) *(\S.*?)(?: +where +(\S.*))?$`)
 	// validityForm matches "validity = valid", with optional conditions.
-	validityForm = regexp.MustCompile(`^validity *= *(\S+)(?: +where +(\S.*))?$`)
+	validityForm = check.Pattern(`^validity *= *(\S+)(?: +where +(\S.*))?$`)
 	metricUnits  = [...]string{"_bps", "_pps", "_ratio", "_ns", "_bytes", "_hz", "_w", "_c", "_rpm", "_per_s"}
 )
 
@@ -49,12 +49,12 @@ func (r *reader) require(n *yaml.Node, d *record.Design) error {
 		}
 
 		text = strings.TrimSpace(text)
-		found := validityForm.FindStringSubmatch(text)
+		found := validityForm().FindStringSubmatch(text)
 		if found != nil {
 			return r.addValidity(item, d, text, found[1], found[2])
 		}
 
-		found = requireForm.FindStringSubmatch(text)
+		found = requireForm().FindStringSubmatch(text)
 		if found == nil {
 			return r.fail(item, requireHint, "%q is not a threshold", text)
 		}
@@ -171,11 +171,11 @@ var thresholds = [...]threshold{
 	{"", "write a number", parseDecimal},
 }
 
-var decimalForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,15})?$`)
+var decimalForm = check.Pattern(`^[0-9]{1,15}(\.[0-9]{1,15})?$`)
 
 func parseDecimal(text string) (float64, bool) {
 	v, err := strconv.ParseFloat(text, 64)
-	return v, err == nil && decimalForm.MatchString(text)
+	return v, err == nil && decimalForm().MatchString(text)
 }
 
 // parsePercent parses a number with a percent sign.

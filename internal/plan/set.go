@@ -53,7 +53,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 			tail = ""
 			more = false
 			i := strings.LastIndexByte(rest, '.')
-			if i > 0 && factor.WholeForm.MatchString(rest[i+1:]) {
+			if i > 0 && factor.WholeForm().MatchString(rest[i+1:]) {
 				v := valueOf(n, rest[:i])
 				if v != nil && v.Kind == yaml.SequenceNode {
 					key = rest[:i]

@@ -1,9 +1,9 @@
 package record
 
-import "regexp"
+import "github.com/chokepoint-lab/chokepoint/internal/check"
 
 // usualDevice matches the names that kernels, systemd and router vendors give to network devices.
-var usualDevice = regexp.MustCompile(`^(?:lo|br-(?:lan|wan)|phy\d+-(?:ap|sta)\d+|` +
+var usualDevice = check.Pattern(`^(?:lo|br-(?:lan|wan)|phy\d+-(?:ap|sta)\d+|` +
 	`(?:en|wl|ww)[opsP][opsPfnudicv0-9]*|` +
 	`(?:eth|ether|lan|wan|wlan|wifi|radio|sfp|sfp-sfpplus|sfpplus|qsfp|combo|bridge|br|bond|team|` +
 	`veth|tun|tap|wg|wireguard|ppp|pppoe|pppoe-out|pppoe-wan|vlan|vxlan|gre|dummy|ifb|usb|wwan|lte|` +
@@ -12,4 +12,4 @@ var usualDevice = regexp.MustCompile(`^(?:lo|br-(?:lan|wan)|phy\d+-(?:ap|sta)\d+
 
 // UsualDevice reports whether a network device has a generic name. Other names may contain an address or a
 // person's name.
-func UsualDevice(name string) bool { return usualDevice.MatchString(name) }
+func UsualDevice(name string) bool { return usualDevice().MatchString(name) }

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 //go:embed page.tmpl
@@ -163,11 +163,11 @@ func mark(i int) string {
 	return strconv.Itoa(i + 1)
 }
 
-var notInSlugs = regexp.MustCompile(`[^a-z0-9]`)
+var notInSlugs = check.Pattern(`[^a-z0-9]`)
 
 // slug converts text to an identifier for anchors and file names.
 func slug(s string) string {
-	return notInSlugs.ReplaceAllString(strings.ToLower(s), "-")
+	return notInSlugs().ReplaceAllString(strings.ToLower(s), "-")
 }
 
 // swatch draws a legend's sample of a class.

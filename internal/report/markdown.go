@@ -3,11 +3,11 @@ package report
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Markdown renders the run for a forum post: the result in words, the table with its caveats, the path as
@@ -182,11 +182,11 @@ func (m *markdown) item(it Item) {
 
 // escape escapes text so that it is not interpreted as Markdown, HTML, or GitHub's formulas and mentions.
 func escape(s string) string {
-	return escapes.Replace(mention.ReplaceAllString(printable(s), "$1@\u2060")) // invisible word joiner
+	return escapes.Replace(mention().ReplaceAllString(printable(s), "$1@\u2060")) // invisible word joiner
 }
 
 var (
-	mention = regexp.MustCompile(`(^|\W)@`)
+	mention = check.Pattern(`(^|\W)@`)
 	escapes = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`,
 		"|", `\|`, "<", "&lt;", ">", "&gt;", "#", `\#`, "~", `\~`, "$", "&#36;", "\n", " ")
 )

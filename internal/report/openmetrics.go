@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -158,12 +158,12 @@ func sampleText(name string, labels [][2]string, value float64) string {
 	return fmt.Sprintf("%s{%s} %s\n", name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'g', -1, 64))
 }
 
-var notInLabels = regexp.MustCompile(`[^a-zA-Z0-9_]`)
+var notInLabels = check.Pattern(`[^a-zA-Z0-9_]`)
 
 // labelName replaces the characters that OpenMetrics does not allow in names. The prefix f_ distinguishes
 // factors from other labels.
 func labelName(name string) string {
-	name = notInLabels.ReplaceAllString(name, "_")
+	name = notInLabels().ReplaceAllString(name, "_")
 	if slices.Contains([]string{"run", "id", "cell", "stat", "measured_by", "validity", "interval", "metric",
 		"reasons", "requirement", "device", "plan"}, name) {
 		return "f_" + name

@@ -7,7 +7,6 @@ import (
 	"image/color"
 	"image/draw"
 	"image/png"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,8 @@ import (
 	"golang.org/x/image/font/gofont/goregular"
 	"golang.org/x/image/font/opentype"
 	"golang.org/x/image/math/fixed"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // raster draws the shapes of a canvas into an image, in the style of saved charts.
@@ -182,12 +183,12 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	d.Draw()
 }
 
-var commandForm = regexp.MustCompile(`([MLHV])(-?[0-9.]+) ?(-?[0-9.]*)`)
+var commandForm = check.Pattern(`([MLHV])(-?[0-9.]+) ?(-?[0-9.]*)`)
 
 // path replays the path commands that segment and polyline write.
 func (r *raster) path(a rasterx.Adder, d string) {
 	x, y := 0.0, 0.0
-	for i, m := range commandForm.FindAllStringSubmatch(d, -1) {
+	for i, m := range commandForm().FindAllStringSubmatch(d, -1) {
 		switch m[1] {
 		case "H":
 			x = numberOf(m[2])

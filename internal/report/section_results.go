@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -308,12 +308,12 @@ func (n *sharedNote) add(row int, item Item) {
 	}
 }
 
-var numberForm = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?`)
+var numberForm = check.Pattern(`[0-9]+(?:\.[0-9]+)?`)
 
 // quantities returns the positions of the numbers in a text. Digits within a word are skipped, because they
 // are part of a name, such as a core, a trial or an address.
 func quantities(text string) (at [][]int) {
-	for _, m := range numberForm.FindAllStringIndex(text, -1) {
+	for _, m := range numberForm().FindAllStringIndex(text, -1) {
 		before := text[:m[0]]
 		after := strings.TrimLeft(text[m[1]:], ".,;:)%")
 		if strings.TrimRight(before, " (") != before || before == "" {

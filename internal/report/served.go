@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"html"
 	"html/template"
-	"regexp"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 //go:embed served.tmpl
@@ -68,12 +68,12 @@ func (p ServedPage) HTML() ([]byte, error) {
 	return page, nil
 }
 
-var policyOfPage = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)"/>`)
+var policyOfPage = check.Pattern(`<meta http-equiv="Content-Security-Policy" content="([^"]*)"/>`)
 
 // Policy returns the Content-Security-Policy in the head of an HTML page of this package, for the header of
 // a response; "" if there is none.
 func Policy(page []byte) string {
-	m := policyOfPage.FindSubmatch(page)
+	m := policyOfPage().FindSubmatch(page)
 	if m == nil {
 		return ""
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -217,7 +216,7 @@ func (v *view) figureSheet(f Figure) sheet {
 	return s
 }
 
-var colourForm = regexp.MustCompile(`\bc[1-8]\b`)
+var colourForm = check.Pattern(`\bc[1-8]\b`)
 
 func (v *view) panelSheet(all Panels, p Figure) sheet {
 	s := sheet{
@@ -229,7 +228,7 @@ func (v *view) panelSheet(all Panels, p Figure) sheet {
 	}
 	for _, l := range all.Legend {
 		// Leave out the colours of other cells.
-		colour := colourForm.FindString(l.Class)
+		colour := colourForm().FindString(l.Class)
 		if colour == "" || colour == v.class(p.Cells[0].Factors) {
 			s.Legend = append(s.Legend, l)
 		}

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,7 +164,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() { s.counts.add(r, seen.code) }()
 	if !s.named(r) {
 		text := "this server has another name; chokepoint serve --host adds one"
-		if name := hostName(r.Host); possibleName.MatchString(name) {
+		if name := hostName(r.Host); possibleName().MatchString(name) {
 			text = "this server has another name; if " + name + " is its own, start it with --host " + name
 		}
 
@@ -209,7 +208,7 @@ func (w *watched) WriteHeader(code int) {
 }
 
 // possibleName matches names and addresses that the flag --host takes, but no options and no code of a shell.
-var possibleName = regexp.MustCompile(`^[a-z0-9:][a-z0-9.:-]*$`)
+var possibleName = check.Pattern(`^[a-z0-9:][a-z0-9.:-]*$`)
 
 // named reports whether the request names this server.
 func (s *Server) named(r *http.Request) bool {

@@ -19,22 +19,22 @@ import (
 var (
 	// wordLike matches words that may be an IP or hardware address. A word that is not an address may still
 	// contain one (ipv4).
-	wordLike = regexp.MustCompile(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
-	ipv4     = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}`)
+	wordLike = check.Pattern(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
+	ipv4     = check.Pattern(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}`)
 	// hardware matches hardware addresses, and names that systemd derives from them.
-	hardware = regexp.MustCompile(`(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}\b|\benx[0-9a-f]{12}\b`)
+	hardware = check.Pattern(`(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}\b|\benx[0-9a-f]{12}\b`)
 	// keyLike matches keys, digests and certificates in hexadecimal or base64. A path may also contain
 	// slashes, but does not end in "=".
-	keyLike = regexp.MustCompile(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
+	keyLike = check.Pattern(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
 		`\b(?:0x)?[0-9A-Fa-f]{32,}\b|[0-9A-Za-z+/]{42,}==?|AAAA[0-9A-Za-z+/]{30,}|[0-9A-Za-z+]{42,}`)
 	// given matches properties whose value is a user's text or is specific to one router: name and value in
 	// the syntax of JSON, uci, RouterOS or sh.
-	given = regexp.MustCompile(`(?i)((?:\b|_|-)(?:comment|description|descr|identity|hostname|host-name|` +
+	given = check.Pattern(`(?i)((?:\b|_|-)(?:comment|description|descr|identity|hostname|host-name|` +
 		`user|username|login|ssid|password|passphrase|passwd|psk|secret|private[-_]key|public[-_]key|` +
 		`preshared[-_]key|wpa[-_]key|community|contact|location|serial|serial[-_]number|software[-_]id|` +
 		`system[-_]id)"?\s*[=:]\s*)` +
 		`("(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,;}\])]+)`)
-	remark = regexp.MustCompile(`(?i)(\bcomment\s+)(?:"(?:[^"\\]|\\.)*"?|'[^']*'?)`) // nft, iptables
+	remark = check.Pattern(`(?i)(\bcomment\s+)(?:"(?:[^"\\]|\\.)*"?|'[^']*'?)`) // nft, iptables
 )
 
 // anonymous returns text without addresses, keys, and names given by users.
@@ -49,10 +49,10 @@ func (c *Conformance) anonymous(text string) string {
 		}
 	}
 
-	text = given.ReplaceAllString(remark.ReplaceAllString(text, `${1}"GIVEN"`), `${1}"GIVEN"`)
-	text = keyLike.ReplaceAllLiteralString(text, "KEY")
-	text = hardware.ReplaceAllLiteralString(text, "ADDRESS")
-	text = wordLike.ReplaceAllStringFunc(text, func(word string) string {
+	text = given().ReplaceAllString(remark().ReplaceAllString(text, `${1}"GIVEN"`), `${1}"GIVEN"`)
+	text = keyLike().ReplaceAllLiteralString(text, "KEY")
+	text = hardware().ReplaceAllLiteralString(text, "ADDRESS")
+	text = wordLike().ReplaceAllStringFunc(text, func(word string) string {
 		for _, w := range []string{word, strings.TrimRight(word, ".:")} {
 			_, ip := netip.ParseAddr(w)
 			_, mac := net.ParseMAC(w)
@@ -66,7 +66,7 @@ func (c *Conformance) anonymous(text string) string {
 		}
 		return word
 	})
-	return ipv4.ReplaceAllStringFunc(text, func(word string) string {
+	return ipv4().ReplaceAllStringFunc(text, func(word string) string {
 		if _, err := netip.ParseAddr(word); err != nil {
 			return word
 		}
@@ -78,7 +78,7 @@ func (c *Conformance) anonymous(text string) string {
 const deviceFact = "device:"
 
 // deviceNamed matches names of network devices in the output of ip(8), tc(8), RouterOS and others.
-var deviceNamed = regexp.MustCompile(`"(?:ifname|interface)":\s*"([^"]+)"|\binterface="?([^"\s,;]+)|` +
+var deviceNamed = check.Pattern(`"(?:ifname|interface)":\s*"([^"]+)"|\binterface="?([^"\s,;]+)|` +
 	`\bdev ([^\s:@]+)|(?m:^\d+: ([^\s:@]+)[:@])`)
 
 // personal returns the names of devices, in facts and outputs, that a user chose or that contain an
@@ -96,7 +96,7 @@ func (c *Conformance) personal() []string {
 	}
 
 	for _, o := range c.Outputs {
-		for _, m := range deviceNamed.FindAllStringSubmatch(o.Printed, -1) {
+		for _, m := range deviceNamed().FindAllStringSubmatch(o.Printed, -1) {
 			found[strings.Join(m[1:], "")] = true
 		}
 	}

@@ -1,11 +1,11 @@
 package diagnosis
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -24,7 +24,7 @@ type Words struct {
 // it on the next.
 func words(text string) (w Words) {
 	last := &Remedy{}
-	for line := range strings.Lines(continued.ReplaceAllString(text, "")) {
+	for line := range strings.Lines(continued().ReplaceAllString(text, "")) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch key {
 		case "":
@@ -51,7 +51,7 @@ func words(text string) (w Words) {
 	return w
 }
 
-var continued = regexp.MustCompile(`\\\n\s*`)
+var continued = check.Pattern(`\\\n\s*`)
 
 // conditions maps names to functions that report whether a remedy still makes sense in the state of the
 // trial.

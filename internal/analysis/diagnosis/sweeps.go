@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -177,7 +178,7 @@ func scaledFault(level, name string, share float64) (string, bool) {
 	return level[:found[2]] + scaled + level[found[3]:], ok
 }
 
-var amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
+var amountForm = check.Pattern(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
 
 // ratedQueue returns the queue that a level describes, and whether that queue limits a rate.
 func ratedQueue(level string) (qdisc.Queue, bool) {
@@ -197,7 +198,7 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 		return q.String(), true
 	}
 
-	found := amountForm.FindStringSubmatch(level)
+	found := amountForm().FindStringSubmatch(level)
 	if found == nil {
 		return "", false
 	}

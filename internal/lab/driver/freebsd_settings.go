@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -22,9 +22,9 @@ const bsdPowerd = `for p in $(pgrep -x powerd); do ps -o args= -p "$p"; done`
 // or lowest level without powerd; or another fixed level in MHz. powerd's options -v, which keeps it in the
 // foreground, and -P, which makes it write a file, are excluded.
 var (
-	powerdState = regexp.MustCompile(`^powerd( -([abn] ?(max|maximum|min|minimum|adp|adaptive|hadp|` +
+	powerdState = check.Pattern(`^powerd( -([abn] ?(max|maximum|min|minimum|adp|adaptive|hadp|` +
 		`hiadaptive)|[imMpr] ?[0-9]{1,6}|s ?(sysctl|devd|apm)|N))*$`)
-	fixedState = regexp.MustCompile(`^fixed [0-9]{1,6}$`)
+	fixedState = check.Pattern(`^fixed [0-9]{1,6}$`)
 )
 
 // sameLevel is the difference in MHz below which cpufreq(4) treats two frequencies as equal (CPUFREQ_CMP).
@@ -83,7 +83,7 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 	if len(words) > 0 {
 		words[0] = path.Base(words[0])
 		state := strings.Join(words, " ")
-		if !powerdState.MatchString(state) {
+		if !powerdState().MatchString(state) {
 			return "", lacks("powerd runs as %q, and could not be started so again", told(state))
 		}
 
@@ -116,9 +116,9 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	words := strings.Fields(value)
 	mhz := 0
 	switch {
-	case powerdState.MatchString(value):
+	case powerdState().MatchString(value):
 		return change(ctx, h, bsdClockScript, append([]string{""}, words[1:]...)...)
-	case fixedState.MatchString(value):
+	case fixedState().MatchString(value):
 		mhz, _ = strconv.Atoi(words[1]) // cannot fail, because fixedState has matched
 	case value == "performance" || value == "powersave":
 		levels, _, err := readBSDLevels(ctx, h)

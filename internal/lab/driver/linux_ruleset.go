@@ -2,10 +2,10 @@ package driver
 
 import (
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -22,10 +22,10 @@ var (
 const maxRule = 8 << 10
 
 var (
-	quoted    = regexp.MustCompile(`"[^"]*"`)
-	extension = regexp.MustCompile(`\b(?:xt|#) (match|target) "?([A-Za-z0-9]+)"?`)
-	named     = regexp.MustCompile(`\bname "([^"]*)"`)
-	handleEnd = regexp.MustCompile(` # handle (\d+)$`)
+	quoted    = check.Pattern(`"[^"]*"`)
+	extension = check.Pattern(`\b(?:xt|#) (match|target) "?([A-Za-z0-9]+)"?`)
+	named     = check.Pattern(`\bname "([^"]*)"`)
+	handleEnd = check.Pattern(` # handle (\d+)$`)
 )
 
 // rulesetReader parses the output of nft -a list ruleset line by line.
@@ -63,7 +63,7 @@ func parseRuleset(text string) (probe.Ruleset, error) {
 
 func (r *rulesetReader) line(line string) {
 	var handle int64
-	m := handleEnd.FindStringSubmatch(line)
+	m := handleEnd().FindStringSubmatch(line)
 	if m != nil {
 		handle, _ = strconv.ParseInt(m[1], 10, 64) // 0 on overflow
 		line = strings.TrimSuffix(line, m[0])
@@ -165,12 +165,12 @@ func (r *rulesetReader) rule(line string, handle int64) {
 		Chain:  r.chain,
 		Handle: handle,
 	}}
-	for _, m := range extension.FindAllStringSubmatch(line, -1) {
+	for _, m := range extension().FindAllStringSubmatch(line, -1) {
 		f.Extend(m[1] == "target", m[2])
 	}
 
-	line = named.ReplaceAllString(extension.ReplaceAllString(line, ""), "name $1")
-	line = quoted.ReplaceAllString(line, `""`)
+	line = named().ReplaceAllString(extension().ReplaceAllString(line, ""), "name $1")
+	line = quoted().ReplaceAllString(line, `""`)
 	line, _, _ = strings.Cut(line, ` comment ""`)
 	for _, c := range []string{"{", "}", ",", ":"} {
 		if c != ":" || strings.Contains(line, "vmap") {

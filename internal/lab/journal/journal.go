@@ -21,7 +21,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -89,10 +88,10 @@ func headOf(owner, labs string) head {
 }
 
 // ids matches valid names of owners and labs. The names are used as elements of file paths.
-var ids = regexp.MustCompile(`^[a-z0-9-]+$`)
+var ids = check.Pattern(`^[a-z0-9-]+$`)
 
 // ValidID reports whether name is a valid name of an owner or a lab.
-func ValidID(name string) bool { return ids.MatchString(name) }
+func ValidID(name string) bool { return ids().MatchString(name) }
 
 // file is a journal that is open for writing.
 type file struct {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -20,10 +19,10 @@ import (
 const RouterOS = "RouterOS"
 
 // unknownCommand matches the error of the RouterOS console for an unknown command.
-var unknownCommand = regexp.MustCompile(
+var unknownCommand = check.Pattern(
 	`(bad command name|expected (command name|end of command)|syntax error).*\(line \d+ column \d+\)`)
 
-func onConsole(said string) bool { return unknownCommand.MatchString(said) }
+func onConsole(said string) bool { return unknownCommand().MatchString(said) }
 
 // dialConsole connects again, but without a session, because a session on the console would have to run a
 // command as long as the connection lasts. Then it asks the machine for its facts.

@@ -287,42 +287,42 @@ func (c *Connection) byHand() string {
 // diagnoses maps lines in ssh's own log to hints. The patterns match only complete lines, because a part of a
 // line may be text from the machine.
 var diagnoses = []struct {
-	line *regexp.Regexp
+	line func() *regexp.Regexp
 	hint func(c *Connection, said string) string
 }{
-	{regexp.MustCompile(`^Host key for \S+ has changed and you have requested strict checking\.`),
+	{check.Pattern(`^Host key for \S+ has changed and you have requested strict checking\.`),
 		func(_ *Connection, said string) string {
 			return "its key is another than before: find out why, and only then " + forget(said)
 		}},
-	{regexp.MustCompile(`^Host key verification failed\.$`), func(c *Connection, said string) string {
+	{check.Pattern(`^Host key verification failed\.$`), func(c *Connection, said string) string {
 		return "nothing here knows the key of " + cmp.Or(keptAs(said, notKnown), c.Host) +
 			": connect once by " + c.byHand() + " and compare it, or trust it at first sight with " +
 			"--accept-new"
 	}},
-	{regexp.MustCompile(`^\S+: Permission denied \(`), func(c *Connection, _ string) string {
+	{check.Pattern(`^\S+: Permission denied \(`), func(c *Connection, _ string) string {
 		return "try " + c.byHand() + ": chokepoint uses the same keys and agent, and asks for no password"
 	}},
-	{regexp.MustCompile(`^ssh: Could not resolve hostname `), func(c *Connection, _ string) string {
+	{check.Pattern(`^ssh: Could not resolve hostname `), func(c *Connection, _ string) string {
 		return "give a name or an address that " + c.byHand() + " finds"
 	}},
-	{regexp.MustCompile(`^ssh: connect to host .*: Connection refused$`), func(*Connection, string) string {
+	{check.Pattern(`^ssh: connect to host .*: Connection refused$`), func(*Connection, string) string {
 		return "is sshd running there, and on that port?"
 	}},
-	{regexp.MustCompile(`^ssh: connect to host .*: No route to host$`), func(*Connection, string) string {
+	{check.Pattern(`^ssh: connect to host .*: No route to host$`), func(*Connection, string) string {
 		return "is the machine up, and on this network?"
 	}},
-	{regexp.MustCompile(`^(ssh: connect to host .*|Connection (to|with) .*) timed out$`),
+	{check.Pattern(`^(ssh: connect to host .*|Connection (to|with) .*) timed out$`),
 		func(*Connection, string) string {
 			return "is the machine up, and does a firewall let ssh through?"
 		}},
-	{regexp.MustCompile(`^Connection closed by UNKNOWN port `), func(c *Connection, _ string) string {
+	{check.Pattern(`^Connection closed by UNKNOWN port `), func(c *Connection, _ string) string {
 		return "a machine or a command on the way did not let it through: " + c.byHand() + " shows why"
 	}},
 }
 
 // quotes matches lines in ssh's log that contain text from the machine. The machine may also forge all lines
 // after such a line, because ssh does not escape newlines in that text.
-var quotes = regexp.MustCompile(
+var quotes = check.Pattern(
 	`^(Received disconnect from|Unable to negotiate with|Bad remote protocol version|\S+: Permission denied \()`)
 
 // explain adds the messages of ssh and a hint to err. It never uses text from the machine to select a hint.
@@ -335,13 +335,13 @@ func (c *Connection) explain(err error) error {
 	var said []string // complete lines that ssh itself has written
 	for line := range strings.Lines(own) {
 		line = strings.TrimSpace(line)
-		if said = append(said, line); quotes.MatchString(line) {
+		if said = append(said, line); quotes().MatchString(line) {
 			break
 		}
 	}
 
 	for _, d := range diagnoses {
-		if slices.ContainsFunc(said, d.line.MatchString) {
+		if slices.ContainsFunc(said, d.line().MatchString) {
 			return check.WithHint(errors.New(c.words()), d.hint(c, strings.Join(said, " ")))
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,10 +32,10 @@ func (r Recipe) resolvedFile() string {
 }
 
 // packageName matches a valid package name (deb-control(5)) or an empty string.
-var packageName = regexp.MustCompile(`^([a-z0-9][a-z0-9+.-]+)?$`)
+var packageName = check.Pattern(`^([a-z0-9][a-z0-9+.-]+)?$`)
 
 // PackageName reports whether name is empty or a valid package name.
-func PackageName(name string) bool { return packageName.MatchString(name) }
+func PackageName(name string) bool { return packageName().MatchString(name) }
 
 // kernels returns the names of kernel packages. The first available package is used.
 func (r Recipe) kernels() []string {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,10 +28,10 @@ const (
 const latest = "latest"
 
 var (
-	nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	nameForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	// idBegins matches names that can be the beginning of an id.
-	idBegins   = regexp.MustCompile(`^[0-9]{1,8}$|^[0-9]{8}-`)
-	latestForm = regexp.MustCompile(`^latest(?:~([0-9]{1,9}))?$`)
+	idBegins   = check.Pattern(`^[0-9]{1,8}$|^[0-9]{8}-`)
+	latestForm = check.Pattern(`^latest(?:~([0-9]{1,9}))?$`)
 )
 
 // NotFoundError is returned for a name that no run has.
@@ -48,7 +47,7 @@ func (e *NotFoundError) Error() string { return fmt.Sprintf("find run %q: no suc
 func (e *NotFoundError) Hint() string {
 	const list = "chokepoint list shows the runs"
 	switch {
-	case latestForm.MatchString(e.Name) && e.Runs > 0:
+	case latestForm().MatchString(e.Name) && e.Runs > 0:
 		return fmt.Sprintf("the oldest of %s is latest~%d; %s", unit.Count(e.Runs, "run"), e.Runs-1, list)
 	case len(e.Near) > 0:
 		return "did you mean " + strings.Join(e.Near, " or ") + "? " + list
@@ -95,13 +94,13 @@ func CheckName(name string) error {
 	why := ""
 	hint := "letters, digits, dots, dashes and underscores, at most 64, such as mt6000-stock"
 	switch {
-	case !nameForm.MatchString(name):
+	case !nameForm().MatchString(name):
 		why = "it is not made of letters, digits, dots, dashes and underscores"
 	case strings.EqualFold(name, latest):
 		why = "this word means the newest run"
 	case strings.HasSuffix(name, ".json"):
 		why = "it looks like a file"
-	case idBegins.MatchString(name):
+	case idBegins().MatchString(name):
 		why = "it looks like the id of a run"
 	default:
 		return nil
@@ -206,7 +205,7 @@ func (s *Store) called(ctx context.Context) ([]called, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}
-	return slices.DeleteFunc(runs, func(c called) bool { return !validID.MatchString(c.id) }), nil
+	return slices.DeleteFunc(runs, func(c called) bool { return !validID().MatchString(c.id) }), nil
 }
 
 // Find is like Resolve, but returns the run.
@@ -227,7 +226,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 
-	if m := latestForm.FindStringSubmatch(name); m != nil {
+	if m := latestForm().FindStringSubmatch(name); m != nil {
 		before, _ := strconv.Atoi("0" + m[1]) // at most nine digits
 		if before >= len(runs) {
 			return "", &NotFoundError{Name: name, Runs: len(runs)}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -19,14 +18,16 @@ import (
 )
 
 // urlBegins matches the scheme of a URL. The path of a store cannot start like this.
-var urlBegins = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+var urlBegins = check.Pattern(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
 // libpqForm matches what else libpq takes, which is refused. No absolute path begins so.
-var libpqForm = regexp.MustCompile(
+var libpqForm = check.Pattern(
 	`^(postgres(ql)?:|([^/]*\s)?(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=)`)
 
 // OnServer reports whether a place is a URL, right or wrong, not the path of a file.
-func OnServer(place string) bool { return urlBegins.MatchString(place) || libpqForm.MatchString(place) }
+func OnServer(place string) bool {
+	return urlBegins().MatchString(place) || libpqForm().MatchString(place)
+}
 
 // Shown returns the place of a store for printing and storing: a URL without password and options.
 func Shown(place string) string {
@@ -34,13 +35,13 @@ func Shown(place string) string {
 		return place
 	}
 
-	if !urlBegins.MatchString(place) {
+	if !urlBegins().MatchString(place) {
 		return "on a server"
 	}
 
 	u, err := url.Parse(place)
 	if err != nil || u.User == nil && strings.Contains(place, "@") { // the password may be anywhere
-		return urlBegins.FindString(place)
+		return urlBegins().FindString(place)
 	}
 
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
@@ -72,7 +73,7 @@ func parse(place string) (*pgx.ConnConfig, error) {
 	}
 	u, err := url.Parse(place)
 	switch {
-	case !urlBegins.MatchString(place):
+	case !urlBegins().MatchString(place):
 		return nil, refuse("this is no URL")
 	case err != nil: // its text has the whole URL
 		return nil, refuse("the URL cannot be read")

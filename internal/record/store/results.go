@@ -130,7 +130,7 @@ func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 		return nil, fmt.Errorf("list results in %s: %w", s.path, err)
 	}
 
-	return slices.DeleteFunc(heads, func(h ResultHead) bool { return !validID.MatchString(h.ID) }), nil
+	return slices.DeleteFunc(heads, func(h ResultHead) bool { return !validID().MatchString(h.ID) }), nil
 }
 
 // CellsOfRun returns the results of a run's cells.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -106,7 +105,7 @@ func stored(run *record.Run) time.Time {
 // CreateRun stores the head of a run and its name, if any. It returns a *DuplicateError if the id exists,
 // and a *NameTakenError if another run has the name.
 func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
-	if !validID.MatchString(run.ID) {
+	if !validID().MatchString(run.ID) {
 		return fmt.Errorf("store run %q: %w", run.ID, errID)
 	}
 
@@ -155,10 +154,10 @@ func (s *Store) storing(what string, err error) error {
 func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
 
 // validID matches the ids of runs. They are used in paths.
-var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+var validID = check.Pattern(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
 // ValidID reports whether id is a valid run id.
-func ValidID(id string) bool { return validID.MatchString(id) }
+func ValidID(id string) bool { return validID().MatchString(id) }
 
 var errID = errors.New("an id is up to 64 small letters, digits and hyphens")
 
@@ -220,7 +219,7 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 			&headline)
 		h.Started = time.Unix(0, started).UTC()
 		h.count(counts)
-		if !validID.MatchString(h.ID) {
+		if !validID().MatchString(h.ID) {
 			h.Damaged = errID.Error()
 		}
 

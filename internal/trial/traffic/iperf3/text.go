@@ -47,7 +47,7 @@ func ReadPrinted(text []byte) []Printed {
 // LooksPrinted reports whether a line looks like iperf3's output without --json: a row of a table, or an
 // error.
 func LooksPrinted(line string) bool {
-	return rowLine.MatchString(line) || errorLine.MatchString(line)
+	return rowLine().MatchString(line) || errorLine().MatchString(line)
 }
 
 // maxPrintedLine limits the length of a line, in bytes.
@@ -56,22 +56,22 @@ const maxPrintedLine = 4096
 // Lines of iperf3's output (iperf_locale.c). A line may begin with a title, a time from --timestamps, or
 // another program's prefix.
 var (
-	rowLine = regexp.MustCompile(`\[ *([0-9]+|SUM)\](?:\[([TR])X-[CS]\])? +([0-9]+\.[0-9]+) *- *([0-9]+\.[0-9]+) +` +
+	rowLine = check.Pattern(`\[ *([0-9]+|SUM)\](?:\[([TR])X-[CS]\])? +([0-9]+\.[0-9]+) *- *([0-9]+\.[0-9]+) +` +
 		`sec +(\S+) +([KMGT]?)Bytes +(\S+) +([KMGT]?)(bits|Bytes)/sec *(.*)$`)
-	headLine    = regexp.MustCompile(`\[ *ID\](?:\[Role\])? +Interval +Transfer +`)
-	connectLine = regexp.MustCompile(`^(?:\w{3} \w{3} +[0-9]+ [0-9:]{8} [0-9]{4} )?(?:(.*):  )?.{0,40}?` +
+	headLine    = check.Pattern(`\[ *ID\](?:\[Role\])? +Interval +Transfer +`)
+	connectLine = check.Pattern(`^(?:\w{3} \w{3} +[0-9]+ [0-9:]{8} [0-9]{4} )?(?:(.*):  )?.{0,40}?` +
 		`Connecting to host `)
-	acceptLine  = regexp.MustCompile(`Accepted connection from `)
-	reverseLine = regexp.MustCompile(`Reverse mode, remote host .* is sending`)
-	socketLine  = regexp.MustCompile(`\[ *([0-9]+)\] local (\S+) port ([0-9]+) connected (?:to|with) (\S+) port ([0-9]+)`)
-	versionLine = regexp.MustCompile(`^(iperf 3\.\S+)`)
-	timeLine    = regexp.MustCompile(`^Time: (.*)`)
-	rateLine    = regexp.MustCompile(`Target Bitrate: ([0-9]+)`)
-	mssLine     = regexp.MustCompile(`TCP MSS: ([0-9]+)`)
-	startLine   = regexp.MustCompile(`Starting Test: protocol: (\w+), [0-9]+ streams, ([0-9]+) byte blocks, ` +
+	acceptLine  = check.Pattern(`Accepted connection from `)
+	reverseLine = check.Pattern(`Reverse mode, remote host .* is sending`)
+	socketLine  = check.Pattern(`\[ *([0-9]+)\] local (\S+) port ([0-9]+) connected (?:to|with) (\S+) port ([0-9]+)`)
+	versionLine = check.Pattern(`^(iperf 3\.\S+)`)
+	timeLine    = check.Pattern(`^Time: (.*)`)
+	rateLine    = check.Pattern(`Target Bitrate: ([0-9]+)`)
+	mssLine     = check.Pattern(`TCP MSS: ([0-9]+)`)
+	startLine   = check.Pattern(`Starting Test: protocol: (\w+), [0-9]+ streams, ([0-9]+) byte blocks, ` +
 		`omitting ([0-9]+) seconds, .*, tos ([0-9]+)`)
-	congestionLine = regexp.MustCompile(`snd_tcp_congestion (\S+)`)
-	errorLine      = regexp.MustCompile(`^(?:.*:  )?iperf3: (.+)`)
+	congestionLine = check.Pattern(`snd_tcp_congestion (\S+)`)
+	errorLine      = check.Pattern(`^(?:.*:  )?iperf3: (.+)`)
 )
 
 // printedRow holds a row of a table: the counts of a socket, without bytes. The number of the socket is 0
@@ -132,21 +132,21 @@ func (p *printedReader) finish() {
 func (p *printedReader) line(l string, at int) {
 	row, isRow := parseRow(l)
 	switch {
-	case p.far && !strings.HasSuffix(l, "iperf Done.") && !connectLine.MatchString(l):
+	case p.far && !strings.HasSuffix(l, "iperf Done.") && !connectLine().MatchString(l):
 		return
-	case connectLine.MatchString(l):
+	case connectLine().MatchString(l):
 		t := p.begin(at)
-		t.client, t.report.Title = true, connectLine.FindStringSubmatch(l)[1]
-	case acceptLine.MatchString(l):
+		t.client, t.report.Title = true, connectLine().FindStringSubmatch(l)[1]
+	case acceptLine().MatchString(l):
 		p.begin(at).server = true
 	case strings.HasSuffix(l, "Server output:"):
 		p.far = true
 	case strings.HasSuffix(l, "iperf Done."), strings.Contains(l, "Server listening on "):
 		p.finish()
 		p.far = false
-	case errorLine.MatchString(l):
-		p.failed(errorLine.FindStringSubmatch(l)[1], at)
-	case headLine.MatchString(l):
+	case errorLine().MatchString(l):
+		p.failed(errorLine().FindStringSubmatch(l)[1], at)
+	case headLine().MatchString(l):
 		if p.test == nil || len(p.test.ends) > 0 {
 			p.begin(at)
 		}
@@ -199,8 +199,8 @@ func (p *printedReader) detail(l string) {
 	}
 
 	var m []string
-	is := func(line *regexp.Regexp) bool {
-		m = line.FindStringSubmatch(l)
+	is := func(line func() *regexp.Regexp) bool {
+		m = line().FindStringSubmatch(l)
 		return m != nil
 	}
 	start := &r.Start.TestStart
@@ -240,7 +240,7 @@ func (p *printedReader) detail(l string) {
 
 // parseRow parses a row of a table.
 func parseRow(l string) (r printedRow, ok bool) {
-	m := rowLine.FindStringSubmatch(l)
+	m := rowLine().FindStringSubmatch(l)
 	if m == nil {
 		return r, false
 	}
