@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
@@ -47,16 +48,15 @@ func fixed(words []string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// completeFlags completes flags that have the same meaning in all commands, unless they already have a
-// completion.
-func completeFlags(p *program, cmd *cobra.Command) {
+// completions returns the completions of flags that have the same meaning in all commands, by flag.
+func (p *program) completions() map[string]cobra.CompletionFunc {
 	causes := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
 	devices := p.completeCatalogue(func(c *catalogue.Catalogue) []string { return c.Names() })
 	labels := func(d *analysis.Document) []string {
 		return each(d.Cells, func(c analysis.Cell) string { return c.Label })
 	}
 	versions := fixed([]string{"4", "6"})
-	for flag, complete := range map[string]cobra.CompletionFunc{
+	return map[string]cobra.CompletionFunc{
 		"format":    fixed(formats),
 		"chart":     p.completeOfRun(report.Charts),
 		"cell":      p.completeOfRun(labels),
@@ -75,11 +75,16 @@ func completeFlags(p *program, cmd *cobra.Command) {
 		"attach":    p.completeLabs,
 		"into":      completeRuns(p, 1000),
 		"lab":       cobra.FixedCompletions(app.LabKinds(), cobra.ShellCompDirectiveDefault), // or a lab file
-	} {
-		if cmd.LocalFlags().Lookup(flag) != nil {
-			cmd.RegisterFlagCompletionFunc(flag, complete)
-		}
 	}
+}
+
+// completeFlags completes the flags of a command, unless they already have a completion.
+func completeFlags(cmd *cobra.Command, flags *pflag.FlagSet, by map[string]cobra.CompletionFunc) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if by[f.Name] != nil {
+			cmd.RegisterFlagCompletionFunc(f.Name, by[f.Name])
+		}
+	})
 }
 
 // completeCatalogue completes a flag with names from the catalogue and the stored bundles.

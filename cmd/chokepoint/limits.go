@@ -94,11 +94,12 @@ gets. A + nests tunnels: wireguard+gre is WireGuard in GRE.`,
 			return p.document(l, p.fitted(l.text()))
 		},
 	}
+	names := tunnelNames()
 	f := cmd.Flags()
 	f.StringVar(&o.tunnel, "tunnel", factor.NoTunnel,
 		"`NAME` of the tunnel, as in plans, or of an encapsulation:\n"+
-			list(tunnelNames()))
-	completeOne(cmd, "tunnel", tunnelNames())
+			list(names))
+	completeOne(cmd, "tunnel", names)
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that\n"+
 		"fits without fragments; for WireGuard, 80 less than the line's,\n"+
 		"which leaves room for outer IPv6 headers)")

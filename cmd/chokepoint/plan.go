@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -47,8 +46,9 @@ func newPlanListCommand(p *program) *cobra.Command {
 		Short: "List the built-in plans with their times; the first is the default",
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
+			vocabulary := registry.Vocabulary()
 			for _, name := range plan.BuiltIns() {
-				pl, err := plan.ReadBuiltIn(name, registry.Vocabulary(), nil)
+				pl, err := plan.ReadBuiltIn(name, vocabulary, nil)
 				if err != nil {
 					return err
 				}
@@ -82,11 +82,11 @@ func planListText(list []listedPlan, width int) string {
 	return b.String()
 }
 
-var summaryEnd = regexp.MustCompile(`[:.](\s|$)`)
+var summaryEnd = check.Pattern(`[:.](\s|$)`)
 
 // summary returns the beginning of a description, up to the first colon or full stop, without line breaks.
 func summary(description string) string {
-	at := summaryEnd.FindStringIndex(description)
+	at := summaryEnd().FindStringIndex(description)
 	if at != nil {
 		description = description[:at[0]]
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -134,7 +133,7 @@ func asUsage(cmd *cobra.Command, err error) error {
 	}
 
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	m := exclusive.FindStringSubmatch(text)
+	m := exclusive().FindStringSubmatch(text)
 	if m != nil {
 		flags := strings.Fields(m[1])
 		hint := "leave out all but one of them"
@@ -150,7 +149,7 @@ func asUsage(cmd *cobra.Command, err error) error {
 
 // exclusive matches cobra's error for mutually exclusive flags (flag_groups.go,
 // validateExclusiveFlagGroups).
-var exclusive = regexp.MustCompile(`none of the others can be; \[(.*)\] were all set$`)
+var exclusive = check.Pattern(`none of the others can be; \[(.*)\] were all set$`)
 
 func helpHint(cmd *cobra.Command) string {
 	return fmt.Sprintf("%s --help shows how it is used", cmd.CommandPath())
@@ -188,7 +187,7 @@ is left out.`,
 	root.AddCommand(help)
 	root.InitDefaultCompletionCmd()
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { p.lost = cmp.Or(p.lost, showHelp(cmd)) })
-	finish(p, root)
+	finish(p, root, p.completions())
 	return root
 }
 
@@ -238,9 +237,9 @@ func records(cmd *cobra.Command, name string) bool {
 	return slices.Contains(recording, name) || prove
 }
 
-// finish completes a command and its subcommands: groups reject unknown subcommands, and a command sets
-// program.ran when it starts.
-func finish(p *program, cmd *cobra.Command) {
+// finish completes a command and its subcommands: groups reject unknown subcommands, flags get their
+// completions, and a command sets program.ran when it starts.
+func finish(p *program, cmd *cobra.Command, completions map[string]cobra.CompletionFunc) {
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.Args = knownSubcommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return showHelp(cmd) }
@@ -251,9 +250,10 @@ func finish(p *program, cmd *cobra.Command) {
 	}
 
 	cmd.DisableFlagsInUseLine = true
-	cmd.Use = useOf(cmd)
+	flags := cmd.LocalFlags() // which cobra makes anew at each call
+	cmd.Use = useOf(cmd, flags)
 	cmd.SuggestionsMinimumDistance = 2
-	completeFlags(p, cmd)
+	completeFlags(cmd, flags, completions)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := nothingEmpty(cmd, args); err != nil {
@@ -285,24 +285,17 @@ func finish(p *program, cmd *cobra.Command) {
 		return run(cmd, args)
 	}
 	for _, sub := range cmd.Commands() {
-		finish(p, sub)
+		finish(p, sub, completions)
 	}
 }
 
-// flagInUse matches the flags in a usage line.
-var flagInUse = regexp.MustCompile(`--([a-z-]+)`)
-
 // useOf returns the usage line of a command: its arguments, the flags without which it does nothing, and
 // [flags] if it has others.
-func useOf(cmd *cobra.Command) string {
-	var named []string
-	for _, m := range flagInUse.FindAllStringSubmatch(cmd.Use, -1) {
-		named = append(named, m[1])
-	}
-
+func useOf(cmd *cobra.Command, flags *pflag.FlagSet) string {
+	named := strings.FieldsFunc(cmd.Use, func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') })
 	more := false
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		more = more || !f.Hidden && f.Name != "help" && !slices.Contains(named, f.Name)
+	flags.VisitAll(func(f *pflag.Flag) {
+		more = more || !f.Hidden && f.Name != "help" && !slices.Contains(named, "--"+f.Name)
 	})
 	if more {
 		return cmd.Use + " [flags]"
