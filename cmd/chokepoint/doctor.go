@@ -34,8 +34,13 @@ func runDoctor(ctx context.Context, p *program) error {
 	if ctx.Err() != nil {
 		return err
 	}
+	return errors.Join(p.findings(f), err)
+}
+
+// findings prints what a machine can do.
+func (p *program) findings(f *app.Findings) error {
 	width, _, _ := p.screen()
-	return errors.Join(p.line(f, findingsText(f, width)), err)
+	return p.line(f, findingsText(f, width))
 }
 
 // findingsText formats the capabilities of a machine for a width in columns; 0 means unlimited.

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
@@ -38,6 +41,21 @@ func TestDoctorFits(t *testing.T) {
 				t.Errorf("%d columns: %q", n, line)
 			}
 		}
+	}
+}
+
+// TestDoctorJSON: --json prints the findings as one line, others read it.
+func TestDoctorJSON(t *testing.T) {
+	var out bytes.Buffer
+	p := program{streams: streams{Out: &out}, json: true}
+	err := p.findings(&app.Findings{
+		Version:  "chokepoint v1",
+		Lab:      trial.Capability{Area: "lab", Name: "local", Answer: check.OK()},
+		Ceilings: []record.Ceiling{{Unit: "bit/s", Value: 5e9}},
+	})
+	want := regexp.MustCompile(`^{"version":"chokepoint .*"lab":{.*"state":"yes".*"ceilings":\[{.*}\n$`)
+	if err != nil || !want.MatchString(out.String()) {
+		t.Errorf("got %v and %q, want the lab and the ceilings on one line", err, out.String())
 	}
 }
 
