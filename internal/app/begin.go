@@ -64,10 +64,17 @@ func (x *execution) begin(ctx context.Context) error {
 	return x.link(ctx)
 }
 
+// noCeiling is the caveat of runs without the maximum rates of the tester.
+const noCeiling = "no-tester-ceiling"
+
 // ceilings measures the highest rates of the tester alone.
 func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	c := x.campaign
-	if len(c.Kinds()) == 0 { // the plan sends nothing
+	switch {
+	case len(c.Kinds()) == 0: // the plan sends nothing
+		return nil
+	case c.Run.Design.Measure.NoCeiling:
+		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: noCeiling, Text: "the plan leaves it out"})
 		return nil
 	}
 
@@ -87,7 +94,7 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 			return context.Cause(ctx)
 		}
 
-		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
+		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: noCeiling, Text: err.Error()})
 	}
 
 	return nil

@@ -127,7 +127,7 @@ func TestCompletePlanIsComplete(t *testing.T) {
 
 	for _, key := range strings.Fields("name description method duration warmup cooldown idle adaptive min " +
 		"max until runs order seed matrix include exclude measure latency_idle latency_loaded probe " +
-		"probe_interval probe_spacing verify telemetry require conditions steps when prompt") {
+		"probe_interval probe_spacing verify telemetry tester_ceiling require conditions steps when prompt") {
 		if !strings.Contains(string(data), key+":") {
 			t.Errorf("the key %s is missing", key)
 		}

@@ -175,6 +175,10 @@ func (x Patched) Text(v Vocabulary) string {
 	fmt.Fprintf(&b, "\nmeasure:\n  latency_idle: off\n  latency_loaded: %t\n  probe: %s\n"+
 		"  probe_interval: %s\n  verify: false\n  telemetry: %t\n", w.LatencyLoaded,
 		cmp.Or(w.Probe, ProbeEcho), short(max(w.ProbeInterval, time.Millisecond)), w.Telemetry)
+	if w.NoCeiling {
+		b.WriteString("  tester_ceiling: false\n")
+	}
+
 	if len(x.Design.Conditions) > 0 {
 		b.WriteString("\nconditions:\n")
 		for _, name := range slices.Sorted(maps.Keys(x.Design.Conditions)) {

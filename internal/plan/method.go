@@ -188,6 +188,7 @@ func (r *reader) measureFields(m *record.Measure) []field {
 		r.duration("probe_interval", time.Millisecond, time.Second, &m.ProbeInterval),
 		r.verify(m),
 		r.yesNo("telemetry", &m.Telemetry),
+		r.oneOf("tester_ceiling", func(word string) { m.NoCeiling = word == "false" }, "true", "false"),
 	}
 }
 

@@ -59,6 +59,8 @@ type Measure struct {
 	// also verify the content of every load
 	VerifyAll bool `json:"verify_all,omitempty"`
 	Telemetry bool `json:"telemetry"` // read telemetry on the nodes
+	// do not measure the maximum rates of the tester alone
+	NoCeiling bool `json:"no_tester_ceiling,omitempty"`
 }
 
 // Validity replaces the metric in a requirement that cells be valid.
