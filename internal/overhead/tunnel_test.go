@@ -34,3 +34,16 @@ func TestNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestBestMTUIsQuick: the largest MTU that fits is looked for once, and not for each MTU.
+func TestBestMTUIsQuick(t *testing.T) {
+	p := Path{Tunnel: Tunnel{Kind: WireGuard, OuterIP: V6}}
+	n := testing.AllocsPerRun(1, func() {
+		if got := p.BestMTU(1280, 52); got != 1420 {
+			t.Errorf("got %d, want 1420", got)
+		}
+	})
+	if n > 5000 {
+		t.Errorf("%v allocations for 141 MTUs, want at most 5000", n)
+	}
+}

@@ -927,3 +927,13 @@ func TestTwiceTheSameIsPossible(t *testing.T) {
 		t.Errorf("said to be impossible: %q", said)
 	}
 }
+
+// TestLeaveOneOutIsQuick: predict and advise score the models each time. Most results are of other devices,
+// and their comparison ends there.
+func TestLeaveOneOutIsQuick(t *testing.T) {
+	c := published(t)
+	n := testing.AllocsPerRun(1, func() { LeaveOneOut(c, c.Results, OfPublished) })
+	if n > 100_000 {
+		t.Errorf("%v allocations, want at most 100000", n)
+	}
+}
