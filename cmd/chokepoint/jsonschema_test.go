@@ -59,7 +59,9 @@ func loadSchema(name string) (format string, schema *jsonschema.Resolved, err er
 		}
 
 		def.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}} // false
-		is := def.Properties["format"]                                           // other things have a format, too
+
+		// Other things have a format, too.
+		is := def.Properties["format"]
 		if is != nil && is.Const != nil {
 			format, _ = (*is.Const).(string)
 		}
