@@ -201,12 +201,11 @@ tally() {
 	}
 }
 
-# The README's test commands, as they stand there and with Go's defaults, except that the stage vet has vetted the
-# code with more. They must take no more than ten minutes.
+# The README's test commands, as they stand there and with Go's defaults. They must take no more than ten minutes.
 tests() {
 	local began=$SECONDS status=0 lines line
 	unset CHOKEPOINT_LONG
-	export GOFLAGS="$README_GOFLAGS -vet=off"
+	export GOFLAGS=$README_GOFLAGS
 	mapfile -t lines < <(commands README.md | grep -E '^go (-C [a-z]+ )?test ')
 	((${#lines[@]} == 2)) || fail "the README's test commands: ${lines[*]}"
 	for line in "${lines[@]}"; do tally as_root $line || status=1; done
