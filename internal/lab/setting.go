@@ -256,8 +256,8 @@ func (l *Lab) Device(node, port string) string {
 	return dev
 }
 
-// apply journals a setting and then changes it. If the change fails and cannot be undone either, apply returns
-// both the setting and an error.
+// apply journals a setting and then changes it. If the change fails and cannot be undone either, apply
+// returns both the setting and an error.
 func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil {

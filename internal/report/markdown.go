@@ -33,8 +33,8 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// Brief renders, as Markdown for a forum post, what Screen shows, with the run, the machine and the date of the
-// numbers.
+// Brief renders, as Markdown for a forum post, what Screen shows, with the run, the machine and the date of
+// the numbers.
 func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	m := &markdown{}

@@ -152,7 +152,8 @@ type Prediction struct {
 	// AtMostBps is the upper bound that the link and the ciphers set; 0 means unknown.
 	AtMostBps float64 `json:"at_most_bps,omitempty"`
 	AtMost    string  `json:"at_most,omitempty"` // what sets the bound
-	// InSoftware reports that the bound applies only to encryption in software. A crypto engine may exceed it.
+	// InSoftware reports that the bound applies only to encryption in software. A crypto engine may exceed
+	// the bound.
 	InSoftware bool     `json:"at_most_in_software,omitempty"`
 	Unbound    string   `json:"no_bound,omitempty"` // why the cipher gives no bound
 	Errors     []Errors `json:"errors"`             // errors of the models that gave an estimate

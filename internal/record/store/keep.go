@@ -160,7 +160,8 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Release drops the trials from memory, because later stages need the space. All trials must have been stored.
+// Release drops the trials from memory, because later stages need the space. All trials must have been
+// stored.
 func (k *Keeper) Release() {
 	k.trials = nil
 	k.bytes = 0

@@ -256,8 +256,8 @@ func countsOf(run string) string {
 		count(*) FILTER (WHERE status <> '` + record.TrialOK + `') FROM trials WHERE run = ` + run + `)`
 }
 
-// count parses the result of countsOf and sets the numbers of trials. Except in a search, a row of the plan is
-// measured again only if its trial failed.
+// count parses the result of countsOf and sets the numbers of trials. Except in a search, a row of the plan
+// is measured again only if its trial failed.
 func (h *Head) count(text string) {
 	var trials, repeated, failed int
 	if _, err := fmt.Sscan(text, &trials, &repeated, &failed); err != nil {
