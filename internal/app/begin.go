@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -64,38 +65,37 @@ func (x *execution) begin(ctx context.Context) error {
 	return x.link(ctx)
 }
 
-// noCeiling is the caveat of runs without the maximum rates of the tester.
-const noCeiling = "no-tester-ceiling"
-
-// ceilings measures the highest rates of the tester alone.
-func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
+// ceilings measures the highest rates of the tester alone, or notes why they are missing.
+func (x *execution) ceilings(ctx context.Context, l *lab.Lab) error {
 	c := x.campaign
+	kinds := c.Kinds()
+	if len(kinds) == 0 { // the plan sends nothing
+		return nil
+	}
+
+	missing := errors.New("the plan leaves it out")
+	if !c.Run.Design.Measure.NoCeiling {
+		_, _, rows := c.Ahead()
+		takes := time.Duration(len(kinds)) * ceiling.Each
+		x.emit(record.Event{
+			Event: "phase",
+			Phase: "tester ceiling",
+			Text:  "measuring what this machine can send, " + about(takes),
+			Left:  takes + rows,
+		})
+		own := x.Local(x.run.ID, x.journal)
+		own.Queues = x.run.Queues
+		c.Run.Ceilings, missing = trial.Ceilings(ctx, l, own, kinds)
+	}
+
 	switch {
-	case len(c.Kinds()) == 0: // the plan sends nothing
+	case missing == nil:
 		return nil
-	case c.Run.Design.Measure.NoCeiling:
-		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: noCeiling, Text: "the plan leaves it out"})
-		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 
-	_, _, rows := c.Ahead()
-	takes := time.Duration(len(c.Kinds())) * ceiling.Each
-	x.emit(record.Event{
-		Event: "phase",
-		Phase: "tester ceiling",
-		Text: "measuring what this " +
-			"machine can send, " + about(takes),
-		Left: takes + rows,
-	})
-	own := x.Local(x.run.ID, x.journal)
-	own.Queues = x.run.Queues
-	if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-
-		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: noCeiling, Text: err.Error()})
-	}
-
+	caveat := record.Caveat{Kind: "no-tester-ceiling", Text: missing.Error()}
+	c.Run.Caveats = append(c.Run.Caveats, caveat)
 	return nil
 }
