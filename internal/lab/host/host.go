@@ -26,6 +26,9 @@ type Command struct {
 	// machine supports these fields.
 	Files []*os.File
 	Dir   string
+	// Bound kills the program when this process ends, for whatever reason. Only the local machine supports
+	// it, on Linux; elsewhere the program may outlive this process.
+	Bound bool
 }
 
 // A Process is a command that was started. Wait may be called only once. Kill is idempotent, and kills the

@@ -38,13 +38,16 @@ func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd.ExtraFiles = c.Files
 	cmd.Dir = c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	p := &localProcess{cmd: cmd}
+	p := &localProcess{cmd: cmd, ended: make(chan struct{})}
 	var err error
 	if p.out, err = cmd.StdoutPipe(); err == nil {
 		p.err, err = cmd.StderrPipe()
 	}
 
-	if err == nil {
+	switch {
+	case err == nil && c.Bound:
+		err = startBound(cmd, p.ended)
+	case err == nil:
 		err = cmd.Start()
 	}
 
@@ -64,6 +67,7 @@ type localProcess struct {
 	cmd      *exec.Cmd
 	out, err io.ReadCloser
 	stop     func() bool
+	ended    chan struct{} // closed after the process has ended
 
 	mu     sync.Mutex
 	waited bool
@@ -77,6 +81,7 @@ func (p *localProcess) Wait() (Usage, error) {
 	p.mu.Lock()
 	p.waited = true
 	p.mu.Unlock()
+	close(p.ended)
 	p.stop()
 	var u Usage
 	s := p.cmd.ProcessState

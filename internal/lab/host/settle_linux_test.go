@@ -1,11 +1,14 @@
 package host
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +46,52 @@ func TestSettleAborts(t *testing.T) {
 	if !ok || failed.Sys().(syscall.WaitStatus).Signal() != syscall.SIGABRT {
 		t.Errorf("a fault: got %v, want that SIGABRT ended it", err)
 	}
+}
+
+// bounding is set where this program is to start another and to be killed.
+const bounding = "CHOKEPOINT_TEST_BOUND"
+
+// TestBound: a program that is bound to this process ends with it, also if it is killed.
+func TestBound(t *testing.T) {
+	if os.Getenv(bounding) != "" {
+		p, err := Local().Start(t.Context(), Command{Path: "sleep", Args: []string{"1000"}, Bound: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		fmt.Println(p.(*localProcess).cmd.Process.Pid)
+		time.Sleep(time.Minute)
+	}
+
+	again := exec.Command(os.Args[0], "-test.run=^TestBound$")
+	again.Env = append(os.Environ(), bounding+"=1")
+	out, err := again.StdoutPipe()
+	if err == nil {
+		err = again.Start()
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	line, err := bufio.NewReader(out).ReadString('\n')
+	pid, wrong := strconv.Atoi(strings.TrimSpace(line))
+	if err := errors.Join(err, wrong, again.Process.Kill()); err != nil {
+		t.Fatal(err)
+	}
+
+	_ = again.Wait() // it was killed
+	for range 100 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+
+		time.Sleep(20 * time.Millisecond)
+	}
+
+	t.Errorf("process %d lives on", pid)
+	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
 // TestSettle: what the caller has set is not inherited.

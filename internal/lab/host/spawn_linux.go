@@ -77,30 +77,39 @@ func (s Spawn) Start() (*Child, error) {
 	return c, nil
 }
 
-// start starts the child's process. Pdeathsig depends on the thread that starts the child, and the child
-// inherits the CPU affinity of that thread. Therefore, start uses a separate thread for a child with Bound or
-// Core set. That thread lives as long as the child.
+// start starts the child's process. The child inherits the CPU affinity of the thread that starts it.
 func (s Spawn) start(c *Child) error {
 	if !s.Bound && s.Core == 0 {
 		return c.cmd.Start()
 	}
-
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
+	return onOwnThread(c.ended, func() error {
 		if s.Core > 0 {
 			var set unix.CPUSet
 			set.Set(s.Core - 1)
 			if err := unix.SchedSetaffinity(0, &set); err != nil {
-				started <- fmt.Errorf("run on core %d: %w", s.Core-1, err)
-				return
+				return fmt.Errorf("run on core %d: %w", s.Core-1, err)
 			}
 		}
+		return c.cmd.Start()
+	})
+}
 
-		err := c.cmd.Start()
+// startBound starts a command that the kernel kills when this process ends.
+func startBound(cmd *exec.Cmd, ended <-chan struct{}) error {
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	return onOwnThread(ended, cmd.Start)
+}
+
+// onOwnThread calls start on a separate thread, which lives until ended is closed: Pdeathsig refers to the
+// thread that starts a process.
+func onOwnThread(ended <-chan struct{}, start func() error) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
+		err := start()
 		started <- err
 		if err == nil {
-			<-c.ended
+			<-ended
 		}
 	}()
 	return <-started

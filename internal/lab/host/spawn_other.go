@@ -4,6 +4,7 @@ package host
 
 import (
 	"fmt"
+	"os/exec"
 	"runtime"
 )
 
@@ -22,3 +23,5 @@ func (*Child) HangUp() error             { return ErrUnsupported }
 func (*Child) Close() error              { return ErrUnsupported }
 func (*Child) Wait() error               { return ErrUnsupported }
 func (*Child) Kill() error               { return ErrUnsupported }
+
+func startBound(cmd *exec.Cmd, _ <-chan struct{}) error { return cmd.Start() }
