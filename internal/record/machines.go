@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
@@ -54,6 +55,41 @@ type Machines struct {
 	// the factor firmware is appended as the last argument. If Firmware is nil, the user installs firmware by
 	// hand.
 	Firmware *[]string `json:"firmware,omitempty"`
+	// Flash installs firmware through labgrid instead; nil means that Firmware does, or the user.
+	Flash *Flash `json:"flash,omitempty"`
+	// Place is the labgrid place that the machines belong to; nil means none. Its tags may name machines.
+	Place *Place `json:"place,omitempty"`
+}
+
+// Place describes a place of a labgrid coordinator. A run reserves and acquires it before the first
+// connection to a machine, and releases it at the end.
+type Place struct {
+	// Name is the name of the place; "" means any place that has all Tags.
+	Name string   `json:"name,omitempty"`
+	Tags []string `json:"tags,omitempty"` // KEY=VALUE
+	// Coordinator is HOST[:PORT]; "" means labgrid's own default. Proxy is the host that ssh forwards the
+	// connection through; "" means a direct connection.
+	Coordinator string `json:"coordinator,omitempty"`
+	Proxy       string `json:"proxy,omitempty"`
+	// Config is the path of a labgrid environment file; "" means none. State is the state of its strategy
+	// that the board is brought into before the first connection.
+	Config string `json:"config,omitempty"`
+	State  string `json:"state,omitempty"`
+	// PowerBefore is the power command before the first connection, PowerAfter the one before the release;
+	// "" means none.
+	PowerBefore string        `json:"power_before,omitempty"`
+	PowerAfter  string        `json:"power_after,omitempty"`
+	Wait        time.Duration `json:"wait_ns,omitempty"` // maximum wait for a place that others use
+	Boot        time.Duration `json:"boot_ns,omitempty"` // maximum wait for ssh after PowerBefore or State
+}
+
+// Flash describes how labgrid installs firmware on the router.
+type Flash struct {
+	// Image is the path of the image, in which LEVEL stands for the level of the factor firmware; "" means
+	// none.
+	Image string `json:"image,omitempty"`
+	// Commands lists commands of labgrid-client, in which LEVEL stands for the level and IMAGE for the path.
+	Commands []string `json:"commands"`
 }
 
 // FoundDevice describes the router under test from the facts in its environment; see DeviceOf. It returns

@@ -47,6 +47,8 @@ const (
 	// KindGuard records a guard that a driver installed on a machine. Unless the guard is dismissed, it
 	// undoes settings there.
 	KindGuard = "guard"
+	// KindPlace records that a labgrid place is about to be reserved and acquired.
+	KindPlace = "place"
 )
 
 // Entry describes one change. It is written to the journal before the change is made.
@@ -65,6 +67,10 @@ type Entry struct {
 	Guard  string          `json:"guard,omitempty"` // name of the guard on the machine
 	// Machines describes the machines of a KindMachines entry.
 	Machines *record.Machines `json:"machines,omitempty"`
+	// Labgrid describes the place of a KindPlace entry. Holder is the HOST/USER that acquires it; no other
+	// run has the same.
+	Labgrid *record.Place `json:"labgrid,omitempty"`
+	Holder  string        `json:"holder,omitempty"`
 }
 
 // head is the first line of a journal. It identifies the owner, the machine and the boot.
@@ -89,6 +95,9 @@ func headOf(owner, labs string) head {
 
 // ids matches valid names of owners and labs. The names are used as elements of file paths.
 var ids = check.Pattern(`^[a-z0-9-]+$`)
+
+// holders matches valid names of a labgrid client.
+var holders = regexp.MustCompile(`^[^/\s]+/[^/\s]+$`)
 
 // ValidID reports whether name is a valid name of an owner or a lab.
 func ValidID(name string) bool { return ids().MatchString(name) }
@@ -582,17 +591,19 @@ func parseLine(b []byte) (line, error) {
 func (e Entry) check() error {
 	nothing := e.Node+e.Driver+e.Knob+e.Before+e.After+e.Guard == "" && len(e.Place) == 0
 	process := e.Pid != 0 || e.Born != 0
+	held := e.Labgrid != nil || e.Holder != ""
 	there := e.Node != "" && !strings.ContainsAny(e.Node, "/\x00") && e.Node != "." && e.Node != ".." &&
-		!process && e.Machines == nil
-	machines := e.Machines != nil && nothing && !process
+		!process && e.Machines == nil && !held
+	machines := e.Machines != nil && nothing && !process && !held
+	place := e.Labgrid != nil && holders.MatchString(e.Holder) && nothing && !process && e.Machines == nil
 	setting := there && e.Knob != "" && len(e.Place) > 0 && e.Guard == ""
 	guard := there && e.Guard != "" && e.Driver != "" && e.Knob+e.Before+e.After == "" && len(e.Place) == 0
-	lab := nothing && e.Pid >= 0 && e.Machines == nil
+	lab := nothing && e.Pid >= 0 && e.Machines == nil && !held
 	switch {
 	case !ValidID(e.Lab):
 		return fmt.Errorf("change %d is of lab %q, which is no lab's name", e.Seq, e.Lab)
 	case e.Kind == KindLab && lab, e.Kind == KindSetting && setting, e.Kind == KindMachines && machines,
-		e.Kind == KindGuard && guard:
+		e.Kind == KindGuard && guard, e.Kind == KindPlace && place:
 		return nil
 	}
 
