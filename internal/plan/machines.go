@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -17,6 +18,12 @@ import (
 const (
 	maxMachineText = 1000
 	maxPort        = 1<<16 - 3 // three consecutive ports are used
+)
+
+// Limits of the times in a place.
+const (
+	maxPlaceWait = 24 * time.Hour
+	maxPlaceBoot = time.Hour
 )
 
 // machineKey is an entry of a machine in a lab file. It is allowed only for the given roles, or for all if
@@ -106,7 +113,11 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		}},
 		r.text("ssh_config", maxMachineText, &m.SSHConfig),
 		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
-		{"firmware", func(n *yaml.Node) error { return r.firmware(n, &m.Firmware) }},
+		{"firmware", func(n *yaml.Node) error { return r.firmware(n, &m) }},
+		{"place", func(n *yaml.Node) error {
+			m.Place = &record.Place{}
+			return r.place(n, m.Place, placed)
+		}},
 		r.scalarOf("link_speed", func(n *yaml.Node, text string) error {
 			rate, err := unit.ParseBitrate(text)
 			if err != nil || rate <= 0 {
@@ -119,7 +130,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		}),
 	})))
 	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
-		if failed == nil && of.At == "" {
+		if failed == nil && of.At == "" && m.Place == nil { // tags of a place may name it
 			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", thisFile, name))
 		}
 	}
@@ -165,21 +176,78 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 // maxWords is the maximum length of a list in a lab file.
 const maxWords = 50
 
-// firmware reads the command that installs another system on the router: a list of the program and its
-// arguments.
-func (r *reader) firmware(n *yaml.Node, into **[]string) error {
+// defaultBoot is the maximum wait for a board to answer to ssh, if the lab file names none.
+const defaultBoot = 5 * time.Minute
+
+// firmware reads what installs another system on the router: a list of the program and its arguments, or
+// commands of labgrid-client.
+func (r *reader) firmware(n *yaml.Node, m *record.Machines) error {
 	var command []string
-	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) (err error) {
-		command, err = r.words(n, "command", maxMachineText, maxWords, "write a script of it")
+	var flash record.Flash
+	err := r.object(n, "firmware", []field{
+		{"command", func(n *yaml.Node) (err error) {
+			command, err = r.words(n, "command", maxMachineText, maxWords, "write a script of it")
+			return err
+		}},
+		{"labgrid", func(n *yaml.Node) (err error) {
+			flash.Commands, err = r.words(n, "labgrid", maxMachineText, maxWords, "write a script of it")
+			return err
+		}},
+		r.text("image", maxMachineText, &flash.Image),
+	})
+	switch {
+	case err != nil:
 		return err
-	}}})
-	if err == nil && len(command) == 0 {
-		err = r.fail(n, "such as firmware: {command: [./flash.sh]}, which is run with the level behind it",
+	case len(flash.Commands) > 0 && len(command) > 0:
+		return r.fail(n, "keep one of them", "firmware has both command and labgrid")
+	case len(flash.Commands) > 0:
+		m.Flash = &flash
+		return nil
+	case flash.Image != "":
+		return r.fail(n, "such as labgrid: [write-image IMAGE, power cycle]",
+			"firmware has image without labgrid")
+	case len(command) == 0:
+		return r.fail(n, "such as firmware: {command: [./flash.sh]}, which is run with the level behind it",
 			"firmware has no command")
 	}
 
-	*into = &command
-	return err
+	m.Firmware = &command
+	return nil
+}
+
+// place reads a labgrid place.
+func (r *reader) place(n *yaml.Node, p *record.Place, placed func(string, []field) []field) error {
+	p.Boot = defaultBoot
+	fields := []field{
+		r.text("name", maxMachineText, &p.Name),
+		{"tags", func(n *yaml.Node) (err error) {
+			p.Tags, err = r.words(n, "tags", maxMachineText, maxWords, "name fewer")
+			return err
+		}},
+		r.text("coordinator", maxMachineText, &p.Coordinator),
+		r.text("proxy", maxMachineText, &p.Proxy),
+		r.text("config", maxMachineText, &p.Config),
+		r.text("state", maxMachineText, &p.State),
+		r.word("power_before", &p.PowerBefore, "cycle", "on"),
+		r.word("power_after", &p.PowerAfter, "off"),
+		r.duration("wait", 0, maxPlaceWait, &p.Wait),
+		r.duration("boot", time.Second, maxPlaceBoot, &p.Boot),
+	}
+	err := r.object(n, "place", placed("place.", fields))
+	switch {
+	case err != nil:
+		return err
+	case p.Name == "" && len(p.Tags) == 0:
+		return r.fail(n, "such as name: board-7, or tags: [device=openwrt_one]",
+			"place has no name and no tags")
+	case p.Name != "" && len(p.Tags) > 0:
+		return r.fail(n, "keep one of them", "place has both name and tags")
+	case p.State != "" && p.Config == "":
+		return r.fail(n, "name the labgrid environment file with the strategy: config: FILE",
+			"place has state without config")
+	}
+
+	return nil
 }
 
 // words reads a list of at most most texts of at most long bytes. fewer is the hint if the list is longer.

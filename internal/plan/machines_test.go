@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +26,8 @@ func noWrong(m record.Machines) (string, error) {
 		return "server.address", errors.New("no address")
 	case m.Router.LAN == "wrong":
 		return "router.lan", errors.New("no device")
+	case m.Place != nil && m.Place.Name == "bad":
+		return "place.name", errors.New("no place")
 	case m.Port == 7:
 		return "server.isp", errors.New("no isp")
 	}
@@ -59,6 +62,28 @@ func TestReadMachines(t *testing.T) {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
 	}
 
+	const board = "firmware: {image: LEVEL.img, labgrid: [write-image IMAGE, power cycle]}\n" +
+		"place: {tags: [device=a, lab=b], coordinator: hub, proxy: me@hub, config: e.yaml, state: shell, " +
+		"power_before: on, power_after: off, wait: 30m}\n"
+	place, err := ReadMachines("lab.yaml", []byte(board), parseMeter, noWrong)
+	want := record.Machines{
+		Flash: &record.Flash{Image: "LEVEL.img", Commands: []string{"write-image IMAGE", "power cycle"}},
+		Place: &record.Place{
+			Tags:        []string{"device=a", "lab=b"},
+			Coordinator: "hub",
+			Proxy:       "me@hub",
+			Config:      "e.yaml",
+			State:       "shell",
+			PowerBefore: "on",
+			PowerAfter:  "off",
+			Wait:        30 * time.Minute,
+			Boot:        5 * time.Minute,
+		},
+	}
+	if diff := cmp.Diff(want, place); err != nil || diff != "" {
+		t.Errorf("a place: %v (-want +got)\n%s", err, diff)
+	}
+
 	const text = "client: ssh://pc1\nserver: ssh://pc2\nmeter: shelly://a\n"
 	short, err := ReadMachines("lab.yaml", []byte(text), parseMeter, noWrong)
 	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" ||
@@ -85,7 +110,18 @@ func TestReadMachinesWrong(t *testing.T) {
 		"client: local\nrouter: {at: ssh://a, lan: wrong}\nserver: ssh://b":     "lab.yaml:2:28: no device",
 		"client: local\nserver: {at: ssh://b}\ndata_port: 7":                    "lab.yaml:2:9: no isp",
 		"client: local\nserver: ssh://b\nlink_speed: fast":                      `lab.yaml:3:13: link_speed "fast": want`,
-		"": "lab.yaml:1:1: the lab file is empty",
+		"client: local\nplace: {}":                                              "lab.yaml:2:8: place has no name and no tags",
+		"place: {name: a, tags: [b=c]}":                                         "lab.yaml:1:8: place has both name and tags",
+		"place: {name: a, state: shell}":                                        "lab.yaml:1:8: place has state without config",
+		"place:\n  name: a\n  power_before: off":                                `lab.yaml:3:17: power_before: "off" is not cycle or on`,
+		"place:\n  name: a\n  power_after: cycle":                               `lab.yaml:3:16: power_after: "cycle" is not`,
+		"place:\n  name: a\n  wait: 5":                                          `lab.yaml:3:9: wait: "5" is not a duration`,
+		"place: board-7":                                                        "lab.yaml:1:8: place must be a map",
+		"place: {name: a, user: b}":                                             `lab.yaml:1:18: place has no key "user"`,
+		"place: {name: bad}":                                                    "lab.yaml:1:15: no place",
+		"place: {name: a}\nfirmware: {command: [a], labgrid: [b]}":              "lab.yaml:2:11: firmware has both command and labgrid",
+		"place: {name: a}\nfirmware: {image: a}":                                "lab.yaml:2:11: firmware has image without labgrid",
+		"":                                                                      "lab.yaml:1:1: the lab file is empty",
 	} {
 		_, err := ReadMachines("lab.yaml", []byte(text), parseMeter, noWrong)
 		if err == nil || !strings.Contains(err.Error(), want) {
