@@ -24,7 +24,7 @@ var layers = [][]string{
 		"trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
-		"lab/driver", "lab/vm", "lab/agent", "lab/isp"},
+		"lab/driver", "lab/vm", "lab/agent", "lab/isp", "lab/labgrid"},
 	5: {"analysis", "foreign", "lab", "registry/node", "trial/traffic/ceiling"},
 	6: {"trial", "analysis/tuning", "bundle", "labtest/quick"},
 	7: {"labtest", "report"},

@@ -20,6 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -110,13 +111,14 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
 	// Undo settings first, then dismiss guards, and finally remove the locations of the machines.
-	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2}
+	// A place is released last, because others may use its machines then.
+	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2, journal.KindPlace: 3}
 	slices.SortStableFunc(s.Entries, func(a, b journal.Entry) int {
 		return cmp.Compare(order[a.Kind], order[b.Kind])
 	})
-	type place struct{ lab, node string }
+	type site struct{ lab, node string }
 	failed := false
-	guarded := map[place]bool{} // nodes with guards that may still have settings to undo
+	guarded := map[site]bool{} // nodes with guards that may still have settings to undo
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
@@ -127,7 +129,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 			continue // because the next attempt needs the locations
 		}
 
-		if e.Kind == journal.KindGuard && guarded[place{e.Lab, e.Node}] {
+		if e.Kind == journal.KindGuard && guarded[site{e.Lab, e.Node}] {
 			continue
 		}
 
@@ -138,6 +140,8 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
 		case e.Kind == journal.KindGuard:
 			undoErr = machines.dismiss(ctx, e)
+		case e.Kind == journal.KindPlace:
+			text, undoErr = labgrid.Restore(ctx, host.Local(), e)
 		case machines.have(e.Lab):
 			text, undoErr = machines.putBack(ctx, e)
 		default:
@@ -155,7 +159,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 
 		failed = true
 		if !errors.Is(undoErr, errOthers) {
-			guarded[place{e.Lab, e.Node}] = true
+			guarded[site{e.Lab, e.Node}] = true
 		} else {
 			undoErr = check.WithHint(undoErr, "put it back by hand, then restore again; or keep it as it "+
 				"is, and once nothing else is left to undo, remove "+host.ShellWord(s.Path()))
