@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -63,7 +64,8 @@ func (p *program) conform(ctx context.Context, o labOptions, file string) (err e
 	try := func(l *lab.Lab) error { return p.tried(ctx, l, out) }
 	var asked record.Run
 	if o.describe(&asked); asked.Machines != nil {
-		return p.WithMachines(ctx, *asked.Machines, try)
+		return p.WithMachines(ctx, *asked.Machines,
+			func(l *lab.Lab, _ *labgrid.Held) error { return try(l) })
 	}
 
 	guest, err := o.guest(ctx, p)

@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -365,9 +366,10 @@ path. If nothing can be measured, the check fails.`,
 			}
 
 			if o.machines != (record.Machines{}) {
-				return p.WithMachines(cmd.Context(), o.machines, func(l *lab.Lab) error {
-					return p.survey(cmd.Context(), l)
-				})
+				return p.WithMachines(cmd.Context(), o.machines,
+					func(l *lab.Lab, held *labgrid.Held) error {
+						return p.survey(cmd.Context(), l, held)
+					})
 			}
 			return p.WithJournal("check-"+app.NewID(), func(j *journal.Journal) error {
 				return labCheck(cmd.Context(), o, j, p)

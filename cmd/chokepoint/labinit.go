@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -68,8 +70,8 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 		return err
 	}
 
-	err := p.WithMachines(ctx, m, func(l *lab.Lab) error {
-		if err := p.survey(ctx, l); err != nil {
+	err := p.WithMachines(ctx, m, func(l *lab.Lab, _ *labgrid.Held) error {
+		if err := p.survey(ctx, l, nil); err != nil {
 			return err
 		}
 		return userfile.Put(userfile.CreateReport, file, []byte(plan.MachinesText(found(l, m))))
@@ -162,8 +164,16 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 
 // survey prints whether the requirements for measuring real machines are met. It returns an error if one is
 // not.
-func (p *program) survey(ctx context.Context, l *lab.Lab) error {
+func (p *program) survey(ctx context.Context, l *lab.Lab, held *labgrid.Held) error {
 	all, err := trial.Survey(ctx, l, node.Engines())
+	if held != nil {
+		all = slices.Insert(all, 0, trial.Capability{
+			Area:   "place",
+			Name:   held.Place().Name,
+			Answer: check.OKBecause("%s", held.Describe()),
+		})
+	}
+
 	for _, name := range l.Nodes() {
 		add := func(a check.Answer) {
 			all = append(all, trial.Capability{Area: "found", Name: name, Answer: a})

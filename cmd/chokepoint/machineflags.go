@@ -62,7 +62,7 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 func checkMachines(m record.Machines, alone bool) error {
 	_, err := app.WrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Client == m.Server
-	if err == nil && !alone && (m.Client.At == "" || m.Server.At == "") {
+	if err == nil && !alone && m.Place == nil && (m.Client.At == "" || m.Server.At == "") {
 		err = app.Usage("name both: --client local "+
 			"--server ssh://HOST, and the router between, if it can be reached",
 			"a lab of real machines has a client and a server")

@@ -144,7 +144,13 @@ func setUpScript(env *testscript.Env) error {
 		return err
 	}
 
+	played, err := filepath.Abs("../../internal/lab/labgrid/testdata") // plays labgrid-client
+	if err != nil {
+		return err
+	}
+
 	env.Setenv("SSH", shared)
+	env.Setenv("LABGRID", played)
 	env.Setenv("TZ", "UTC")
 	env.Setenv("GORACE", noExitSleep)
 	env.Defer(func() { takeLabsDown(env) })

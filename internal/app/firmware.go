@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,10 +27,13 @@ const (
 // file, or by asking the user to do it. It returns nil if neither is possible.
 func (x *execution) installer() func(ctx context.Context, level string) error {
 	m := x.run.Machines
-	if m != nil && m.Firmware != nil {
+	switch {
+	case m != nil && m.Firmware != nil:
 		return func(ctx context.Context, level string) error {
 			return x.install(ctx, *m.Firmware, level, installTime)
 		}
+	case m != nil && m.Flash != nil:
+		return func(ctx context.Context, level string) error { return x.flash(ctx, *m.Flash, level) }
 	}
 
 	if x.Attended {
@@ -41,34 +45,73 @@ func (x *execution) installer() func(ctx context.Context, level string) error {
 	return nil
 }
 
-// install runs a command without a shell, with the level as its last argument, and shows its output.
+// install runs a command without a shell, with the level as its last argument, and shows its output. If the
+// router belongs to a labgrid place, labgrid-client finds the place in the command's environment.
 func (x *execution) install(ctx context.Context, command []string, level string, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s",
-		unit.Seconds(limit)))
-	defer cancel()
 	if err := host.TrustedCommand(command); err != nil {
 		return err
 	}
-
-	p, err := host.Local().Start(ctx, host.Command{
+	return shown(ctx, host.Command{
 		Path: command[0],
 		Args: append(slices.Clone(command[1:]), level),
-	})
+		Env:  x.held.Env(),
+	}, limit, x.showFirmware(level))
+}
+
+// showFirmware returns a function that shows a line of the output of a command that installs firmware.
+func (x *execution) showFirmware(level string) func(line string) {
+	return func(line string) { x.emit(record.Event{Event: "lab", Text: "firmware " + level + ": " + line}) }
+}
+
+// flash installs a firmware with commands of labgrid-client.
+func (x *execution) flash(ctx context.Context, f record.Flash, level string) error {
+	image := strings.ReplaceAll(f.Image, "LEVEL", level)
+	if image != "" {
+		file, err := host.OpenTrusted(image)
+		if err != nil {
+			return err
+		}
+
+		if err := file.Close(); err != nil {
+			return err
+		}
+	}
+
+	for _, command := range f.Commands {
+		words := strings.Fields(command)
+		for i, word := range words {
+			words[i] = strings.ReplaceAll(strings.ReplaceAll(word, "LEVEL", level), "IMAGE", image)
+		}
+
+		err := shown(ctx, x.held.Command(image, words...), installTime, x.showFirmware(level))
+		if err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// shown runs a command on this machine and calls show with each of its first lines.
+func shown(ctx context.Context, c host.Command, limit time.Duration, show func(line string)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s",
+		unit.Seconds(limit)))
+	defer cancel()
+	p, err := host.Local().Start(ctx, c)
 	if err != nil {
 		return err
 	}
 
 	var lines atomic.Int64
 	var last atomic.Value // last line of standard error
-	show := func(line string) {
+	each := func(line string) {
 		line = check.Plain(line)
-		line = line[:min(len(line), maxLineBytes)]
 		if lines.Add(1) <= maxLines {
-			x.emit(record.Event{Event: "lab", Text: "firmware " + level + ": " + line})
+			show(line[:min(len(line), maxLineBytes)])
 		}
 	}
-	out := host.Lines(p.Stdout(), show)
-	wrong := host.Lines(p.Stderr(), func(line string) { last.Store(check.Plain(line)); show(line) })
+	out := host.Lines(p.Stdout(), each)
+	wrong := host.Lines(p.Stderr(), func(line string) { last.Store(check.Plain(line)); each(line) })
 	<-out
 	<-wrong
 	if _, err = p.Wait(); err == nil {
@@ -76,14 +119,14 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	}
 
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", command[0], context.Cause(ctx))
+		return fmt.Errorf("%s: %w", c.Path, context.Cause(ctx))
 	}
 
 	if line, ok := last.Load().(string); ok {
-		return fmt.Errorf("%s: %w: %s", command[0], err, line[:min(len(line), maxLineBytes)])
+		return fmt.Errorf("%s: %w: %s", c.Path, err, line[:min(len(line), maxLineBytes)])
 	}
 
-	return fmt.Errorf("%s: %w", command[0], err)
+	return fmt.Errorf("%s: %w", c.Path, err)
 }
 
 // learntAfter stores the inventories that were read after the last trial.

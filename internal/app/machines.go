@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -51,16 +53,29 @@ func ReadLabFile(name string) (record.Machines, error) {
 	return beside, Mark(ErrUsage, err)
 }
 
-// WithMachines brings up a lab of real machines and calls f with it.
-func (a *App) WithMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
+// WithMachines brings up a lab of real machines and calls f with it. held is the labgrid place that the
+// machines belong to, or nil.
+func (a *App) WithMachines(ctx context.Context, m record.Machines,
+	f func(l *lab.Lab, held *labgrid.Held) error) error {
 	if err := a.ShowCommands(m, nil); err != nil {
 		return err
 	}
 
 	id := "check-" + NewID()
-	return a.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
-		return a.Remote(id, m, j).Up(ctx)
-	}, f)
+	return a.WithJournal(id, func(j *journal.Journal) error {
+		held, err := a.takePlace(ctx, id, &m, j, a.noteText)
+		if err != nil {
+			return err
+		}
+
+		l, err := a.Remote(id, m, j).Up(ctx)
+		if err == nil {
+			err = errors.Join(f(l, held), Dirty(l.Close(context.WithoutCancel(ctx))))
+		}
+
+		_, unreleased := a.release(ctx, held)
+		return errors.Join(err, unreleased)
+	})
 }
 
 // CheckPlace returns an error if at is not a valid address of a machine.
@@ -89,6 +104,18 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		return key, Usage(hint, format, args...)
 	}
+	if m.Place != nil {
+		if key, err := wrongPlace(*m.Place, named); err != nil {
+			return key, err
+		}
+
+		// The place's tags may name the machines that the lab file does not.
+		for name, of := range map[string]*record.Machine{"client": &m.Client, "router": &m.Router,
+			"server": &m.Server} {
+			of.At = cmp.Or(of.At, ssh.Scheme+"cp."+name)
+		}
+	}
+
 	all := []struct {
 		key string
 		of  record.Machine
@@ -151,6 +178,11 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 			return wrong("firmware", cmp.Or(check.HintOf(err), "a program that can be started here; beside "+
 				"the lab file it begins with ./"), "firmware: %v", err)
 		}
+	}
+
+	if m.Flash != nil && m.Place == nil {
+		return wrong("firmware.labgrid", "name the place, or use command",
+			"firmware: labgrid without a place")
 	}
 
 	if m.SSHConfig == "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
@@ -108,7 +109,8 @@ type execution struct {
 	force      bool        // resume even if conditions have changed
 	until      time.Time   // when the whole command must end, including endTime; zero means no limit
 
-	guard *guard // stops changes that do harm; nil means that none are tried
+	held  *labgrid.Held // the place of the machines; nil means none
+	guard *guard        // stops changes that do harm; nil means that none are tried
 
 	store    *store.Store
 	keeper   *store.Keeper // stores the trials
@@ -135,18 +137,23 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 		return nil, err
 	}
 
-	labs, err := x.labs(ctx)
-	if err != nil {
-		return nil, err
+	x.sink = x.events()
+	if err := x.hold(ctx); err != nil {
+		return nil, errors.Join(err, x.sink.Close())
 	}
 
-	x.sink = x.events()
+	labs, err := x.labs(ctx)
+	if err != nil {
+		return nil, errors.Join(err, x.sink.Close())
+	}
+
 	runErr := x.campaignOver(ctx, labs, done)
 	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing was measured
 		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), refused)
 	}
 
-	err = x.end(ctx, runErr, x.undo(ctx))
+	undone := x.undo(ctx)
+	err = x.end(ctx, runErr, errors.Join(undone, x.releasePlace(ctx)))
 	return x.result, err
 }
 
@@ -228,10 +235,6 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		return &lab.Peers{Up: x.peer}, nil
 	case x.run.Machines != nil:
 		m := *x.run.Machines
-		if err := x.ShowCommands(m, x.run.Meter); err != nil {
-			return nil, err
-		}
-
 		remote := x.Remote(x.run.ID+"-machines", m, x.journal)
 		if m.Client.At+m.Server.At == "" { // the plan sends nothing
 			return &lab.Peers{Up: remote.Reach}, nil
@@ -501,15 +504,20 @@ func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
 func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err error) {
 	err = x.WithJournal(x.run.ID, func(j *journal.Journal) error {
 		x.journal = j
-		labs, err := x.labs(ctx)
-		if err != nil {
+		if err := x.hold(ctx); err != nil {
 			return err
 		}
 
-		c := x.newCampaign(labs)
-		err = c.Prepare(ctx)
-		skipped = c.Run.Skipped
-		return errors.Join(err, Dirty(c.Close(context.WithoutCancel(ctx))))
+		labs, err := x.labs(ctx)
+		if err == nil {
+			c := x.newCampaign(labs)
+			err = c.Prepare(ctx)
+			skipped = c.Run.Skipped
+			err = errors.Join(err, Dirty(c.Close(context.WithoutCancel(ctx))))
+		}
+
+		_, unreleased := x.release(ctx, x.held)
+		return errors.Join(err, unreleased)
 	})
 	return skipped, err
 }
@@ -618,6 +626,9 @@ func (x *execution) shut() error {
 		err = errors.Join(err, x.store.Close())
 	}
 
+	// Unless the run has ended normally, the place is still acquired.
+	_, unreleased := x.release(context.Background(), x.held)
+	err = errors.Join(err, unreleased)
 	if x.journal != nil {
 		if closeErr := x.journal.Close(); closeErr != nil {
 			err = errors.Join(err, Dirty(fmt.Errorf("%w: %w", lab.ErrDirty, closeErr)))
@@ -641,6 +652,15 @@ func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 		for _, line := range commands {
 			uses = append(uses, "runs here, by "+m.SSHConfig+": "+line)
 		}
+	}
+
+	if m.Place != nil {
+		uses = append(uses, placeUses(*m.Place)...)
+	}
+
+	if m.Flash != nil {
+		uses = append(uses, "runs here, to install a firmware: labgrid-client "+
+			strings.Join(m.Flash.Commands, "; labgrid-client "))
 	}
 
 	if m.Firmware != nil {

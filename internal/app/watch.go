@@ -72,6 +72,15 @@ func PathsOf(m *record.Machines) []*string {
 	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
 		paths = append(paths, &(*m.Firmware)[0])
 	}
+
+	if m.Flash != nil {
+		paths = append(paths, &m.Flash.Image)
+	}
+
+	if m.Place != nil {
+		paths = append(paths, &m.Place.Config)
+	}
+
 	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
 }
 

@@ -469,6 +469,13 @@ func caveats() []Kind {
 			Do:    "use the same version",
 		},
 		{
+			Name: "place-lost",
+			Of:   OfRun,
+			Means: "when the run ended, it did not hold the labgrid place of the router any more: " +
+				"somebody released it, or the coordinator was restarted; others may have used the router",
+			Do: "repeat it while the coordinator stays up",
+		},
+		{
 			Name: "power-metered",
 			Of:   OfRun,
 			Means: "power was read from an external meter; the text gives the meter, how often it was " +
