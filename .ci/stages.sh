@@ -680,6 +680,16 @@ losses() {
 	suite remote -binary "$PROGRAM" -portable -run TestPortableEndsOverSSH
 }
 
+# Nightly only: a lab over ssh whose machines are a place of a real labgrid coordinator, with a played power port.
+LABGRID=labgrid==26.0.1
+labgrid() {
+	install_packages sshd=openssh-server ssh=openssh-client microcom=microcom
+	[[ -n $(python3 -c 'import ensurepip' 2>&1) ]] && as_root apt-get install -q -y python3-venv
+	python3 -m venv "$WORK/labgrid"
+	"$WORK/labgrid/bin/pip" install --quiet --disable-pip-version-check "$LABGRID"
+	suite remote -binary "$PROGRAM" -labgrid "$WORK/labgrid/bin" -run 'TestLabgrid$'
+}
+
 # Nightly only: routers with a root file system like OpenWrt's, over dropbear: everything is tried on them, and
 # their contact is lost in the middle. What is built for that is not shipped.
 openwrt() {
