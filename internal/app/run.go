@@ -137,16 +137,16 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 		return nil, err
 	}
 
-	x.sink = x.events()
 	if err := x.hold(ctx); err != nil {
-		return nil, errors.Join(err, x.sink.Close())
+		return nil, err
 	}
 
 	labs, err := x.labs(ctx)
 	if err != nil {
-		return nil, errors.Join(err, x.sink.Close())
+		return nil, err
 	}
 
+	x.sink = x.events()
 	runErr := x.campaignOver(ctx, labs, done)
 	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing was measured
 		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), refused)

@@ -27,19 +27,22 @@ type played struct {
 
 func play(t *testing.T) *played {
 	t.Helper()
-	here, err := filepath.Abs("testdata")
-	if err != nil {
+	// A copy, because others may be able to write to the source tree.
+	bin := t.TempDir()
+	client := []byte(recorded(t, program))
+	if err := os.WriteFile(filepath.Join(bin, program), client, 0o700); err != nil {
 		t.Fatal(err)
 	}
 
 	p := &played{t: t, dir: t.TempDir(), journals: filepath.Join(t.TempDir(), "journal")}
-	t.Setenv("PATH", here+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("PLAYED", p.dir)
 	for name, value := range map[string]string{"LG_HOSTNAME": "pc3", "LG_USERNAME": "paul",
 		"LG_COORDINATOR": "", "LG_PROXY": "", "LG_ENV": "", "VERSION": ""} {
 		t.Setenv(name, value)
 	}
 
+	var err error
 	if p.journal, err = journal.Create(p.journals, "run-1", ""); err != nil {
 		t.Fatal(err)
 	}
