@@ -93,8 +93,8 @@ const (
 	consoleAt     = "127.0.0.1:8098"
 )
 
-// farm is a bed whose machines belong to a place of a real labgrid coordinator. Its power port boots and halts
-// the router.
+// farm is a bed whose machines belong to a place of a real labgrid coordinator. Its power port boots and
+// halts the router.
 type farm struct {
 	*bed
 	t                     *testing.T
@@ -200,7 +200,8 @@ func newFarm(t *testing.T) *farm {
 		"cp.router=ssh://router", "cp.server=ssh://server", "cp.wan-port=eth0")
 	f.must("-p", "deaf", "create")
 	f.must("-p", "deaf", "add-match", "bench/deaf/*")
-	f.must("-p", "deaf", "set-tags", "cp.client=ssh://client", "cp.router=ssh://deaf", "cp.server=ssh://server")
+	f.must("-p", "deaf", "set-tags", "cp.client=ssh://client", "cp.router=ssh://deaf",
+		"cp.server=ssh://server")
 	f.await("the coordinator has stored its places", func() bool {
 		places, err := os.ReadFile(b.At("places.yaml"))
 		return err == nil && strings.Contains(string(places), "ssh://deaf")
@@ -272,7 +273,7 @@ func babble(l net.Listener) {
 			return // closed
 		}
 
-		_, _ = io.WriteString(c, "U-Boot 2024.10\r\nKernel panic - not syncing: VFS: Unable to mount root fs\r\n")
+		_, _ = io.WriteString(c, "U-Boot 2024.10\r\nKernel panic - not syncing: VFS\r\n")
 		time.AfterFunc(time.Minute, func() { c.Close() })
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
-// TestLabgridPage: the lab files of the page can be read, and the steps of its job are commands of a shell that
-// name the lab file.
+// TestLabgridPage: the lab files of the page can be read, and the steps of its job are commands of a shell
+// that name the lab file.
 func TestLabgridPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/howto/labgrid.md")
 	if err != nil {

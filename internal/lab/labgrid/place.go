@@ -206,8 +206,8 @@ func (c client) call(ctx context.Context, args ...string) (string, error) {
 	if ctx.Err() == nil && (within.Err() != nil || slices.ContainsFunc(lost,
 		func(text string) bool { return strings.Contains(err.Error(), text) })) {
 		err = check.WithHint(fmt.Errorf("reach labgrid's coordinator at %s: %w: %w", c.coordinator(),
-			host.ErrUnreachable, err), "is labgrid-coordinator running there? coordinator: HOST[:PORT] in the "+
-			"lab file names it; proxy: HOST goes there through ssh, since a coordinator asks for no password")
+			host.ErrUnreachable, err), "is labgrid-coordinator running there? in the lab file, "+
+			"coordinator: HOST[:PORT] names it, and proxy: HOST goes there through ssh")
 	}
 
 	return string(out), err
