@@ -683,8 +683,8 @@ losses() {
 # Nightly only: a lab over ssh whose machines are a place of a real labgrid coordinator, with a played power port.
 LABGRID=labgrid==26.0.1
 labgrid() {
-	install_packages sshd=openssh-server ssh=openssh-client microcom=microcom
-	[[ -n $(python3 -c 'import ensurepip' 2>&1) ]] && as_root apt-get install -q -y python3-venv
+	install_packages sshd=openssh-server ssh=openssh-client microcom=microcom python3=python3
+	python3 -c 'import ensurepip' || install_packages venv=python3-venv
 	python3 -m venv "$WORK/labgrid"
 	"$WORK/labgrid/bin/pip" install --quiet --disable-pip-version-check "$LABGRID"
 	suite remote -binary "$PROGRAM" -labgrid "$WORK/labgrid/bin" -run 'TestLabgrid$'
