@@ -196,13 +196,14 @@ func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 			mine[t.ID] = t
 		}
 
-		entries, err := k.Store.Index(ctx, k.Run)
+		entries, err := k.Store.index(ctx, k.Run)
 		if err != nil && len(mine) == 0 {
 			yield(record.Trial{}, err)
 		}
 
+		stored := &reader{store: k.Store, run: k.Run, left: entries}
 		for _, e := range entries {
-			t, err := k.Store.Trial(ctx, k.Run, e.Trial)
+			t, err := stored.next(ctx)
 			p := mine[e.Trial]
 			if err != nil && p != nil {
 				t, err = k.Store.unpack(p)

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
@@ -246,5 +249,54 @@ func TestServerEncoding(t *testing.T) {
 	u.Path = "/latin"
 	if _, err := Open(ctx, u.String()); err == nil || !strings.Contains(err.Error(), "UTF8") {
 		t.Errorf("encoding LATIN1: got %v, want that it is not UTF8", err)
+	}
+}
+
+// asked counts the queries of a connection.
+type asked struct{ queries int }
+
+func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	a.queries++
+	return ctx
+}
+
+func (*asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestServerReadsTrialsTogether: the trials of a run do not cost a round trip each, and come in their order;
+// one that cannot be decoded hides no other.
+func TestServerReadsTrialsTogether(t *testing.T) {
+	ctx := t.Context()
+	place := apart.Postgres(t)
+	s, err := Open(ctx, place)
+	must(t, err)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	const n, damaged = 30, 7
+	for i := n; i > 0; i-- {
+		p, err := s.pack(sampleTrial("r1", i))
+		must(t, err)
+		if i == damaged {
+			p.body = []byte("damaged")
+		}
+		must(t, s.insert(ctx, p))
+	}
+
+	must(t, s.db.Close())
+	config, err := parse(place)
+	must(t, err)
+	count := &asked{}
+	config.Tracer = count
+	s.db = stdlib.OpenDB(*config)
+	defer s.Close()
+	i := 0
+	for got, err := range s.Each(ctx, "r1") {
+		i++
+		_, bad := errors.AsType[*DamagedTrialError](err)
+		if bad != (i == damaged) || err == nil && got.Row.Index != i {
+			t.Errorf("trial %d: got %d, %v", i, got.Row.Index, err)
+		}
+	}
+
+	if i != n || count.queries > n/4 {
+		t.Errorf("got %d trials by %d queries, want %d by at most %d", i, count.queries, n, n/4)
 	}
 }

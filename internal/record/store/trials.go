@@ -134,9 +134,30 @@ type Entry struct {
 
 // Index lists a run's stored trials, in the order of rows and attempts.
 func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
-	list, err := query(ctx, s.db, func(r *sql.Rows) (e Entry, err error) {
-		return e, r.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status)
-	}, `SELECT id, row, attempt, status FROM trials WHERE run = $1 ORDER BY row_index, row, attempt`, runID)
+	var list []Entry
+	sized, err := s.index(ctx, runID)
+	for _, e := range sized {
+		list = append(list, e.Entry)
+	}
+	return list, err
+}
+
+// sizedEntry is an entry with the size of its data in bytes, which is 0 in a file.
+type sizedEntry struct {
+	Entry
+	size int64
+}
+
+func (s *Store) index(ctx context.Context, runID string) ([]sizedEntry, error) {
+	size := `0`
+	if s.server {
+		size = `octet_length(body) + octet_length(series)`
+	}
+
+	list, err := query(ctx, s.db, func(r *sql.Rows) (e sizedEntry, err error) {
+		return e, r.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status, &e.size)
+	}, `SELECT id, row, attempt, status, `+size+` FROM trials WHERE run = $1
+		ORDER BY row_index, row, attempt`, runID)
 	if err != nil {
 		return nil, fmt.Errorf("list trials of run %s in %s: %w", runID, s.path, err)
 	}
@@ -165,16 +186,75 @@ func (s *Store) Trial(ctx context.Context, runID, id string) (record.Trial, erro
 		return record.Trial{}, fmt.Errorf("read %s in %s: %w", p.what(), s.path, err)
 	}
 
-	var t record.Trial
-	if err == nil {
-		t, err = s.unpack(p)
-	}
-
 	if err != nil {
 		return record.Trial{}, &DamagedTrialError{runID, id, s.path, err}
 	}
 
+	return s.decoded(p)
+}
+
+// decoded decodes a trial of the store. It returns a *DamagedTrialError if that is impossible.
+func (s *Store) decoded(p *packed) (record.Trial, error) {
+	t, err := s.unpack(p)
+	if err != nil {
+		return record.Trial{}, &DamagedTrialError{p.Run, p.ID, s.path, err}
+	}
 	return t, nil
+}
+
+// reader reads the trials of a run one after the other. On a server it asks for several at a time, because
+// each query costs a round trip.
+type reader struct {
+	store *Store
+	run   string
+	left  []sizedEntry
+	ahead map[string]*packed // trials that were read and not returned yet
+}
+
+// next returns the first trial that is left, as Store.Trial does.
+func (r *reader) next(ctx context.Context) (record.Trial, error) {
+	id := r.left[0].Trial
+	if r.store.server && r.ahead[id] == nil {
+		r.read(ctx)
+	}
+
+	p := r.ahead[id]
+	delete(r.ahead, id)
+	r.left = r.left[1:]
+	if p == nil { // Trial returns why it cannot be read
+		return r.store.Trial(ctx, r.run, id)
+	}
+
+	return r.store.decoded(p)
+}
+
+// read reads the next trials, up to rowsAtOnce and, unless one is larger, bytesAtOnce.
+func (r *reader) read(ctx context.Context) {
+	r.ahead = map[string]*packed{}
+	args := []any{r.run}
+	ids := ""
+	size := int64(0)
+	for _, e := range r.left[:min(len(r.left), rowsAtOnce)] {
+		size += e.size
+		if size > bytesAtOnce && len(args) > 1 {
+			break
+		}
+
+		args = append(args, e.Trial)
+		ids += fmt.Sprintf(", $%d", len(args))
+	}
+
+	list, err := query(ctx, r.store.db, func(row *sql.Rows) (*packed, error) {
+		p := &packed{Trial: record.Trial{Run: r.run}}
+		return p, row.Scan(&p.ID, &p.body, &p.series)
+	}, `SELECT id, body, series FROM trials WHERE run = $1 AND id IN (`+ids[2:]+`)`, args...)
+	if err != nil { // each is asked for alone
+		return
+	}
+
+	for _, p := range list {
+		r.ahead[p.ID] = p
+	}
 }
 
 // unpack decodes a trial.
