@@ -116,6 +116,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 		}
 	}
 
+	x.repeatSuspect(len(names), boots, suspect)
 	for v, name := range names {
 		row := BisectVersion{Name: name, Boots: boots[v], Suspect: suspect[v], Skipped: skipped[v]}
 		s, searched := sides[v]
@@ -138,6 +139,17 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 
 	x.conclude()
 	return x
+}
+
+// repeatSuspect asks for a second run of a version whose only run is suspect, before another version is
+// measured or an answer is given.
+func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int) {
+	for v := range versions {
+		if boots[v] == 1 && suspect[v] == 1 {
+			x.last, x.Outcome = comparison.BisectStep{Measure: v}, ""
+			return
+		}
+	}
 }
 
 // endsMeasured reports whether there are as many blocks of the ends as the rule of versions wants.

@@ -23,6 +23,7 @@ type bisected struct {
 	up      []float64
 	down    []float64
 	lacking int // the version without the cell up; 0: none
+	suspect int // this many runs of the cell up in versions between the ends are suspect
 	skipped map[int]string
 	wanted  string
 
@@ -40,6 +41,11 @@ func (b *bisected) document(v int) *Document {
 			Label:   []string{"up", "down"}[i],
 			Grade:   evidence.GradeValid,
 		}}
+		if between := v > 0 && v < len(b.names)-1; i == 0 && between && b.suspect > 0 {
+			b.suspect--
+			cell.Grade = evidence.GradeSuspect
+		}
+
 		rate := 1e9 * ratios[v] * math.Exp(.003*b.rng.NormFloat64())
 		cell.Metrics = map[string]statistics.Value{metrics.Goodput: {Median: rate}}
 		if i > 0 || v != b.lacking || v == 0 {
@@ -153,6 +159,30 @@ func TestBisectionAnswers(t *testing.T) {
 				t.Errorf("got %+v, want the reason", x.Versions[tt.of.lacking])
 			}
 		})
+	}
+}
+
+// TestBisectionRepeatsSuspectRuns: a version whose only run is suspect is measured once more, and only once.
+func TestBisectionRepeatsSuspectRuns(t *testing.T) {
+	boots := map[int]int{}
+	for _, suspect := range []int{0, 1, 50} {
+		b := &bisected{names: strings.Split("abcd", ""), up: sequence(4, 2, .9), down: sequence(4, 0, 1),
+			suspect: suspect}
+		x := b.bisect(t)
+		if x.Outcome != comparison.BisectCulprit || !slices.Equal(x.Culprits, []string{"c"}) {
+			t.Fatalf("%d suspect: got %s %v, want c", suspect, x.Outcome, x.Culprits)
+		}
+
+		boots[suspect] = x.Versions[1].Boots + x.Versions[2].Boots
+		for _, v := range x.Versions {
+			if v.Suspect == 1 && v.Boots == 1 {
+				t.Errorf("%d suspect: %s has one suspect run", suspect, v.Name)
+			}
+		}
+	}
+
+	if boots[0] != 2 || boots[1] != 3 || boots[50] != 4 {
+		t.Errorf("got %v boots between the ends, want 2, 3 and 4", boots)
 	}
 }
 

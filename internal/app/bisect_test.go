@@ -481,8 +481,16 @@ case $s in done|0) echo "$CHOKEPOINT_COMMIT" >"$CHOKEPOINT_OUTPUT";; none) ;; *)
 		t.Errorf("got %q, want what each build prints", lines)
 	}
 
-	if _, err := b.Build(t.Context(), all[0]); err != nil || len(lines) != 6 {
+	again := b // as after an interruption
+	if _, err := again.Build(t.Context(), all[0]); err != nil || len(lines) != 6 {
 		t.Errorf("got %v, %q: a commit is built once", err, lines)
+	}
+
+	for i, want := range map[int]string{1: "its build exits with 1", 2: "its build skips it"} {
+		_, err := again.Build(t.Context(), all[i])
+		if !errors.Is(err, ErrUnusable) || err.Error() != want || len(lines) != 6 {
+			t.Errorf("%s: got %v, %q, want %q without another build", all[i].Name(), err, lines, want)
+		}
 	}
 
 	if got := git("status", "--porcelain", "--branch"); got != state {

@@ -132,11 +132,16 @@ func (b Builds) checkout(ctx context.Context, hash, source string) error {
 // Build returns the file that the command makes of a commit, and builds it unless it exists. The command runs
 // in a checkout of the commit, with CHOKEPOINT_COMMIT and, for what it makes, CHOKEPOINT_OUTPUT, a file, and
 // CHOKEPOINT_MODULES, the folder of a kernel's modules. A build that fails is an ErrUnusable, unless it exits
-// with 128 or more.
+// with 128 or more; it is not repeated.
 func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 	built := filepath.Join(b.Dir, c.Hash)
 	if userfile.Exists(built) {
 		return built, nil
+	}
+
+	failed := built + ".failed" // holds the reason
+	if why, err := os.ReadFile(failed); err == nil {
+		return "", Mark(ErrUnusable, errors.New(string(why)))
 	}
 
 	if err := Prepare(b.Dir); err != nil {
@@ -181,6 +186,9 @@ func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 		why := fmt.Sprintf("its build exits with %d", code)
 		if code == exitSkip {
 			why = "its build skips it"
+		}
+		if err := os.WriteFile(failed, []byte(why), 0o600); err != nil {
+			return "", err
 		}
 		return "", Mark(ErrUnusable, errors.New(why))
 	}
