@@ -574,6 +574,14 @@ same() {
 	suite guest -measure -runs "${SAME_RUNS:-1}" -run TestSame
 }
 
+# Nightly only: rules that raise alarms, ours and those of other programs, on recorded nights.
+detectors() {
+	python3 -c 'import ensurepip' 2>/dev/null || as_root apt-get install -q -y --no-install-recommends python3-venv
+	python3 -m venv "$WORK/detectors"
+	"$WORK/detectors/bin/pip" install -q apache-otava==0.8.0 jumpavg==0.4.2
+	go -C bench run ./detectors -python "$WORK/detectors/bin/python" | sed 's/^/note: /'
+}
+
 # Plans of published tables on a virtual router, with short windows: one of them, at
 # night all.
 plans() {
