@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -33,23 +32,23 @@ func placeTags(m *record.Machines) map[string]*string {
 }
 
 // placeWord matches what may be passed to labgrid-client as the value of an option.
-var placeWord = regexp.MustCompile(`^[^-+\s][^\s]*$`)
+var placeWord = check.Pattern(`^[^-+\s][^\s]*$`)
 
 // placeFilter matches a filter of a reservation.
-var placeFilter = regexp.MustCompile(`^[a-z][^=\s]*=[^=]*$`)
+var placeFilter = check.Pattern(`^[a-z][^=\s]*=[^=]*$`)
 
 // wrongPlace implements WrongMachines for a place.
 func wrongPlace(p record.Place, named func(key string) string) (key string, err error) {
 	for key, value := range map[string]string{"name": p.Name, "coordinator": p.Coordinator, "proxy": p.Proxy,
 		"state": p.State} {
-		if value != "" && !placeWord.MatchString(value) {
+		if value != "" && !placeWord().MatchString(value) {
 			key = "place." + key
 			return key, Usage("one word", "%s %q is not valid", named(key), value)
 		}
 	}
 
 	for _, tag := range p.Tags {
-		if !placeFilter.MatchString(tag) {
+		if !placeFilter().MatchString(tag) {
 			return "place.tags", Usage("such as device=openwrt_one", "tag %q is not KEY=VALUE", tag)
 		}
 	}

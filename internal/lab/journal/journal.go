@@ -97,7 +97,7 @@ func headOf(owner, labs string) head {
 var ids = check.Pattern(`^[a-z0-9-]+$`)
 
 // holders matches valid names of a labgrid client.
-var holders = regexp.MustCompile(`^[^/\s]+/[^/\s]+$`)
+var holders = check.Pattern(`^[^/\s]+/[^/\s]+$`)
 
 // ValidID reports whether name is a valid name of an owner or a lab.
 func ValidID(name string) bool { return ids().MatchString(name) }
@@ -595,7 +595,7 @@ func (e Entry) check() error {
 	there := e.Node != "" && !strings.ContainsAny(e.Node, "/\x00") && e.Node != "." && e.Node != ".." &&
 		!process && e.Machines == nil && !held
 	machines := e.Machines != nil && nothing && !process && !held
-	place := e.Labgrid != nil && holders.MatchString(e.Holder) && nothing && !process && e.Machines == nil
+	place := e.Labgrid != nil && holders().MatchString(e.Holder) && nothing && !process && e.Machines == nil
 	setting := there && e.Knob != "" && len(e.Place) > 0 && e.Guard == ""
 	guard := there && e.Guard != "" && e.Driver != "" && e.Knob+e.Before+e.After == "" && len(e.Place) == 0
 	lab := nothing && e.Pid >= 0 && e.Machines == nil && !held

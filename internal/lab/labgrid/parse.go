@@ -1,10 +1,11 @@
 package labgrid
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // none is what labgrid prints as the holder of a place that nobody has acquired.
@@ -23,7 +24,7 @@ type place struct {
 type reservation struct{ token, owner, state, place string }
 
 // heading matches the first line of a place or a reservation.
-var heading = regexp.MustCompile(`^(Place|Reservation) '(.*)':$`)
+var heading = check.Pattern(`^(Place|Reservation) '(.*)':$`)
 
 // eachBlock calls f for each line below a heading: the heading's name, the last key that was not indented
 // further, and the line's own key and value. A line without a key has key "".
@@ -31,7 +32,7 @@ func eachBlock(out string, f func(name, above, key, value string)) {
 	name, above := "", ""
 	for line := range strings.Lines(out) {
 		line = strings.TrimRight(line, "\r\n")
-		if m := heading.FindStringSubmatch(line); m != nil {
+		if m := heading().FindStringSubmatch(line); m != nil {
 			name, above = m[2], ""
 			f(name, "", "", "")
 			continue
@@ -147,12 +148,12 @@ func (p place) has(tags []string) bool {
 }
 
 // versions matches the output of "labgrid-client version".
-var versions = regexp.MustCompile(`^([0-9]{1,4})\.[0-9]+\S*$`)
+var versions = check.Pattern(`^([0-9]{1,4})\.[0-9]+\S*$`)
 
 // parseVersion returns the last line of the output if it is a version, and its first number.
 func parseVersion(out string) (version string, major int, ok bool) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	m := versions.FindStringSubmatch(strings.TrimSpace(lines[len(lines)-1]))
+	m := versions().FindStringSubmatch(strings.TrimSpace(lines[len(lines)-1]))
 	if m == nil {
 		return "", 0, false
 	}
