@@ -426,7 +426,7 @@ func (f *farm) inTrial(ctx context.Context, do func(run *os.Process)) (code int,
 func (f *farm) wants(said, want string) {
 	f.t.Helper()
 	if !strings.Contains(said, want) {
-		f.t.Errorf("want %q in: %s", want, said)
+		f.t.Errorf("want %q in what ends with %s", want, said[max(0, len(said)-2000):])
 	}
 }
 
@@ -491,7 +491,7 @@ func (f *farm) restarted(ctx context.Context) {
 	}
 
 	f.wants(said, "place board-7 was not acquired any more at the end")
-	f.wants(f.chokepoint(ctx, 0, "show", "--json", "latest"), `"kind":"place-lost"`)
+	f.wants(f.chokepoint(ctx, 0, "show", "--json", "latest"), `"kind": "place-lost"`)
 }
 
 func (f *farm) frozen(ctx context.Context) {
