@@ -31,7 +31,7 @@ var layers = [][]string{
 	8: {"registry"},
 	9: {"app"},
 
-	10: {"serve"},
+	10: {"serve", "bed"},
 
 	11: {"bench/rig"},
 	12: {"cmd/*", "bench/*", "dist"},
@@ -154,6 +154,8 @@ var homes = []home{
 	{"html/template", []string{"report"}},
 	{"text/template", []string{"report"}},
 	{"go.yaml.in/yaml", []string{"plan"}},
+	{"github.com/dbos-inc", []string{"bed"}},
+	{"github.com/robfig/cron", []string{"bed"}},
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
 	{"github.com/HdrHistogram", []string{"analysis"}},
 	{"github.com/srwiley/rasterx", []string{"report"}},
@@ -173,7 +175,7 @@ var homes = []home{
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
 	// Nothing else here speaks HTTP; the tests play a service.
-	{"net/http", []string{"trial/meter", "serve"}},
+	{"net/http", []string{"trial/meter", "serve", "bed"}},
 	{"unsafe", []string{"lab/kernel", "lab/host", "probe", "probe/bpf", "trial/watch",
 		"trial/traffic", "trial/traffic/*"}},
 	{"C", nil}, // CGO_ENABLED=0

@@ -21,7 +21,7 @@ var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/traffic/strea
 	"trial/traffic/latency", "trial/traffic/responsiveness", "trial/traffic/iperf3", "trial/watch",
 	"trial/ciphers", "lab",
 	"lab/host", "lab/agent",
-	"lab/isp", "lab/pair", "lab/ssh", "progress", "app", "serve", "labtest", "labtest/apart",
+	"lab/isp", "lab/pair", "lab/ssh", "progress", "app", "serve", "bed", "labtest", "labtest/apart",
 	"labtest/routeros", "labtest/steady"}
 
 func isProgram(pkg string) bool {

@@ -425,7 +425,8 @@ packages() {
 	in_bare "$root" "$go" dpkg -P chokepoint
 	files_in "$root" >"$WORK/root.after"
 	diff -u "$WORK/root.before" "$WORK/root.after" || fail "the removed package has left something"
-	printf '%s chokepoint-peer.service\n' try-restart '--quiet --now disable' |
+	printf '%s\n' 'try-restart chokepoint-peer.service chokepoint-bed@*.service' \
+		'--quiet --now disable chokepoint-peer.service' '--quiet stop chokepoint-bed@*.service' |
 		diff - <(grep -v '^daemon-reload$' "$root/chokepoint/systemctl") || fail "what the package did to the service"
 }
 
@@ -531,6 +532,13 @@ secrets_screenshots() {
 }
 
 kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-12}" -run TestKills; }
+
+# Nightly only: kills of a testbed's service, and of the database of its jobs.
+kills_bed() {
+	private_home "$WORK/kills-bed" root
+	CHOKEPOINT_KILLS=${KILLS_BED:-100} as_root go test ./cmd/chokepoint -run TestBedKilled -v -timeout 0 |
+		sed -n 's/^ *\(bed_test.go.*\|--- .*\|ok.*\|FAIL.*\)$/note: \1/p'
+}
 
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {

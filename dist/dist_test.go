@@ -108,7 +108,8 @@ func TestTarball(t *testing.T) {
 	modes := contents(t, packed)
 	for name, mode := range map[string]int64{"bin/chokepoint": 0o755,
 		"lib/chokepoint/agent-linux-mipsel":          0o755,
-		"lib/systemd/system/chokepoint-peer.service": 0o644, "share/doc/chokepoint/THIRD-PARTY": 0o644,
+		"lib/systemd/system/chokepoint-peer.service": 0o644, "lib/systemd/system/chokepoint-bed@.service": 0o644,
+		"share/doc/chokepoint/THIRD-PARTY":                     0o644,
 		"share/doc/chokepoint/docs/reference/show.schema.json": 0o644} {
 		if got, ok := modes["chokepoint-1/"+name]; !ok || got != mode {
 			t.Errorf("%s: got mode %o, there: %v; want %o", name, got, ok, mode)
@@ -325,7 +326,7 @@ func TestMaintainerScript(t *testing.T) {
 	}
 
 	const reload = "systemctl daemon-reload\n"
-	const restart = "deb-systemd-invoke try-restart chokepoint-peer.service\n"
+	const restart = "deb-systemd-invoke try-restart chokepoint-peer.service chokepoint-bed@*.service\n"
 	for _, tt := range []struct{ runs, args, want string }{
 		{dir, "configure", reload},
 		{dir, "configure 1.0", reload + restart},

@@ -199,7 +199,6 @@ func (r *release) files(b binary, bill string) []file {
 		}
 	}
 
-	const service = "chokepoint-peer.service"
 	const docs = "share/doc/chokepoint/"
 	for _, pattern := range []string{"docs/*.*", "docs/*/*.*"} { // with schemas
 		found, _ := filepath.Glob(filepath.Join(r.source, pattern)) // fails only if the pattern is wrong
@@ -209,8 +208,11 @@ func (r *release) files(b binary, bill string) []file {
 		}
 	}
 
+	for _, service := range []string{"chokepoint-peer.service", "chokepoint-bed@.service"} {
+		all = append(all, file{"lib/systemd/system/" + service, filepath.Join("files", service), 0o644})
+	}
+
 	return append(append(all, r.pages...),
-		file{"lib/systemd/system/" + service, filepath.Join("files", service), 0o644},
 		file{docs + "README.md", filepath.Join(r.source, "README.md"), 0o644},
 		file{docs + "LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
 		file{docs + thirdParty, r.path(thirdParty), 0o644},

@@ -194,7 +194,7 @@ is left out.`,
 // commands lists the constructors of all commands, in the order of the help.
 var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
 	newLimitsCommand, newImportCommand, newListCommand, newRenameCommand, newDeleteCommand,
-	newPushCommand, newPullCommand, newPlanCommand,
+	newPushCommand, newPullCommand, newPlanCommand, newBedCommand,
 	newPredictCommand, newReportCommand, newServeCommand, newDoctorCommand, newRunCommand, newTuneCommand,
 	newPeerCommand,
 	newWatchCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,

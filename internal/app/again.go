@@ -73,9 +73,11 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 }
 
 // head returns the head of a run of a plan under these conditions.
-func (a again) head(pl *plan.Plan) record.Run {
+func (a again) head(pl *plan.Plan) record.Run { return a.NewRunOn(pl, a.on) }
+
+// NewRunOn returns the head of a run of a plan in the lab of another run.
+func (a *App) NewRunOn(pl *plan.Plan, on record.Run) record.Run {
 	run := a.NewRun(pl)
-	on := a.on
 	run.Device = on.Device
 	run.Lab = on.Lab
 	run.Driver = on.Driver

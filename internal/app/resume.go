@@ -231,6 +231,20 @@ func (a *App) putBack(ctx context.Context, run record.Run) error {
 	return nil
 }
 
+// RestoreAll undoes the changes that killed runs left behind, as lab restore does.
+func (a *App) RestoreAll(ctx context.Context) error {
+	if err := Prepare(a.Dirs.Runtime, a.Dirs.State); err != nil {
+		return err
+	}
+	defer a.Dirs.ClearRuntime()
+	r, err := lab.Restore(ctx, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
+	for _, text := range r.Undone {
+		a.note("%s", text)
+	}
+
+	return Dirty(err)
+}
+
 // changed lists the differences that affect further trials and are known before the lab is up.
 func changed(run record.Run) []string {
 	var out []string

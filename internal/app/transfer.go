@@ -17,7 +17,7 @@ import (
 func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []store.Sent, err error) {
 	from, err := d.OpenStore(ctx)
 	if errors.Is(err, store.ErrNone) && len(names) == 0 && other.Store != "" {
-		to, err := other.openToRecord(ctx)
+		to, err := other.OpenToRecord(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -33,7 +33,7 @@ func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []
 		return nil, err
 	}
 
-	to, err := other.openToRecord(ctx)
+	to, err := other.OpenToRecord(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +67,8 @@ func (d Dirs) OpenOwn(ctx context.Context) (*store.Store, error) {
 	return st, err
 }
 
-// openToRecord opens the store for copies of runs.
-func (d Dirs) openToRecord(ctx context.Context) (*store.Store, error) {
+// OpenToRecord opens the store for copies of runs.
+func (d Dirs) OpenToRecord(ctx context.Context) (*store.Store, error) {
 	if err := trusted(d.Data); d.Store == "" && err != nil {
 		return nil, err
 	}
@@ -114,12 +114,37 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 		return f()
 	}
 
-	a.Dirs.Store = ""
-	a.Dirs.Team = team.StoreName()
+	a.Dirs = team.Recording()
 	err := f()
 	unhurried, stop := a.unhurried(context.WithoutCancel(ctx))
 	defer stop()
-	sent, refused, failed := a.Dirs.sendRecorded(unhurried, team)
+	if failed := a.SendRecorded(unhurried, team); failed != nil {
+		a.note("not sent to %s: %v; the next run sends it, or chokepoint push", team.StoreName(), failed)
+	}
+
+	_, missing := errors.AsType[*store.NotFoundError](err)
+	if missing || errors.Is(err, store.ErrNone) {
+		err = check.WithHint(err, "a run that only the server has: chokepoint pull RUN copies it here; "+
+			check.HintOf(err))
+	}
+
+	return err
+}
+
+// Recording returns the directories for recording runs that are then sent to the store of d, if that is on a
+// server.
+func (d Dirs) Recording() Dirs {
+	if d.Store != "" {
+		d.Team = d.StoreName()
+		d.Store = ""
+	}
+	return d
+}
+
+// SendRecorded sends to a server the runs that this command and earlier ones have recorded, and notes each. A
+// run that the server refuses is only noted. a.Dirs are team.Recording().
+func (a *App) SendRecorded(ctx context.Context, team Dirs) error {
+	sent, refused, failed := a.Dirs.sendRecorded(ctx, team)
 	for _, s := range sent {
 		if s.Longer {
 			a.note("%s; chokepoint pull %s copies it here", LongerNote(s, team.StoreName()), s.Run)
@@ -136,17 +161,7 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 		a.note("not sent to %s: %v", team.StoreName(), why)
 	}
 
-	if failed != nil {
-		a.note("not sent to %s: %v; the next run sends it, or chokepoint push", team.StoreName(), failed)
-	}
-
-	_, missing := errors.AsType[*store.NotFoundError](err)
-	if missing || errors.Is(err, store.ErrNone) {
-		err = check.WithHint(err, "a run that only the server has: chokepoint pull RUN copies it here; "+
-			check.HintOf(err))
-	}
-
-	return err
+	return failed
 }
 
 // LongerNote explains why a run was not sent to a store.

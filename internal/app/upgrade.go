@@ -35,6 +35,7 @@ type UpgradeOptions struct {
 	Versions []RouterVersion
 	Plans    []*plan.Plan // of a run with each version; a block has one of each
 	ID       string       // of the measurements to continue; "": new ones
+	Fresh    bool         // if no measurement has the id, it is the id of new ones
 	Build    string       // command that makes the versions; "": they exist
 }
 
@@ -96,7 +97,10 @@ func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
 		t.ID = NewID()
 	}
 
-	a.note("the same command with --resume %s continues these measurements", t.ID)
+	if !o.Fresh {
+		a.note("the same command with --resume %s continues these measurements", t.ID)
+	}
+
 	if o.ID == "" {
 		return t, nil
 	}
@@ -245,7 +249,7 @@ func (t *inTurn) read(ctx context.Context) error {
 		}
 	}
 
-	if !known {
+	if !known && !t.Fresh {
 		return Usage("chokepoint runs lists the runs; without --resume, new measurements begin",
 			"continue %s: no run belongs to it", t.ID)
 	}

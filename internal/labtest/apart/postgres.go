@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,4 +164,42 @@ func (s *postgres) serve(data string) error {
 
 	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
 	return fmt.Errorf("it was not ready after ten seconds: %s", log)
+}
+
+// CrashPostgres kills the server that the tests share, as a loss of power does, and starts it again.
+func CrashPostgres() error {
+	s, err := theServer()
+	if err != nil {
+		return err
+	}
+
+	data := filepath.Join(s.dir, "data")
+	text, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	if err != nil {
+		return err
+	}
+
+	first, _, _ := strings.Cut(string(text), "\n")
+	id, err := strconv.Atoi(first)
+	if err != nil {
+		return err
+	}
+
+	if err := syscall.Kill(id, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill PostgreSQL: %w", err)
+	}
+
+	// Its processes hold the data until they notice; a new server refuses to start before.
+	for range 20 {
+		time.Sleep(500 * time.Millisecond)
+		if err = os.Remove(filepath.Join(s.dir, "log")); err != nil {
+			return err
+		}
+
+		if err = s.serve(data); err == nil {
+			return nil
+		}
+	}
+
+	return err
 }

@@ -1,0 +1,222 @@
+package bed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// alarms are the alarms of a testbed, in a file. They are kept until they have been delivered, and the newest
+// ones longer, so that none is raised twice.
+type alarms struct {
+	file string
+	how  plan.BedAlarm
+	bed  string
+	mu   sync.Mutex // held while the file is read and written
+}
+
+// raised is an alarm in the file.
+type raised struct {
+	Key  string `json:"key"`
+	Sent bool   `json:"sent"`
+	store.BedAlarm
+}
+
+const (
+	maxAlarms    = 1000 // that have been delivered
+	maxAlarmFile = 16 << 20
+	alarmTime    = time.Minute // for one delivery
+)
+
+func (a *alarms) read() (list []raised, err error) {
+	data, err := userfile.Read(a.file, maxAlarmFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("read alarms %s: %w", a.file, err)
+	}
+
+	return list, nil
+}
+
+func (a *alarms) write(list []raised) error {
+	for i := 0; len(list) > maxAlarms && i < len(list); {
+		if list[i].Sent {
+			list = append(list[:i], list[i+1:]...)
+		} else {
+			i++
+		}
+	}
+
+	data, err := json.MarshalIndent(list, "", "\t")
+	if err != nil {
+		return err
+	}
+
+	return userfile.Put(userfile.CreateReport, a.file, data)
+}
+
+// raise adds an alarm unless there is one of this key.
+func (a *alarms) raise(key string, of store.BedAlarm) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list, err := a.read()
+	if err != nil {
+		return err
+	}
+
+	for _, r := range list {
+		if r.Key == key {
+			return nil
+		}
+	}
+
+	of.Text = check.Plain(of.Text)
+	of.Unsent = "it was just raised"
+	none := len(a.how.Command) == 0 && a.how.Webhook == ""
+	if none {
+		of.Unsent = ""
+	}
+
+	return a.write(append(list, raised{Key: key, Sent: none, BedAlarm: of}))
+}
+
+// newest returns the newest alarms, the newest first.
+func (a *alarms) newest(n int) (out []store.BedAlarm, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list, err := a.read()
+	for i := len(list) - 1; i >= 0 && len(out) < n; i-- {
+		out = append(out, list[i].BedAlarm)
+	}
+	return out, err
+}
+
+// deliver delivers the alarms that have not been delivered, the oldest first.
+func (a *alarms) deliver(ctx context.Context) error {
+	a.mu.Lock()
+	list, err := a.read()
+	a.mu.Unlock()
+	for _, r := range list {
+		if r.Sent || err != nil {
+			continue
+		}
+
+		failed := a.send(ctx, r.BedAlarm)
+		if ctx.Err() != nil {
+			return nil
+		}
+
+		err = a.mark(r.Key, failed)
+	}
+	return err
+}
+
+// mark notes that an alarm was delivered, or why not.
+func (a *alarms) mark(key string, failed error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list, err := a.read()
+	if err != nil {
+		return err
+	}
+
+	for i := range list {
+		if list[i].Key == key {
+			list[i].Sent = failed == nil
+			list[i].Unsent = ""
+			if failed != nil {
+				list[i].Unsent = check.Plain(failed.Error())
+			}
+		}
+	}
+
+	return errors.Join(a.write(list), failed)
+}
+
+// sentAlarm is an alarm as it is delivered.
+type sentAlarm struct {
+	Format string `json:"format"`
+	Bed    string `json:"testbed"`
+	store.BedAlarm
+	Unsent string `json:"unsent,omitempty"` // hides that of BedAlarm
+}
+
+func (a *alarms) send(ctx context.Context, of store.BedAlarm) error {
+	ctx, stop := context.WithTimeout(ctx, alarmTime)
+	defer stop()
+	body, err := json.Marshal(sentAlarm{Format: "chokepoint-alarm/1", Bed: a.bed, BedAlarm: of})
+	if err == nil && len(a.how.Command) > 0 {
+		err = a.command(ctx, body)
+	}
+
+	if err == nil && a.how.Webhook != "" {
+		err = post(ctx, a.how.Webhook, body)
+	}
+
+	if err != nil {
+		return fmt.Errorf("deliver alarm: %w", err)
+	}
+
+	return nil
+}
+
+func (a *alarms) command(ctx context.Context, body []byte) error {
+	if err := host.TrustedCommand(a.how.Command); err != nil {
+		return err
+	}
+
+	_, err := host.Run(ctx, host.Local(), host.Command{
+		Path:  a.how.Command[0],
+		Args:  a.how.Command[1:],
+		Stdin: bytes.NewReader(body),
+	})
+	return err
+}
+
+// post posts JSON to a webhook. Its URL often contains a secret, so errors name only its host.
+func post(ctx context.Context, to string, body []byte) error {
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("the URL of the webhook is wrong")
+	}
+
+	q.Header.Set("Content-Type", "application/json")
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	defer client.CloseIdleConnections()
+	answer, err := client.Do(q)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
+	}
+
+	if err != nil {
+		return fmt.Errorf("webhook at %s: %w", q.URL.Host, err)
+	}
+
+	if answer.StatusCode/100 != 2 {
+		err = fmt.Errorf("webhook at %s answers %s", q.URL.Host, answer.Status)
+	}
+
+	return errors.Join(err, answer.Body.Close())
+}

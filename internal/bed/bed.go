@@ -1,0 +1,452 @@
+package bed
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/progress"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// Service is the service of a testbed. The exported fields are set before Run.
+type Service struct {
+	App     app.App
+	Config  plan.Bed
+	Changed time.Time  // when the bed file was last changed
+	On      record.Run // head of a run in the testbed's lab
+	// Version returns the version of the router that a word names.
+	Version func(word string) (app.RouterVersion, error)
+	// Plan reads a plan of the bed file for a version. For a comparison of versions, a block has one run of it.
+	Plan func(name string, v app.RouterVersion, compares bool) (*plan.Plan, error)
+
+	now      func() time.Time
+	maxPause time.Duration // before a step that failed is tried again
+	team     app.Dirs      // where runs and reports are shown
+	engine   engine
+	alarms   alarms
+	started  time.Time
+	since    time.Time // when the schedules began
+
+	mu       sync.Mutex
+	live     *store.BedJob // nil if no job runs
+	cancel   context.CancelCauseFunc
+	asked    string // id of the request to cancel the job
+	triggers []store.BedTrigger
+	last     store.Bed // last report
+	silent   bool      // reports fail
+}
+
+// Times between the looks of the service.
+const (
+	lookEach    = 10 * time.Second // for requests and due schedules, and to report
+	lookBusy    = 30 * time.Second // so while a job runs, because it takes time of the machine
+	recoverEach = 10 * time.Minute
+	deliverEach = time.Minute
+	resendEach  = 10 * time.Minute
+	knownJobs   = 500 // in which the last one of a schedule is looked for
+)
+
+// Dir returns the directory of a testbed.
+func Dir(d app.Dirs, name string) string { return filepath.Join(d.State, "beds", name) }
+
+// Run runs the service until ctx ends, and continues the jobs that were cut short. It returns an error if the
+// service of this testbed already runs.
+func (b *Service) Run(ctx context.Context) (err error) {
+	b.now, b.maxPause, b.started = time.Now, time.Hour, time.Now()
+	return b.serve(ctx)
+}
+
+// Next returns the next time of each schedule.
+func (b *Service) Next(now time.Time) (next []time.Time, err error) {
+	for _, s := range b.Config.Schedules {
+		c, err := parseCron(s.Cron)
+		if err != nil {
+			return nil, err
+		}
+
+		next = append(next, c.Next(now))
+	}
+	return next, nil
+}
+
+func (b *Service) serve(ctx context.Context) (err error) {
+	dir := Dir(b.App.Dirs, b.Config.Name)
+	if err := app.Prepare(dir); err != nil {
+		return err
+	}
+
+	lock, err := lockDir(dir, b.Config.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	first, err := lock.Stat() // of the file, which is made when the service first starts, and never written
+	if err != nil {
+		return fmt.Errorf("lock testbed %s: %w", b.Config.Name, err)
+	}
+
+	b.since = b.Changed
+	if first.ModTime().After(b.since) {
+		b.since = first.ModTime()
+	}
+
+	b.team = b.App.Dirs
+	b.App.Dirs = b.team.Recording()
+	b.App.Events = func() progress.Sink { return sink{b} }
+	b.alarms = alarms{file: filepath.Join(dir, "alarms.json"), how: b.Config.Alarm, bed: b.Config.Name}
+	var listener net.Listener
+	if b.Config.Metrics != "" {
+		var lc net.ListenConfig
+		if listener, err = lc.Listen(ctx, "tcp", b.Config.Metrics); err != nil {
+			return app.Hinted("choose another port by metrics: in the bed file", "listen at %s: %v", b.Config.Metrics,
+				check.Underlying(err))
+		}
+	}
+
+	database := cmp.Or(b.Config.Database, filepath.Join(dir, "jobs.db"))
+	b.engine, err = openTransact(ctx, b.Config.Name, database, b.note,
+		func(s steps, j Job) (Result, error) { return b.work(ctx, s, j) })
+	if err != nil {
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
+		return err
+	}
+
+	b.note("testbed %s: %d schedules, %d triggers", b.Config.Name, len(b.Config.Schedules), len(b.Config.Triggers))
+	return b.loops(ctx, dir, listener)
+}
+
+// loops runs the parts of the service until ctx ends.
+func (b *Service) loops(ctx context.Context, dir string, listener net.Listener) error {
+	var all sync.WaitGroup
+	each := func(every time.Duration, f func(context.Context) error) {
+		all.Go(func() {
+			for {
+				if err := f(ctx); err != nil && ctx.Err() == nil {
+					b.note("%v", err)
+				}
+
+				if host.Pause(ctx, every) != nil {
+					return
+				}
+			}
+		})
+	}
+	for _, t := range b.Config.Triggers {
+		b.triggers = append(b.triggers, store.BedTrigger{Name: t.Name, Kind: t.Kind(), Plans: t.Plans})
+	}
+
+	for i, t := range b.Config.Triggers {
+		watched := &trigger{BedTrigger: t, images: filepath.Join(dir, "images")}
+		each(t.Every, func(ctx context.Context) error { return b.look(ctx, i, watched) })
+	}
+
+	each(lookEach, b.attend)
+	each(recoverEach, func(context.Context) error { return b.engine.recover() })
+	each(deliverEach, b.alarms.deliver)
+	each(resendEach, func(ctx context.Context) error {
+		if b.job() != nil { // the job sends them
+			return nil
+		}
+
+		_, err := b.push(ctx)
+		return err
+	})
+	if listener != nil {
+		all.Go(func() {
+			if err := b.serveMetrics(ctx, listener); err != nil {
+				b.note("%v", err)
+			}
+		})
+	}
+
+	<-ctx.Done()
+	err := b.engine.close() // ends what waits for the database
+	all.Wait()
+	return err
+}
+
+// lockDir locks the directory of a testbed for this process.
+func lockDir(dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock testbed %s: %w", name, err)
+	}
+
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = app.Hinted("stop that one, or give this one another name in its bed file",
+			"testbed %s: chokepoint bed already runs for it", name)
+	}
+
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+
+	return f, nil
+}
+
+func (b *Service) note(format string, args ...any) {
+	if b.App.Note != nil {
+		b.App.Note(format, args...)
+	}
+}
+
+// look checks a trigger and starts the job of a new version.
+func (b *Service) look(ctx context.Context, i int, t *trigger) error {
+	v, err := t.check(ctx)
+	b.mu.Lock()
+	s := &b.triggers[i]
+	s.Checked, s.Failure = b.now().UTC(), ""
+	if err != nil {
+		s.Failure = check.Plain(err.Error())
+	} else {
+		s.Seen = v.name
+	}
+	b.mu.Unlock()
+	if err != nil || v.name == "" {
+		return err
+	}
+
+	j := Job{
+		ID:    fmt.Sprintf("trigger-%s-%.12x", t.Name, sha256.Sum256([]byte(v.id))),
+		Why:   "trigger " + t.Name + ": " + v.name,
+		Plans: t.Plans,
+		Note:  t.Kind() + " " + v.name,
+	}
+	switch {
+	case !b.installs():
+	case b.On.Machines == nil:
+		j.Version = cmp.Or(v.file, v.name)
+	default:
+		j.Version = v.name
+	}
+
+	return b.engine.start(j)
+}
+
+// installs reports whether the lab can install a version.
+func (b *Service) installs() bool {
+	return canBoot(b.Config.Lab) && (b.On.Machines == nil || b.On.Machines.Firmware != nil)
+}
+
+// attend starts due jobs, answers requests and reports the testbed.
+func (b *Service) attend(ctx context.Context) error {
+	now := b.now()
+	b.mu.Lock()
+	early := b.live != nil && now.Sub(b.last.Seen) < lookBusy
+	b.mu.Unlock()
+	if early {
+		return nil
+	}
+
+	all, err := b.engine.jobs(knownJobs)
+	if err != nil {
+		return err
+	}
+
+	report := b.report(all, now)
+	for i, s := range b.Config.Schedules {
+		c, err := parseCron(s.Cron) // it was checked when the bed file was read
+		if err != nil {
+			return err
+		}
+
+		newest, done := lastOf(s.Name, all)
+		due := tick(c, newest, b.since, now)
+		if !due.IsZero() {
+			err := b.engine.start(Job{
+				ID:       fmt.Sprintf("schedule-%s-%d", s.Name, due.Unix()),
+				Why:      "schedule " + s.Name,
+				Schedule: s.Name,
+				At:       due.UTC(),
+				Plans:    s.Plans,
+			})
+			if err != nil {
+				return err
+			}
+		}
+
+		from := done
+		if from.Before(b.since) {
+			from = b.since
+		}
+
+		report.Schedules[i].Next = c.Next(now).UTC()
+		report.Schedules[i].By = c.Next(from).Add(s.Grace).UTC()
+	}
+
+	err = b.exchange(ctx, report, all)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = report
+	if (err != nil) == b.silent {
+		return nil // it was noted before
+	}
+
+	b.silent = err != nil
+	return err
+}
+
+// lastOf returns the newest time of a schedule for which there is a job, and for which one is done.
+func lastOf(schedule string, all []jobState) (newest, done time.Time) {
+	for _, p := range all {
+		if p.Schedule != schedule {
+			continue
+		}
+
+		if p.At.After(newest) {
+			newest = p.At
+		}
+
+		if p.status == store.BedDone && p.At.After(done) {
+			done = p.At
+		}
+	}
+	return newest, done
+}
+
+// report returns the state of the testbed, but for the times of its schedules.
+func (b *Service) report(all []jobState, now time.Time) store.Bed {
+	name, _ := os.Hostname()
+	r := store.Bed{
+		Name:    b.Config.Name,
+		Host:    name,
+		Version: app.RunVersion(),
+		Lab:     filepath.Base(b.Config.Lab),
+		Plans:   planNames(b.Config),
+		Started: b.started.UTC(),
+		Seen:    now.UTC(),
+	}
+	for _, s := range b.Config.Schedules {
+		r.Schedules = append(r.Schedules, store.BedSchedule{Name: s.Name, Cron: s.Cron, Plans: s.Plans})
+	}
+
+	b.mu.Lock()
+	r.Triggers = slices.Clone(b.triggers)
+	if b.live != nil {
+		live := *b.live
+		r.Job = &live
+	}
+	b.mu.Unlock()
+
+	for _, p := range all {
+		j := store.BedJob{
+			ID:       p.ID,
+			Why:      p.Why,
+			Plans:    p.Plans,
+			Firmware: filepath.Base(cmp.Or(p.Version, ".")),
+			Status:   p.status,
+			Reason:   cmp.Or(p.failed, p.result.Reason),
+			Runs:     p.result.Runs,
+			Started:  p.result.Started,
+			Ended:    p.result.Ended,
+		}
+		if p.Version == "" {
+			j.Firmware = ""
+		}
+
+		if n := len(j.Runs); n > 0 {
+			j.Run = j.Runs[n-1]
+		}
+
+		switch {
+		case p.status == store.BedWaiting:
+			r.Waiting = slices.Insert(r.Waiting, 0, j) // all has the newest first
+		case p.status != store.BedRunning && len(r.Ended) < store.MaxBedItems:
+			r.Ended = append(r.Ended, j)
+		}
+	}
+
+	newest, err := b.alarms.newest(store.MaxBedItems)
+	if err != nil {
+		b.note("%v", err)
+	}
+
+	r.Alarms = newest
+	return r
+}
+
+// exchange stores the report and answers the requests to the testbed.
+func (b *Service) exchange(ctx context.Context, report store.Bed, all []jobState) (err error) {
+	st, err := b.team.OpenToRecord(ctx)
+	if err != nil {
+		return fmt.Errorf("report testbed %s: %w", b.Config.Name, err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if err := st.SetBed(ctx, report); err != nil {
+		return err
+	}
+
+	requests, err := st.BedRequests(ctx, b.Config.Name)
+	for _, r := range slices.Backward(requests) {
+		if err == nil && r.Answered.IsZero() {
+			err = b.answer(ctx, st, r, all)
+		}
+	}
+	return err
+}
+
+// answer does what a request asks for.
+func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedRequest, all []jobState) error {
+	job, refused := r.Job, ""
+	switch {
+	case r.Kind == store.AskStart && slices.Contains(planNames(b.Config), r.Plan):
+		job = "request-" + r.ID
+		err := b.engine.start(Job{ID: job, Why: "request of " + cmp.Or(r.By, "a user"), Plans: []string{r.Plan}})
+		if err != nil {
+			return err
+		}
+	case r.Kind == store.AskStart:
+		refused = "there is no such plan any more"
+	case r.Kind == store.AskCancel:
+		done, err := b.cancelJob(r.Job, all)
+		if err != nil || !done {
+			return err // it ends; the next look answers
+		}
+	default:
+		refused = "this version of chokepoint does not know the request"
+	}
+
+	return st.AnswerBedRequest(ctx, r.ID, job, refused, b.now())
+}
+
+// cancelJob cancels a job. It returns whether the job has ended.
+func (b *Service) cancelJob(id string, all []jobState) (done bool, err error) {
+	i := slices.IndexFunc(all, func(p jobState) bool { return p.ID == id })
+	if i < 0 {
+		return true, nil
+	}
+
+	switch all[i].status {
+	case store.BedWaiting:
+		return false, b.engine.cancel(id)
+	case store.BedRunning:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.asked = id
+		if b.cancel != nil && b.live != nil && b.live.ID == id {
+			b.cancel(errCancelled)
+		}
+		return false, nil
+	}
+
+	return true, nil
+}

@@ -1,0 +1,219 @@
+package bed
+
+import (
+	"context"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// listed is an engine that only keeps a list of jobs, the newest first.
+type listed struct{ all []jobState }
+
+func (l *listed) start(j Job) error {
+	if !slices.ContainsFunc(l.all, func(s jobState) bool { return s.ID == j.ID }) {
+		l.all = slices.Insert(l.all, 0, jobState{Job: j, status: store.BedWaiting})
+	}
+	return nil
+}
+
+func (l *listed) jobs(int) ([]jobState, error) { return slices.Clone(l.all), nil }
+
+func (l *listed) cancel(id string) error {
+	l.set(id, store.BedCancelled)
+	return nil
+}
+
+func (l *listed) set(id, status string) {
+	for i := range l.all {
+		if l.all[i].ID == id {
+			l.all[i].status = status
+		}
+	}
+}
+
+func (l *listed) recover() error { return nil }
+func (l *listed) close() error   { return nil }
+
+// service returns a testbed with a clock of its own, at noon.
+func service(t *testing.T) (b *Service, l *listed, now *time.Time) {
+	t.Helper()
+	dir := t.TempDir()
+	noon := time.Date(2026, 11, 10, 12, 0, 0, 0, time.Local)
+	l = &listed{}
+	b = &Service{
+		App: app.App{Dirs: app.Dirs{Data: dir, State: dir}, Note: t.Logf},
+		Config: plan.Bed{
+			Name:      "lab-1",
+			Lab:       "local",
+			Plans:     []plan.BedPlan{{Name: "night", Plan: "quick"}},
+			Schedules: []plan.BedSchedule{{Name: "nightly", Cron: "0 2 * * *", Plans: []string{"night"}, Grace: time.Hour}},
+		},
+		engine: l,
+		since:  noon,
+		alarms: alarms{file: filepath.Join(dir, "alarms.json")},
+	}
+	b.team = b.App.Dirs
+	b.now = func() time.Time { return noon }
+	return b, l, &noon
+}
+
+// attended lets the service look, and returns what the store then has of it.
+func attended(t *testing.T, b *Service) (store.Bed, []store.BedRequest) {
+	t.Helper()
+	if err := b.attend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	st := openStore(t, b)
+	bed, err := st.Bed(t.Context(), "lab-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	requests, err := st.BedRequests(t.Context(), "lab-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bed, requests
+}
+
+func openStore(t *testing.T, b *Service) *store.Store {
+	t.Helper()
+	st, err := b.team.OpenToRecord(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// A schedule starts one job for each of its times; without one that is done in time, the testbed is silent.
+func TestScheduled(t *testing.T) {
+	b, l, now := service(t)
+	bed, _ := attended(t, b)
+	night := time.Date(2026, 11, 11, 2, 0, 0, 0, time.Local)
+	if s := bed.Schedules[0]; len(l.all) > 0 || !s.Next.Equal(night) || !s.By.Equal(night.Add(time.Hour)) {
+		t.Errorf("at noon: got jobs %v, schedule %+v", l.all, s)
+	}
+
+	*now = night.Add(time.Minute)
+	attended(t, b)
+	attended(t, b)
+	bed, _ = attended(t, b)
+	if len(l.all) != 1 || l.all[0].Schedule != "nightly" || !l.all[0].At.Equal(night) || len(bed.Waiting) != 1 {
+		t.Errorf("at two: got jobs %+v, waiting %v", l.all, bed.Waiting)
+	}
+
+	l.set(l.all[0].ID, store.BedFailed)
+	*now = night.Add(2 * time.Hour)
+	if bed, _ = attended(t, b); bed.Silent(*now) == "" {
+		t.Error("after a failed job: got a testbed that is not silent")
+	}
+
+	l.set(l.all[0].ID, store.BedDone)
+	if bed, _ = attended(t, b); bed.Silent(*now) != "" || !bed.Schedules[0].By.Equal(night.Add(25*time.Hour)) {
+		t.Errorf("after a job that is done: got %s, %+v", bed.Silent(*now), bed.Schedules[0])
+	}
+
+	text := exposition(bed, *now)
+	for _, want := range []string{`chokepoint_bed_silent{testbed="lab-1"} 0`, `schedule="nightly"`, "# EOF\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("metrics: got %s, want %s", text, want)
+		}
+	}
+}
+
+// A request is done and answered; one that cancels is answered when the job has ended.
+func TestRequests(t *testing.T) {
+	b, l, now := service(t)
+	attended(t, b)
+	ask := func(r store.BedRequest) {
+		t.Helper()
+		r.Bed, r.By, r.Asked = "lab-1", "alice", *now
+		if _, err := openStore(t, b).AskBed(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		*now = now.Add(time.Minute)
+	}
+	ask(store.BedRequest{Kind: store.AskStart, Plan: "night"})
+	_, requests := attended(t, b)
+	if len(l.all) != 1 || requests[0].Job != l.all[0].ID || requests[0].Answered.IsZero() || requests[0].Refused != "" {
+		t.Fatalf("start: got jobs %v, requests %+v", l.all, requests)
+	}
+
+	id := l.all[0].ID
+	attended(t, b) // reports the job, so that it can be cancelled
+	l.set(id, store.BedRunning)
+	b.enter(l.all[0].Job)
+	ask(store.BedRequest{Kind: store.AskCancel, Job: id})
+	attended(t, b)
+	o, err := b.stoppable(t.Context(), func(ctx context.Context) (outcome, error) {
+		<-ctx.Done()
+		return outcome{}, ctx.Err()
+	})
+	if err != nil || !o.Cancelled {
+		t.Errorf("cancel: got %+v, %v", o, err)
+	}
+
+	_, requests = attended(t, b)
+	if !requests[0].Answered.IsZero() {
+		t.Errorf("cancel: answered while the job runs: %+v", requests[0])
+	}
+
+	b.leave()
+	l.set(id, store.BedCancelled)
+	if _, requests = attended(t, b); requests[0].Answered.IsZero() || requests[0].Refused != "" {
+		t.Errorf("cancel: got %+v, want an answer", requests[0])
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	different := comparison.Comparison{Verdict: statistics.Different}
+	for want, c := range map[string]*analysis.RunComparison{
+		"":     {Comparisons: []comparison.Comparison{{Verdict: statistics.SameWithin}}},
+		faster: {Comparisons: []comparison.Comparison{different}},
+		slower: {Comparisons: []comparison.Comparison{different}, Regressions: []analysis.Regression{{}}},
+	} {
+		if got, _ := verdict(c, nil); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+
+	for want, x := range map[string]history.Change{
+		"":         {Status: history.Proposed, Better: history.Worse},
+		slower:     {Status: history.Confirmed, Better: history.Worse},
+		faster:     {Status: history.Confirmed, Better: history.Better},
+		bedChanged: {Status: history.Confirmed, Better: history.Worse, Testbed: history.TestbedChanged},
+	} {
+		if got := kindOf(x); got != want {
+			t.Errorf("%+v: got %q, want %q", x, got, want)
+		}
+	}
+}
+
+// Only this machine's names are answered, so that no page of another site reads the metrics.
+func TestMetricsNames(t *testing.T) {
+	b, _, _ := service(t)
+	attended(t, b)
+	for host, want := range map[string]int{"127.0.0.1:9101": 200, "localhost:9101": 200, "[::1]:9101": 200,
+		"evil.example:9101": 403, "192.0.2.1:9101": 403} {
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		if b.metrics(w, r); w.Code != want {
+			t.Errorf("%s: got %d, want %d", host, w.Code, want)
+		}
+	}
+}

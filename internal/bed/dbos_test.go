@@ -1,0 +1,141 @@
+package bed
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// A job that was cut short goes on with the step that was cut short, by the next engine.
+func TestEngineContinues(t *testing.T) {
+	for name, place := range map[string]func() string{
+		"file":   func() string { return filepath.Join(t.TempDir(), "jobs with spaces.db") },
+		"server": func() string { return apart.Postgres(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			continues(t, place())
+		})
+	}
+}
+
+func continues(t *testing.T, database string) {
+	var mu sync.Mutex
+	ran := map[string]int{}
+	reached := make(chan string, 10)
+	count := func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		ran[what]++
+	}
+	open := func(stop <-chan struct{}) *transact {
+		e, err := openTransact(t.Context(), "lab-1", database, t.Logf, func(s steps, j Job) (Result, error) {
+			first, err := step(s, "first", func(context.Context) (string, error) {
+				count(j.ID + " first")
+				return j.Why, nil
+			})
+			if err != nil {
+				return Result{}, err
+			}
+
+			second, err := step(s, "second", func(ctx context.Context) (string, error) {
+				count(j.ID + " second")
+				reached <- j.ID
+				select {
+				case <-ctx.Done():
+					return "", ctx.Err()
+				case <-stop:
+					return "whole", nil
+				}
+			})
+			return Result{Status: store.BedDone, Reason: first + " " + second}, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	e := open(nil)
+	for range 2 {
+		if err := e.start(Job{ID: "one", Why: "because"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	<-reached
+	for _, id := range []string{"two", "three"} {
+		if err := e.start(Job{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := e.cancel("two"); err != nil {
+		t.Error(err)
+	}
+
+	if got := statuses(t, e); got != "three waiting, two cancelled, one running" {
+		t.Errorf("before: got %s", got)
+	}
+
+	if err := e.close(); err != nil {
+		t.Error(err)
+	}
+
+	stop := make(chan struct{})
+	close(stop)
+	e = open(stop)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		got := statuses(t, e)
+		if got == "three done, two cancelled, one done" {
+			break
+		}
+
+		if time.Now().After(deadline) {
+			t.Fatalf("after: got %s", got)
+		}
+	}
+
+	all, err := e.jobs(10)
+	if err != nil || all[2].result.Reason != "because whole" {
+		t.Errorf("result: got %+v, %v", all, err)
+	}
+
+	if err := e.recover(); err != nil {
+		t.Error(err)
+	}
+
+	if err := e.close(); err != nil {
+		t.Error(err)
+	}
+
+	want := map[string]int{"one first": 1, "one second": 2, "three first": 1, "three second": 1}
+	for what, n := range want {
+		if ran[what] != n {
+			t.Errorf("%s: executed %d times, want %d", what, ran[what], n)
+		}
+	}
+
+	if len(ran) != len(want) {
+		t.Errorf("executed: got %v", ran)
+	}
+}
+
+func statuses(t *testing.T, e engine) string {
+	t.Helper()
+	all, err := e.jobs(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var words []string
+	for _, j := range all {
+		words = append(words, j.ID+" "+j.status)
+	}
+	return strings.Join(words, ", ")
+}

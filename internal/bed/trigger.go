@@ -1,0 +1,295 @@
+package bed
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// version is what a trigger finds.
+type version struct {
+	id   string // identifies the content
+	name string // of the version, as the lab installs it
+	file string // path of the image, or ""
+}
+
+// versionForm matches names of versions that a trigger may pass on: to a plan, as an argument of the command
+// that installs them, and to pages. No option begins like this.
+var versionForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,59}$`)
+
+// trigger remembers what it saw last.
+type trigger struct {
+	plan.BedTrigger
+	images string // directory for downloads
+
+	last    fs.FileInfo // newest file, until it has been seen twice alike
+	etag    string
+	changed string  // Last-Modified
+	found   version // of the last check
+}
+
+const (
+	lookTime = 10 * time.Minute // for one check
+	maxImage = 4 << 30          // bytes
+)
+
+// check returns the newest version, or a zero one if there is none yet.
+func (t *trigger) check(ctx context.Context) (v version, err error) {
+	ctx, stop := context.WithTimeout(ctx, lookTime)
+	defer stop()
+	switch t.Kind() {
+	case "directory":
+		v, err = t.directory()
+	case "url":
+		v, err = t.download(ctx)
+	case "git":
+		v, err = t.remote(ctx)
+	default:
+		v, err = t.ask(ctx)
+	}
+
+	if err != nil {
+		return version{}, fmt.Errorf("trigger %s: %w", t.Name, err)
+	}
+
+	if v.name != "" && !versionForm.MatchString(v.name) {
+		return version{}, check.WithHint(fmt.Errorf("trigger %s: %q cannot be the name of a version", t.Name,
+			check.Plain(v.name)), "letters, digits, dots, plus signs, tildes, dashes and underscores, at most 60")
+	}
+
+	return v, nil
+}
+
+// directory returns the newest file, once its size and time were the same in two checks.
+func (t *trigger) directory() (v version, err error) {
+	if err := host.TrustedDir(t.Directory); err != nil {
+		return v, err
+	}
+
+	entries, err := os.ReadDir(t.Directory)
+	if err != nil {
+		return v, err
+	}
+
+	var newest fs.FileInfo
+	for _, e := range entries {
+		fits, _ := path.Match(cmp.Or(t.Match, "*"), e.Name()) // checked when the bed file was read
+		if !fits || !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+
+		info, err := e.Info()
+		if err == nil && (newest == nil || info.ModTime().After(newest.ModTime())) {
+			newest = info
+		}
+	}
+
+	before := t.last
+	t.last = newest
+	if newest == nil || before == nil || !same(before, newest) {
+		return t.found, nil
+	}
+
+	file := filepath.Join(t.Directory, newest.Name())
+	if t.found.file == file && strings.HasSuffix(t.found.id, stamp(newest)) {
+		return t.found, nil
+	}
+
+	f, err := userfile.OpenRegular(file)
+	if err != nil {
+		return v, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return v, err
+	}
+
+	t.found = version{fmt.Sprintf("%x %s", h.Sum(nil), stamp(newest)), newest.Name(), file}
+	return t.found, nil
+}
+
+func same(a, b fs.FileInfo) bool { return a.Name() == b.Name() && stamp(a) == stamp(b) }
+
+func stamp(i fs.FileInfo) string { return fmt.Sprint(i.Size(), " ", i.ModTime().UnixNano()) }
+
+// errPrivate reports an address that a URL may not lead to.
+var errPrivate = errors.New("it is at a private address; allow_private: true permits that")
+
+// public refuses the addresses of this machine and of local networks. It is called with the address that is
+// connected to, whatever the name server said before.
+func public(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+
+	ip := at.Addr().Unmap()
+	if !ip.IsGlobalUnicast() || ip.IsPrivate() || shared.Contains(ip) || nat64.Contains(ip) {
+		return errPrivate
+	}
+	return nil
+}
+
+// Further networks whose addresses may lead to local ones (RFC 6598, RFC 6052).
+var (
+	shared = netip.MustParsePrefix("100.64.0.0/10")
+	nat64  = netip.MustParsePrefix("64:ff9b::/96")
+)
+
+// client returns the client of a trigger. It follows redirects only to the same scheme and host.
+func (t *trigger) client() *http.Client {
+	dialer := net.Dialer{Timeout: time.Minute}
+	if !t.AllowPrivate {
+		dialer.Control = public
+	}
+
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            dialer.DialContext,
+			TLSHandshakeTimeout:    time.Minute,
+			ResponseHeaderTimeout:  time.Minute,
+			MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression:     true,
+		},
+		CheckRedirect: func(q *http.Request, via []*http.Request) error {
+			if len(via) >= 5 || q.URL.Host != via[0].URL.Host || q.URL.Scheme != via[0].URL.Scheme {
+				return errors.New("it redirects to another host, or too often")
+			}
+			return nil
+		},
+	}
+}
+
+// download stores what the URL answers, if that is new.
+func (t *trigger) download(ctx context.Context) (v version, err error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, t.URL, nil)
+	if err != nil {
+		return v, errors.New("the URL is wrong")
+	}
+
+	if t.etag != "" {
+		q.Header.Set("If-None-Match", t.etag)
+	} else if t.changed != "" {
+		q.Header.Set("If-Modified-Since", t.changed)
+	}
+
+	client := t.client()
+	defer client.CloseIdleConnections()
+	answer, err := client.Do(q)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the URL, which may have a secret
+	}
+
+	if err != nil {
+		return v, fmt.Errorf("get from %s: %w", q.URL.Host, err)
+	}
+	defer answer.Body.Close()
+	switch {
+	case answer.StatusCode == http.StatusNotModified:
+		return t.found, nil
+	case answer.StatusCode != http.StatusOK:
+		return v, fmt.Errorf("%s answers %s", q.URL.Host, answer.Status)
+	}
+
+	if v, err = t.keep(answer.Body, path.Base(q.URL.Path)); err == nil {
+		t.found, t.etag, t.changed = v, answer.Header.Get("ETag"), answer.Header.Get("Last-Modified")
+	}
+	return v, err
+}
+
+// keep stores an image below a name that contains its hash.
+func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
+	if err := os.MkdirAll(t.images, 0o700); err != nil {
+		return v, err
+	}
+
+	f, err := os.CreateTemp(t.images, ".download-*")
+	if err != nil {
+		return v, err
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		if gone := os.Remove(f.Name()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}()
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(from, maxImage+1))
+	switch {
+	case err != nil:
+		return v, fmt.Errorf("download: %w", err)
+	case n > maxImage:
+		return v, fmt.Errorf("download: it is larger than %d bytes", int64(maxImage))
+	}
+
+	sum := fmt.Sprintf("%x", h.Sum(nil))
+	extension := path.Ext(base)
+	if !versionForm.MatchString("x" + extension) {
+		extension = ""
+	}
+
+	v = version{id: sum, name: t.Name + "-" + sum[:12] + extension}
+	v.file = filepath.Join(t.images, v.name)
+	if err := f.Sync(); err != nil {
+		return v, err
+	}
+	return v, os.Rename(f.Name(), v.file)
+}
+
+// remote returns the commit of a ref of a git repository.
+func (t *trigger) remote(ctx context.Context) (v version, err error) {
+	out, err := host.Run(ctx, host.Local(), host.Command{
+		Path: "git",
+		Args: []string{"-c", "http.followRedirects=false", "ls-remote", "--exit-code", "--", t.Git, t.Ref},
+		Env:  []string{"GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:ssh:file", "GIT_SSH_COMMAND=ssh -oBatchMode=yes"},
+	})
+	if err != nil {
+		return v, err
+	}
+
+	commit, ref, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
+	if ref, _, more := strings.Cut(ref, "\n"); !commitForm.MatchString(commit) || more || ref == "" {
+		return v, fmt.Errorf("git ls-remote does not name one commit for %s", t.Ref)
+	}
+
+	return version{id: commit, name: commit}, nil
+}
+
+var commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+
+// ask returns the first line that a command prints. No line means that there is no version yet.
+func (t *trigger) ask(ctx context.Context) (v version, err error) {
+	if err := host.TrustedCommand(t.Command); err != nil {
+		return v, err
+	}
+
+	out, err := host.Run(ctx, host.Local(), host.Command{Path: t.Command[0], Args: t.Command[1:]})
+	if err != nil {
+		return v, err
+	}
+
+	line, _, _ := strings.Cut(string(out), "\n")
+	name := strings.TrimSpace(line)
+	return version{id: name, name: name}, nil
+}
