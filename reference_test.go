@@ -86,6 +86,13 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 	}
 
 	holdBlock(t, page, "lab-file", "\n```yaml\n"+strings.TrimSpace(labFile)+"\n```\n\n")
+	bedFile := readText(t, "internal/plan/testdata/bed.yaml")
+	_, err = plan.ReadBed("bed.yaml", []byte(bedFile), func(plan.Bed) (string, error) { return "", nil })
+	if err != nil {
+		t.Error(err)
+	}
+
+	holdBlock(t, page, "bed-file", "\n```yaml\n"+strings.TrimSpace(bedFile)+"\n```\n\n")
 	text := readText(t, page)
 	keys := planKeys(t)
 	if len(keys) < 40 {

@@ -93,8 +93,8 @@ func initFunctions(t *tree) []string {
 		}
 
 		f.imports(func(spec *ast.ImportSpec, name, imported string) {
-			// The SQL driver can only be had by its side effect.
-			if name == "_" && imported != "embed" && f.pkg != "record/store" {
+			// The drivers of SQL and of the jobs' database can only be had by their side effect.
+			if name == "_" && imported != "embed" && f.pkg != "record/store" && f.pkg != "bed" {
 				found = append(found, fmt.Sprintf("%s: import of %s for its side effect", t.at(spec),
 					imported))
 			}

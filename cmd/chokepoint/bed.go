@@ -214,7 +214,8 @@ func checkBed(s *bed.Service) error {
 		}
 
 		if v.Firmware != "" && s.On.Machines.Firmware == nil {
-			return app.Usage("add firmware: {command: …} to it", "the lab file cannot install version %s", word)
+			return app.Usage("add firmware: {command: …} to it",
+				"the lab file cannot install version %s", word)
 		}
 
 		if word == c.Firmware {

@@ -34,7 +34,8 @@ func TestAlarms(t *testing.T) {
 	a := &alarms{file: filepath.Join(dir, "alarms.json"), bed: "lab-1", how: plan.BedAlarm{
 		Command: []string{command}, Webhook: s.URL + "/hook?secret"}}
 	for range 2 {
-		if err := a.raise("version 2", store.BedAlarm{Kind: slower, Firmware: "2", Text: "\x1b[31mworse"}); err != nil {
+		err := a.raise("version 2", store.BedAlarm{Kind: slower, Firmware: "2", Text: "\x1b[31mworse"})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Service is the service of a testbed. The exported fields are set before Run.
@@ -32,7 +33,7 @@ type Service struct {
 	On      record.Run // head of a run in the testbed's lab
 	// Version returns the version of the router that a word names.
 	Version func(word string) (app.RouterVersion, error)
-	// Plan reads a plan of the bed file for a version. For a comparison of versions, a block has one run of it.
+	// Plan reads a plan of the bed file for a version. For a comparison of versions, each cell has one run.
 	Plan func(name string, v app.RouterVersion, compares bool) (*plan.Plan, error)
 
 	now      func() time.Time
@@ -114,8 +115,8 @@ func (b *Service) serve(ctx context.Context) (err error) {
 	if b.Config.Metrics != "" {
 		var lc net.ListenConfig
 		if listener, err = lc.Listen(ctx, "tcp", b.Config.Metrics); err != nil {
-			return app.Hinted("choose another port by metrics: in the bed file", "listen at %s: %v", b.Config.Metrics,
-				check.Underlying(err))
+			return app.Hinted("choose another port by metrics: in the bed file", "listen at %s: %v",
+				b.Config.Metrics, check.Underlying(err))
 		}
 	}
 
@@ -129,7 +130,8 @@ func (b *Service) serve(ctx context.Context) (err error) {
 		return err
 	}
 
-	b.note("testbed %s: %d schedules, %d triggers", b.Config.Name, len(b.Config.Schedules), len(b.Config.Triggers))
+	b.note("testbed %s: %s, %s", b.Config.Name, unit.Count(len(b.Config.Schedules), "schedule"),
+		unit.Count(len(b.Config.Triggers), "trigger"))
 	return b.loops(ctx, dir, listener)
 }
 
@@ -408,9 +410,12 @@ func (b *Service) exchange(ctx context.Context, report store.Bed, all []jobState
 func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedRequest, all []jobState) error {
 	job, refused := r.Job, ""
 	switch {
+	case !store.ValidID(r.ID):
+		refused = "the request has no valid id"
 	case r.Kind == store.AskStart && slices.Contains(planNames(b.Config), r.Plan):
 		job = "request-" + r.ID
-		err := b.engine.start(Job{ID: job, Why: "request of " + cmp.Or(r.By, "a user"), Plans: []string{r.Plan}})
+		why := "request of " + cmp.Or(check.Plain(r.By), "a user")
+		err := b.engine.start(Job{ID: job, Why: why, Plans: []string{r.Plan}})
 		if err != nil {
 			return err
 		}

@@ -55,10 +55,15 @@ func service(t *testing.T) (b *Service, l *listed, now *time.Time) {
 	b = &Service{
 		App: app.App{Dirs: app.Dirs{Data: dir, State: dir}, Note: t.Logf},
 		Config: plan.Bed{
-			Name:      "lab-1",
-			Lab:       "local",
-			Plans:     []plan.BedPlan{{Name: "night", Plan: "quick"}},
-			Schedules: []plan.BedSchedule{{Name: "nightly", Cron: "0 2 * * *", Plans: []string{"night"}, Grace: time.Hour}},
+			Name:  "lab-1",
+			Lab:   "local",
+			Plans: []plan.BedPlan{{Name: "night", Plan: "quick"}},
+			Schedules: []plan.BedSchedule{{
+				Name:  "nightly",
+				Cron:  "0 2 * * *",
+				Plans: []string{"night"},
+				Grace: time.Hour,
+			}},
 		},
 		engine: l,
 		since:  noon,
@@ -112,7 +117,8 @@ func TestScheduled(t *testing.T) {
 	attended(t, b)
 	attended(t, b)
 	bed, _ = attended(t, b)
-	if len(l.all) != 1 || l.all[0].Schedule != "nightly" || !l.all[0].At.Equal(night) || len(bed.Waiting) != 1 {
+	if len(l.all) != 1 || l.all[0].Schedule != "nightly" || !l.all[0].At.Equal(night) ||
+		len(bed.Waiting) != 1 {
 		t.Errorf("at two: got jobs %+v, waiting %v", l.all, bed.Waiting)
 	}
 
@@ -123,7 +129,8 @@ func TestScheduled(t *testing.T) {
 	}
 
 	l.set(l.all[0].ID, store.BedDone)
-	if bed, _ = attended(t, b); bed.Silent(*now) != "" || !bed.Schedules[0].By.Equal(night.Add(25*time.Hour)) {
+	bed, _ = attended(t, b)
+	if bed.Silent(*now) != "" || !bed.Schedules[0].By.Equal(night.Add(25*time.Hour)) {
 		t.Errorf("after a job that is done: got %s, %+v", bed.Silent(*now), bed.Schedules[0])
 	}
 
@@ -149,7 +156,8 @@ func TestRequests(t *testing.T) {
 	}
 	ask(store.BedRequest{Kind: store.AskStart, Plan: "night"})
 	_, requests := attended(t, b)
-	if len(l.all) != 1 || requests[0].Job != l.all[0].ID || requests[0].Answered.IsZero() || requests[0].Refused != "" {
+	if len(l.all) != 1 || requests[0].Job != l.all[0].ID || requests[0].Answered.IsZero() ||
+		requests[0].Refused != "" {
 		t.Fatalf("start: got jobs %v, requests %+v", l.all, requests)
 	}
 

@@ -98,8 +98,8 @@ func isFile(lab string) bool {
 // wrong returns an error for a bed file that cannot be used, and the wrong key.
 func wrong(b plan.Bed) (key string, err error) {
 	if err := store.CheckBedName(b.Name); err != nil || len(b.Name) > maxName {
-		return "name", app.Usage(fmt.Sprintf("name: up to %d small letters, digits and hyphens, such as lab-2",
-			maxName), "%q cannot be the name of a testbed", check.Plain(b.Name))
+		hint := fmt.Sprintf("name: up to %d small letters, digits and hyphens, such as lab-2", maxName)
+		return "name", app.Usage(hint, "%q cannot be the name of a testbed", check.Plain(b.Name))
 	}
 
 	if err := store.CheckURL(b.Store); err != nil {
@@ -154,14 +154,22 @@ func wrong(b plan.Bed) (key string, err error) {
 	}
 
 	if b.Alarm.Webhook != "" && webURL(b.Alarm.Webhook) != nil {
-		return "alarm.webhook", errors.New("the webhook is no URL with https or http") // it may have a secret
+		// It may have a secret, so the error does not show it.
+		return "alarm.webhook", errors.New("the webhook is no URL with https or http")
 	}
 
 	return "metrics", wrongListener(b.Metrics)
 }
 
 // canBoot reports whether the routers of a lab can have several versions.
-func canBoot(lab string) bool { return isFile(lab) || lab == "vm" || strings.HasPrefix(lab, "vm:") }
+func canBoot(lab string) bool {
+	if isFile(lab) {
+		return true
+	}
+
+	arch, err := app.GuestArch(lab)
+	return err == nil && arch != ""
+}
 
 // known returns an error for plans that a bed file does not name.
 func known(b plan.Bed, names []string) error {
@@ -228,7 +236,7 @@ func gitURL(text string) error {
 		return host.TrustedDir(text)
 	}
 
-	return app.Usage("such as https://example.net/firmware.git, ssh://git@example.net/firmware.git or /srv/firmware",
+	return app.Usage("such as https://example.net/x.git, ssh://git@example.net/x.git or /srv/x.git",
 		"git: this is no repository that can be watched")
 }
 

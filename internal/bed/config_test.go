@@ -86,7 +86,8 @@ func TestRead(t *testing.T) {
 			told = err.Error() + hintsOf(err)
 		}
 
-		if !errors.Is(err, app.ErrUsage) || !strings.Contains(told, tt.want) || strings.Contains(told, "secret") {
+		if !errors.Is(err, app.ErrUsage) || !strings.Contains(told, tt.want) ||
+			strings.Contains(told, "secret") {
 			t.Errorf("%s instead of %s: got %v, want %s", tt.new, tt.old, told, tt.want)
 		}
 	}
@@ -118,7 +119,8 @@ func TestTick(t *testing.T) {
 		{day(1, 2).AddDate(-5, 0, 0), day(1, 2), day(15, 3), day(15, 2)},
 	} {
 		if got := tick(c, tt.newest, tt.since, tt.now); !got.Equal(tt.want) {
-			t.Errorf("newest %v, since %v, now %v: got %v, want %v", tt.newest, tt.since, tt.now, got, tt.want)
+			t.Errorf("newest %v, since %v, now %v: got %v, want %v", tt.newest, tt.since, tt.now, got,
+				tt.want)
 		}
 	}
 }

@@ -39,7 +39,7 @@ type transact struct {
 	running map[string]bool // jobs that run in this process
 }
 
-// openTransact opens the engine of a testbed and continues its jobs. database is a URL, or the path of a file.
+// openTransact opens the engine of a testbed and continues its jobs. database is a URL, or a path of a file.
 // work executes a job; ctx only bounds the start.
 func openTransact(ctx context.Context, bed, database string, note func(string, ...any),
 	work func(steps, Job) (Result, error)) (*transact, error) {
@@ -79,7 +79,8 @@ func openTransact(ctx context.Context, bed, database string, note func(string, .
 	dbos.RegisterWorkflow(t.ctx, run, dbos.WithWorkflowName(workflowName),
 		dbos.WithMaxRecoveryAttempts(math.MaxInt32))
 	t.queue, err = dbos.RegisterQueue(t.ctx, queueName, dbos.WithWorkerConcurrency(1),
-		dbos.WithQueueBasePollingInterval(lookForJobs), dbos.WithQueueOnConflict(dbos.QueueConflictAlwaysUpdate))
+		dbos.WithQueueBasePollingInterval(lookForJobs),
+		dbos.WithQueueOnConflict(dbos.QueueConflictAlwaysUpdate))
 	if err == nil {
 		err = dbos.Launch(t.ctx)
 	}

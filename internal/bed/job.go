@@ -106,7 +106,9 @@ func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error
 		}
 
 		o, err := do(fmt.Sprintf("measure %d", i+1), func(ctx context.Context) (outcome, error) {
-			return b.stoppable(ctx, func(ctx context.Context) (outcome, error) { return b.measure(ctx, j, t) })
+			return b.stoppable(ctx, func(ctx context.Context) (outcome, error) {
+				return b.measure(ctx, j, t)
+			})
 		})
 		if err != nil {
 			return r, err
@@ -122,7 +124,9 @@ func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error
 		do   func(context.Context) (outcome, error)
 	}{
 		{"push", b.push},
-		{"judge", func(ctx context.Context) (outcome, error) { return outcome{}, b.judge(ctx, j, failed, found) }},
+		{"judge", func(ctx context.Context) (outcome, error) {
+			return outcome{}, b.judge(ctx, j, failed, found)
+		}},
 		{"release", b.release},
 	} {
 		o, err := do(last.name, last.do)
@@ -242,7 +246,8 @@ func (b *Service) tried(ctx context.Context, f func() (o outcome, again bool)) (
 }
 
 // stoppable calls f with a context that a request to cancel the job ends.
-func (b *Service) stoppable(ctx context.Context, f func(ctx context.Context) (outcome, error)) (outcome, error) {
+func (b *Service) stoppable(ctx context.Context,
+	f func(ctx context.Context) (outcome, error)) (outcome, error) {
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	b.cancellable(cancel)
@@ -278,7 +283,10 @@ func (b *Service) measureOnce(ctx context.Context, j Job, t task) (outcome, erro
 	o := outcome{Runs: []string{t.ID}}
 	b.measuring(t.ID)
 	var stored *record.Run
-	err := b.App.Dirs.WithRun(ctx, t.ID, func(_ *store.Store, r record.Run) error { stored = &r; return nil })
+	err := b.App.Dirs.WithRun(ctx, t.ID, func(_ *store.Store, r record.Run) error {
+		stored = &r
+		return nil
+	})
 	_, missing := errors.AsType[*store.NotFoundError](err)
 	switch {
 	case missing || errors.Is(err, store.ErrNone):

@@ -73,7 +73,8 @@ func exposition(r store.Bed, now time.Time) string {
 		return fmt.Sprintf("%s{%s} %g\n", name, bed+labels, value)
 	}
 	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
-	const up, silent, jobs = "chokepoint_bed_report_timestamp_seconds", "chokepoint_bed_silent", "chokepoint_bed_jobs"
+	const up, silent = "chokepoint_bed_report_timestamp_seconds", "chokepoint_bed_silent"
+	const jobs = "chokepoint_bed_jobs"
 	family(up, "time of the last look at jobs and requests", one(up, "", seconds(r.Seen)))
 	family(silent, "1: a schedule's job has not ended in time", one(silent, "", boolean(r.Silent(now) != "")))
 	family(jobs, "jobs that run and wait", one(jobs, `,status="running"`, boolean(r.Job != nil)),
@@ -84,11 +85,13 @@ func exposition(r store.Bed, now time.Time) string {
 		family(total, "trials that the current run has in all", one(total, "", float64(r.Job.Total)))
 	}
 
-	const next, by = "chokepoint_bed_schedule_next_timestamp_seconds", "chokepoint_bed_schedule_due_timestamp_seconds"
+	const next = "chokepoint_bed_schedule_next_timestamp_seconds"
+	const by = "chokepoint_bed_schedule_due_timestamp_seconds"
 	var nexts, bys []string
 	for _, s := range r.Schedules {
 		labels := fmt.Sprintf(`,schedule="%s"`, s.Name)
-		nexts, bys = append(nexts, one(next, labels, seconds(s.Next))), append(bys, one(by, labels, seconds(s.By)))
+		nexts = append(nexts, one(next, labels, seconds(s.Next)))
+		bys = append(bys, one(by, labels, seconds(s.By)))
 	}
 
 	if len(r.Schedules) > 0 {
@@ -99,7 +102,8 @@ func exposition(r store.Bed, now time.Time) string {
 	const ended, alarms = "chokepoint_bed_last_job_timestamp_seconds", "chokepoint_bed_undelivered_alarms"
 	if len(r.Ended) > 0 {
 		last := r.Ended[0]
-		family(ended, "when the last job ended", one(ended, fmt.Sprintf(`,status="%s"`, last.Status), seconds(last.Ended)))
+		status := fmt.Sprintf(`,status="%s"`, last.Status)
+		family(ended, "when the last job ended", one(ended, status, seconds(last.Ended)))
 	}
 
 	undelivered := 0.0

@@ -73,8 +73,9 @@ func (t *trigger) check(ctx context.Context) (v version, err error) {
 	}
 
 	if v.name != "" && !versionForm.MatchString(v.name) {
+		const hint = "letters, digits, dots, plus signs, tildes, dashes and underscores, at most 60"
 		return version{}, check.WithHint(fmt.Errorf("trigger %s: %q cannot be the name of a version", t.Name,
-			check.Plain(v.name)), "letters, digits, dots, plus signs, tildes, dashes and underscores, at most 60")
+			check.Plain(v.name)), hint)
 	}
 
 	return v, nil
@@ -262,7 +263,8 @@ func (t *trigger) remote(ctx context.Context) (v version, err error) {
 	out, err := host.Run(ctx, host.Local(), host.Command{
 		Path: "git",
 		Args: []string{"-c", "http.followRedirects=false", "ls-remote", "--exit-code", "--", t.Git, t.Ref},
-		Env:  []string{"GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:ssh:file", "GIT_SSH_COMMAND=ssh -oBatchMode=yes"},
+		Env: []string{"GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:ssh:file",
+			"GIT_SSH_COMMAND=ssh -oBatchMode=yes"},
 	})
 	if err != nil {
 		return v, err

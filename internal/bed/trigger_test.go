@@ -89,7 +89,8 @@ func TestURL(t *testing.T) {
 		AllowPrivate: true}}
 	v := checked(t, x)
 	data, err := os.ReadFile(v.file)
-	if err != nil || string(data) != "image" || !strings.HasPrefix(v.name, "x-") || filepath.Ext(v.name) != ".bin" {
+	if err != nil || string(data) != "image" || !strings.HasPrefix(v.name, "x-") ||
+		filepath.Ext(v.name) != ".bin" {
 		t.Errorf("got %+v with %q, %v", v, data, err)
 	}
 

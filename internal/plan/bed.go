@@ -81,8 +81,8 @@ const (
 	maxGrace    = 14 * 24 * time.Hour
 )
 
-// ReadBed reads a bed file. file is its name for messages. whole checks the content and returns the wrong key,
-// such as schedules.nightly.cron. The error is an *Error, or several joined ones if there are several
+// ReadBed reads a bed file. file is its name for messages. whole checks the content and returns the wrong
+// key, such as schedules.nightly.cron. The error is an *Error, or several joined ones if there are several
 // mistakes.
 func ReadBed(file string, data []byte, whole func(Bed) (key string, err error)) (b Bed, err error) {
 	r := &reader{

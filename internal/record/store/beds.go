@@ -354,10 +354,12 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 	list, err := query(ctx, s.db, func(r *sql.Rows) (q BedRequest, err error) {
 		var body []byte
 		var answered int64
-		var refused, job string
-		if err = r.Scan(&body, &answered, &refused, &job); err == nil {
+		var id, refused, job string
+		if err = r.Scan(&id, &body, &answered, &refused, &job); err == nil {
 			err = json.Unmarshal(body, &q)
 		}
+
+		q.ID, q.Bed = id, bed
 
 		if answered != 0 {
 			q.Answered = time.Unix(0, answered).UTC()
@@ -366,7 +368,7 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 		q.Refused = refused
 		q.Job = cmp.Or(job, q.Job)
 		return q, err
-	}, `SELECT body, answered_ns, refused, job FROM bed_requests WHERE bed = $1
+	}, `SELECT id, body, answered_ns, refused, job FROM bed_requests WHERE bed = $1
 		ORDER BY answered_ns = 0 DESC, asked_ns DESC, id DESC LIMIT $2`, bed, maxRequestsShown)
 	if err != nil {
 		return nil, fmt.Errorf("list requests of testbed %s in %s: %w", bed, s.path, err)
