@@ -31,6 +31,8 @@ type Dirs struct {
 	Note    string // why they are not in the usual places, or ""
 	Store   string // the URL of the server whose runs are read, "" for those in Data
 	Team    string // where runs are sent once they are recorded, "" for nowhere
+
+	shared *store.Shared // the open store of all readers; nil: each reader opens it
 }
 
 // StoreFile returns the path of this machine's store.

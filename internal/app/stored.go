@@ -28,7 +28,17 @@ func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	if err := trusted(d.Data); d.Store == "" && err != nil {
 		return nil, err
 	}
+
+	if d.shared != nil {
+		return d.shared.Open(ctx)
+	}
 	return store.OpenReadOnly(ctx, d.place())
+}
+
+// Share returns the directories for many readers at a time, which use one open store. close closes it.
+func (d Dirs) Share() (shared Dirs, close func() error) {
+	d.shared = store.NewShared(d.place())
+	return d, d.shared.Close
 }
 
 // Runs returns the heads of all runs, newest first, or none if there is no store. With an error, it also

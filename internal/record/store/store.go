@@ -39,6 +39,9 @@ type Store struct {
 	db     *sql.DB
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
+	frozen bool         // does not see what other programs write
+	copied string       // directory of the copy that is open, which Close removes; or ""
+	leave  func() error // called by Close instead, if other readers may use the same store
 }
 
 // Open opens the store at a path or PostgreSQL URL for writing. It creates a missing store, and the
@@ -82,6 +85,21 @@ func Open(ctx context.Context, path string) (*Store, error) {
 // OpenReadOnly opens an existing store for reading, even if its directory is read-only. It returns ErrNone
 // if the store does not exist or no run was ever written to it.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
+	s, err := openToRead(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+
+	// Its one connection keeps the files of a copy open. Nothing remains of it if the process is killed.
+	if err := s.removeCopy(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+
+	return s, nil
+}
+
+// openToRead is like OpenReadOnly. The files of a copy remain until the store is closed.
+func openToRead(ctx context.Context, path string) (*Store, error) {
 	if OnServer(path) {
 		return open(ctx, path, modeRead)
 	}
@@ -108,10 +126,17 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	// either: without a log, the file is complete; with one, a copy is read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
-		return open(ctx, path, modeFrozen)
+		s, err = open(ctx, path, modeFrozen)
+	} else {
+		s, err = openCopy(ctx, path)
 	}
 
-	return openCopy(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+
+	s.frozen = true
+	return s, nil
 }
 
 // unwritable reports whether SQLite failed because it could not write.
@@ -129,13 +154,17 @@ func codeOf(err error) int {
 	return 0
 }
 
-// openCopy opens a copy of the file, which it has already unlinked.
+// openCopy opens a copy of the file.
 func openCopy(ctx context.Context, path string) (s *Store, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-store-")
 	if err != nil {
 		return nil, fmt.Errorf("copy store %s to read it: %w", path, err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
 	file := filepath.Join(dir, filepath.Base(path))
 	for _, end := range []string{"", "-wal"} {
 		if err := copyFile(file+end, path+end); err != nil && !(end != "" && errors.Is(err, fs.ErrNotExist)) {
@@ -145,9 +174,21 @@ func openCopy(ctx context.Context, path string) (s *Store, err error) {
 
 	if s, err = Open(ctx, file); err == nil {
 		s.path = path
+		s.copied = dir
 	}
 
 	return s, err
+}
+
+// removeCopy removes the files of a copy, if the store is one.
+func (s *Store) removeCopy() error {
+	if s.copied == "" {
+		return nil
+	}
+
+	dir := s.copied
+	s.copied = ""
+	return os.RemoveAll(dir)
 }
 
 func copyFile(to, from string) (err error) {
@@ -261,8 +302,12 @@ func dsn(path, mode string) string {
 
 // Close closes the file or the connection.
 func (s *Store) Close() error {
+	if s.leave != nil {
+		return s.leave()
+	}
+
 	s.dec.Close()
-	return errors.Join(s.enc.Close(), s.db.Close())
+	return errors.Join(s.enc.Close(), s.db.Close(), s.removeCopy())
 }
 
 // inTx runs f in a transaction. If inTx returns nil, the changes are durable.
