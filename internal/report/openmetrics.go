@@ -14,18 +14,28 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OpenMetrics renders the run as OpenMetrics 1.0 text for a Prometheus gateway. For each metric and cell,
-// it has the median and the bounds of its interval (label "stat"). The number of trials is in trials, the
+// OpenMetrics renders the run as OpenMetrics 1.0 text for a Prometheus gateway.
+func OpenMetrics(d *analysis.Document) []byte { return Exposition(Families(d)) }
+
+// Families returns the run as metrics of OpenMetrics 1.0. For each metric and cell, they have the median and the bounds of its interval (label "stat"). The number of trials is in trials, the
 // validity of the cell in cell_valid, and the outcome of requirements in requirement_met.
 //
 // Names end with their unit: seconds, bits or packets per second, or ratio. All metrics are gauges, because
 // a median is not a counter. Samples are labelled with the id and factors of the cell, which are the same
 // in every run, so that the samples of several runs form one series. Labels that differ between runs are
 // those of cell_info: run, label and grade of the cell (including "skipped"), its reasons, and the programs
-// that measured an imported run. The help text names what an imported run lacks.
-func OpenMetrics(d *analysis.Document) []byte {
+// that measured an imported run. The help text names what an imported run lacks. Each sample begins with the
+// extra labels.
+func Families(d *analysis.Document, extra ...[2]string) (all []Family) {
 	v := newView(d)
-	x := &exposition{}
+	sample := func(name string, labels [][2]string, value float64) string {
+		return Sample(name, slices.Concat(extra, labels), value)
+	}
+	add := func(name, unit, help string, samples []string) {
+		if len(samples) > 0 {
+			all = append(all, Family{Name: name, Unit: unit, Help: help, Samples: strings.Join(samples, "")})
+		}
+	}
 	help := strings.Join(append([]string{""}, ForeignWords(d)...), "; ")
 	var counts []string
 	for _, m := range d.Metrics {
@@ -38,31 +48,31 @@ func OpenMetrics(d *analysis.Document) []byte {
 			}
 
 			labels := v.openLabels(c)
-			counts = append(counts, sampleText("chokepoint_trials", append(labels, [2]string{"metric",
+			counts = append(counts, sample("chokepoint_trials", append(labels, [2]string{"metric",
 				name}), float64(value.N)))
-			add := func(stat string, v float64, more ...[2]string) {
+			stat := func(stat string, v float64, more ...[2]string) {
 				all := slices.Concat(labels, [][2]string{{"stat", stat}}, more)
-				lines = append(lines, sampleText(name, all, v*scale))
+				lines = append(lines, sample(name, all, v*scale))
 			}
-			add("median", value.Median)
+			stat("median", value.Median)
 			if hasInterval(value) {
 				kind := [2]string{"interval", value.Interval}
-				add("low", value.Low, kind)
-				add("high", value.High, kind)
+				stat("low", value.Low, kind)
+				stat("high", value.High, kind)
 			}
 		}
 
-		x.family(name, unit, cmp.Or(m.Label, m.Name)+around(" in ", openWords(unit), "")+
+		add(name, unit, cmp.Or(m.Label, m.Name)+around(" in ", openWords(unit), "")+
 			": median and bounds of the interval over the trials of a cell"+help, lines)
 	}
 
-	x.family("chokepoint_trials", "", "trials that a metric of a cell is of"+help, counts)
+	add("chokepoint_trials", "", "trials that a metric of a cell is of"+help, counts)
 	var valid, infos []string
 	cells := slices.Concat(v.all, v.skipped())
 	labels := map[string][][2]string{}
 	for _, c := range cells {
 		labels[c.Factors.Key()] = v.openLabels(c)
-		valid = append(valid, sampleText("chokepoint_cell_valid", v.openLabels(c),
+		valid = append(valid, sample("chokepoint_cell_valid", v.openLabels(c),
 			truth(c.Grade == evidence.GradeValid)))
 		info := [][2]string{{"id", c.ID}, {"run", v.Run.ID}, {"cell", c.Label}, {"validity", c.Grade},
 			{"reasons", reasonWords(c)}}
@@ -70,24 +80,23 @@ func OpenMetrics(d *analysis.Document) []byte {
 			info = append(info, [2]string{"measured_by", v.measuredBy()})
 		}
 
-		infos = append(infos, sampleText("chokepoint_cell_info", info, 1))
+		infos = append(infos, sample("chokepoint_cell_info", info, 1))
 	}
 
-	x.family("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect, failed, not reached or "+
+	add("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect, failed, not reached or "+
 		"skipped; chokepoint_cell_info has the reasons"+help, valid)
-	x.family("chokepoint_cell_info", "", "run, label, validity and reasons of a cell by its id"+help, infos)
+	add("chokepoint_cell_info", "", "run, label, validity and reasons of a cell by its id"+help, infos)
 	var met []string
 	for _, t := range d.Thresholds {
 		if !d.Unchecked(t) {
-			all := append([][2]string{{"requirement", t.Requirement}}, labels[t.Factors.Key()]...)
-			met = once(met, sampleText("chokepoint_requirement_met", all, truth(t.Met)))
+			of := append([][2]string{{"requirement", t.Requirement}}, labels[t.Factors.Key()]...)
+			met = once(met, sample("chokepoint_requirement_met", of, truth(t.Met)))
 		}
 	}
 
-	x.family("chokepoint_requirement_met", "", "1: the cell meets the requirement, 0: it does not",
+	add("chokepoint_requirement_met", "", "1: the cell meets the requirement, 0: it does not",
 		met)
-	x.b.WriteString("# EOF\n")
-	return x.b.Bytes()
+	return all
 }
 
 // truth returns 1 for true and 0 for false.
@@ -131,26 +140,46 @@ func (v *view) openLabels(c *analysis.Cell) [][2]string {
 	return slices.Clip(labels)
 }
 
-// exposition builds a text in OpenMetrics format.
-type exposition struct{ b bytes.Buffer }
+// Family is a metric of OpenMetrics 1.0 with its samples.
+type Family struct {
+	Name    string
+	Kind    string // "" means gauge
+	Unit    string // end of the name, or ""
+	Help    string
+	Samples string // lines that Sample returned
+}
 
 var openQuote = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
 
-// family writes the samples of a gauge, if there are any. The unit, if any, is the end of its name.
-func (x *exposition) family(name, unit, help string, samples []string) {
-	if len(samples) == 0 {
-		return
+// Exposition renders families as a text. Families with the same name become one, described as the first.
+func Exposition(families []Family) []byte {
+	var b bytes.Buffer
+	seen := map[string]bool{}
+	for _, f := range families {
+		if seen[f.Name] {
+			continue
+		}
+
+		seen[f.Name] = true
+		fmt.Fprintf(&b, "# TYPE %s %s\n", f.Name, cmp.Or(f.Kind, "gauge"))
+		if f.Unit != "" {
+			fmt.Fprintf(&b, "# UNIT %s %s\n", f.Name, f.Unit)
+		}
+
+		fmt.Fprintf(&b, "# HELP %s %s\n", f.Name, openQuote.Replace(printable(f.Help)))
+		for _, same := range families {
+			if same.Name == f.Name {
+				b.WriteString(same.Samples)
+			}
+		}
 	}
 
-	fmt.Fprintf(&x.b, "# TYPE %s gauge\n", name)
-	if unit != "" {
-		fmt.Fprintf(&x.b, "# UNIT %s %s\n", name, unit)
-	}
-
-	fmt.Fprintf(&x.b, "# HELP %s %s\n%s", name, openQuote.Replace(printable(help)), strings.Join(samples, ""))
+	b.WriteString("# EOF\n")
+	return b.Bytes()
 }
 
-func sampleText(name string, labels [][2]string, value float64) string {
+// Sample returns a sample as a line of OpenMetrics.
+func Sample(name string, labels [][2]string, value float64) string {
 	var pairs []string
 	for _, l := range labels {
 		pairs = append(pairs, l[0]+`="`+openQuote.Replace(printable(l[1]))+`"`)
@@ -169,4 +198,46 @@ func labelName(name string) string {
 		return "f_" + name
 	}
 	return name
+}
+
+// GlanceFamilies returns the current state of a node as metrics. Values that the node does not report have no
+// sample.
+func GlanceFamilies(g *analysis.Glance) (all []Family) {
+	add := func(name, unit, help string, value *float64, labels ...[2]string) {
+		if value == nil {
+			return
+		}
+
+		name = "chokepoint_" + name + "_" + unit
+		line := Sample(name, append([][2]string{{"node", g.Node}}, labels...), *value)
+		all = append(all, Family{Name: name, Unit: unit, Help: help, Samples: line})
+	}
+	for _, c := range g.Cores {
+		core := [2]string{"core", c.Name}
+		add("core_busy", "ratio", "share of time in which a core was busy", &c.Busy, core)
+		add("core_softirq", "ratio", "share of time of a core in softirqs and interrupts", &c.Softirq, core)
+	}
+
+	for _, d := range g.Devices {
+		port := [2]string{"port", d.Name}
+		in, out := [2]string{"direction", "in"}, [2]string{"direction", "out"}
+		add("port", "bits_per_second", "traffic of a network device", &d.RxBps, port, in)
+		add("port", "bits_per_second", "", &d.TxBps, port, out)
+		add("port", "packets_per_second", "packets of a network device", &d.RxPps, port, in)
+		add("port", "packets_per_second", "", &d.TxPps, port, out)
+		add("port_drops", "per_second", "packets that a network device or its queues dropped", &d.DropPs, port)
+		add("port_queue", "bytes", "average backlog of the longest queue of a network device", &d.QueueBytes,
+			port)
+	}
+
+	add("clock", "hertz", "clock of the fastest cores", g.ClockHz)
+	add("temperature", "celsius", "reading of the hottest sensor", g.TemperatureC)
+	add("power", "watts", "power that the node draws", g.PowerW)
+	add("observing_cpu", "ratio", "CPU time of sampling, in cores", g.ObservingRatio)
+	if c := g.Candidate; c != nil {
+		add("limit_confidence", "ratio", "confidence that this class limits the traffic, from the samples of "+
+			"the node alone", &c.Confidence, [2]string{"class", c.Class}, [2]string{"text", c.Text})
+	}
+
+	return all
 }

@@ -46,7 +46,7 @@ func (l *leaving) Done() <-chan struct{} {
 func TestClientLeaves(t *testing.T) {
 	id := labtest.Samples["before"].ID
 	for _, path := range []string{"/api/v1/runs/" + id, "/metrics", "/api/v1/history"} {
-		s, _ := newServer(t, "before")
+		s, _ := serverOf(t, "before")
 		whole := text(t, s, path, http.StatusOK)
 		for asked := 1; ; asked += 1 + asked/8 {
 			s.kept = cache{}
@@ -90,7 +90,7 @@ func damageTrial(t *testing.T, s *Server) {
 
 // TestHistoryKept: results that are not stored are derived for the first history only.
 func TestHistoryKept(t *testing.T) {
-	s, _ := newServer(t, "before")
+	s, _ := serverOf(t, "before")
 	first := text(t, s, "/api/v1/history", http.StatusOK)
 	damageTrial(t, s)
 	if got := text(t, s, "/api/v1/history", http.StatusOK); got != first {
@@ -105,7 +105,7 @@ func TestHistoryKept(t *testing.T) {
 
 // TestDamagedTrial: a run with a damaged trial is shown without it, and no page says where the store is.
 func TestDamagedTrial(t *testing.T) {
-	s, _ := newServer(t, "before")
+	s, _ := serverOf(t, "before")
 	id := labtest.Samples["before"].ID
 	damageTrial(t, s)
 	for _, path := range []string{"/runs/" + id, "/api/v1/runs/" + id} {
@@ -177,7 +177,7 @@ func TestPatience(t *testing.T) {
 
 // TestNotes: a scrape that is cut short notes nothing, and an error of lists is noted once.
 func TestNotes(t *testing.T) {
-	s, notes := newServer(t, "good", "slow", "desk")
+	s, notes := serverOf(t, "good", "slow", "desk")
 	for asked := 1; ; asked += 1 + asked/4 {
 		inner, leave := context.WithCancel(t.Context())
 		ctx := &leaving{inner, asked, leave}
@@ -209,7 +209,7 @@ func TestNotes(t *testing.T) {
 
 // TestRefusedNames: a refusal proposes no name that a shell would run or that --host refuses.
 func TestRefusedNames(t *testing.T) {
-	s, _ := newServer(t)
+	s, _ := serverOf(t)
 	for host, proposed := range map[string]bool{"runs.other": true, "[2001:db8::1]:80": true,
 		"$(reboot)": false, "": false, "-x": false} {
 		answer := get(t, s, "/", func(r *http.Request) { r.Host = host })

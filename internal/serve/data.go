@@ -5,17 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
@@ -121,81 +119,60 @@ func (s *Server) metrics(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 
-	x := exposition{}
-	seen := map[[2]string]bool{}
+	var families []report.Family
+	seen := map[string]bool{}
 	for _, h := range heads {
-		of := [2]string{labelText(device(h)), labelText(h.Plan)} // what a label leaves of them
+		labels := [][2]string{{"device", device(h)}, {"plan", h.Plan}}
+		of := report.Sample("", labels, 0) // as a scrape distinguishes them
 		if seen[of] || len(seen) == maxExposed || h.Damaged != "" || h.Trials == 0 ||
 			h.Status == record.RunRunning {
 			continue
 		}
 
 		seen[of] = true
-		labels := fmt.Sprintf(`device="%s",plan="%s",`, of[0], of[1])
-		text, err := s.made(r.Context(), "metrics", h, func(d *analysis.Document) ([]byte, error) {
-			return report.OpenMetrics(d), nil
+		content, err := s.made(r.Context(), "metrics", h, func(d *analysis.Document) ([]byte, error) {
+			return json.Marshal(report.Families(d, labels...))
 		})
 		if r.Context().Err() != nil || errors.Is(err, errBusy) {
 			return nil, err
 		}
 
-		readable := 1
+		var ofRun []report.Family
+		if err == nil {
+			err = json.Unmarshal(content, &ofRun)
+		}
+
+		readable := 1.0
 		if err != nil {
 			s.note("run %s: %v", h.ID, err)
 			readable = 0
 		}
 
-		x.add(string(text), labels)
-		x.family("chokepoint_run_readable", "gauge", "1: the newest run is exposed, 0: it cannot be read",
-			fmt.Sprintf("chokepoint_run_readable{%srun=\"%s\"} %d\n", labels, h.ID, readable))
+		families = append(append(families, ofRun...), report.Family{
+			Name:    "chokepoint_run_readable",
+			Help:    "1: the newest run is exposed, 0: it cannot be read",
+			Samples: report.Sample("chokepoint_run_readable", append(labels, [2]string{"run", h.ID}), readable),
+		})
 	}
 
-	x.family("chokepoint_build_info", "gauge", "version of the server",
-		fmt.Sprintf("chokepoint_build_info{version=\"%s\"} 1\n", labelText(app.RunVersion())))
-	x.family("chokepoint_http_requests", "counter", "requests by status code, method and handler",
-		s.counts.samples())
-	text := ""
-	for _, name := range slices.Sorted(maps.Keys(x)) {
-		text += x[name]
-	}
-
-	return []byte(text + "# EOF\n"), nil
+	return report.Exposition(append(families, s.own()...)), nil
 }
 
-var quoted = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
-
-// labelText escapes the value of a label.
-func labelText(text string) string { return quoted.Replace(check.Plain(text)) }
-
-// exposition holds the families of several texts of OpenMetrics by their names.
-type exposition map[string]string
-
-// add adds a text with labels, which end in a comma, for all of its samples.
-func (x exposition) add(text, labels string) {
-	name, known := "", false
-	for line := range strings.Lines(strings.TrimSuffix(text, "# EOF\n")) {
-		if family, ok := strings.CutPrefix(line, "# TYPE "); ok {
-			name, _, _ = strings.Cut(family, " ")
-			known = x[name] != ""
-		}
-
-		if !strings.HasPrefix(line, "#") {
-			x[name] += strings.Replace(line, "{", "{"+labels, 1)
-		} else if !known {
-			x[name] += line
-		}
+// own returns the metrics of the server itself.
+func (s *Server) own() []report.Family {
+	const build = "chokepoint_build_info"
+	return []report.Family{
+		{Name: build, Help: "version of the server",
+			Samples: report.Sample(build, [][2]string{{"version", app.RunVersion()}}, 1)},
+		{Name: "chokepoint_http_requests", Kind: "counter", Samples: s.counts.samples(),
+			Help: "requests by status code, method and handler"},
 	}
-}
-
-// family adds samples of our own.
-func (x exposition) family(name, kind, help, samples string) {
-	x.add("# TYPE "+name+" "+kind+"\n# HELP "+name+" "+help+"\n"+samples, "")
 }
 
 // counts counts the requests since the server began.
 type counts struct {
 	mu  sync.Mutex
-	all map[string]int // by the labels
+	all map[[3]string]int // by status code, method and handler
 }
 
 func (c *counts) add(r *http.Request, code int) {
@@ -205,18 +182,21 @@ func (c *counts) add(r *http.Request, code int) {
 	}
 
 	_, handler, _ := strings.Cut(r.Pattern, " ") // one of ours, never the path itself
-	labels := fmt.Sprintf(`code="%d",method="%s",handler="%s"`, code, method, cmp.Or(handler, "none"))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all[labels]++
+	c.all[[3]string{strconv.Itoa(code), method, cmp.Or(handler, "none")}]++
 }
 
-// samples returns the counts as lines.
-func (c *counts) samples() (lines string) {
+// samples returns the counts as samples.
+func (c *counts) samples() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, labels := range slices.Sorted(maps.Keys(c.all)) {
-		lines += fmt.Sprintf("chokepoint_http_requests_total{%s} %d\n", labels, c.all[labels])
+	var lines []string
+	for of, n := range c.all {
+		labels := [][2]string{{"code", of[0]}, {"method", of[1]}, {"handler", of[2]}}
+		lines = append(lines, report.Sample("chokepoint_http_requests_total", labels, float64(n)))
 	}
-	return lines
+
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }

@@ -49,27 +49,22 @@ type Server struct {
 	counts counts
 
 	unlisted atomic.Value // string: the last error of a list that has runs nevertheless
+	close    func() error // closes the store
 }
 
 // New returns a server of the runs of an App. Browsers reach it by a loopback name, by the address that it
 // listens on, and by the names in hosts; other values of the header Host are refused, as DNS rebinding needs
 // them.
 func New(a *app.App, hosts ...string) *Server {
-	s := &Server{
-		app:    a,
-		mux:    http.NewServeMux(),
-		active: make(chan struct{}, maxRequests),
-		turn:   make(chan struct{}, 1),
-		lists:  make(chan struct{}, maxLists),
-		counts: counts{all: map[string]int{}},
-	}
+	s := newServer(a)
+	s.app.Dirs, s.close = a.Dirs.Share()
 	for _, name := range hosts {
 		if name != "" {
 			s.hosts = append(s.hosts, hostName(name))
 		}
 	}
 
-	const page, data = "text/html; charset=utf-8", "application/json"
+	const page, data = htmlText, "application/json"
 	s.handle("/{$}", page, s.few(s.runsPage))
 	s.handle("/runs/{id}", page, s.runPage)
 	s.handle("/devices", page, s.few(s.devicesPage))
@@ -79,13 +74,43 @@ func New(a *app.App, hosts ...string) *Server {
 	s.handle("/api/v1/runs/{id}", data, s.runData)
 	s.handle("/api/v1/compare", data, s.compareData)
 	s.handle("/api/v1/history", data, s.historyData)
-	s.handle("/metrics", "application/openmetrics-text; version=1.0.0; charset=utf-8", s.metrics)
-	s.handle("/", page, func(*http.Request) ([]byte, error) { return nil, notFound("page") })
+	s.handle("/metrics", openMetrics, s.metrics)
 	return s
 }
 
-// Serve answers requests on ln until ctx ends, and then ends those under way within seconds. It closes ln.
-func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+const openMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+// NewMetrics returns a server that answers requests for /metrics with what families returns.
+func NewMetrics(a *app.App, families func() []report.Family) *Server {
+	s := newServer(a)
+	s.handle("/metrics", openMetrics, func(*http.Request) ([]byte, error) {
+		return report.Exposition(append(families(), s.own()...)), nil
+	})
+	return s
+}
+
+// newServer returns a server that has no page.
+func newServer(a *app.App) *Server {
+	own := *a
+	s := &Server{
+		app:    &own,
+		mux:    http.NewServeMux(),
+		active: make(chan struct{}, maxRequests),
+		turn:   make(chan struct{}, 1),
+		lists:  make(chan struct{}, maxLists),
+		counts: counts{all: map[[3]string]int{}},
+		close:  func() error { return nil },
+	}
+	s.handle("/", htmlText, func(*http.Request) ([]byte, error) { return nil, notFound("page") })
+	return s
+}
+
+const htmlText = "text/html; charset=utf-8"
+
+// Serve answers requests on ln until ctx ends, and then ends those under way within seconds. It closes ln and
+// the store.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) (err error) {
+	defer func() { err = errors.Join(err, s.close()) }()
 	server := &http.Server{
 		Handler:        s,
 		ReadTimeout:    readTime,
@@ -104,7 +129,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer stop()
-	err := server.Shutdown(ending)
+	err = server.Shutdown(ending)
 	if err != nil { // an answer takes too long
 		err = server.Close()
 	}
@@ -307,7 +332,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		text, err := page.HTML()
 		if err == nil {
-			kind, content = "text/html; charset=utf-8", text
+			kind, content = htmlText, text
 		}
 	}
 

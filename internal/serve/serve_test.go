@@ -37,8 +37,8 @@ const hostile = "\"><script>alert(1)</script>' onload='x ../../etc/passwd \x1b[2
 // hostileRun has the text wherever a person or another machine may put it.
 const hostileRun = "20260201-000000-0001"
 
-// newServer returns a server of some sample runs, and what it notes.
-func newServer(t *testing.T, samples ...string) (*Server, *[]string) {
+// serverOf returns a server of some sample runs, and what it notes.
+func serverOf(t *testing.T, samples ...string) (*Server, *[]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "planted-dir")
 	var notes []string
@@ -51,7 +51,14 @@ func newServer(t *testing.T, samples ...string) (*Server, *[]string) {
 			t.Fatal(err)
 		}
 	}
-	return New(a, "127.0.0.1", "Runs.Example."), &notes
+
+	s := New(a, "127.0.0.1", "Runs.Example.")
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, &notes
 }
 
 // change calls f with the open store of a server.
@@ -124,7 +131,7 @@ func pages() []string {
 
 // TestPages: the lists show what there is, and what the parameters select of it.
 func TestPages(t *testing.T) {
-	s, _ := newServer(t, "before", "after", "failed")
+	s, _ := serverOf(t, "before", "after", "failed")
 	id := labtest.Samples["before"].ID
 	change(t, s, func(st *store.Store) error {
 		run := labtest.Samples["good"].Run()
@@ -160,7 +167,7 @@ func TestPages(t *testing.T) {
 
 // TestLongList: a list has parts, whose links keep the parameters.
 func TestLongList(t *testing.T) {
-	s, _ := newServer(t)
+	s, _ := serverOf(t)
 	if body := text(t, s, "/", http.StatusOK); !strings.Contains(body, "Nothing is stored yet") {
 		t.Errorf("without a store: got\n%s", shown(body))
 	}
@@ -207,7 +214,7 @@ func TestLongList(t *testing.T) {
 // TestSameAsCommands: a run's page is that of report below some links, and the data are those of show,
 // compare and history.
 func TestSameAsCommands(t *testing.T) {
-	s, _ := newServer(t, "good", "slow")
+	s, _ := serverOf(t, "good", "slow")
 	good, slow := labtest.Samples["good"].ID, labtest.Samples["slow"].ID
 	doc, err := s.app.Dirs.Document(t.Context(), good)
 	if err != nil {
@@ -264,7 +271,7 @@ func TestSameAsCommands(t *testing.T) {
 // TestChangesNothing: no request changes the store or creates a file but those that SQLite needs to read it,
 // not even several at once.
 func TestChangesNothing(t *testing.T) {
-	s, _ := newServer(t, "good", "slow")
+	s, _ := serverOf(t, "good", "slow")
 	file := s.app.Dirs.StoreFile()
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -300,7 +307,7 @@ func TestChangesNothing(t *testing.T) {
 
 // TestHostileText: no text of a run is markup on a page, or a line of the exposition.
 func TestHostileText(t *testing.T) {
-	s, _ := newServer(t, "good", "slow")
+	s, _ := serverOf(t, "good", "slow")
 	addHostile(t, s)
 	for _, path := range pages() {
 		code := http.StatusOK
@@ -358,7 +365,7 @@ var (
 // TestPolicies: the header of each page permits its own styles and scripts and nothing else; nothing is
 // referred to but pages of the server.
 func TestPolicies(t *testing.T) {
-	s, _ := newServer(t, "good", "slow")
+	s, _ := serverOf(t, "good", "slow")
 	addHostile(t, s)
 	for _, path := range append(pages(), "/metrics", "/api/v1/runs") {
 		answer := get(t, s, path)
@@ -408,7 +415,7 @@ func TestPolicies(t *testing.T) {
 
 // TestRefusals: what is wrong with a request is said, and nothing of the machine.
 func TestRefusals(t *testing.T) {
-	s, notes := newServer(t, "good", "slow")
+	s, notes := serverOf(t, "good", "slow")
 	good := labtest.Samples["good"].ID
 	file := filepath.Join(s.app.Dirs.Data, "other.json")
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
@@ -458,7 +465,7 @@ func TestRefusals(t *testing.T) {
 
 // TestMethodsAndHosts: only GET and HEAD are answered, and only to who knows the name of the server.
 func TestMethodsAndHosts(t *testing.T) {
-	s, _ := newServer(t, "good")
+	s, _ := serverOf(t, "good")
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"} {
 		answer := get(t, s, "/", func(r *http.Request) { r.Method = method })
 		if answer.StatusCode != http.StatusMethodNotAllowed || answer.Header.Get("Allow") != "GET, HEAD" {
@@ -506,7 +513,7 @@ func TestMethodsAndHosts(t *testing.T) {
 
 // TestRunningRun: the list shows a run that is being recorded, and is loaded again until the run has ended.
 func TestRunningRun(t *testing.T) {
-	s, _ := newServer(t, "killed")
+	s, _ := serverOf(t, "killed")
 	id := labtest.Samples["killed"].ID
 	const again, words = `<meta http-equiv="refresh" content="60"/>`, "running, 6 trials"
 	err := s.app.WithJournal(id, func(*journal.Journal) error {
@@ -531,7 +538,7 @@ func TestRunningRun(t *testing.T) {
 
 // TestKept: what was made of a run is kept until the run changes in any respect.
 func TestKept(t *testing.T) {
-	s, _ := newServer(t, "good", "killed")
+	s, _ := serverOf(t, "good", "killed")
 	id := labtest.Samples["killed"].ID
 	path := "/runs/" + id
 	made := 0
@@ -626,7 +633,7 @@ func TestKeptBytes(t *testing.T) {
 // TestMetrics: the newest run of each plan and device is exposed, each sample once and each family in one
 // piece, with the requests that were answered.
 func TestMetrics(t *testing.T) {
-	s, _ := newServer(t, "good", "slow", "desk")
+	s, _ := serverOf(t, "good", "slow", "desk")
 	get(t, s, "/runs/nobody")
 	body := text(t, s, "/metrics", http.StatusOK)
 	var families []string
@@ -675,7 +682,7 @@ func TestMetrics(t *testing.T) {
 
 // TestSimilarDevices: devices that differ only in what a label cannot hold are exposed as one.
 func TestSimilarDevices(t *testing.T) {
-	s, _ := newServer(t, "good")
+	s, _ := serverOf(t, "good")
 	change(t, s, func(st *store.Store) (err error) {
 		for i, device := range []string{"board", "board\x1b"} {
 			sample := labtest.Samples["slow"]
@@ -697,7 +704,7 @@ func TestSimilarDevices(t *testing.T) {
 
 // TestServe: the server answers until its context ends, waits for an answer under way and closes its socket.
 func TestServe(t *testing.T) {
-	s, _ := newServer(t, "good")
+	s, _ := serverOf(t, "good")
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
