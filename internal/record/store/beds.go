@@ -254,7 +254,8 @@ type BedRequest struct {
 	Bed   string    `json:"bed"`
 	Kind  string    `json:"kind"`           // AskStart or AskCancel
 	Plan  string    `json:"plan,omitempty"` // to start
-	Job   string    `json:"job,omitempty"`  // to cancel; in the answer, the one that was started
+	Job   string    `json:"job,omitempty"`  // to cancel, or a request that waits; in the answer, the one started
+	At    time.Time `json:"at,omitzero"`    // when to start the plan, until then without an answer; zero: now
 	By    string    `json:"by"`             // who asks, up to 100 bytes
 	Asked time.Time `json:"asked"`
 	// Answered is zero until the testbed has answered.
@@ -275,7 +276,8 @@ const (
 	maxBy            = 100 // bytes
 )
 
-// AskBed stores a request, which the testbed answers when it next looks, and returns it with its id. It
+// AskBed stores a request, which the testbed answers when it next looks, and returns it with its id. If r
+// cancels a request that waits for its time, AskBed answers that one instead, and returns its id. AskBed
 // returns an *UnknownBedError, or another error for a plan or job that the testbed does not have, and for
 // too many unanswered requests.
 func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
@@ -285,8 +287,18 @@ func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
 	}
 
 	r.By = check.Plain(storable(r.By))
-	if err := r.check(bed); err != nil {
+	waiting, err := s.scheduled(ctx, r)
+	if err != nil {
 		return r, err
+	}
+
+	if err := r.check(bed, waiting); err != nil {
+		return r, err
+	}
+
+	if waiting {
+		r.ID, r.Answered = r.Job, r.Asked
+		return r, s.AnswerBedRequest(ctx, r.ID, "", "cancelled before its time, by "+r.By, r.Asked)
 	}
 
 	r.ID = NewID(r.Asked, uint16(rand.Uint32()))
@@ -306,17 +318,41 @@ func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
 	}
 
 	if n, err := done.RowsAffected(); err == nil && n == 0 {
-		return r, check.WithHint(fmt.Errorf("ask testbed %s: it has not answered %s", r.Bed,
-			unit.Count(maxOpenRequests, "request")), "check that chokepoint bed runs on "+bed.Host)
+		return r, &BedRefusedError{r.Bed, "it has not answered " + unit.Count(maxOpenRequests, "request"),
+			"check that chokepoint bed runs on " + bed.Host}
 	}
 
 	return r, nil
 }
 
-// check refuses a request that the testbed cannot fulfil.
-func (r BedRequest) check(b Bed) error {
+// BedRefusedError is returned for a request that a testbed cannot fulfil.
+type BedRefusedError struct{ Bed, Why, hint string }
+
+func (e *BedRefusedError) Error() string { return fmt.Sprintf("ask testbed %s: %s", e.Bed, e.Why) }
+
+// Hint explains what to ask instead.
+func (e *BedRefusedError) Hint() string { return e.hint }
+
+// maxAhead is how long ahead a plan can be scheduled.
+const maxAhead = 366 * 24 * time.Hour
+
+// scheduled reports whether r cancels a request that waits for its time.
+func (s *Store) scheduled(ctx context.Context, r BedRequest) (bool, error) {
+	if r.Kind != AskCancel {
+		return false, nil
+	}
+
+	requests, err := s.BedRequests(ctx, r.Bed)
+	return slices.ContainsFunc(requests, func(q BedRequest) bool {
+		return q.ID == r.Job && q.Kind == AskStart && !q.At.IsZero() && q.Answered.IsZero()
+	}), err
+}
+
+// check returns a *BedRefusedError for a request that the testbed cannot fulfil. waiting is the result of
+// scheduled.
+func (r BedRequest) check(b Bed, waiting bool) error {
 	refuse := func(hint, format string, args ...any) error {
-		return check.WithHint(fmt.Errorf("ask testbed %s: %s", b.Name, fmt.Sprintf(format, args...)), hint)
+		return &BedRefusedError{b.Name, fmt.Sprintf(format, args...), hint}
 	}
 	if len(r.By) > maxBy {
 		return refuse("", "the name of the user is longer than %d bytes", maxBy)
@@ -327,13 +363,18 @@ func (r BedRequest) check(b Bed) error {
 		if !slices.Contains(b.Plans, r.Plan) {
 			return refuse("its plans are "+strings.Join(b.Plans, ", "), "it has no plan %q", r.Plan)
 		}
+
+		if ahead := r.At.Sub(r.Asked); !r.At.IsZero() && (ahead <= 0 || ahead > maxAhead) {
+			return refuse("give a time within the next year", "it cannot start a plan at %s",
+				r.At.UTC().Format("2006-01-02 15:04 UTC"))
+		}
 	case AskCancel:
 		jobs := slices.Clone(b.Waiting)
 		if b.Job != nil {
 			jobs = append(jobs, *b.Job)
 		}
 
-		if !slices.ContainsFunc(jobs, func(j BedJob) bool { return j.ID == r.Job }) {
+		if !waiting && !slices.ContainsFunc(jobs, func(j BedJob) bool { return j.ID == r.Job }) {
 			return refuse("", "no job %q runs or waits there", r.Job)
 		}
 	default:

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,44 @@ func testBedRequests(t *testing.T, s *Store) {
 
 	if !ValidID(start.ID) || strings.ContainsAny(start.By, "\x1b\x00") {
 		t.Errorf("got id %q, by %q", start.ID, start.By)
+	}
+}
+
+// A request for later waits for its time, and can be cancelled until then, even if no other fits.
+func testBedRequestsAhead(t *testing.T, s *Store) {
+	ctx := t.Context()
+	must(t, s.SetBed(ctx, sampleBed("lab-1")))
+	at := sampleStart.Add(time.Hour)
+	var first BedRequest
+	for range maxOpenRequests {
+		r, err := s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", At: at, Asked: sampleStart})
+		must(t, err)
+		first = r
+	}
+
+	cancel := BedRequest{Bed: "lab-1", Kind: AskCancel, Job: first.ID, By: "bob", Asked: sampleStart.Add(time.Minute)}
+	gone, err := s.AskBed(ctx, cancel)
+	if err != nil || gone.ID != first.ID || gone.Answered.IsZero() {
+		t.Errorf("got %+v, %v", gone, err)
+	}
+
+	got, err := s.BedRequests(ctx, "lab-1")
+	must(t, err)
+	i := slices.IndexFunc(got, func(r BedRequest) bool { return r.ID == first.ID })
+	if len(got) != maxOpenRequests || !got[i].At.Equal(at) || got[i].Answered.IsZero() ||
+		got[i].Refused != "cancelled before its time, by bob" {
+		t.Errorf("got %+v", got[i])
+	}
+
+	if _, err := s.AskBed(ctx, cancel); err == nil {
+		t.Error("it can be cancelled twice")
+	}
+
+	for _, at := range []time.Time{sampleStart, sampleStart.Add(-time.Second), sampleStart.Add(maxAhead + 1)} {
+		_, err := s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", At: at, Asked: sampleStart})
+		if _, refused := errors.AsType[*BedRefusedError](err); !refused {
+			t.Errorf("at %v: got %v", at, err)
+		}
 	}
 }
 

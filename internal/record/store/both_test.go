@@ -44,6 +44,7 @@ func bothEngines() map[string]func(*testing.T, *Store) {
 		"Beds":                          testBeds,
 		"BedElsewhere":                  testBedElsewhere,
 		"BedRequests":                   testBedRequests,
+		"BedRequestsAhead":              testBedRequestsAhead,
 		"BedRequestsRefused":            testBedRequestsRefused,
 	}
 }
