@@ -47,17 +47,7 @@ func fill(b *testing.B, s *Store, runs, cells int) {
 			}
 		}
 
-		more := fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) `,
-			runs-1)
-		for _, q := range []string{
-			more + `INSERT INTO runs SELECT 'run-' || i, stored_ns + i, started_ns + i, plan, lab, line, head
-				FROM n, runs`,
-			more + `INSERT INTO run_ends (run, status, reason, ended_ns) SELECT 'run-' || i, status, reason, ended_ns
-				FROM n, run_ends`,
-			more + `INSERT INTO run_labels (run, kind, text) SELECT 'run-' || i, kind,
-				CASE kind WHEN 'name' THEN text || i ELSE text END FROM n, run_labels`,
-			more + `INSERT INTO cell_results SELECT cell, 'run-' || i, firmware, body FROM n, cell_results`,
-		} {
+		for _, q := range apart.Copies("run-", runs-1) {
 			if _, err := tx.ExecContext(ctx, q); err != nil {
 				return err
 			}
