@@ -727,7 +727,7 @@ screenshots() {
 	mkdir -p "$WORK/shots"
 	npm install --prefix "$WORK/axe" --cache "$WORK/npm" --ignore-scripts --no-audit --no-fund "$AXE_CORE"
 	export AXE="$WORK/axe/node_modules/axe-core/axe.min.js"
-	suite pagecheck -axe "$AXE" -run 'TestPlantedBarriers|TestHistory' -pictures "$WORK/shots"
+	suite pagecheck -axe "$AXE" -run 'TestPlantedBarriers|TestHistory|TestServed' -pictures "$WORK/shots"
 	as_root env AXE="$AXE" FIRST=rates,bottleneck,bufferbloat,path TALLEST=12000 .ci/screenshots.sh \
 		"$(find "$WORK/root-home/data" -name report.html | head -n 1)" "$WORK/shots" "$WORK/as_root.json"
 	as_root "$PROGRAM" catalog build --output "$WORK/site"
@@ -757,7 +757,7 @@ served_pages() {
 		[[ -z $url ]] || break
 		sleep 0.1
 	done
-	for page in "" devices compare "compare?a=${ids[1]}&b=${ids[0]}" history "history?plan=served" nothing; do
+	for page in "" devices compare "compare?a=${ids[1]}&b=${ids[0]}" history "history?plan=served" beds alarms nothing; do
 		as_root env AXE="$AXE" .ci/screenshots.sh "$url$page" "$WORK/shots/served-$((++n))"
 	done
 	as_root env AXE="$AXE" .ci/screenshots.sh "${url}runs/${ids[0]}" "$WORK/shots/served-run" "$WORK/served/run.json"

@@ -109,7 +109,7 @@ func TestServedMetrics(t *testing.T) {
 		}
 	}
 
-	server := serve.New(a)
+	server := serve.New(a, serve.Options{})
 	for range 2 { // the second counts the first
 		w := httptest.NewRecorder()
 		server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))

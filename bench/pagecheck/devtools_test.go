@@ -150,9 +150,7 @@ func (b *browser) show(url string, width int, theme string) {
 		{"name": "prefers-color-scheme", "value": theme}}}, nil)
 	b.loaded = false
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
-	for !b.loaded {
-		b.read()
-	}
+	b.wait()
 }
 
 // unbuilt counts the tables that the page's script has yet to fill.

@@ -306,8 +306,13 @@ func (c check) faults(t *testing.T, program string) (found []string) {
 		}
 	}
 
+	events := ""
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		events = "http://" + u.Host + "/events"
+	}
+
 	for _, a := range b.fetched {
-		if a != address && a != "about:blank" {
+		if a != address && a != events && a != "about:blank" {
 			found = append(found, "the page fetched "+a)
 		}
 	}

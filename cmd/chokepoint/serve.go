@@ -15,15 +15,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/serve"
 )
 
 const serveAddress = "127.0.0.1:8080"
 
 type serveOptions struct {
-	listen string
-	hosts  []string
-	remote bool
+	listen    string
+	hosts     []string
+	remote    bool
+	tokenFile string
+	https     bool
 }
 
 func newServeCommand(p *program) *cobra.Command {
@@ -32,20 +35,26 @@ func newServeCommand(p *program) *cobra.Command {
 		Use:   "serve",
 		Short: "Show the stored runs in a browser",
 		Long: `Show the stored runs in a browser on this machine: a list to search, the report of each
-run, comparisons, histories and devices. The same is available as JSON below /api/v1/,
-and the newest run of each plan on each device for Prometheus at /metrics. Nothing is
-changed. Ctrl-C ends it.
+run, comparisons, histories, devices, and testbeds with their live progress and alarms.
+The same is available as JSON below /api/v1/, and the newest run of each plan on each
+device for Prometheus at /metrics. Ctrl-C ends it.
 
-There is no password and no encryption: whoever reaches the address reads all runs.
-Therefore it listens on this machine only, unless --allow-remote permits another
-address. Browsers must use the address as the name of the server, or a name that --host
-adds.`,
+Nothing is changed, unless --token-file names a token: who has it may start plans of
+testbeds and cancel their jobs.
+
+Reading needs no password, and there is no encryption: whoever reaches the address reads
+all runs. Therefore it listens on this machine only, unless --allow-remote permits
+another address. Browsers must use the address as the name of the server, or a name that
+--host adds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), o, p) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", serveAddress, "listen on this `ADDRESS:PORT`; port 0 is any free one")
 	f.StringArrayVar(&o.hosts, "host", nil, "browsers may also use this `NAME`; may be repeated")
 	f.BoolVar(&o.remote, "allow-remote", false, "allow an address that other machines can reach")
+	f.StringVar(&o.tokenFile, "token-file", "", "whoever sends the first line of this `FILE` may start and\n"+
+		"cancel jobs of testbeds")
+	f.BoolVar(&o.https, "https", false, "browsers reach it through a proxy that speaks HTTPS")
 	return cmd
 }
 
@@ -55,19 +64,19 @@ func runServe(ctx context.Context, o serveOptions, p *program) error {
 		return err
 	}
 
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, at.network, o.listen)
+	token, err := o.token()
 	if err != nil {
-		hint := "--listen chooses another address"
-		if errors.Is(err, unix.EADDRINUSE) {
-			hint = "another program listens there; --listen 127.0.0.1:0 takes a free port"
-		}
-		return app.Hinted(hint, "listen at %s: %v", o.listen, check.Underlying(err))
+		return err
+	}
+
+	ln, err := at.listen(ctx)
+	if err != nil {
+		return err
 	}
 
 	urls, err := at.urls(ln.Addr())
 	if err == nil && !o.remote {
-		err = o.onlyHere(ln.Addr())
+		err = at.onlyHere(ln.Addr())
 	}
 
 	if err == nil {
@@ -82,12 +91,47 @@ func runServe(ctx context.Context, o serveOptions, p *program) error {
 		p.note("caution: whoever reaches %s can read all runs, without a password or encryption", o.listen)
 	}
 
-	return serve.New(&p.App, append(o.hosts, at.host)...).Serve(ctx, ln)
+	if !at.local && !token.Empty() && !o.https {
+		p.note("caution: the token crosses the network without encryption; put a proxy with HTTPS in front, and " +
+			"add --https")
+	}
+
+	return serve.New(&p.App, serve.Options{
+		Hosts: append(o.hosts, at.host),
+		Token: token,
+		HTTPS: o.https,
+	}).Serve(ctx, ln)
+}
+
+// token returns the token, if a file was named.
+func (o serveOptions) token() (token host.Secret, err error) {
+	if o.tokenFile == "" {
+		if o.https {
+			err = app.Usage("add --token-file; without a token it makes no difference", "--https without a token")
+		}
+		return token, err
+	}
+
+	if token, err = host.Password(o.tokenFile); err != nil {
+		return token, app.Usage(check.HintOf(err), "--token-file: %v", err)
+	}
+
+	err = token.Use(func(b []byte) error {
+		if len(b) < serve.MinToken {
+			return app.Usage("openssl rand -hex 24 prints a good one", "--token-file: the token in %s is "+
+				"shorter than %d bytes", o.tokenFile, serve.MinToken)
+		}
+		return nil
+	})
+	return token, err
 }
 
 // listenAddress is the place where a server listens.
 type listenAddress struct {
+	flag    string // such as --listen 127.0.0.1:8080
+	hint    string // if other machines can reach it
 	network string
+	address string
 	host    string // "": all addresses of the machine
 	local   bool   // only this machine can reach it
 }
@@ -114,10 +158,8 @@ func (at listenAddress) urls(bound net.Addr) (text string, err error) {
 
 // check returns where to listen.
 func (o serveOptions) check() (at listenAddress, err error) {
-	host, port, err := net.SplitHostPort(o.listen)
-	n, portErr := strconv.Atoi(port)
-	if err != nil || portErr != nil || n < 0 || n > 65535 {
-		return at, app.Usage("write it as "+serveAddress, "--listen %q is no address with a port", o.listen)
+	if at, err = parseListen("listen", o.listen, serveAddress); err != nil {
+		return at, err
 	}
 
 	for _, name := range o.hosts {
@@ -128,8 +170,30 @@ func (o serveOptions) check() (at listenAddress, err error) {
 		}
 	}
 
-	ip, err := netip.ParseAddr(host)
-	at = listenAddress{"tcp", host, host == "localhost" || err == nil && ip.IsLoopback()}
+	at.hint = "add --allow-remote if everyone who reaches it may read all runs"
+	if !at.local && !o.remote {
+		return at, at.reachable()
+	}
+
+	return at, nil
+}
+
+// parseListen parses the value of a flag as an address to listen on.
+func parseListen(flag, value, example string) (at listenAddress, err error) {
+	name, port, err := net.SplitHostPort(value)
+	n, portErr := strconv.Atoi(port)
+	if err != nil || portErr != nil || n < 0 || n > 65535 {
+		return at, app.Usage("write it as "+example, "--%s %q is no address with a port", flag, value)
+	}
+
+	ip, err := netip.ParseAddr(name)
+	at = listenAddress{
+		flag:    "--" + flag + " " + value,
+		network: "tcp",
+		address: value,
+		host:    name,
+		local:   name == "localhost" || err == nil && ip.IsLoopback(),
+	}
 	if ip.Is4() {
 		at.network = "tcp4" // 0.0.0.0 would stand for all addresses of IPv6, too
 	}
@@ -138,22 +202,33 @@ func (o serveOptions) check() (at listenAddress, err error) {
 		at.host = ""
 	}
 
-	if !at.local && !o.remote {
-		return at, o.reachable()
-	}
-
 	return at, nil
 }
 
+// listen opens the address.
+func (at listenAddress) listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, at.network, at.address)
+	if err != nil {
+		flag, _, _ := strings.Cut(at.flag, " ")
+		hint := flag + " chooses another address"
+		if errors.Is(err, unix.EADDRINUSE) {
+			hint = "another program listens there; " + flag + " 127.0.0.1:0 takes a free port"
+		}
+		return nil, app.Hinted(hint, "listen at %s: %v", at.address, check.Underlying(err))
+	}
+
+	return ln, nil
+}
+
 // onlyHere returns an error if other machines can reach the address: localhost may have any.
-func (o serveOptions) onlyHere(bound net.Addr) error {
+func (at listenAddress) onlyHere(bound net.Addr) error {
 	if !bound.(*net.TCPAddr).IP.IsLoopback() {
-		return o.reachable()
+		return at.reachable()
 	}
 	return nil
 }
 
-func (o serveOptions) reachable() error {
-	return app.Usage("add --allow-remote if everyone who reaches it may read all runs",
-		"--listen %s is an address that other machines can reach", o.listen)
+func (at listenAddress) reachable() error {
+	return app.Usage(at.hint, "%s is an address that other machines can reach", at.flag)
 }

@@ -21,7 +21,7 @@ func TestServeAddresses(t *testing.T) {
 	}
 
 	for text, here := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false} {
-		err := o.onlyHere(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)))
+		err := at.onlyHere(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)))
 		if (err == nil) != here {
 			t.Errorf("%s: got %v", text, err)
 		}

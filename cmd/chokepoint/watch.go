@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,12 +16,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/serve"
 )
 
 type watchOptions struct {
 	machines  record.Machines // only the router
 	every     time.Duration
 	stopAfter time.Duration
+	metrics   string // address to serve metrics at, or ""
 }
 
 // Time between two glances. A router without an agent is sampled once a second.
@@ -52,6 +56,8 @@ ssh://[USER@]HOST[:PORT].`,
 	f.DurationVar(&o.stopAfter, "for", 0, "end after `D` (default: at Ctrl-C)")
 	f.StringVar(&o.machines.Router.Driver, "driver", "", "sample through the machine's shell, without an "+
 		"agent, with this `DRIVER`, such as linux")
+	f.StringVar(&o.metrics, "metrics", "", "also show the last sample to Prometheus on this machine, at this\n"+
+		"`ADDRESS:PORT` and path /metrics; port 0 is any free one")
 	addSSHFlags(f, &o.machines)
 	return addJSON(cmd, "print a JSON object of the configuration, then one per sample")
 }
@@ -73,13 +79,60 @@ func (o watchOptions) check() error {
 }
 
 func runWatch(ctx context.Context, o watchOptions, p *program) error {
-	s := &glances{p: p, of: o.machines.Router.At}
-	return p.Watch(ctx, o.machines, app.WatchOptions{
-		Every: o.every,
-		For:   o.stopAfter,
-		Found: s.found,
-		Show:  s.show,
-	})
+	s := &glances{p: p, of: o.machines.Router.At, fresh: staleAfter * o.every}
+	watch := func(ctx context.Context) error {
+		return p.Watch(ctx, o.machines, app.WatchOptions{
+			Every: o.every,
+			For:   o.stopAfter,
+			Found: s.found,
+			Show:  s.show,
+		})
+	}
+	if o.metrics == "" {
+		return watch(ctx)
+	}
+
+	return s.exposed(ctx, o.metrics, watch)
+}
+
+// exposed calls watch, and meanwhile answers Prometheus at an address of this machine.
+func (s *glances) exposed(ctx context.Context, address string, watch func(context.Context) error) error {
+	at, err := parseListen("metrics", address, "127.0.0.1:9600")
+	if err != nil {
+		return err
+	}
+
+	at.hint = "use an address of this machine alone, such as 127.0.0.1"
+	if !at.local {
+		return at.reachable()
+	}
+
+	ln, err := at.listen(ctx)
+	if err != nil {
+		return err
+	}
+
+	if err := at.onlyHere(ln.Addr()); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+
+	s.p.note("metrics are at http://%s/metrics", ln.Addr())
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- serve.NewMetrics(&s.p.App, s.families).Serve(serving, ln) }()
+	err = watch(ctx)
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// families returns the last glance as metrics, or none if it is too old.
+func (s *glances) families() []report.Family {
+	last := s.last.Load()
+	if last == nil || time.Since(last.at) > s.fresh {
+		return nil
+	}
+	return report.GlanceFamilies(last.Glance)
 }
 
 // glances prints glances one after the other. On a terminal, each replaces the previous one.
@@ -87,7 +140,19 @@ type glances struct {
 	p     *program
 	of    string
 	lines int // number of lines of the glance that is on the terminal
+
+	last  atomic.Pointer[timedGlance]
+	fresh time.Duration // age up to which last is exposed
 }
+
+// timedGlance is a glance with the time at which it was made.
+type timedGlance struct {
+	*analysis.Glance
+	at time.Time
+}
+
+// staleAfter is the number of intervals after which a glance no longer describes the present.
+const staleAfter = 3
 
 // pipeWidth is the width without a terminal, so large that lines are not cut.
 const pipeWidth = 1000
@@ -108,6 +173,7 @@ func (s *glances) found(v *record.Inventory) error {
 }
 
 func (s *glances) show(g *analysis.Glance) error {
+	s.last.Store(&timedGlance{g, time.Now()})
 	if s.p.json {
 		return printLine(s.p.Out, g)
 	}

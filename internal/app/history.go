@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ type HistoryOptions struct {
 	Firmware     string // only this firmware
 	Canary       string // firmware that is never changed
 	Since        time.Time
+	MaxResults   int // more results, in cells times runs, are a *ManyResultsError; 0: any number
 	// Derived returns the results of a run that has none stored, or nil if it has no trials. If Derived is
 	// nil, they are derived from the trials, and stored.
 	Derived func(ctx context.Context, run string) (*record.Results, error)
@@ -54,6 +56,10 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 		Cells:  []history.Cell{},
 	}
 	cells, err := r.newestCells(ctx, runs, o)
+	if err == nil && o.MaxResults > 0 && len(cells) > 1 && len(cells)*len(runs) > o.MaxResults {
+		return nil, &ManyResultsError{Plan: o.Plan, Device: o.Device, Cells: cells, Runs: len(runs)}
+	}
+
 	for _, c := range cells {
 		if err == nil {
 			err = r.addCell(ctx, h, c, runs, o)
@@ -70,6 +76,18 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 	}
 
 	return h, err
+}
+
+// ManyResultsError is returned instead of a history with too many results. Cells are those that it would have.
+type ManyResultsError struct {
+	Plan, Device string
+	Cells        []record.CellResult
+	Runs         int
+}
+
+func (e *ManyResultsError) Error() string {
+	return fmt.Sprintf("history of plan %s on %s: %s in %s are too many", e.Plan, e.Device,
+		unit.Count(len(e.Cells), "cell"), unit.Count(e.Runs, "run"))
 }
 
 // results reads the results of runs: stored ones, and those that were just derived, by run.

@@ -17,29 +17,51 @@ var servedTemplate string
 //go:embed served.css
 var servedStyle string
 
-// ServedPage is a page of a server before it is laid out. It has no script.
+//go:embed served.js
+var servedScript string
+
+// ServedPage is a page of a server before it is laid out. It has a script only if Live is set.
 type ServedPage struct {
 	Links       []Link // to the other pages
 	Kind, Title string
 	Lead        string
 	Refresh     int // seconds until the browser loads the page again; 0: never
-	Alerts      []Item
-	Form        *Form
-	Sections    []Section
-	More        []Link // at the end: other parts of a list, or other forms of the same
+	// Live identifies what the page shows of the events of the server. Its script shows progress, and loads
+	// the page again when the events have another value. Without scripts, Refresh applies.
+	Live     string
+	Alerts   []Item
+	Form     *Form
+	Sections []Section
+	More     []Link // at the end: other parts of a list, or other forms of the same
 }
 
-// Form sends its fields to Action as the parameters of a GET request.
+// Form sends its fields to Action as the parameters of a GET request or, if Post is set, in the body of a
+// POST request.
 type Form struct {
 	Action, Button string
+	Post           bool
+	Hidden         []Field
 	Fields         []Field
 }
+
+func (Form) kind() string { return "form" }
 
 // Field is a text field, or a choice between its options.
 type Field struct {
 	Name, Label, Value string
+	Type               string // of a text field in HTML; "" means text
+	Complete           string // what the browser may fill in (attribute autocomplete), or ""
 	Options            []Option
 }
+
+// Progress shows how far something has come. The script of the page follows the events of the server.
+type Progress struct {
+	Name        string
+	Text        string
+	Done, Total int // Total 0: unknown
+}
+
+func (Progress) kind() string { return "progress" }
 
 // Option has the text that people read and the value that is sent.
 type Option struct{ Value, Text string }
@@ -60,7 +82,7 @@ func (p ServedPage) HTML() ([]byte, error) {
 		return nil, fmt.Errorf("parse template of a served page: %v", err)
 	}
 
-	page, err := laidOut(t, "", map[string]any{"Page": p, "Forms": template.CSS(servedStyle)})
+	page, err := laidOut(t, servedScript, map[string]any{"Page": p, "Forms": template.CSS(servedStyle)})
 	if err != nil {
 		return nil, fmt.Errorf("lay out page %s: %v", p.Title, err)
 	}

@@ -121,7 +121,7 @@ func TestDamagedTrial(t *testing.T) {
 // counts as an error.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(&app.App{})
+		s := New(&app.App{}, Options{})
 		s.handle("/slow", "text/plain", func(r *http.Request) ([]byte, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()

@@ -55,6 +55,18 @@ func (s *Server) historyData(r *http.Request) ([]byte, error) {
 	return s.history(r, report.HistoryJSON)
 }
 
+// maxResults bounds the results in a history. More would take longer than anyone waits.
+const maxResults = 20_000
+
+// tooMany is the failure of a history with too many results.
+type tooMany struct {
+	*app.ManyResultsError
+	failure
+}
+
+func (t tooMany) Error() string   { return t.failure.Error() }
+func (t tooMany) Unwrap() []error { return []error{t.ManyResultsError, t.failure} }
+
 // history returns what render makes of the history of the cells that the parameters of a request name.
 func (s *Server) history(r *http.Request, render func(*history.History) ([]byte, error)) (content []byte,
 	err error) {
@@ -65,6 +77,8 @@ func (s *Server) history(r *http.Request, render func(*history.History) ([]byte,
 		Cell:    q.Get("cell"),
 		Metric:  q.Get("metric"),
 		Derived: s.results,
+
+		MaxResults: maxResults,
 	}
 	err = s.alone(r.Context(), func() error {
 		h, err := s.app.History(r.Context(), o)
@@ -73,6 +87,11 @@ func (s *Server) history(r *http.Request, render func(*history.History) ([]byte,
 		}
 		return err
 	})
+	if many, ok := errors.AsType[*app.ManyResultsError](err); ok {
+		return nil, tooMany{many, failure{http.StatusBadRequest, many.Error() +
+			"; the parameter cell chooses some by their words or id"}}
+	}
+
 	if errors.Is(err, app.ErrUsage) {
 		return nil, notFound("history: no run that has ended has such a plan, device, cell and number")
 	}
@@ -155,7 +174,12 @@ func (s *Server) metrics(r *http.Request) ([]byte, error) {
 		})
 	}
 
-	return report.Exposition(append(families, s.own()...)), nil
+	beds, err := s.allBeds(r.Context())
+	if err != nil {
+		return nil, err
+	}
+
+	return report.Exposition(slices.Concat(families, beds.families(), s.own())), nil
 }
 
 // own returns the metrics of the server itself.
@@ -177,7 +201,7 @@ type counts struct {
 
 func (c *counts) add(r *http.Request, code int) {
 	method := "other"
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, r.Method) {
 		method = strings.ToLower(r.Method)
 	}
 

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -31,7 +32,8 @@ const (
 // links returns the links of all pages; here is that of the page itself.
 func links(here string) []report.Link {
 	all := []report.Link{{Href: "/", Text: "Runs"}, {Href: "/devices", Text: "Devices"},
-		{Href: "/compare", Text: "Compare"}, {Href: "/history", Text: "History"}}
+		{Href: "/compare", Text: "Compare"}, {Href: "/history", Text: "History"},
+		{Href: "/beds", Text: "Testbeds"}, {Href: "/alarms", Text: "Alarms"}}
 	for i := range all {
 		all[i].Here = all[i].Href == here
 	}
@@ -56,12 +58,17 @@ func (s *Server) heads(r *http.Request) ([]app.Head, error) {
 		err = nil
 	}
 
-	before, _ := s.unlisted.Swap(unlisted).(string)
-	if unlisted != "" && unlisted != before { // lists reload again and again
-		s.note("%s", unlisted)
-	}
-
+	s.noteOnce(unlisted)
 	return heads, err
+}
+
+// noteOnce reports an error unless it is the last one: lists and events are asked for again and again. "" is
+// none.
+func (s *Server) noteOnce(text string) {
+	before, _ := s.unlisted.Swap(text).(string)
+	if text != "" && text != before {
+		s.note("%s", text)
+	}
 }
 
 // runOf returns the run with an id.
@@ -455,12 +462,17 @@ func runChoices(heads []app.Head, chosen string) (options []report.Option) {
 func (s *Server) historyPage(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
 	if q.Has("plan") {
-		return s.history(r, func(h *history.History) ([]byte, error) {
+		content, err := s.history(r, func(h *history.History) ([]byte, error) {
 			data := linkTo("/api/v1/history", "plan", h.Plan, "device", h.Device, "cell", q.Get("cell"),
 				"metric", q.Get("metric"))
 			more := append(links("/history"), report.Link{Href: data, Text: "JSON"})
 			return report.LinkedHistoryHTML(h, more)
 		})
+		if many, ok := errors.AsType[*app.ManyResultsError](err); ok {
+			return cellsPage(many, q)
+		}
+
+		return content, err
 	}
 
 	heads, err := s.heads(r)
@@ -487,5 +499,33 @@ func (s *Server) historyPage(r *http.Request) ([]byte, error) {
 			{Name: "metric", Label: "Metric", Options: metric},
 		}},
 	}
+	return p.HTML()
+}
+
+// cellsPage lets the reader choose a cell if a history has too many.
+func cellsPage(many *app.ManyResultsError, q url.Values) ([]byte, error) {
+	p := report.ServedPage{
+		Links: links("/history"),
+		Kind:  "History",
+		Title: many.Plan,
+		Lead: fmt.Sprintf("%s on %s in %s are too many for one page. Choose a cell.",
+			unit.Count(len(many.Cells), "cell"), many.Device, unit.Count(many.Runs, "run")),
+		Form: &report.Form{Action: "/history", Button: "Show", Fields: []report.Field{
+			{Name: "cell", Label: "Words of the cell", Value: q.Get("cell")},
+		}},
+	}
+	for _, name := range []string{"plan", "device", "metric"} {
+		p.Form.Hidden = append(p.Form.Hidden, report.Field{Name: name, Value: q.Get(name)})
+	}
+
+	t := report.Table{ID: "cells-table", Cards: true, Columns: []report.Column{{Head: "Cell"}, {Head: "Id"}}}
+	for _, c := range many.Cells[:min(len(many.Cells), maxChoices)] {
+		id := c.Factors.ID()
+		label := report.TableCell{Text: c.Label, Href: linkTo("/history", "plan", many.Plan, "device", many.Device,
+			"cell", id, "metric", q.Get("metric"))}
+		addRow(&t, label, cell(id))
+	}
+
+	p.Sections = []report.Section{{ID: "cells", Title: "Cells", Blocks: []report.Block{t}}}
 	return p.HTML()
 }

@@ -1,7 +1,8 @@
-// Package serve shows the stored runs to browsers and other programs over HTTP: as pages, as JSON and as
-// OpenMetrics. It changes no run; SQLite may create its files beside the store. It names no file of the
-// machine but those in the commands of runs and in the reasons why they ended. Pages work without scripts and
-// refer to nothing outside of the server.
+// Package serve shows the stored runs and the testbeds to browsers and other programs over HTTP: as pages, as
+// JSON and as OpenMetrics. It changes no run; SQLite may create its files beside the store. Who has the token
+// of the server may ask testbeds to start and cancel jobs, through the store. The package names no file of
+// the machine but those in the commands of runs and in the reasons why they ended. Pages refer to nothing
+// outside of the server, and all but live progress works without scripts.
 package serve
 
 import (
@@ -21,6 +22,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
@@ -28,11 +30,15 @@ import (
 const (
 	maxRequests = 64 // answered or waiting at once
 	maxLists    = 4  // laid out at once
+	maxLive     = 32 // clients of events
+	maxPosts    = 8  // answered at once
+	maxBody     = 16 << 10
 	maxHeader   = 16 << 10
 	readTime    = 10 * time.Second
 	waitTime    = 30 * time.Second  // until other requests have derived documents
 	workTime    = 100 * time.Second // the document of a long run takes its time
 	answerTime  = 2 * time.Minute   // workTime, and to send
+	liveTime    = 24 * time.Hour    // of events; then browsers ask for them again
 	idleTime    = time.Minute
 	endTime     = 5 * time.Second // for answers under way when the server ends
 )
@@ -45,23 +51,41 @@ type Server struct {
 	active chan struct{} // one for each request
 	turn   chan struct{} // held while documents are derived: one request at a time
 	lists  chan struct{} // held while all runs are listed
+	live   chan struct{} // one for each client of events
+	posts  chan struct{} // one for each request that has a body
+	ending chan struct{} // closed when the server ends
 	kept   cache
+	beds   bedCache
 	counts counts
 
-	unlisted atomic.Value // string: the last error of a list that has runs nevertheless
+	unlisted atomic.Value // string: the last text of noteOnce
 	close    func() error // closes the store
+	gate     *gate        // nil: no one may act
 }
 
-// New returns a server of the runs of an App. Browsers reach it by a loopback name, by the address that it
-// listens on, and by the names in hosts; other values of the header Host are refused, as DNS rebinding needs
-// them.
-func New(a *app.App, hosts ...string) *Server {
+// Options configure a server.
+type Options struct {
+	// Hosts are names of the server. Browsers reach it also by a loopback name, and by the address that it
+	// listens on; other values of the header Host are refused, as DNS rebinding needs them.
+	Hosts []string
+	// Token lets clients act on testbeds. Without one they only read.
+	Token host.Secret
+	// HTTPS is set if browsers reach the server through a proxy that speaks HTTPS.
+	HTTPS bool
+}
+
+// New returns a server of the runs of an App.
+func New(a *app.App, o Options) *Server {
 	s := newServer(a)
 	s.app.Dirs, s.close = a.Dirs.Share()
-	for _, name := range hosts {
+	for _, name := range o.Hosts {
 		if name != "" {
 			s.hosts = append(s.hosts, hostName(name))
 		}
+	}
+
+	if !o.Token.Empty() {
+		s.openGate(newGate(o.Token, o.HTTPS))
 	}
 
 	const page, data = htmlText, "application/json"
@@ -74,6 +98,11 @@ func New(a *app.App, hosts ...string) *Server {
 	s.handle("/api/v1/runs/{id}", data, s.runData)
 	s.handle("/api/v1/compare", data, s.compareData)
 	s.handle("/api/v1/history", data, s.historyData)
+	s.handle("/beds", page, s.few(s.bedsPage))
+	s.handle("/alarms", page, s.few(s.alarmsPage))
+	s.handle("/api/v1/beds", data, s.bedsData)
+	s.handle("/api/v1/beds/{bed}/requests", data, s.requestsData)
+	s.mux.HandleFunc("GET "+eventsPath, s.events)
 	s.handle("/metrics", openMetrics, s.metrics)
 	return s
 }
@@ -98,6 +127,10 @@ func newServer(a *app.App) *Server {
 		active: make(chan struct{}, maxRequests),
 		turn:   make(chan struct{}, 1),
 		lists:  make(chan struct{}, maxLists),
+		live:   make(chan struct{}, maxLive),
+		posts:  make(chan struct{}, maxPosts),
+		ending: make(chan struct{}),
+		beds:   bedCache{turn: make(chan struct{}, 1)},
 		counts: counts{all: map[[3]string]int{}},
 		close:  func() error { return nil },
 	}
@@ -119,6 +152,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) (err error) {
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       log.New(logged{s}, "", 0),
 	}
+	server.RegisterOnShutdown(func() { close(s.ending) })
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ln) }()
 	select {
@@ -202,16 +236,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	if s.gate != nil {
+		h.Set("Referrer-Policy", "same-origin") // else the forms of our pages have no origin, either
+		h.Set("Cache-Control", "no-store")      // pages of a session have its key
+	}
+
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		s.fail(seen, r, failure{http.StatusMethodNotAllowed, "this server only answers GET and HEAD"})
-		return
+		if _, pattern := s.mux.Handler(r); r.Method != http.MethodPost || pattern == "" {
+			h.Set("Allow", "GET, HEAD")
+			s.fail(seen, r, failure{http.StatusMethodNotAllowed, "this page only answers GET and HEAD"})
+			return
+		}
+
+		if http.NewCrossOriginProtection().Check(r) != nil {
+			s.fail(seen, r, errForeign)
+			return
+		}
+
+		r.Body = http.MaxBytesReader(seen, r.Body, maxBody)
+	}
+
+	places, limit := s.active, workTime
+	switch {
+	case r.Method == http.MethodPost:
+		places = s.posts // clients may send slowly
+	case r.URL.Path == eventsPath:
+		places, limit = s.live, liveTime
 	}
 
 	select {
-	case s.active <- struct{}{}:
-		defer func() { <-s.active }()
-		ctx, cancel := context.WithTimeout(r.Context(), workTime)
+	case places <- struct{}{}:
+		defer func() { <-places }()
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		r = r.WithContext(ctx)
 		s.mux.ServeHTTP(seen, r)
@@ -231,6 +287,9 @@ func (w *watched) WriteHeader(code int) {
 	w.code = code
 	w.ResponseWriter.WriteHeader(code)
 }
+
+// Unwrap returns the writer for http.ResponseController.
+func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // possibleName matches names and addresses that the flag --host takes, but no options and no code of a shell.
 var possibleName = check.Pattern(`^[a-z0-9:][a-z0-9.:-]*$`)
@@ -317,8 +376,13 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.note("%s: %v", r.URL.Path, err)
 	}
 
-	if f.code == http.StatusServiceUnavailable {
+	switch f.code {
+	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "30")
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "60")
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 
 	kind := "application/json"

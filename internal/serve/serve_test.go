@@ -52,7 +52,7 @@ func serverOf(t *testing.T, samples ...string) (*Server, *[]string) {
 		}
 	}
 
-	s := New(a, "127.0.0.1", "Runs.Example.")
+	s := New(a, Options{Hosts: []string{"127.0.0.1", "Runs.Example."}})
 	t.Cleanup(func() {
 		if err := s.close(); err != nil {
 			t.Error(err)
@@ -95,7 +95,7 @@ func addHostile(t *testing.T, s *Server) {
 }
 
 // get returns the answer to a request of a path, or of another host or method.
-func get(t *testing.T, s *Server, path string, change ...func(*http.Request)) *http.Response {
+func get(t testing.TB, s *Server, path string, change ...func(*http.Request)) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "http://localhost:8080"+path, nil)
 	for _, f := range change {
@@ -108,7 +108,7 @@ func get(t *testing.T, s *Server, path string, change ...func(*http.Request)) *h
 }
 
 // text returns the body of an answer, which must have a code.
-func text(t *testing.T, s *Server, path string, code int) string {
+func text(t testing.TB, s *Server, path string, code int) string {
 	t.Helper()
 	answer := get(t, s, path)
 	body, err := io.ReadAll(answer.Body)
@@ -116,6 +116,16 @@ func text(t *testing.T, s *Server, path string, code int) string {
 		t.Errorf("%s: got %d, %v, want %d:\n%.300s", path, answer.StatusCode, err, code, shown(string(body)))
 	}
 	return string(body)
+}
+
+// contains reports an error for each text that a page does not have.
+func contains(t *testing.T, body string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(body, want) {
+			t.Errorf("got no %q in\n%.3000s", want, shown(body))
+		}
+	}
 }
 
 // shown returns a page without its styles and scripts, for messages.
