@@ -25,28 +25,33 @@ func testbed(name string) store.Bed {
 	now := time.Now()
 	const plan = "wireguard-and-nat-of-every-board-each-night"
 	return store.Bed{
-		Name:      name,
-		Host:      "rack-3-unit-17.lab.example.net",
-		Version:   "v1.2.3",
-		Lab:       "board.yaml",
-		Plans:     []string{"quick", plan},
-		Schedules: []store.BedSchedule{{Name: "nightly", Cron: "0 2 * * 1-5", Plans: []string{plan}, Next: now}},
-		Triggers: []store.BedTrigger{{Name: "images", Kind: "url", Plans: []string{plan}, Checked: now,
-			Seen: "OpenWrt 24.10.1 r28597-0425664679", Failure: "get https://images.example.net/latest: status 502"}},
-		Job: &store.BedJob{ID: "20261201-020000-aaaa", Why: "schedule nightly", Plans: []string{plan}, Trials: 2,
-			Total: 12, Step: "measure", Status: store.BedRunning, Run: "20261201-020001-bbbb", Started: now,
-			Ready: now.Add(time.Hour)},
+		Name:    name,
+		Host:    "rack-3-unit-17.lab.example.net",
+		Version: "v1.2.3",
+		Lab:     "board.yaml",
+		Plans:   []string{"quick", plan},
+		Schedules: []store.BedSchedule{
+			{Name: "nightly", Cron: "0 2 * * 1-5", Plans: []string{plan}, Next: now},
+		},
+		Triggers: []store.BedTrigger{
+			{Name: "images", Kind: "url", Plans: []string{plan}, Checked: now, Seen: "OpenWrt 24.10.1 r28597-0425664679",
+				Failure: "get https://images.example.net/latest: status 502"},
+		},
+		Job: &store.BedJob{ID: "20261201-020000-aaaa", Why: "schedule nightly", Plans: []string{plan},
+			Trials: 2, Total: 12, Step: "measure", Status: store.BedRunning, Run: "20261201-020001-bbbb",
+			Started: now, Ready: now.Add(time.Hour)},
 		Ended: []store.BedJob{{ID: "20261130-020000-aaaa", Why: "trigger images", Plans: []string{plan},
 			Status: store.BedFailed, Reason: "the board did not come back after it was flashed", Ended: now}},
 		Alarms: []store.BedAlarm{{At: now, Job: "20261129-020000-aaaa", Kind: "slower", Firmware: "24.10.2",
-			Text: "wireguard, streams 1, down: 4 % slower than 24.10.1", Unsent: "the mail server does not answer"}},
+			Text:   "wireguard, streams 1, down: 4 % slower than 24.10.1",
+			Unsent: "the mail server does not answer"}},
 		Seen: now,
 	}
 }
 
-// TestServed looks at the pages of testbeds of a running server, with and without a session, sees progress and
-// the end of a job without loading a page, signs in with a wrong and the right token, and starts a plan; the
-// stage screenshots names axe-core.
+// TestServed looks at the pages of testbeds of a running server, with and without a session, sees progress
+// and the end of a job without loading a page, signs in with a wrong and the right token, and starts a
+// plan; the stage screenshots names axe-core.
 func TestServed(t *testing.T) {
 	source := readAxe(t)
 	if source == "" {
@@ -77,9 +82,10 @@ func TestServed(t *testing.T) {
 			name := strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(page), "-")
 			c := check{pictures: filepath.Join(cmp.Or(*pictures, t.TempDir()), "served-"+name), axe: source}
 			must(t, os.MkdirAll(c.pictures, 0o755))
+			at := address + strings.TrimSuffix(page, "?signed")
 			for _, width := range []int{390, 1280} {
 				for _, theme := range []string{"light", "dark"} {
-					for _, fault := range c.look(b, address+strings.TrimSuffix(page, "?signed"), width, theme, nil) {
+					for _, fault := range c.look(b, at, width, theme, nil) {
 						t.Errorf("%s: %s", page, fault)
 					}
 				}

@@ -92,8 +92,8 @@ func runServe(ctx context.Context, o serveOptions, p *program) error {
 	}
 
 	if !at.local && !token.Empty() && !o.https {
-		p.note("caution: the token crosses the network without encryption; put a proxy with HTTPS in front, and " +
-			"add --https")
+		p.note("caution: the token crosses the network without encryption; put a proxy with HTTPS in " +
+			"front, and add --https")
 	}
 
 	return serve.New(&p.App, serve.Options{
@@ -107,7 +107,8 @@ func runServe(ctx context.Context, o serveOptions, p *program) error {
 func (o serveOptions) token() (token host.Secret, err error) {
 	if o.tokenFile == "" {
 		if o.https {
-			err = app.Usage("add --token-file; without a token it makes no difference", "--https without a token")
+			err = app.Usage("add --token-file; without a token it makes no difference",
+				"--https without a token")
 		}
 		return token, err
 	}

@@ -26,8 +26,9 @@ func TestWatchMetrics(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		if err != nil || !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/openmetrics-text") {
-			t.Errorf("got %s, %v", answer.Status, err)
+		kind := answer.Header.Get("Content-Type")
+		if err != nil || !strings.HasPrefix(kind, "application/openmetrics-text") {
+			t.Errorf("got %s, %s, %v", answer.Status, kind, err)
 		}
 
 		return string(body)
@@ -35,8 +36,9 @@ func TestWatchMetrics(t *testing.T) {
 	clock := 1.5e9
 	err := s.exposed(t.Context(), "127.0.0.1:0", func(context.Context) error {
 		address = regexp.MustCompile(`http://127.0.0.1:[0-9]+/metrics`).FindString(notes.String())
-		if body := scrape(); strings.Contains(body, "chokepoint_core") || !strings.HasSuffix(body, "# EOF\n") {
-			t.Errorf("before a sample: got\n%s", body)
+		empty := scrape()
+		if strings.Contains(empty, "chokepoint_core") || !strings.HasSuffix(empty, "# EOF\n") {
+			t.Errorf("before a sample: got\n%s", empty)
 		}
 
 		g := &analysis.Glance{
@@ -62,7 +64,8 @@ func TestWatchMetrics(t *testing.T) {
 			}
 		}
 
-		if strings.Contains(body, "temperature") || strings.Count(body, "# TYPE chokepoint_port_bits_per_second ") != 1 {
+		if strings.Contains(body, "temperature") ||
+			strings.Count(body, "# TYPE chokepoint_port_bits_per_second ") != 1 {
 			t.Errorf("got a value that the node does not report, or a family twice:\n%s", body)
 		}
 

@@ -78,7 +78,8 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 	return h, err
 }
 
-// ManyResultsError is returned instead of a history with too many results. Cells are those that it would have.
+// ManyResultsError is returned instead of a history with too many results. Cells are those that it would
+// have.
 type ManyResultsError struct {
 	Plan, Device string
 	Cells        []record.CellResult

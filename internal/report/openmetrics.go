@@ -17,8 +17,9 @@ import (
 // OpenMetrics renders the run as OpenMetrics 1.0 text for a Prometheus gateway.
 func OpenMetrics(d *analysis.Document) []byte { return Exposition(Families(d)) }
 
-// Families returns the run as metrics of OpenMetrics 1.0. For each metric and cell, they have the median and the bounds of its interval (label "stat"). The number of trials is in trials, the
-// validity of the cell in cell_valid, and the outcome of requirements in requirement_met.
+// Families returns the run as metrics of OpenMetrics 1.0. For each metric and cell, they have the median and
+// the bounds of its interval (label "stat"). The number of trials is in trials, the validity of the cell in
+// cell_valid, and the outcome of requirements in requirement_met.
 //
 // Names end with their unit: seconds, bits or packets per second, or ratio. All metrics are gauges, because
 // a median is not a counter. Samples are labelled with the id and factors of the cell, which are the same
@@ -225,7 +226,7 @@ func GlanceFamilies(g *analysis.Glance) (all []Family) {
 		add("port", "bits_per_second", "", &d.TxBps, port, out)
 		add("port", "packets_per_second", "packets of a network device", &d.RxPps, port, in)
 		add("port", "packets_per_second", "", &d.TxPps, port, out)
-		add("port_drops", "per_second", "packets that a network device or its queues dropped", &d.DropPs, port)
+		add("port_drops", "per_second", "packets dropped by a network device or its queues", &d.DropPs, port)
 		add("port_queue", "bytes", "average backlog of the longest queue of a network device", &d.QueueBytes,
 			port)
 	}
@@ -235,8 +236,8 @@ func GlanceFamilies(g *analysis.Glance) (all []Family) {
 	add("power", "watts", "power that the node draws", g.PowerW)
 	add("observing_cpu", "ratio", "CPU time of sampling, in cores", g.ObservingRatio)
 	if c := g.Candidate; c != nil {
-		add("limit_confidence", "ratio", "confidence that this class limits the traffic, from the samples of "+
-			"the node alone", &c.Confidence, [2]string{"class", c.Class}, [2]string{"text", c.Text})
+		add("limit_confidence", "ratio", "confidence that this class limits the traffic, from the samples "+
+			"of the node alone", &c.Confidence, [2]string{"class", c.Class}, [2]string{"text", c.Text})
 	}
 
 	return all

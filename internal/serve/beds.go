@@ -177,6 +177,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return
@@ -300,7 +301,11 @@ const startForm = "2006-01-02T15:04"
 
 // askForm stores the request of a form.
 func (s *Server) askForm(_ http.ResponseWriter, r *http.Request) (to string, err error) {
-	q := store.BedRequest{Kind: r.PathValue("kind"), Plan: r.PostFormValue("plan"), Job: r.PostFormValue("job")}
+	q := store.BedRequest{
+		Kind: r.PathValue("kind"),
+		Plan: r.PostFormValue("plan"),
+		Job:  r.PostFormValue("job"),
+	}
 	if at := r.PostFormValue("at"); at != "" {
 		if q.At, err = time.Parse(startForm, at); err != nil {
 			return "", badRequest("write the time as " + startForm)
@@ -333,6 +338,10 @@ func (s *Server) askData(w http.ResponseWriter, r *http.Request) {
 	var content []byte
 	if err == nil {
 		content, err = indented(q)
+	}
+
+	if err == errWrongToken {
+		s.noteWrongToken(r)
 	}
 
 	if err != nil {
@@ -438,7 +447,8 @@ func (s *Server) bedSection(ctx context.Context, b bed, key []report.Field) (rep
 }
 
 // forms returns the forms that start a plan, and that cancel one of the jobs or a request for later.
-func (b bed) forms(jobs []store.BedJob, requests []store.BedRequest, key []report.Field) (forms []report.Block) {
+func (b bed) forms(jobs []store.BedJob, requests []store.BedRequest,
+	key []report.Field) (forms []report.Block) {
 	var plans, open []report.Option
 	for _, plan := range b.Plans {
 		plans = append(plans, report.Option{Value: plan, Text: plan})
@@ -655,8 +665,8 @@ func (l bedList) families() (all []report.Family) {
 			silent = 1
 		}
 
-		add(b, "chokepoint_bed_silent", "", "1: the testbed should have reported or ended a job, 0: it is not "+
-			"overdue", silent)
+		add(b, "chokepoint_bed_silent", "", "1: the testbed should have reported or ended a job, 0: it is "+
+			"not overdue", silent)
 		add(b, "chokepoint_bed_report_time_seconds", "seconds", "Unix time of the last report of the testbed",
 			float64(b.Seen.UnixMilli())/1000)
 	}

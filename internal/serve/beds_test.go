@@ -39,8 +39,12 @@ func workingBed(name string) store.Bed {
 		Job: &store.BedJob{ID: "job-7", Why: "schedule nightly", Plans: []string{"night"}, Step: "measure",
 			Status: store.BedRunning, Run: labtest.Samples["good"].ID, Trials: 2, Total: 12,
 			Started: now.Add(-time.Minute), Ready: now.Add(time.Hour)},
-		Waiting: []store.BedJob{{ID: "job-8", Why: "request", Plans: []string{"quick"}, Status: store.BedWaiting}},
-		Ended:   []store.BedJob{{ID: "job-6", Why: "trigger images", Status: store.BedFailed, Reason: "no power"}},
+		Waiting: []store.BedJob{
+			{ID: "job-8", Why: "request", Plans: []string{"quick"}, Status: store.BedWaiting},
+		},
+		Ended: []store.BedJob{
+			{ID: "job-6", Why: "trigger images", Status: store.BedFailed, Reason: "no power"},
+		},
 		Alarms: []store.BedAlarm{{At: now.Add(-time.Hour), Job: "job-5", Kind: "slower", Firmware: "24.10.2",
 			Text: "wireguard, down: −4 %", Unsent: "the mail server is away"}},
 		Started: now.Add(-time.Hour),
@@ -83,8 +87,10 @@ func TestBedPages(t *testing.T) {
 	addBeds(t, s, workingBed("lab-1"), silentBed("lab-2"))
 	for path, want := range map[string][]string{
 		"/beds": {"2 testbeds", `id="bed-lab-1"`, "Lab board.yaml on host lab2.example.net", "0 2 * * *",
-			`<progress aria-label="lab-1" value="2" max="12">`, "schedule nightly · measure · 2 of 12 trials · ready about ", "status 502", "no power",
-			`<a href="/runs/` + labtest.Samples["good"].ID, "silent</b>: no job of schedule nightly has ended by "},
+			`<progress aria-label="lab-1" value="2" max="12">`,
+			"schedule nightly · measure · 2 of 12 trials · ready about ", "status 502", "no power",
+			"silent</b>: no job of schedule nightly has ended by ",
+			`<a href="/runs/` + labtest.Samples["good"].ID},
 		"/alarms": {"1 alarm, the newest first; 1 testbed silent", "lab-2</b>: no job of schedule nightly has ended",
 			"wireguard, down: −4 %", `<a href="/beds#bed-lab-1">`, "not yet: the mail server is away", `class="tone-bad">slower<`},
 		"/api/v1/beds": {`"format": "chokepoint-beds/1"`, `"silent": "no job of schedule nightly`, `"total": 12`},
@@ -214,8 +220,8 @@ func follow(t *testing.T, address string) (next func() news, ended func() bool) 
 	}
 }
 
-// TestEvents: each client sees the progress that a testbed reports, and what else has changed; the server ends
-// the events when it ends.
+// TestEvents: each client sees the progress that a testbed reports, and what else has changed; the server
+// ends the events when it ends.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	s, _ := serverOf(t, "good")
@@ -241,7 +247,7 @@ func TestEvents(t *testing.T) {
 	b.Job.Trials, b.Job.Step, b.Seen = 3, "push", b.Seen.Add(time.Second)
 	change(t, s, func(st *store.Store) error { return st.SetBed(t.Context(), b) })
 	moved := next()
-	if moved.Beds[0].Done != 3 || moved.State != first.State || !strings.Contains(moved.Beds[0].Text, "push") {
+	if b := moved.Beds[0]; b.Done != 3 || moved.State != first.State || !strings.Contains(b.Text, "push") {
 		t.Errorf("after a trial: got %+v", moved)
 	}
 
@@ -307,8 +313,9 @@ func TestAsk(t *testing.T) {
 
 	const path = "/api/v1/beds/lab-1/requests"
 	answer := post(t, s, path, `{"kind": "cancel", "job": "job-7"}`, bearer(token))
-	if body := bodyOf(t, answer); answer.StatusCode != http.StatusAccepted || !strings.Contains(body, `"id": "`) {
-		t.Errorf("%s: got %s, %s", path, answer.Status, body)
+	accepted := bodyOf(t, answer)
+	if answer.StatusCode != http.StatusAccepted || !strings.Contains(accepted, `"id": "`) {
+		t.Errorf("%s: got %s, %s", path, answer.Status, accepted)
 	}
 
 	requests, err := s.app.Dirs.BedRequests(t.Context(), "lab-1")
@@ -318,7 +325,7 @@ func TestAsk(t *testing.T) {
 
 	var got []string
 	for _, q := range requests {
-		got = append(got, strings.TrimSpace(strings.Join([]string{q.Kind, q.Plan + q.Job, moment(q.At)}, " ")))
+		got = append(got, strings.TrimSpace(q.Kind+" "+q.Plan+q.Job+" "+moment(q.At)))
 		if q.By != "serve, from 192.0.2.1" {
 			t.Errorf("asked by %q", q.By)
 		}
@@ -346,8 +353,9 @@ func TestAsk(t *testing.T) {
 	contains(t, page, "refused: cancelled before its time, by serve, from 192.0.2.1")
 
 	for body, code := range map[string]int{
-		`{"kind": "start", "plan": "other"}`: 409, `{"kind": "cancel", "job": "job-6"}`: 409, `{"kind": "reboot"}`: 409,
-		`{"kind": "start", "plan": "quick", "at": "2001-01-01T00:00:00Z"}`: 409, `{`: 400, `{"kind": "start", "by": "x", "x": 1}`: 400,
+		`{"kind": "start", "plan": "other"}`: 409, `{"kind": "cancel", "job": "job-6"}`: 409,
+		`{"kind": "start", "plan": "quick", "at": "2001-01-01T00:00:00Z"}`: 409, `{"kind": "reboot"}`: 409,
+		`{`: 400, `{"kind": "start", "by": "x", "x": 1}`: 400,
 		`{"kind": "` + strings.Repeat("a", maxBody) + `"}`: 400,
 	} {
 		answer := post(t, s, path, body, bearer(token))
@@ -356,8 +364,9 @@ func TestAsk(t *testing.T) {
 		}
 	}
 
-	for path, code := range map[string]int{"/api/v1/beds/nobody/requests": 404, "/api/v1/beds/requests": 405} {
-		if answer := post(t, s, path, `{"kind": "start", "plan": "quick"}`, bearer(token)); answer.StatusCode != code {
+	const start = `{"kind": "start", "plan": "quick"}`
+	for path, code := range map[string]int{"/api/v1/beds/nobody/requests": 404, "/api/v1/beds/x": 405} {
+		if answer := post(t, s, path, start, bearer(token)); answer.StatusCode != code {
 			t.Errorf("%s: got %s, want %d", path, answer.Status, code)
 		}
 	}

@@ -152,8 +152,8 @@ func TestLargeHistory(t *testing.T) {
 	contains(t, text(t, s, cellPath(), http.StatusOK), "1 cell on board, 201 runs")
 }
 
-// BenchmarkServer reads a server with 1.8 million cell results: 2,000 runs of 900 cells. Aims: a list in 150 ms,
-// the history of one cell in 200 ms, 50 readers at once without an error.
+// BenchmarkServer reads a server with 1.8 million cell results: 2,000 runs of 900 cells. Aims: a list in
+// 150 ms, the history of one cell in 200 ms, 50 readers at once without an error.
 func BenchmarkServer(b *testing.B) {
 	s := filled(b, apart.Postgres(b), 2000, 900)
 	for name, path := range map[string]string{"list": "/", "devices": "/devices", "history": cellPath(),
@@ -166,7 +166,8 @@ func BenchmarkServer(b *testing.B) {
 	}
 	b.Run("readers", func(b *testing.B) {
 		for b.Loop() {
-			longest := readers(b, s, 50, "/", cellPath(), "/?q=night&page=3", "/api/v1"+cellPath(), "/devices")
+			longest := readers(b, s, 50, "/", cellPath(), "/?q=night&page=3", "/api/v1"+cellPath(),
+				"/devices")
 			b.ReportMetric(longest.Seconds(), "s/longest")
 		}
 	})

@@ -167,10 +167,11 @@ func (s *Server) metrics(r *http.Request) ([]byte, error) {
 			readable = 0
 		}
 
+		labels = append(labels, [2]string{"run", h.ID})
 		families = append(append(families, ofRun...), report.Family{
 			Name:    "chokepoint_run_readable",
 			Help:    "1: the newest run is exposed, 0: it cannot be read",
-			Samples: report.Sample("chokepoint_run_readable", append(labels, [2]string{"run", h.ID}), readable),
+			Samples: report.Sample("chokepoint_run_readable", labels, readable),
 		})
 	}
 

@@ -89,8 +89,8 @@ var (
 	errForeign   = failure{http.StatusForbidden, "only a form of this server may ask for that"}
 )
 
-// check returns an error unless the client has sent the right token. After some wrong ones, it takes none from
-// that address for a while, not even the right one.
+// check returns an error unless the client has sent the right token. After some wrong ones, it takes none
+// from that address for a while, not even the right one.
 func (g *gate) check(r *http.Request, token string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -273,10 +273,14 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 
 	page, pageErr := s.loginPage(r, err)
 	if err == errWrongToken && pageErr == nil {
-		s.note("%s has sent a wrong token", source(r).Addr())
+		s.noteWrongToken(r)
 		send(w, http.StatusForbidden, htmlText, page)
 		return
 	}
 
 	s.fail(w, r, err)
+}
+
+func (s *Server) noteWrongToken(r *http.Request) {
+	s.note("%s has sent a wrong token", source(r).Addr())
 }

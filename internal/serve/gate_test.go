@@ -84,8 +84,8 @@ func keyIn(t *testing.T, page string) string {
 	return formKey + "=" + m[1]
 }
 
-// TestSession: the right token opens a session with a cookie that scripts and other sites do not get, until it
-// is closed or old.
+// TestSession: the right token opens a session with a cookie that scripts and other sites do not get, until
+// it is closed.
 func TestSession(t *testing.T) {
 	s, _ := serverWithToken(t)
 	addBeds(t, s, workingBed("lab-1"))
@@ -95,14 +95,16 @@ func TestSession(t *testing.T) {
 	}
 
 	cookie := signedIn(t, s)
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Secure ||
-		cookie.Domain != "" || strings.Contains(cookie.Value, token) || len(cookie.Value) < 40 {
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" ||
+		cookie.Secure || cookie.Domain != "" || strings.Contains(cookie.Value, token) ||
+		len(cookie.Value) < 40 {
 		t.Errorf("got the cookie %v", cookie)
 	}
 
 	login := bodyOf(t, get(t, s, "/login", func(r *http.Request) { r.AddCookie(cookie) }))
 	answer := post(t, s, "/logout", keyIn(t, login), fromPage(cookie))
-	if gone := answer.Cookies(); answer.StatusCode != http.StatusSeeOther || len(gone) != 1 || gone[0].MaxAge >= 0 {
+	gone := answer.Cookies()
+	if answer.StatusCode != http.StatusSeeOther || len(gone) != 1 || gone[0].MaxAge >= 0 {
 		t.Errorf("sign out: got %s, %v", answer.Status, gone)
 	}
 
@@ -201,8 +203,9 @@ func TestWrongToken(t *testing.T) {
 		s, notes := serverWithToken(t)
 		addBeds(t, s, workingBed("lab-1"))
 		const path, body = "/api/v1/beds/lab-1/requests", `{"kind": "start", "plan": "quick"}`
-		for header, code := range map[string]int{"": 401, "Basic " + token: 401, "Bearer": 403, "Bearer x": 403,
-			"Bearer " + token[:20]: 403, "Bearer " + token + "0": 403, "bearer " + token: 202} {
+		for header, code := range map[string]int{
+			"": 401, "Basic " + token: 401, "Bearer": 403, "Bearer x": 403, "Bearer " + token[:20]: 403, "Bearer " + token + "0": 403, "bearer " + token: 202,
+		} {
 			answer := post(t, s, path, body, func(r *http.Request) {
 				r.Header.Set("Authorization", header)
 				r.RemoteAddr = "192.0.2.9:1"
@@ -220,7 +223,8 @@ func TestWrongToken(t *testing.T) {
 				want = http.StatusTooManyRequests
 			}
 
-			if answer.StatusCode != want || len(answer.Cookies()) > 0 || strings.Contains(page, "wrong-token") {
+			if answer.StatusCode != want || len(answer.Cookies()) > 0 ||
+				strings.Contains(page, "wrong-token") {
 				t.Errorf("attempt %d: got %s\n%s", i, answer.Status, shown(page))
 			}
 		}
@@ -230,7 +234,8 @@ func TestWrongToken(t *testing.T) {
 		}
 
 		elsewhere := func(r *http.Request) { r.RemoteAddr = "[2001:db8::1]:5" }
-		if answer := post(t, s, path, body, bearer(token), elsewhere); answer.StatusCode != http.StatusAccepted {
+		answer := post(t, s, path, body, bearer(token), elsewhere)
+		if answer.StatusCode != http.StatusAccepted {
 			t.Errorf("from elsewhere: got %s", answer.Status)
 		}
 
@@ -257,12 +262,14 @@ func TestWrongToken(t *testing.T) {
 	})
 }
 
-// TestTokenStaysSecret: no page, answer or value of the server has the token, not even to a signed-in browser.
+// TestTokenStaysSecret: no page, answer or value of the server has the token, not even for a signed-in
+// browser.
 func TestTokenStaysSecret(t *testing.T) {
 	s, notes := serverWithToken(t)
 	addBeds(t, s, workingBed("lab-1"))
 	cookie := signedIn(t, s)
-	for _, path := range append(pages(), "/beds", "/alarms", "/login", "/api/v1/beds", "/metrics", "/login?token="+token) {
+	for _, path := range append(pages(), "/beds", "/alarms", "/login", "/api/v1/beds", "/metrics",
+		"/login?token="+token) {
 		answer := get(t, s, path, func(r *http.Request) { r.AddCookie(cookie) })
 		body := bodyOf(t, answer)
 		if strings.Contains(body+fmt.Sprint(answer.Header), token) || strings.Contains(body, cookie.Value) {

@@ -521,8 +521,9 @@ func cellsPage(many *app.ManyResultsError, q url.Values) ([]byte, error) {
 	t := report.Table{ID: "cells-table", Cards: true, Columns: []report.Column{{Head: "Cell"}, {Head: "Id"}}}
 	for _, c := range many.Cells[:min(len(many.Cells), maxChoices)] {
 		id := c.Factors.ID()
-		label := report.TableCell{Text: c.Label, Href: linkTo("/history", "plan", many.Plan, "device", many.Device,
-			"cell", id, "metric", q.Get("metric"))}
+		label := cell(c.Label)
+		label.Href = linkTo("/history", "plan", many.Plan, "device", many.Device, "cell", id, "metric",
+			q.Get("metric"))
 		addRow(&t, label, cell(id))
 	}
 

@@ -254,8 +254,8 @@ type BedRequest struct {
 	Bed   string    `json:"bed"`
 	Kind  string    `json:"kind"`           // AskStart or AskCancel
 	Plan  string    `json:"plan,omitempty"` // to start
-	Job   string    `json:"job,omitempty"`  // to cancel, or a request that waits; in the answer, the one started
-	At    time.Time `json:"at,omitzero"`    // when to start the plan, until then without an answer; zero: now
+	Job   string    `json:"job,omitempty"`  // to cancel, or a waiting request; in the answer, the one started
+	At    time.Time `json:"at,omitzero"`    // when to start the plan; until then it waits; zero: now
 	By    string    `json:"by"`             // who asks, up to 100 bytes
 	Asked time.Time `json:"asked"`
 	// Answered is zero until the testbed has answered.

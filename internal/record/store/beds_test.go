@@ -125,15 +125,18 @@ func testBedRequests(t *testing.T, s *Store) {
 func testBedRequestsAhead(t *testing.T, s *Store) {
 	ctx := t.Context()
 	must(t, s.SetBed(ctx, sampleBed("lab-1")))
+	ask := func(at time.Time) BedRequest {
+		return BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", At: at, Asked: sampleStart}
+	}
 	at := sampleStart.Add(time.Hour)
 	var first BedRequest
 	for range maxOpenRequests {
-		r, err := s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", At: at, Asked: sampleStart})
+		r, err := s.AskBed(ctx, ask(at))
 		must(t, err)
 		first = r
 	}
 
-	cancel := BedRequest{Bed: "lab-1", Kind: AskCancel, Job: first.ID, By: "bob", Asked: sampleStart.Add(time.Minute)}
+	cancel := BedRequest{Bed: "lab-1", Kind: AskCancel, Job: first.ID, By: "bob", Asked: sampleStart}
 	gone, err := s.AskBed(ctx, cancel)
 	if err != nil || gone.ID != first.ID || gone.Answered.IsZero() {
 		t.Errorf("got %+v, %v", gone, err)
@@ -151,10 +154,10 @@ func testBedRequestsAhead(t *testing.T, s *Store) {
 		t.Error("it can be cancelled twice")
 	}
 
-	for _, at := range []time.Time{sampleStart, sampleStart.Add(-time.Second), sampleStart.Add(maxAhead + 1)} {
-		_, err := s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", At: at, Asked: sampleStart})
+	for _, ahead := range []time.Duration{0, -time.Second, maxAhead + 1} {
+		_, err := s.AskBed(ctx, ask(sampleStart.Add(ahead)))
 		if _, refused := errors.AsType[*BedRefusedError](err); !refused {
-			t.Errorf("at %v: got %v", at, err)
+			t.Errorf("%v ahead: got %v", ahead, err)
 		}
 	}
 }
