@@ -170,6 +170,10 @@ func LinkedHistoryHTML(h *history.History, links []Link) ([]byte, error) {
 	return page, nil
 }
 
+// maxHistoryRows is the maximum number of runs in the table of a cell. Laying out thousands takes longer than
+// all else.
+const maxHistoryRows = 200
+
 func historySection(h *history.History, c *history.Cell) Section {
 	s := Section{ID: "cell-" + c.ID, Title: c.Label}
 	list := List{Title: "Changes"}
@@ -193,7 +197,13 @@ func historySection(h *history.History, c *history.Cell) Section {
 		Columns: columns("Date", "Run", "Firmware", "Kernel", "#n", "#Median", "#Interval", "Validity",
 			"Change"),
 	}
-	for _, p := range c.Points {
+	shown := c.Points[max(0, len(c.Points)-maxHistoryRows):]
+	if len(shown) < len(c.Points) {
+		t.Caption = fmt.Sprintf("The newest %d of the %d runs of this chart; chokepoint history --format csv lists "+
+			"all", len(shown), len(c.Points))
+	}
+
+	for _, p := range shown {
 		t.row(pointCells(c, p))
 	}
 

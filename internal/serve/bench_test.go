@@ -149,7 +149,8 @@ func TestLargeHistory(t *testing.T) {
 		"are too many", `href="/history?cell=`)
 	data := text(t, s, "/api/v1/history?plan=sample", http.StatusBadRequest)
 	contains(t, data, "the parameter cell chooses")
-	contains(t, text(t, s, cellPath(), http.StatusOK), "1 cell on board, 201 runs")
+	contains(t, text(t, s, cellPath(), http.StatusOK), "1 cell on board, 201 runs",
+		"The newest 200 of the 201 runs of this chart", "run-200<")
 }
 
 // BenchmarkServer reads a server with 1.8 million cell results: 2,000 runs of 900 cells. Aims: a list in
