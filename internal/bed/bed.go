@@ -408,6 +408,10 @@ func (b *Service) exchange(ctx context.Context, report store.Bed, all []jobState
 
 // answer does what a request asks for.
 func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedRequest, all []jobState) error {
+	if r.Kind == store.AskStart && r.At.After(b.now()) {
+		return nil // it waits for its time
+	}
+
 	job, refused := r.Job, ""
 	switch {
 	case !store.ValidID(r.ID):

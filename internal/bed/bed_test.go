@@ -185,6 +185,16 @@ func TestRequests(t *testing.T) {
 	if _, requests = attended(t, b); requests[0].Answered.IsZero() || requests[0].Refused != "" {
 		t.Errorf("cancel: got %+v, want an answer", requests[0])
 	}
+
+	ask(store.BedRequest{Kind: store.AskStart, Plan: "night", At: now.Add(time.Hour)})
+	if _, requests = attended(t, b); len(l.all) != 1 || !requests[0].Answered.IsZero() {
+		t.Errorf("before its time: got jobs %v, %+v", l.all, requests[0])
+	}
+
+	*now = now.Add(time.Hour)
+	if _, requests = attended(t, b); len(l.all) != 2 || requests[0].Answered.IsZero() {
+		t.Errorf("at its time: got jobs %v, %+v", l.all, requests[0])
+	}
 }
 
 func TestVerdict(t *testing.T) {

@@ -657,7 +657,7 @@ func (s *Server) alarmsPage(r *http.Request) ([]byte, error) {
 func (l bedList) families() (all []report.Family) {
 	add := func(b bed, name, unit, help string, value float64) {
 		all = append(all, report.Family{Name: name, Unit: unit, Help: help,
-			Samples: report.Sample(name, [][2]string{{"bed", b.Name}}, value)})
+			Samples: report.Sample(name, [][2]string{{"testbed", b.Name}}, value)})
 	}
 	for _, b := range l.Beds {
 		silent := 0.0
@@ -667,7 +667,7 @@ func (l bedList) families() (all []report.Family) {
 
 		add(b, "chokepoint_bed_silent", "", "1: the testbed should have reported or ended a job, 0: it is "+
 			"not overdue", silent)
-		add(b, "chokepoint_bed_report_time_seconds", "seconds", "Unix time of the last report of the testbed",
+		add(b, "chokepoint_bed_report_timestamp_seconds", "seconds", "time of the last report of the testbed",
 			float64(b.Seen.UnixMilli())/1000)
 	}
 	return all

@@ -94,8 +94,8 @@ func TestBedPages(t *testing.T) {
 		"/alarms": {"1 alarm, the newest first; 1 testbed silent", "lab-2</b>: no job of schedule nightly has ended",
 			"wireguard, down: −4 %", `<a href="/beds#bed-lab-1">`, "not yet: the mail server is away", `class="tone-bad">slower<`},
 		"/api/v1/beds": {`"format": "chokepoint-beds/1"`, `"silent": "no job of schedule nightly`, `"total": 12`},
-		"/metrics": {`chokepoint_bed_silent{bed="lab-1"} 0`, `chokepoint_bed_silent{bed="lab-2"} 1`,
-			`chokepoint_bed_report_time_seconds{bed="lab-1"} `},
+		"/metrics": {`chokepoint_bed_silent{testbed="lab-1"} 0`, `chokepoint_bed_silent{testbed="lab-2"} 1`,
+			`chokepoint_bed_report_timestamp_seconds{testbed="lab-1"} `},
 		"/api/v1/beds/lab-1/requests": {`"format": "chokepoint-bed-requests/1"`},
 	} {
 		body := text(t, s, path, http.StatusOK)

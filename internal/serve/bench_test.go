@@ -145,8 +145,7 @@ func TestReaders(t *testing.T) {
 func TestLargeHistory(t *testing.T) {
 	s := filled(t, filepath.Join(t.TempDir(), "runs.db"), maxResults/100+1, 100)
 	page := text(t, s, "/history?plan=sample&device=board", http.StatusOK)
-	contains(t, page, "100 cells on board in 201 runs "+
-		"are too many", `href="/history?cell=`)
+	contains(t, page, "100 cells on board in 201 runs are too many", `href="/history?cell=`)
 	data := text(t, s, "/api/v1/history?plan=sample", http.StatusBadRequest)
 	contains(t, data, "the parameter cell chooses")
 	contains(t, text(t, s, cellPath(), http.StatusOK), "1 cell on board, 201 runs",
