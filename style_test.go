@@ -368,7 +368,7 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  199_800,
+	"analysis":  198_800,
 	"app":       40_600,
 	"bundle":    7_600,
 	"catalogue": 3_200,

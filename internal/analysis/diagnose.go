@@ -18,14 +18,14 @@ import (
 func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	f := j.Trial.Row.Factors
 	line := validity.CeilingOf(run, f)
-	kind, tester := validity.TesterCeiling(run, f)
+	_, tester := validity.TesterCeiling(run, f)
 	return &diagnosis.Observation{
 		Run:     run,
 		Trial:   j.Trial,
 		Metrics: j.Metrics,
 		Reasons: j.Reasons,
-		Line:    diagnosis.Limit{Kind: line.Kind, Metric: metrics.Goodput, Value: line.Bps},
-		Tester:  diagnosis.Limit{Kind: kind, Metric: validity.TesterMetric(f), Value: tester},
+		Line:    diagnosis.Limit{Kind: line.Kind, Value: line.Bps},
+		Tester:  diagnosis.Limit{Metric: validity.TesterMetric(f), Value: tester},
 	}
 }
 

@@ -116,9 +116,6 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 // has a different cost, because GSO and GRO form packets of other sizes.
 const minUtilisation = .3
 
-// rates lists the classes that determine the rate of a link.
-var rates = []string{diagnosis.LinkRate, diagnosis.Shaper, diagnosis.Policer}
-
 // predict adds to each measured gain the lowest upper bound that was known before: the diagnosis's own bound,
 // the slack of other resources in experiments, the tester's rate, and the utilisation of the other parts of
 // the path, provided that removing the limit does not change the CPU time that a packet costs.
@@ -149,7 +146,7 @@ func (c *Cell) predict() {
 				continue
 			}
 
-			if diagnosis.OfCPU(causes[i].Class) { // for other classes, the only bound is the tester's rate
+			if rule.Kind == diagnosis.ByPacket { // for other classes, the only bound is the tester's rate
 				p.Predict(causes[i].GainAtMost, "the finding")
 			}
 
@@ -167,7 +164,7 @@ func (c *Cell) predict() {
 				}
 
 				if s.Choke || s.Utilisation == nil || *s.Utilisation < minUtilisation || !s.Spent() ||
-					s.Link() && slices.Contains(rates, causes[i].Class) {
+					s.Link() && rule.Kind == diagnosis.ByRate {
 					continue
 				}
 

@@ -18,14 +18,12 @@ func tcpTimes(o *Observation) (s tcpShares, why string) {
 		return s, "the load is not TCP"
 	}
 
-	for name, v := range map[string]*float64{metrics.BusyRatio: &s.busy, metrics.RwndLimited: &s.rwnd,
-		metrics.SndbufLimited: &s.sndbuf} {
-		var ok bool
-		if *v, ok = o.Metric(name); !ok {
-			return s, cmp.Or(o.Metrics.Missing[name], "the engine reports no TCP_INFO")
-		}
+	busy, ok := o.Metric(metrics.BusyRatio) // the engine reports all three or none
+	if !ok {
+		return s, cmp.Or(o.Metrics.Missing[metrics.BusyRatio], "the engine reports no TCP_INFO")
 	}
-	return s, ""
+
+	return tcpShares{busy, o.value(metrics.RwndLimited), o.value(metrics.SndbufLimited)}, ""
 }
 
 // buffers returns the sizes of the sender's and the receiver's socket buffers in bytes, as their kernels
@@ -74,17 +72,8 @@ func rwndFact(s tcpShares) Fact {
 // streamSteps returns an experiment with two to four times as many connections.
 func streamSteps(expect float64, why string) func(*Observation) []Experiment {
 	return func(o *Observation) []Experiment {
-		e := Experiment{
-			Factor:   string(factor.Streams),
-			From:     FromTester,
-			Expect:   expect,
-			Why:      why,
-			Resource: []float64{2, 3, 4},
-		}
-		for _, by := range e.Resource {
-			e.Steps = append(e.Steps, say("%.0f", by*float64(max(o.load().Streams, 1))))
-		}
-		return []Experiment{e}
+		now := float64(max(o.load().Streams, 1))
+		return []Experiment{scaled(string(factor.Streams), now, expect, why, 2, 3, 4)}
 	}
 }
 
@@ -99,7 +88,7 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 		for _, ns := range u.ThreadsNs {
 			used := o.perSecond(float64(ns)) / 1e9
 			busiest = max(busiest, used)
-			all = all + used
+			all += used
 			ok = true
 		}
 	}
@@ -110,11 +99,11 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 func endCPU(class, end string) Rule {
 	return Rule{
 		Class:    class,
-		Ends:     true,
 		ToTester: true,
 		Text: "label: the " + end + "'s CPU is saturated\n" + `
 			means: a load generator thread at this end runs for at least 90 % of the window, or a core \
 				of a machine dedicated to this end is busy for 95 %
+			ends: yes
 			any: use more streams, larger packets, or a faster machine at this end
 			linux: offload work to the NIC
 				$ ethtool -K DEV tso on gso on gro on

@@ -8,6 +8,7 @@ var backlogBudget = Rule{
 		label: the kernel's packet backlog or NAPI budget is too small
 		means: a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a \
 			core ran out of budget at least once every 30 packets (netdev_budget), where 300 is usual
+		planted: backlog budget
 		linux: lengthen the backlog
 			$ sysctl -w net.core.netdev_max_backlog=4000
 			risk: more latency while a core stays saturated
@@ -22,7 +23,7 @@ var backlogBudget = Rule{
 	`,
 	Check: given(systemOf, func(o *Observation, s system) Candidate {
 		sum := func(stem string) (float64, string) {
-			return o.sumOf(s.Node, "softnet", stem, func(label string) bool { return len(label) > 3 })
+			return o.sumOf(s.Node, "softnet", func(label string) bool { return len(label) > 3 }, stem)
 		}
 		processed, why := sum("processed")
 		if why != "" {

@@ -9,7 +9,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Cell holds the measurements of both ends for one load on a path. It contains nothing from the nodes in
@@ -76,16 +75,16 @@ func Blackbox(cells []Cell) *Path {
 
 // sweep holds the cells of one direction by their purpose, and values derived from them.
 type sweep struct {
-	one, many, short *Cell   // TCP with one stream, several streams, and small segments
-	flat             []*Cell // UDP at full rate, one stream, sorted by packet size
-	spread           *Cell   // UDP at full rate, several streams
-	low, half        *Cell   // UDP at a low rate, and at half of the measured limit
-	opened           *Cell   // short flows that start at a set rate
-	bursts           *Cell   // short flows as in opened, but each as long as TCP's initial window
-	limited          []*Cell // the cells of flat whose load exceeded the path
-	packets, bytes   float64 // degree, 0 to 1, to which the limit counts packets or bytes
-	uncounted        string  // reason why packets and bytes are unknown
-	bps, pps         float64 // medians over limited: bit/s with the Ethernet header, and packets/s
+	one, many, short *Cell     // TCP with one stream, several streams, and small segments
+	flat             []*Cell   // UDP at full rate, one stream, sorted by packet size
+	spread           *Cell     // UDP at full rate, several streams
+	low, half        *Cell     // UDP at a low rate, and at half of the measured limit
+	opened           *Cell     // short flows that start at a set rate
+	bursts           *Cell     // short flows as in opened, but each as long as TCP's initial window
+	rates            []float64 // bit/s of the cells of flat whose load exceeded the path
+	packets, bytes   float64   // degree, 0 to 1, to which the limit counts packets or bytes
+	uncounted        string    // reason why packets and bytes are unknown
+	bps, pps         float64   // medians of those cells: bit/s with the Ethernet header, and packets/s
 	idleNs           float64
 	probedNs, tcpNs  float64 // delay that TCP adds to the RTT of probes, and to its own RTT
 }
@@ -114,27 +113,27 @@ func sweepOf(cells []Cell, direction string) *sweep {
 
 		streams := factor.Streams.Number(f)
 		udp := factor.Protocol.Is(f, factor.UDP)
+		flat := factor.Rate.Is(f, factor.Flat)
 		switch {
 		case factor.ConnectionRate.In(f) && factor.FlowSize.Number(f) >= burstBytes:
 			s.bursts = c
 		case factor.ConnectionRate.In(f):
 			s.opened = c
 		case !factor.Engine.Is(f, factor.Native):
-		case udp && factor.Rate.Is(f, factor.Flat) && streams == 1:
+		case udp && flat && streams == 1:
 			s.flat = append(s.flat, c)
-		case udp && factor.Rate.Is(f, factor.Flat):
+		case udp && flat:
 			s.spread = c
-		case udp && streams == 1:
-			if paced, err := unit.ParseBitrate(factor.Rate.Of(f)); err == nil && paced > 0 {
-				s.low = c
-			} else {
-				s.half = c
-			}
-		case !udp && factor.MSS.In(f):
+		case udp && streams != 1:
+		case udp && factor.Rate.Bitrate(f) > 0:
+			s.low = c
+		case udp:
+			s.half = c
+		case factor.MSS.In(f):
 			s.short = c
-		case !udp && streams == 1:
+		case streams == 1:
 			s.one = c
-		case !udp && (s.many == nil || streams > factor.Streams.Number(s.many.Factors)):
+		case s.many == nil || streams > factor.Streams.Number(s.many.Factors):
 			s.many = c
 		}
 	}
@@ -146,30 +145,29 @@ func sweepOf(cells []Cell, direction string) *sweep {
 
 // measure determines whether the limit counts packets or bytes.
 func (s *sweep) measure() {
-	var bps, pps []float64
+	var pps []float64
 	for _, c := range s.flat {
 		if c.pps() > 0 && c.exceeds() {
-			s.limited = append(s.limited, c)
-			pps, bps = append(pps, c.pps()), append(bps, c.bps())
+			pps, s.rates = append(pps, c.pps()), append(s.rates, c.bps())
 		}
 	}
 
 	for _, c := range []*Cell{s.half, s.low, s.many, s.one} {
-		s.idleNs = c.or(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs)
+		s.idleNs = cmp.Or(c.median(metrics.RTTIdle), s.idleNs)
 	}
 
 	for _, c := range []*Cell{s.one, s.many} {
-		s.probedNs = max(s.probedNs, c.or(metrics.RTTAdded, 0))
-		s.tcpNs = max(s.tcpNs, c.or(metrics.RTTTCP, 0)-max(c.or(metrics.MinRTTTCP, 0), s.idleNs))
+		s.probedNs = max(s.probedNs, c.median(metrics.RTTAdded))
+		s.tcpNs = max(s.tcpNs, c.median(metrics.RTTTCP)-max(c.median(metrics.MinRTTTCP), s.idleNs))
 	}
 
-	if len(s.limited) == 0 {
+	if len(s.rates) == 0 {
 		s.uncounted = "no load exceeded the path: its limit is above what the tester can send"
 		return
 	}
 
 	s.uncounted = "only one packet size exceeded the path"
-	s.bps, s.pps = statistics.Median(bps), statistics.Median(pps)
+	s.bps, s.pps = statistics.Median(s.rates), statistics.Median(pps)
 	small, large := s.sizes()
 	if min(small.pps(), large.pps()) <= 0 {
 		return
@@ -197,39 +195,39 @@ func (c *Cell) value(metric string) (float64, bool) {
 	return v.Median, ok
 }
 
-// or returns the median of a metric, or other if it is missing.
-func (c *Cell) or(metric string, other float64) float64 {
-	if v, ok := c.value(metric); ok {
-		return v
-	}
-	return other
+// median is like value, but returns 0 if the metric is missing.
+func (c *Cell) median(metric string) float64 {
+	v, _ := c.value(metric)
+	return v
 }
 
 func (c *Cell) size() float64 { return float64(factor.PacketSize.Number(c.Factors)) }
 
 // pps returns the packets that arrived per second, bps the bits per second including the Ethernet header, and
 // goodput the payload bits per second. They return 0 if the value is missing.
-func (c *Cell) pps() float64 { return c.or(metrics.PacketRate, 0) }
+func (c *Cell) pps() float64 { return c.median(metrics.PacketRate) }
 
 func (c *Cell) bps() float64 { return c.pps() * 8 * (c.size() + ethernetHeader) }
 
-func (c *Cell) goodput() float64 { return c.or(metrics.Goodput, 0) }
+func (c *Cell) goodput() float64 { return c.median(metrics.Goodput) }
 
 // lost returns the lost share of the packets that were sent. Packets that could not be sent are left out.
 func (c *Cell) lost() float64 {
-	unsent := c.or(metrics.UnsentRatio, 0)
-	return max(c.or(metrics.LossRatio, 0)-unsent, 0) / max(1-unsent, 1e-9)
+	unsent := c.median(metrics.UnsentRatio)
+	return max(c.median(metrics.LossRatio)-unsent, 0) / max(1-unsent, 1e-9)
 }
 
 // exceeds reports whether a load at full rate was more than the path carries.
-func (c *Cell) exceeds() bool { return c.lost() >= lostFlat || c.or(metrics.RTTAdded, 0) >= queuedFlat }
+func (c *Cell) exceeds() bool {
+	return c.lost() >= lostFlat || c.median(metrics.RTTAdded) >= queuedFlat
+}
 
 // again returns the number of retransmissions ÷ the number of full segments that TCP delivered.
 func (c *Cell) again() float64 {
 	if c.goodput() == 0 {
 		return 0
 	}
-	return c.or(metrics.Retransmits, 0) / (c.goodput() / 8 / 1448 * max(c.Seconds, 1e-3))
+	return c.median(metrics.Retransmits) / (c.goodput() / 8 / 1448 * max(c.Seconds, 1e-3))
 }
 
 // tcp returns the highest goodput of TCP with full segments, and udp the highest goodput of UDP at full rate.

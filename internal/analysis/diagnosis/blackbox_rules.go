@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -102,12 +103,7 @@ func (s *sweep) resent() (float64, Fact) {
 // checkPerByte checks for a limit that counts bytes but is not a rate limiter: the rate varies, and packets
 // are neither queued nor dropped.
 func checkPerByte(s *sweep) Candidate {
-	var rates []float64
-	for _, c := range s.limited {
-		rates = append(rates, c.bps())
-	}
-
-	uneven := spread(rates)
+	uneven := spread(s.rates)
 	queue, _ := s.waits()
 	again, _ := s.resent()
 	return candidate(requires("per-byte", s.bytes),
@@ -317,7 +313,7 @@ func checkConnections(s *sweep) Candidate {
 
 // windowBytes returns the bytes that one TCP stream has in flight.
 func (s *sweep) windowBytes() float64 {
-	return s.one.goodput() / 8 * max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
+	return s.one.goodput() / 8 * max(s.one.median(metrics.RTTTCP), s.idleNs) / 1e9
 }
 
 // perFlow rates from 0 to 1 how surely each flow has a limit of its own. It uses the ratio of the rate of
@@ -377,13 +373,7 @@ func checkSender(s *sweep) Candidate {
 
 // received returns the highest goodput of an application: TCP's if there is one, because counting UDP packets
 // may cost the receiver less than delivering data to an application.
-func (s *sweep) received() float64 {
-	tcp := s.tcp()
-	if tcp > 0 {
-		return tcp
-	}
-	return s.udp()
-}
+func (s *sweep) received() float64 { return cmp.Or(s.tcp(), s.udp()) }
 
 // checkTester checks for loads that nothing on the path limits.
 func checkTester(s *sweep) Candidate {

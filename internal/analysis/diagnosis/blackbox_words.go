@@ -49,7 +49,7 @@ func (s *sweep) numbers() (out factList) {
 	}
 
 	if s.idleNs > 0 {
-		add(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT %n")
+		add(metrics.RTTIdle, s.idleNs, "idle RTT %n")
 	}
 
 	return out

@@ -8,12 +8,12 @@ const belowLimit = .8
 // bufferbloat describes a queue in which packets wait too long, although the rate is fine.
 var bufferbloat = Rule{
 	Class: Bufferbloat,
-	Ends:  true,
 	Delay: true,
 	Text: `
 		label: an oversized queue adds too much delay
 		means: the median RTT under load is at least 55 ms above the minimum RTT, or at least 40 ms if \
 			the packets wait in a rate-limited FIFO that drops nothing
+		ends: yes
 		linux: keep the queue short with fq_codel or CAKE, under a shaper at the link rate
 			$ tc qdisc replace dev DEV root cake bandwidth RATE
 			risk: a shaper costs CPU time
@@ -30,14 +30,14 @@ var bufferbloat = Rule{
 			$ dnctl sched 1 config pipe 1 type fq_codel
 	`,
 	Check: func(o *Observation) Candidate {
-		probes, tcp, lowest, ok := o.addedDelay()
+		d, ok := o.addedDelay()
 		if !ok {
 			return missing("the RTT under load is not known")
 		}
 
-		added := min(probes, max(tcp, probes/2))
-		if !o.IsTCP() || tcp == 0 {
-			added = probes
+		added := d.probes
+		if o.IsTCP() && d.tcp > 0 {
+			added = min(added, max(d.tcp, added/2))
 		}
 
 		j := wholePath.candidate().
@@ -61,8 +61,8 @@ var bufferbloat = Rule{
 		}
 
 		return j.with(requires("delay", added, 30e6, 70e6).by(
-			delayFact(lowest, probes, "the median probe RTT was %n under load, against a minimum of %n",
-				lowest+probes, lowest)),
+			d.fact("the median probe RTT was %n under load, against a minimum of %n", d.lowest+d.probes,
+				d.lowest)),
 			supports("lossless-fifo", lossless))
 	},
 	Experiments: func(o *Observation) []Experiment {

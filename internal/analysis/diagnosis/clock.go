@@ -24,15 +24,15 @@ func throttledFact(node string, share float64) Fact {
 
 // fell returns the decrease of the received rate from the first third of the window to the last: 0.5 = half.
 func (o *Observation) fell() float64 {
-	early, late := 0.0, 0.0
+	var early, late float64
 	curves, _ := metrics.Received(o.Trial.Traffic)
 	for _, curve := range curves {
 		c := Column{curve: curve, w: o.Trial.Window}
 		a, ok1 := c.GrewIn(0, .34)
 		b, ok2 := c.GrewIn(.66, 1)
 		if ok1 && ok2 {
-			early = early + a
-			late = late + b
+			early += a
+			late += b
 		}
 	}
 

@@ -14,6 +14,8 @@ var clockDown = Rule{
 		label: the router's CPU runs below full speed
 		means: the clock is capped at least 20 % below the hardware maximum while a core is \
 			saturated; or a quota throttles a vCPU for 30 % of the window
+		kind: packet
+		planted: cpu_quota
 		linux: let the CPU run at its maximum clock
 			$ for p in /sys/devices/system/cpu/cpufreq/policy*; do cat $p/cpuinfo_max_freq > \
 			$p/scaling_max_freq; echo performance > $p/scaling_governor; done

@@ -11,6 +11,7 @@ var connectionRate = Rule{
 	Text: `
 		label: the rate of new connections saturates the CPU
 		means: the load opens short connections, goodput is low, and the CPU is saturated
+		kind: packet
 		linux: do not track connections that need no state
 			$ nft add rule inet raw prerouting udp dport 53 notrack
 			risk: no NAT and no stateful rules for them

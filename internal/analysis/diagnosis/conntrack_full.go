@@ -9,6 +9,7 @@ var conntrackFull = Rule{
 	Text: `
 		label: the conntrack table is full
 		means: connection tracking dropped packets, and its table was at least 98 % full
+		planted: conntrack_max
 		linux: raise the connection limit
 			$ sysctl -w net.netfilter.nf_conntrack_max=262144
 			$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize

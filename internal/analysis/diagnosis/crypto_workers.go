@@ -14,6 +14,8 @@ var cryptoWorkers = Rule{
 		label: the kernel's crypto workers saturate the CPU
 		means: the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and \
 			every core is busy for 82 %
+		kind: packet
+		planted: cpu_quota
 		linux: use a cipher that the CPU accelerates: IPsec with AES-GCM, if it has AES instructions
 			risk: both ends must change
 			plan: tunnel=esp-aes-gcm-256
@@ -29,9 +31,9 @@ var cryptoWorkers = Rule{
 		}
 
 		s, why := systemOf(o)
-		ns, why2 := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(label string) bool {
+		ns, why2 := o.sumOf(s.Node, "kthreads", func(label string) bool {
 			return strings.HasSuffix(label, "-crypt")
-		})
+		}, "kthread_cpu_ns")
 		if why = cmp.Or(why, why2); why != "" {
 			return missing(why)
 		}

@@ -17,10 +17,8 @@ import (
 // remedies.
 type Rule struct {
 	Class string // stable identifier in the JSON document, such as "softirq-one-core"
-	Text  string // label, meaning and remedies; the type Words describes the format
+	Text  string // label, meaning, remedies and more; words describes the format
 	Words
-	// Ends marks a class that two ends can recognise without telemetry from the router.
-	Ends bool
 	// Quiet marks an answer that is not a fault, such as healthy, tester-limited or shared-cpu.
 	Quiet bool
 	// Wasteful marks a limit that itself costs CPU time, such as retransmissions, so that the same rate costs
@@ -36,8 +34,7 @@ type Rule struct {
 	Check func(*Observation) Candidate
 	// Experiments returns experiments that could refute the cause, those at the tester first. Each step
 	// states the share of the resource that it leaves. No step lowers the rate of the load, because any path
-	// carries a lower rate, whatever the cause. Classes that are limited by CPU time add the steps of
-	// cpuSteps.
+	// carries a lower rate, whatever the cause. Tests adds the experiments for the kind of limit.
 	Experiments func(*Observation) []Experiment
 }
 
@@ -157,7 +154,12 @@ const (
 
 // Examine applies every rule to one trial and scores the candidates.
 func Examine(o *Observation) []Candidate {
-	out := examine(o)
+	var out []Candidate
+	for _, r := range Rules() {
+		out = append(out, r.examine(o))
+	}
+
+	explainAway(out)
 	Rate(out, weights())
 	for i, r := range Rules() {
 		j := &out[i]
@@ -192,36 +194,29 @@ func Rate(all []Candidate, w Weights) {
 	leaveToCauses(all)
 }
 
-// examine applies every rule to one trial, without scores.
-func examine(o *Observation) []Candidate {
-	rules := Rules()
-	out := make([]Candidate, 0, len(rules))
-	for _, r := range rules {
-		j := missing("the trial failed")
-		if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.OfFailed {
-			j = r.Check(o)
-		}
-
-		j.Class = r.Class
-		j.Facts = j.evidence()
-		if j.Text == "" && len(j.Facts) > 0 {
-			j.Text = j.Facts[0].Text
-		}
-
-		if r.ToTester && j.GainAtMost == 0 {
-			j.GainAtMost = o.gainToTester()
-		}
-
-		if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
-			j = j.with(o.satisfied())
-		}
-
-		j.Facts = j.Facts[:min(len(j.Facts), maxFacts)]
-		out = append(out, j)
+// examine applies a rule to one trial, without a score.
+func (r Rule) examine(o *Observation) Candidate {
+	j := missing("the trial failed")
+	if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.OfFailed {
+		j = r.Check(o)
 	}
 
-	explainAway(out)
-	return out
+	j.Class = r.Class
+	j.Facts = j.evidence()
+	if j.Text == "" && len(j.Facts) > 0 {
+		j.Text = j.Facts[0].Text
+	}
+
+	if r.ToTester && j.GainAtMost == 0 {
+		j.GainAtMost = o.gainToTester()
+	}
+
+	if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
+		j = j.with(o.satisfied())
+	}
+
+	j.Facts = j.Facts[:min(len(j.Facts), maxFacts)]
+	return j
 }
 
 // Conclude combines the candidates of a cell's trials. Each class gets the median of its scores and the text

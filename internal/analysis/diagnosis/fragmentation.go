@@ -13,18 +13,18 @@ var fragmentation = Rule{
 			$ ip link set dev TUNNEL mtu 1420
 			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
 			plan: mtu=1420
-			when: tunnel too large
+			when: not tunnel fits
 		openwrt: set the interface MTU, and enable MSS clamping for its zone
 			$ uci set network.wg0.mtu=1420
 			$ uci set firewall.@zone[1].mtu_fix=1
 			$ uci commit
-			when: tunnel too large
+			when: not tunnel fits
 		routeros: set the interface MTU, and clamp the TCP MSS
 			$ /interface wireguard set wireguard1 mtu=1420
-			when: tunnel too large
+			when: not tunnel fits
 		freebsd: set the interface MTU, and max-mss in pf
 			$ ifconfig wg0 mtu 1420
-			when: tunnel too large
+			when: not tunnel fits
 		linux: clamp the TCP MSS to the path's MTU
 			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
 			when: tunnel fits

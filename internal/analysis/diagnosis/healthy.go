@@ -9,7 +9,6 @@ import (
 // healthy describes a load with a set rate that the path carried completely.
 var healthy = Rule{
 	Class: Healthy,
-	Ends:  true,
 	Quiet: true,
 	Text: `
 		label: nothing limits this load
@@ -17,6 +16,7 @@ var healthy = Rule{
 			its packets and less than 2 % of the probes, and adds less than 15 ms to the idle RTT (to \
 			the minimum RTT if there is no idle RTT); or, of connections started at a set rate, 95 % \
 			complete and less than 1 % fail
+		ends: yes
 	`,
 	Check: func(o *Observation) Candidate {
 		rate := o.load().RateBps
@@ -39,18 +39,18 @@ var healthy = Rule{
 				"nothing counted lost packets"))
 		}
 
-		added, tcp, lowest, ok := o.addedDelay()
+		d, ok := o.addedDelay()
 		if !ok {
 			return missing("the RTT under load is not known")
 		}
 
 		if len(o.Metrics.RTTs["loaded"]) == 0 {
-			added = tcp
+			d.probes = d.tcp
 		}
 
-		idle, known := o.idle(metrics.RTT("idle", metrics.Percentiles[0]))
+		idle, known := o.idle(metrics.RTTIdle)
 		if known {
-			lowest, added = idle, max(lowest+added-idle, 0)
+			d.lowest, d.probes = idle, max(d.lowest+d.probes-idle, 0)
 		}
 
 		probes := o.value(metrics.ProbeLoss)
@@ -63,8 +63,8 @@ var healthy = Rule{
 		return candidate(requires("complete", share, .9, .99).by(
 			against(seen(metrics.Goodput, got, "%h of the requested rate arrived", share), rate)),
 			contradicts("loss", loss, .001, .005).by(lossy),
-			contradicts("delay", added, 10e6, 20e6).by(
-				delayFact(lowest, added, "the load added %n to an RTT of %n", added, lowest)),
+			contradicts("delay", d.probes, 10e6, 20e6).by(
+				d.fact("the load added %n to an RTT of %n", d.probes, d.lowest)),
 			contradicts("probe-loss", probes, .01, .03).by(
 				seen(metrics.ProbeLoss, probes, "%h of the probes were lost")),
 			o.lostWhenIdle()).

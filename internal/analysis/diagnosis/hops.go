@@ -32,14 +32,9 @@ type hop struct{ out, in place }
 // hops returns the links on the path of the load's data, in order. For a load in both directions, the links
 // of the direction up come before the links of down.
 func (o *Observation) hops() []hop {
-	t := o.Topology()
-	if t == nil {
-		return nil
-	}
-
 	port := func(p record.TopoPort) place { return place{p.Node, p.Port} }
 	var up []hop
-	for _, l := range t.Links {
+	for _, l := range o.Topology().Links {
 		up = append(up, hop{port(l.Ends[0]), port(l.Ends[1])})
 	}
 
@@ -120,10 +115,6 @@ func (q queue) holds() float64 {
 
 // throttles returns a term that requires frequent throttling.
 func (q queue) throttles() Term { return requires("throttles", q.holds(), .03, .25) }
-
-// atRate returns a term that contradicts another cause of loss if the queue limits the load at its configured
-// rate, because it then drops the excess.
-func (q queue) atRate() Term { return contradicts("throttles", q.holds(), .02, .2) }
 
 // String returns a description such as "the router's WAN port".
 func (q queue) String() string {
@@ -271,7 +262,7 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 			here = slices.Contains(o.Routers(), at.Node)
 		}
 
-		if !here || level == "off" || !slices.Contains(planted[Shaper], plain) && !hasFault(level,
+		if !here || level == "off" || !slices.Contains([]string{"shape", "queue"}, plain) && !hasFault(level,
 			"link_rate") {
 			continue
 		}
@@ -338,30 +329,43 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 	return kind, (managed || slices.Contains(managing, kind)) && kind != "mq" && kind != "netem"
 }
 
-// addedDelay returns the median RTT of probes during the load and of TCP itself, both minus the lowest RTT
-// seen, and that lowest RTT, in ns. ok is false without a measurement.
-func (o *Observation) addedDelay() (probes, tcp, lowest float64, ok bool) {
-	lowest = math.Inf(1)
+// delay holds the delay that a load adds to RTTs, in ns.
+type delay struct {
+	probes, tcp float64 // median RTT of probes, and of TCP itself, minus lowest
+	lowest      float64 // lowest RTT seen
+}
+
+// addedDelay returns the delay that the load adds. ok is false without a measurement.
+func (o *Observation) addedDelay() (d delay, ok bool) {
+	d.lowest = math.Inf(1)
 	rtts := o.Metrics.RTTs["loaded"]
 	if len(rtts) > 0 {
-		lowest = rtts[0]
-		probes = statistics.QuantileSorted(rtts, .5)
-		ok = true
+		d.lowest = rtts[0]
 	}
 
-	for _, name := range []string{"rtt_tcp_min_ns", metrics.RTT("idle", metrics.Percentiles[0])} {
+	for _, name := range []string{metrics.MinRTTTCP, metrics.RTTIdle} {
 		v, has := o.idle(name)
 		if has && v > 0 {
-			lowest = min(lowest, v)
+			d.lowest = min(d.lowest, v)
 		}
 	}
 
-	if v, has := o.Metric("rtt_tcp_ns"); has {
-		tcp = max(v-lowest, 0)
-		ok = true
+	v, ok := o.Metric(metrics.RTTTCP)
+	d.tcp = max(v-d.lowest, 0)
+	if len(rtts) > 0 {
+		d.probes = max(statistics.QuantileSorted(rtts, .5)-d.lowest, 0)
 	}
 
-	return max(probes-lowest, 0), tcp, lowest, ok
+	return d, ok || len(rtts) > 0
+}
+
+// queueing returns the delay of probes or, if it is more, that of TCP. TCP's own RTT also contains up to 5 ms
+// that the ends take.
+func (d delay) queueing() float64 { return max(d.probes, min(d.tcp, d.probes+5e6)) }
+
+// fact reports the median RTT of probes under load, with the lowest RTT as its baseline.
+func (d delay) fact(text string, args ...any) Fact {
+	return against(seen("rtt_loaded_p50_ns", d.lowest+d.probes, text, args...), d.lowest)
 }
 
 // resent returns the share of TCP's segments that were retransmitted. ok is false if they were not counted.

@@ -17,6 +17,7 @@ var inlineInspection = Rule{
 		label: a program on the router inspects each packet
 		means: the router has a packet socket for all protocols, an NFQUEUE or a log group, its \
 			processes use at least 10 % of a core, not counting forwarding, and a core is saturated
+		kind: packet
 		linux: find the program; let it inspect samples only, or flows that a kernel filter selects
 			$ ss -0 -p
 			$ cat /proc/net/netfilter/nfnetlink_queue

@@ -121,16 +121,12 @@ func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 		}
 	}
 
-	missed, added := 0.0, 0.0
+	missed := 0.0
 	if l.MissedPackets != nil {
 		missed = l.MissedPackets[1]
 	}
 
-	if l.AddedNs != nil {
-		added = *l.AddedNs
-	}
-
-	return min(ratio(died, missed), 1), min(ratio(waited, added), 1)
+	return min(ratio(died, missed), 1), min(ratio(waited, *cmp.Or(l.AddedNs, new(0.0))), 1)
 }
 
 // Ledger returns the accounts of the trial, or nil if its path is unknown. The result is cached.
@@ -144,8 +140,7 @@ func (o *Observation) Ledger() *Ledger {
 func (o *Observation) makeLedger() *Ledger {
 	hops := o.hops()
 	l := &Ledger{Trial: o.Trial.ID, Data: o.accounts(hops, true), Sender: o.senderLedger()}
-	d := o.load().Direction
-	if o.IsTCP() && d != record.Both {
+	if o.IsTCP() && o.load().Direction != record.Both {
 		l.Acks = o.accounts(reversed(hops), false)
 	}
 
@@ -338,15 +333,10 @@ var socketCounters = []struct{ stems, by string }{
 // diesCounted adds the packets that a router's network stack dropped, as counted by dropCounters.
 func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	for _, c := range dropCounters {
-		sum := 0.0
-		for _, stem := range strings.Fields(c.stems) {
-			n, _ := o.sumOf(in.Node, c.probe, stem, func(label string) bool {
-				return label != "cpu" && (c.probe != "netdev" || label == in.Element)
-			})
-			sum += n
-		}
-
-		a.dies(sum, c.by)
+		n, _ := o.sumOf(in.Node, c.probe, func(label string) bool {
+			return label != "cpu" && (c.probe != "netdev" || label == in.Element)
+		}, strings.Fields(c.stems)...)
+		a.dies(n, c.by)
 	}
 
 	columns, _ := o.Columns(in.Node, "drops", "skb_drops")
@@ -431,9 +421,9 @@ const (
 
 // queueDrops returns the packets dropped by all queues and filters of a node.
 func (o *Observation) queueDrops(node string) float64 {
-	n, _ := o.sumOf(node, "qdisc", "drops", func(label string) bool {
+	n, _ := o.sumOf(node, "qdisc", func(label string) bool {
 		return !strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress")
-	})
+	}, "drops")
 	return n
 }
 
@@ -528,12 +518,7 @@ func (o *Observation) balancePackets(l *Ledger) {
 	high := slices.Max(missed)
 	l.MissedPackets = []float64{low, high}
 	l.RestPackets = max(low-l.DiedPackets, 0) + min(high-l.DiedPackets, 0)
-	sent := 0.0
-	out := l.Data[0].Out
-	if out != nil {
-		sent = *out
-	}
-
+	sent := *cmp.Or(l.Data[0].Out, new(0.0))
 	if math.Abs(l.RestPackets) > Tolerance(high, sent) {
 		l.RestWhere = l.restWhere(math.Abs(l.RestPackets) / 2)
 	}

@@ -25,7 +25,7 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 
 	if q.kind == "netem" {
 		fastest := o.value(metrics.MinRTTTCP)
-		idle, _ := o.idle(metrics.RTT("idle", metrics.Percentiles[0]))
+		idle, _ := o.idle(metrics.RTTIdle)
 		ns -= max(fastest, idle)
 		if q.setBps == 0 && ns < netemVaries {
 			return 0
@@ -66,7 +66,7 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	}
 
 	fastest, ok := o.Metric(metrics.MinRTTTCP)
-	sum, n := 0.0, 0.0
+	var sum, n float64
 	for _, f := range o.tcpFlows() {
 		for k, v := range f.TCP.Series.Column("rtt_ns") {
 			if v > 0 && o.Trial.Window.Holds(f.TCP.Series.T[k]) {
@@ -81,17 +81,12 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 
 // busyCore describes the busiest core on the path, or returns "" if no core was busy for more than 80 % of
 // the window.
-func (o *Observation) busyCore() (where string) {
-	share := .8
-	for _, node := range append(o.wayNodes(), record.HostNode) {
-		for _, c := range o.Cores(node) {
-			if c.Busy > share {
-				share = c.Busy
-				where = say("%s of the %s, which was busy for %h", c, node, share)
-			}
-		}
+func (o *Observation) busyCore() string {
+	s := o.fullestOf(append(o.wayNodes(), record.HostNode)...)
+	if s.Full.Busy <= .8 {
+		return ""
 	}
-	return where
+	return say("%s of the %s, which was busy for %h", s.Full, s.Node, s.Full.Busy)
 }
 
 // senderLedger returns what limited TCP, or nil if the load is not TCP.

@@ -41,20 +41,22 @@ func (o *Observation) linkOf(at place) Candidate {
 	share := ratio(errors, frames+errors)
 	slows := degree(share, 1e-6, 1e-4)
 	paused := degree(pauses, 10, 100)
-	text := say("port %s of %s has errors on %h of its frames", at.Element, at.Node, share)
 	e := at.fact("rx_errors", errors, "%s: %.0f errors in %.0f frames", at.Element, errors, frames)
 	if paused > slows {
 		slows = paused
 		e = at.fact("rx_pause_frames_total", pauses,
 			"port %s of %s is throttled by %.0f pause frames per second", at.Element, at.Node, pauses)
-		text = e.Text
 	}
 
 	if o.Run.Facts(at.Node)["device:"+at.Element+":duplex"] == "half" {
 		slows = 1
 		e = at.fact("duplex", 0, "port %s of %s runs at half duplex", at.Element, at.Node)
-		text = e.Text
 	}
 
-	return at.candidate(requires("slow-link", slows).by(e)).text(text)
+	j := at.candidate(requires("slow-link", slows).by(e))
+	if e.Metric == "rx_errors" {
+		j = j.text("port %s of %s has errors on %h of its frames", at.Element, at.Node, share)
+	}
+
+	return j
 }

@@ -10,16 +10,18 @@ import (
 // linkRate describes a saturated link.
 var linkRate = Rule{
 	Class:    LinkRate,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: the link is saturated
 		means: the load reaches 95 % of the path's stated or detected rate; or a FIFO throttles at least \
 			one packet in four and sends at its configured rate
+		ends: yes
+		kind: rate
+		planted: link_rate queue shape
 		any: use a faster link; to keep the queue of this one short, shape to a few per cent below its \
 			rate
 			risk: a shaper costs CPU time
-			when: rate is not set
+			when: not rate is set
 		linux: raise the rate of the queue if the link behind it can carry more
 			$ tc -s qdisc show
 			$ tc -s class show dev DEV
@@ -52,14 +54,14 @@ var linkRate = Rule{
 // rate.
 func (o *Observation) flat(why string) Candidate {
 	uneven, ok := o.Metric(metrics.Consistency)
-	probes, tcp, lowest, timed := o.addedDelay()
+	d, timed := o.addedDelay()
 	if !ok || !timed {
 		return missing(why)
 	}
 
 	return wholePath.candidate(contradicts("uneven", uneven, .03, .2).by(
 		seen(metrics.Consistency, uneven, "throughput varied by %h")),
-		requires("throttles", max(probes, tcp), 2e6, 15e6).by(
-			delayFact(lowest, probes, "queueing added %n to the probe RTT", probes))).
+		requires("throttles", max(d.probes, d.tcp), 2e6, 15e6).by(
+			d.fact("queueing added %n to the probe RTT", d.probes))).
 		text("a link or shaper on the path, at %b of payload", o.goodput())
 }

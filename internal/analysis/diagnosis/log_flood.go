@@ -7,6 +7,8 @@ var logFlood = Rule{
 	Text: `
 		label: the kernel log is flooded
 		means: the router's kernel logs at least 50 lines per second, and a core is saturated
+		kind: packet
+		planted: log_flood cpu_quota
 		linux: rate-limit the packet filter's logging
 			$ nft add rule inet filter forward limit rate 5/second log
 			risk: log lines are lost

@@ -65,9 +65,7 @@ func (o *Observation) outages() (n int, ns float64) {
 		return 0, 0
 	}
 
-	run := 0
-	inside := 0
-	alone := 0
+	var run, inside, alone int
 	for i := range len(l.RTT) + 1 {
 		if i < len(l.RTT) && l.RTT[i] < 0 {
 			run++
@@ -75,8 +73,8 @@ func (o *Observation) outages() (n int, ns float64) {
 		}
 
 		if run >= minOutage && !o.arrives(l, i-run, i) {
-			n = n + 1
-			inside = inside + run
+			n++
+			inside += run
 		} else {
 			alone += run
 		}
@@ -100,9 +98,7 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 
 	during := record.Window{Start: l.SentAt[first], End: l.SentAt[end-1] + l.IntervalNs}
 	flows := o.Trial.Traffic.Flows
-	span := 0.0
-	bytes := 0.0
-	total := 0.0
+	var span, bytes, total float64
 	for _, f := range flows {
 		total += ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs))
 		all := f.Received.Column("bytes")
@@ -137,14 +133,21 @@ func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	return counted
 }
 
+// fullestOf returns the CPUs with the busiest core, among those of some nodes.
+func (o *Observation) fullestOf(nodes ...string) (found system) {
+	for _, node := range nodes {
+		s, _ := o.systemAt(node)
+		if s.Full.Busy > found.Full.Busy {
+			found = s
+		}
+	}
+	return found
+}
+
 // fullest returns the busy share of the busiest core for which packets may wait: a core of a router or of the
 // machine that runs the lab.
-func (o *Observation) fullest() (busy float64) {
-	for _, node := range append([]string{record.HostNode}, o.Routers()...) {
-		s, _ := o.systemAt(node)
-		busy = max(busy, s.Full.Busy)
-	}
-	return busy
+func (o *Observation) fullest() float64 {
+	return o.fullestOf(append([]string{record.HostNode}, o.Routers()...)...).Full.Busy
 }
 
 // reorderSigns returns three signs of reordering: share is the number of packets that arrived out of order,

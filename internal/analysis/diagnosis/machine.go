@@ -33,7 +33,7 @@ func (o *Observation) ports(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "rx_packets")
 	var out []string
 	for _, c := range columns {
-		if c.Label != "lo" && o.isPort(node, c.Label) {
+		if o.isPort(node, c.Label) {
 			out = append(out, c.Label)
 		}
 	}
@@ -62,15 +62,10 @@ func systemOf(o *Observation) (system, string) {
 		return o.systemAt(record.HostNode)
 	}
 
-	node, why := o.firstRouter()
-	if why != "" {
-		return system{}, why
-	}
-
-	best, why := o.systemAt(node)
-	for _, node := range o.Routers() {
-		if s, missing := o.systemAt(node); s.Full.Busy > best.Full.Busy {
-			best, why = s, missing
+	best, why := system{}, "the topology has no router"
+	for i, node := range o.Routers() {
+		if s, lacks := o.systemAt(node); i == 0 || s.Full.Busy > best.Full.Busy {
+			best, why = s, lacks
 		}
 	}
 
@@ -197,16 +192,12 @@ func (o *Observation) perSecond(count float64) float64 { return ratio(count, o.T
 // forwarded returns the number of packets that a router's ports received in the window. Tunnel devices do not
 // count.
 func (o *Observation) forwarded(node string) (float64, string) {
-	return o.sumOf(node, "netdev", "rx_packets", func(label string) bool { return o.isPort(node, label) })
+	return o.sumOf(node, "netdev", func(label string) bool { return o.isPort(node, label) }, "rx_packets")
 }
 
 // isPort reports whether a device is one of the node's ports in the topology.
 func (o *Observation) isPort(node, device string) bool {
-	t := o.Topology()
-	if t == nil {
-		return device != "lo"
-	}
-	return slices.ContainsFunc(t.Links, func(l record.TopoLink) bool {
+	return slices.ContainsFunc(o.Topology().Links, func(l record.TopoLink) bool {
 		return slices.Contains(l.Ends[:], record.TopoPort{Node: node, Port: device})
 	})
 }
@@ -260,11 +251,11 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 // over the cores of their largest values.
 func (o *Observation) level(node, probe, stem string) (float64, string) {
 	columns, why := o.Columns(node, probe, stem)
-	sum, n := 0.0, 0.0
+	var sum, n float64
 	for _, c := range columns {
 		if v, ok := c.Largest(); ok && !math.IsNaN(v) {
-			sum = sum + v
-			n = n + 1
+			sum += v
+			n++
 		}
 	}
 

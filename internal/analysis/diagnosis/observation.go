@@ -46,8 +46,8 @@ type Observation struct {
 
 // Limit is an upper bound of a metric. A Value of 0 means that it is unknown.
 type Limit struct {
-	Kind   string // description, such as "tbf 300M on router/wan"
-	Metric string // bounded metric, such as goodput_bps or flows_per_s
+	Kind   string // description of a path's limit, such as "tbf 300M on router/wan"
+	Metric string // metric that the tester's limit bounds, such as goodput_bps or flows_per_s
 	Value  float64
 }
 
@@ -87,25 +87,20 @@ func (o *Observation) load() record.Load {
 // Factor returns the level of a factor in the trial.
 func (o *Observation) Factor(name factor.Name) string { return name.Of(o.Trial.Row.Factors) }
 
-// Topology returns the trial's topology, or nil if the run has none.
+// Topology returns the trial's topology. If the run has none, it contains only the names of the ends.
 func (o *Observation) Topology() *record.Topology {
-	return metrics.TopologyOf(o.Run, o.Trial.Row.Factors)
+	return cmp.Or(metrics.TopologyOf(o.Run, o.Trial.Row.Factors),
+		&record.Topology{Near: "client", Far: "server"})
 }
 
 // Routers returns the routers under test, from near to far.
-func (o *Observation) Routers() []string {
-	t := o.Topology()
-	if t != nil {
-		return t.Routers
-	}
-	return nil
-}
+func (o *Observation) Routers() []string { return o.Topology().Routers }
 
 // Ends returns the sender and the receiver of the load. For a load in both directions, the near end counts as
 // the sender.
 func (o *Observation) Ends() (sender, receiver string) {
 	near, far := o.nearFar()
-	if o.Topology() != nil && o.load().Direction == record.Down {
+	if o.load().Direction == record.Down {
 		return far, near
 	}
 	return near, far
@@ -114,10 +109,7 @@ func (o *Observation) Ends() (sender, receiver string) {
 // nearFar returns the near and the far end, whatever the load's direction.
 func (o *Observation) nearFar() (near, far string) {
 	t := o.Topology()
-	if t != nil {
-		return t.Near, t.Far
-	}
-	return "client", "server"
+	return t.Near, t.Far
 }
 
 // Column is one labelled series of a probe.
@@ -189,21 +181,9 @@ func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.
 // sum returns the growth of counters at a place, summed over stems. Without an element, it sums all labels of
 // the node. why is the reason if no counter covers the window.
 func (o *Observation) sum(at place, probe string, stems ...string) (sum float64, why string) {
-	covered := false
-	for _, stem := range stems {
-		n, lacks := o.sumOf(at.Node, probe, stem, func(label string) bool {
-			return at.Element == "" || label == at.Element
-		})
-		sum = sum + n
-		covered = covered || lacks == ""
-		why = lacks
-	}
-
-	if covered {
-		why = ""
-	}
-
-	return sum, why
+	return o.sumOf(at.Node, probe, func(label string) bool {
+		return at.Element == "" || label == at.Element
+	}, stems...)
 }
 
 // total is like sum, but returns 0 if no counter covers the window.
@@ -212,14 +192,18 @@ func (o *Observation) total(at place, probe string, stems ...string) float64 {
 	return sum
 }
 
-// sumOf returns the growth of a counter, summed over the labels for which keep returns true.
-func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (sum float64, why string) {
-	columns, why := o.Columns(node, probe, stem)
+// sumOf is like sum, but keep selects the labels.
+func (o *Observation) sumOf(node, probe string, keep func(label string) bool, stems ...string) (sum float64,
+	why string) {
 	covered := false
-	for _, c := range columns {
-		if v, ok := c.Grew(); ok && keep(c.Label) {
-			sum += v
-			covered = true
+	for _, stem := range stems {
+		columns, lacks := o.Columns(node, probe, stem)
+		why = cmp.Or(lacks, "the samples of probe "+probe+" of "+node+" do not cover the window")
+		for _, c := range columns {
+			if v, ok := c.Grew(); ok && keep(c.Label) {
+				sum += v
+				covered = true
+			}
 		}
 	}
 
@@ -227,7 +211,7 @@ func (o *Observation) sumOf(node, probe, stem string, keep func(string) bool) (s
 		return sum, ""
 	}
 
-	return 0, cmp.Or(why, "the samples of probe "+probe+" of "+node+" do not cover the window")
+	return 0, why
 }
 
 // Core splits the window of one core of a node into shares.
@@ -300,11 +284,6 @@ func fact(metric, node, element string, value float64, text string, args ...any)
 func against(e Fact, baseline float64) Fact {
 	e.Baseline = &baseline
 	return e
-}
-
-// delayFact reports the median RTT under load, with the lowest RTT as its baseline.
-func delayFact(lowest, added float64, text string, args ...any) Fact {
-	return against(seen("rtt_loaded_p50_ns", lowest+added, text, args...), lowest)
 }
 
 // excluded returns an excluded candidate, with the facts that exclude it.

@@ -28,7 +28,7 @@ var oneFlow = Rule{
 		}
 
 		held, ok := o.Metric(metrics.NetworkLimited)
-		probes, tcp, lowest, timed := o.addedDelay()
+		d, timed := o.addedDelay()
 		if !ok || !timed {
 			return missing("what TCP waits for is not known")
 		}
@@ -42,8 +42,8 @@ var oneFlow = Rule{
 		return s.at("cpu").candidate(requires("busy-cores", s.mean(), .35, .55).by(s.meanFact()),
 			contradicts("full-cores", s.mean(), .88, .96),
 			requires("network-limited", held, .6, .9).by(networkFact(held)),
-			requires("empty-queues", min(probes, tcp), 1e6, 3e5).by(
-				delayFact(lowest, probes, "queueing added %n", probes)),
+			requires("empty-queues", min(d.probes, d.tcp), 1e6, 3e5).by(
+				d.fact("queueing added %n", d.probes)),
 			contradicts("many-rules", rules, 4, 40),
 			o.knownUser(s)).
 			facts(s.coreFact()).

@@ -9,6 +9,7 @@ var oneTunnelOneCore = Rule{
 		label: a single tunnel saturates one core
 		means: the load uses a single in-kernel tunnel, one core is busy for at least 93 % of the \
 			window, and another idles for at least 40 %
+		kind: packet
 		any: spread the traffic over several tunnels
 			risk: each flow still uses one tunnel
 			plan: tunnels=2

@@ -6,12 +6,12 @@ import "slices"
 // (RFC 7323, section 2.3).
 var optionsStripped = Rule{
 	Class:    OptionsStripped,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: TCP runs without the window scale option
 		means: the ends did not agree on window scaling, and the receive window limits TCP for at \
 			least 40 % of the time
+		ends: yes
 		linux: look for the rule or device that removes TCP options
 			$ nft list ruleset | grep 'tcp option'
 			$ sysctl net.ipv4.tcp_window_scaling

@@ -17,6 +17,8 @@ var otherLoad = Rule{
 		label: other processes use up the CPU
 		means: processes other than forwarding and the load generator take at least 35 % of the CPU \
 			time, and no core has idle time left
+		kind: packet
+		planted: cpu_hog cpu_quota
 		linux: stop the other process, or pin it to a core that forwards no packets
 			$ top -b -n 1 | head -20
 			$ taskset -p 2 PID
@@ -95,9 +97,9 @@ const freeVCPU = .66
 // keptFromRunning rates from 0 to 1 how surely other work on the machine keeps a guest's vCPUs from running.
 // ran is the share of the guest's busy time in which they ran.
 func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64) {
-	ns, why := o.sumOf(record.HostNode, "guests", "guest_cpu_ns", func(label string) bool {
+	ns, why := o.sumOf(record.HostNode, "guests", func(label string) bool {
 		return strings.HasPrefix(label, guest.Node+"/vcpu")
-	})
+	}, "guest_cpu_ns")
 	if why != "" || guest.Busy == 0 {
 		return 0, 1
 	}
@@ -149,9 +151,8 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 
 	// A process that copies data or starts others spends time in the kernel, too. Packets are forwarded in
 	// softirqs or kernel threads.
-	threads, lacks := o.sumOf(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
-		return kind != "softirqs"
-	})
+	threads, lacks := o.sumOf(s.Node, "kthreads", func(kind string) bool { return kind != "softirqs" },
+		"kthread_cpu_ns")
 	if lacks == "" && o.tunnel() == "" {
 		user += max(s.Kernel-o.perSecond(threads)/1e9, 0)
 	}

@@ -54,7 +54,7 @@ func unknownStage(at place, label, why string) Stage {
 // queues. The cores of the machine that runs the nodes come last.
 func (o *Observation) Path() []Stage {
 	t := o.Topology()
-	if t == nil {
+	if len(t.Links) == 0 {
 		return nil
 	}
 
@@ -117,7 +117,7 @@ func (o *Observation) generatorStage(node string) Stage {
 	}
 
 	if o.Trial.Traffic != nil {
-		if share, _, ok := o.threadUse(node); ok && o.Trial.Window.Seconds() > 0 {
+		if share, _, ok := o.threadUse(node); ok {
 			return stageAt(at, role, share, "one core (busiest thread)")
 		}
 	}
@@ -183,7 +183,7 @@ func (o *Observation) routerStages(node string) (out []Stage) {
 
 // waited returns the share of the samples in the window at which the queue held packets.
 func (c Column) waited() (share float64, ok bool) {
-	waited, all := 0.0, 0.0
+	var waited, all float64
 	for i, at := range c.curve.T {
 		if c.w.Holds(at) {
 			all++
@@ -198,7 +198,6 @@ func (c Column) waited() (share float64, ok bool) {
 func (d *Diagnosis) Place(trials [][]Stage) {
 	type key struct{ node, label string }
 	values := map[key][]float64{}
-	d.Path = nil
 	for _, stages := range trials {
 		if len(stages) > len(d.Path) {
 			d.Path = slices.Clone(stages)

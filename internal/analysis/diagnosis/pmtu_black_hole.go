@@ -12,13 +12,13 @@ import (
 var pmtuBlackHole = Rule{
 	Class:    PMTUBlackHole,
 	Wasteful: true,
-	Ends:     true,
 	OfFailed: true,
 	Text: `
 		label: a PMTU black hole drops large packets
 		means: packets as large as the path MTU do not come back while small ones do; or almost \
 			nothing arrives while probes are answered, and a node drops packets that would need \
 			fragmentation
+		ends: yes
 		linux: let ICMP errors through, or clamp the TCP MSS
 			$ nft add rule inet filter output icmp type destination-unreachable accept
 			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu

@@ -5,12 +5,14 @@ import "slices"
 // policer describes a policer, which drops packets above a rate instead of queueing them.
 var policer = Rule{
 	Class:    Policer,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: a policer drops traffic above its rate
 		means: an ingress filter drops at least 0.3 % of the load's packets; or, if the router cannot be \
 			observed, 2 % of the segments are retransmitted without added queueing delay
+		ends: yes
+		kind: rate
+		planted: policer
 		linux: shape instead of policing, or raise the policer's burst
 			$ tc -s filter show dev DEV ingress
 			risk: a shaper adds delay
@@ -21,7 +23,7 @@ var policer = Rule{
 	`,
 	Check: func(o *Observation) Candidate {
 		loss, lost, ok := o.lossOf()
-		probes, tcp, lowest, timed := o.addedDelay()
+		d, timed := o.addedDelay()
 		if !ok || !timed {
 			return missing("the load's loss and delay are not known")
 		}
@@ -35,7 +37,6 @@ var policer = Rule{
 		}
 
 		got := o.goodput()
-		delay := max(probes, tcp)
 		guess := yes(q.drops == 0 && o.blind())
 		lossy := degree(loss, .005, .03)
 		idle := o.lostWhenIdle()
@@ -55,8 +56,9 @@ var policer = Rule{
 			dropped = dropped.by(lost)
 		}
 
-		return j.with(dropped, requires("no-delay", max(1-guess, degree(delay, 5e6, 1e6))), idle).
-			facts(lost, delayFact(lowest, probes, "queueing added %n to the probe RTT", probes))
+		calm := degree(max(d.probes, d.tcp), 5e6, 1e6)
+		return j.with(dropped, requires("no-delay", max(1-guess, calm)), idle).
+			facts(lost, d.fact("queueing added %n to the probe RTT", d.probes))
 	},
 }
 

@@ -115,13 +115,6 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 
 // checkSteps decides by the response of the rate to the steps.
 func (p *Proof) checkSteps(d Steps, base map[int]float64) {
-	points := map[int][]statistics.Point{}
-	for block := range base {
-		for _, y := range positiveLogs(d.Untouched[block]) {
-			points[block] = append(points[block], statistics.Point{Y: y})
-		}
-	}
-
 	relative := map[int][]statistics.Point{} // ratios to the untouched windows, by block
 	for _, step := range p.Steps {
 		ratios := ratiosOf(d.Of[step.Level], base)
@@ -141,18 +134,23 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 
 		x := math.Log(step.Resource)
 		for block, y := range ratios {
-			points[block] = append(points[block], statistics.Point{X: x, Y: y + base[block]})
 			relative[block] = append(relative[block], statistics.Point{X: x, Y: y})
 		}
 	}
 
-	var ok bool
 	var blocks [][]statistics.Point
-	for _, block := range slices.Sorted(maps.Keys(points)) {
-		blocks = append(blocks, points[block])
+	for _, block := range slices.Sorted(maps.Keys(base)) {
+		var points []statistics.Point
+		for _, y := range positiveLogs(d.Untouched[block]) {
+			points = append(points, statistics.Point{Y: y - base[block]})
+		}
+
+		blocks = append(blocks, append(points, relative[block]...))
 	}
 
-	if p.Elasticity, ok = statistics.BlockSlope(blocks); !ok {
+	line, ok := statistics.BlockSlope(blocks)
+	p.Elasticity = line
+	if !ok {
 		p.Text = "no step has a rate: nothing can be concluded"
 		return
 	}
@@ -178,7 +176,7 @@ func (p *Proof) checkDead(d Steps) {
 		windows += len(rates)
 	}
 
-	if windows >= minDead && kindOf[p.Class] != "" {
+	if r, _ := RuleOf(p.Class); windows >= minDead && r.Kind != "" {
 		p.Verdict = Refuted
 		p.Text = say("refuted: nothing arrives in any of %d untouched windows, and a limit of this kind "+
 			"lets some of it through", windows)
@@ -373,13 +371,10 @@ func Decide(proofs []Proof) string {
 
 // sharp reports whether a line with a bend at lnK fits the points better than a straight line.
 func sharp(points []statistics.Point, lnK float64) bool {
-	sxx := 0.0
-	sxy := 0.0
-	bent := 0.0
-	straight := 0.0
+	var sxx, sxy, bent, straight float64
 	for _, p := range points {
-		sxx = sxx + p.X*p.X
-		sxy = sxy + p.X*p.Y
+		sxx += p.X * p.X
+		sxy += p.X * p.Y
 	}
 
 	for _, p := range points {
@@ -422,19 +417,15 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 }
 
 // Tests returns the experiments that test a cause, at most one per factor: steps of levels in the plan, those
-// of the rule, and those that the ends can run. Experiments at the tester come first.
+// of the rule, and those for the kind of limit. Experiments at the tester come first.
 func Tests(o *Observation, class string) (out []Experiment) {
-	all := o.statedTests(class)
 	r, _ := RuleOf(class)
+	all := o.statedTests(r)
 	if r.Experiments != nil {
 		all = append(all, r.Experiments(o)...)
 	}
 
-	if OfCPU(class) && !r.Quiet {
-		all = append(all, cpuSteps(o)...)
-	}
-
-	for _, e := range append(all, o.testerTests(class)...) {
+	for _, e := range append(all, o.sweepTests(r)...) {
 		e = o.fit(e)
 		e.Class = class
 		known := slices.ContainsFunc(out, func(x Experiment) bool { return x.Factor == e.Factor })
@@ -443,7 +434,8 @@ func Tests(o *Observation, class string) (out []Experiment) {
 		}
 	}
 
-	later := func(e Experiment) float64 { return yes(e.From != FromTester) }
-	slices.SortStableFunc(out, func(a, b Experiment) int { return cmp.Compare(later(a), later(b)) })
+	slices.SortStableFunc(out, func(a, b Experiment) int {
+		return cmp.Compare(yes(a.From != FromTester), yes(b.From != FromTester))
+	})
 	return out
 }

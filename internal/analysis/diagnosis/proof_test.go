@@ -261,9 +261,10 @@ func TestTestsOfACell(t *testing.T) {
 	} {
 		o := observed(c.cell)
 		var got []string
-		for _, e := range append(o.statedTests(c.class), o.testerTests(c.class)...) {
+		r, _ := RuleOf(c.class)
+		for _, e := range append(o.statedTests(r), o.sweepTests(r)...) {
 			got = append(got, e.Factor+" "+strings.Join(e.Steps, " ")+" fix "+e.Fix)
-			if len(e.Steps) != len(e.Resource) || e.Why == "" || e.From == "" || e.Class != c.class {
+			if len(e.Steps) != len(e.Resource) || e.Why == "" || e.From == "" {
 				t.Errorf("%s: incomplete: %+v", c.class, e)
 			}
 		}
@@ -286,6 +287,10 @@ func TestRulesTestsFitTheCell(t *testing.T) {
 			}
 
 			router = router || e.From != FromTester
+			if e.Class != r.Class {
+				t.Errorf("%s: an experiment about %q", r.Class, e.Class)
+			}
+
 			for i, share := range e.Resource {
 				if share == 1 || share <= 0 || len(e.Steps) != len(e.Resource) {
 					t.Errorf("%s: step %s of %s leaves %g", r.Class, e.Steps[i], e.Factor, share)

@@ -25,12 +25,14 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 var randomLoss = Rule{
 	Class:    RandomLoss,
 	Wasteful: true,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: packets are lost at random
 		means: at least 0.15 % of the packets are lost although no rate, queue or policer explains \
 			it, and queueing adds little delay
+		ends: yes
+		kind: flow
+		planted: loss
 		linux: check the link: cable, optics, Wi-Fi, duplex
 			$ ethtool -S DEV | grep -iE 'err|drop|crc'
 			$ ip -s -s link show dev DEV
@@ -52,9 +54,9 @@ var randomLoss = Rule{
 				loaded, idle))
 		}
 
-		probes, tcp, lowest, ok := o.addedDelay()
+		d, ok := o.addedDelay()
 		if ok {
-			j = j.facts(delayFact(lowest, probes, "queueing added %n", probes))
+			j = j.facts(d.fact("queueing added %n", d.probes))
 		}
 
 		arrive := 0.0
@@ -83,7 +85,7 @@ var randomLoss = Rule{
 		held, _, _ := o.held()
 		return j.with(requires("lossy", loss, .001, .004).by(lost),
 			supports("lossy-link", yes(link)), contradicts("overflows", yes(drops && !link)),
-			contradicts("queueing", max(probes, min(tcp, probes+5e6)), 8e6, 30e6),
+			contradicts("queueing", d.queueing(), 8e6, 30e6),
 			contradicts("probes-arrive", arrive, 4, 8),
 			contradicts("dies-inside", met(o.diesInside()...)), // see ruleDrop
 			contradicts("throttles", held.holds(), .05, .25),

@@ -38,9 +38,9 @@ func (o *Observation) heldFacts(q queue) (out factList) {
 		out = append(out, q.setFact())
 	}
 
-	if probes, tcp, lowest, ok := o.addedDelay(); ok {
-		out = append(out, delayFact(lowest, probes,
-			"queueing added %n to the probe RTT, %n to the TCP RTT", probes, tcp))
+	if d, ok := o.addedDelay(); ok {
+		out = append(out, d.fact("queueing added %n to the probe RTT, %n to the TCP RTT", d.probes,
+			d.tcp))
 	}
 
 	return append(out, q.fact("drops", q.drops, "the queue dropped %h of its packets", q.lost()))
@@ -55,9 +55,9 @@ func (q queue) setFact() Fact {
 // gainToTester returns an upper bound of the gain: the tester's rate without the router ÷ the rate now; 0 =
 // unknown.
 func (o *Observation) gainToTester() float64 {
-	got, ok := o.Metric(o.Tester.Metric)
-	if !ok || got <= 0 || o.Tester.Value <= got {
+	gain := ratio(o.Tester.Value, o.value(o.Tester.Metric))
+	if gain <= 1 {
 		return 0
 	}
-	return o.Tester.Value / got
+	return gain
 }

@@ -3,12 +3,14 @@ package diagnosis
 // receiveWindow describes a receive window that is too small for the RTT.
 var receiveWindow = Rule{
 	Class:    ReceiveWindow,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: the receive window is too small for the RTT
 		means: the receive window limits TCP for at least 40 % of the time, and the receiver rarely \
 			closes it, so it reads fast enough
+		ends: yes
+		kind: window
+		planted: receive_buffer socket_buffer
 		linux: let the receiver autotune up to a larger buffer
 			$ sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'
 			risk: each connection may use that much memory
@@ -47,8 +49,8 @@ var receiveWindow = Rule{
 // size.
 func (o *Observation) waitsElsewhere(buffer float64) Term {
 	_, rtt := o.inFlight()
-	_, waits, _, _ := o.addedDelay()
-	elsewhere := yes(waits > 3e6) * degree(ratio(waits, rtt), .4, .8)
+	d, _ := o.addedDelay()
+	elsewhere := yes(d.tcp > 3e6) * degree(ratio(d.tcp, rtt), .4, .8)
 	if buffer > 0 {
 		elsewhere *= .2 + .8*degree(buffer, 64<<10, 256<<10)
 	}

@@ -10,18 +10,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Words holds the texts of a class.
+// Words holds what a rule's text declares about its class.
 type Words struct {
-	Label    string // clause for a sentence, such as "one core of the router is saturated by softirq"
-	Means    string // conditions under which the rule fires, with their thresholds
-	Remedies []Remedy
+	Label string // clause for a sentence, such as "one core of the router is saturated by softirq"
+	Means string // conditions under which the rule fires, with their thresholds
+	// Ends marks a class that two ends can recognise without telemetry from the router.
+	Ends bool
+	Kind string // kind of limit, such as "rate", or "" if no experiment of a kind tests the class
+	// Planted lists the faults and settings whose levels set the amount of the class's resource. Costly lists
+	// the factors with levels that cause the class, but that no experiment scales.
+	Planted, Costly []string
+	Remedies        []Remedy
 }
 
-// words parses the texts of a class: its label, the conditions under which its rule fires, and its remedies.
-// A line such as "linux: lengthen the queue" begins a remedy for the named system, or for any. The following
-// lines hold the remedy's commands (each after "$"), its risk, its factor and level ("plan:"), the kind of
-// tunnel that it applies to, and the condition for it ("when:"). A backslash at the end of a line continues
-// it on the next.
+// words parses a rule's text: first the fields of Words, then the remedies. A line such as "linux: lengthen
+// the queue" begins a remedy for the named system, or for any. The following lines hold the remedy's commands
+// (each after "$"), its risk, its factor and level ("plan:"), the kind of tunnel that it applies to, and the
+// condition for it ("when:"). A backslash at the end of a line continues it on the next.
 func words(text string) (w Words) {
 	last := &Remedy{}
 	for line := range strings.Lines(continued().ReplaceAllString(text, "")) {
@@ -32,6 +37,14 @@ func words(text string) (w Words) {
 			w.Label = value
 		case "means:":
 			w.Means = value
+		case "ends:":
+			w.Ends = value == "yes"
+		case "kind:":
+			w.Kind = value
+		case "planted:":
+			w.Planted = strings.Fields(value)
+		case "costly:":
+			w.Costly = strings.Fields(value)
 		case "$":
 			last.Commands = append(last.Commands, value)
 		case "risk:":
@@ -53,32 +66,29 @@ func words(text string) (w Words) {
 
 var continued = check.Pattern(`\\\n\s*`)
 
-// conditions maps names to functions that report whether a remedy still makes sense in the state of the
-// trial.
+// conditions maps names to functions that report whether a condition for a remedy holds in the trial. Before
+// a name, "not " negates it.
 var conditions = map[string]func(*Observation) bool{
-	"not offloaded": func(o *Observation) bool { // no router's flowtable carries connections
-		return !slices.ContainsFunc(o.Routers(), func(node string) bool {
+	"offloaded": func(o *Observation) bool { // a router's flowtable carries connections
+		return slices.ContainsFunc(o.Routers(), func(node string) bool {
 			n, _ := o.level(node, "flows", "flows_offloaded")
 			return n > 0
 		})
 	},
-	"not " +
-		"steered": func(o *Observation) bool { // no router spreads packets over cores (RPS)
+	"steered": func(o *Observation) bool { // a router spreads packets over cores (RPS)
 		for _, node := range o.Routers() {
 			for name, mask := range o.Run.Facts(node) {
 				if strings.HasSuffix(name, ":rps_cpus") && strings.Trim(mask, "0,") != "" {
-					return false
+					return true
 				}
 			}
 		}
-		return true
+		return false
 	},
-	"tunnel too large":  tunnelTooLarge,
-	"tunnel fits":       func(o *Observation) bool { return !tunnelTooLarge(o) },
+	"tunnel fits":       tunnelFits,
 	"window at ceiling": windowAtCeiling,
 	"window unscaled":   windowUnscaled,
 	"rate is set":       rateIsSet,
-	"rate is not set":   func(o *Observation) bool { return !rateIsSet(o) },
 }
 
 // remedies returns the remedies for a cause that still make sense in the state of the trial. If the plan sets
@@ -86,8 +96,8 @@ var conditions = map[string]func(*Observation) bool{
 func (o *Observation) remedies(c Cause, all []Remedy) []Remedy {
 	set := o.setByPlan(c)
 	left := slices.DeleteFunc(slices.Clone(all), func(r Remedy) bool {
-		when := conditions[r.When]
-		return when != nil && !when(o) || o.already(r) || set != "" && r.Factor == ""
+		name, not := strings.CutPrefix(r.When, "not ")
+		return name != "" && conditions[name](o) == not || o.already(r) || set != "" && r.Factor == ""
 	})
 	if set != "" {
 		left = append(left, Remedy{Do: say("change %s, which the plan sets", set)})
@@ -96,13 +106,11 @@ func (o *Observation) remedies(c Cause, all []Remedy) []Remedy {
 	return left
 }
 
-// costly lists the factors with levels that cause a class, but that no experiment scales.
-var costly = map[string][]string{SmallSegments: {"mss", "link_mtu"}, RuleList: {"firewall"}}
-
 // setByPlan returns the plan's level that sets the limit at a cause's place, or "" if there is none.
 func (o *Observation) setByPlan(c Cause) string {
 	cell := o.Trial.Row.Factors
-	for _, wanted := range slices.Concat(planted[c.Class], costly[c.Class]) {
+	r, _ := RuleOf(c.Class)
+	for _, wanted := range slices.Concat(r.Planted, r.Costly) {
 		for _, name := range cell.Names() {
 			level := cell[name]
 			plain, where := factor.Split(name)
@@ -125,10 +133,6 @@ func (o *Observation) setByPlan(c Cause) string {
 // least as large.
 func (o *Observation) already(r Remedy) bool {
 	cell := o.Trial.Row.Factors
-	if r.Factor == "" {
-		return false
-	}
-
 	if slices.ContainsFunc(cell.Names(), func(name string) bool {
 		plain, _ := factor.Split(name)
 		return plain == r.Factor && cell[name] == r.Level
@@ -147,12 +151,13 @@ func (o *Observation) already(r Remedy) bool {
 // wireguardMTU is the largest MTU of a WireGuard tunnel over IPv6 and Ethernet.
 const wireguardMTU = 1420
 
-// tunnelTooLarge reports whether no tunnel is known to have an MTU of at most wireguardMTU.
-func tunnelTooLarge(o *Observation) bool {
-	if factor.MTU.In(o.Trial.Row.Factors) && factor.MTU.Number(o.Trial.Row.Factors) <= wireguardMTU {
-		return false
+// tunnelFits reports whether a tunnel is known to have an MTU of at most wireguardMTU.
+func tunnelFits(o *Observation) bool {
+	cell := o.Trial.Row.Factors
+	if factor.MTU.In(cell) && factor.MTU.Number(cell) <= wireguardMTU {
+		return true
 	}
-	return !slices.ContainsFunc(o.Run.Environments, func(e record.Environment) bool {
+	return slices.ContainsFunc(o.Run.Environments, func(e record.Environment) bool {
 		return e.Inventory != nil && slices.ContainsFunc(e.Inventory.Devices, func(d record.NetDevice) bool {
 			return slices.Contains([]string{"wireguard", "tun"}, d.Kind) && d.MTU > 0 && d.MTU <= wireguardMTU
 		})

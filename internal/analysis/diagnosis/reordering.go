@@ -10,12 +10,13 @@ import (
 var reordering = Rule{
 	Class:    Reordering,
 	Wasteful: true,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: packets are reordered
 		means: at least 5 % of the TCP segments arrive out of order and few are lost; or at least 1 % of \
 			the UDP packets arrive out of order
+		ends: yes
+		planted: reorder
 		linux: keep each flow's packets on one core and one link
 			$ ip link show type bond
 			$ cat /sys/class/net/DEV/queues/rx-*/rps_cpus

@@ -86,8 +86,7 @@ func (o *Observation) acksDie() Candidate {
 
 // acksHeld returns the queue on the path of the acknowledgements that throttles most.
 func (o *Observation) acksHeld() (q queue, why string) {
-	d := o.load().Direction
-	if !o.IsTCP() || d == record.Both {
+	if !o.IsTCP() || o.load().Direction == record.Both {
 		return q, "the load has no way back of its own"
 	}
 

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -131,12 +132,7 @@ func (o *Observation) died() (worst deaths, why string) {
 	}
 
 	why = "neither the kernel's drops nor packets at both ports of a router were counted"
-	sent := 0.0
-	first := l.Data[0]
-	if first.In != nil {
-		sent = *first.In
-	}
-
+	sent := *cmp.Or(l.Data[0].In, new(0.0))
 	for _, a := range l.Data {
 		if a.Stage != StageIP || a.In == nil {
 			continue

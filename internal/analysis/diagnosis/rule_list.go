@@ -24,6 +24,9 @@ var ruleList = Rule{
 		label: matching packets against the rules of the packet filter uses up the CPU
 		means: matching the forwarded packets against all rules takes at least 35 % of the busy \
 			time, as estimated from rule count, packet rate and CPU speed, and a core is saturated
+		kind: packet
+		planted: rules cpu_quota
+		costly: firewall
 		linux: accept established connections first; match addresses with a set or map
 			$ nft insert rule inet filter forward ct state established,related accept
 			risk: later rules no longer see these packets

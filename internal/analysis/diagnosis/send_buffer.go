@@ -5,12 +5,14 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 // sendBuffer describes a send buffer that is smaller than the RTT requires.
 var sendBuffer = Rule{
 	Class:    SendBuffer,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: the send buffer is too small
 		means: the send buffer limits TCP for at least 30 % of the time; or the send buffer is 128 KiB \
 			or smaller, and the data in flight fills most of it
+		ends: yes
+		kind: window
+		planted: send_buffer socket_buffer
 		linux: let the sender autotune up to a larger buffer
 			$ sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'
 			risk: each connection may use that much memory

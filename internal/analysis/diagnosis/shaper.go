@@ -3,12 +3,14 @@ package diagnosis
 // shaper describes a queue that limits the rate.
 var shaper = Rule{
 	Class:    Shaper,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: a shaper limits the rate
 		means: a queue with classes, or one with AQM, throttles at least one packet in four; it \
 			sends at its configured rate or, if that is unknown, packets wait in it
+		ends: yes
+		kind: rate
+		planted: shape link_rate queue
 		linux: raise the shaper's rate if the link behind it can carry more
 			$ tc -s qdisc show
 			$ tc -s class show dev DEV

@@ -14,6 +14,7 @@ var sharedCPU = Rule{
 	Text: `
 		label: the cores that all roles share are saturated
 		means: one machine runs all roles of the lab, and its cores are saturated
+		kind: packet
 		any: use more cores, or a machine for each role (peer)
 	`,
 	Check: func(o *Observation) Candidate {
@@ -23,7 +24,7 @@ var sharedCPU = Rule{
 		switch sharing := o.Run.KernelOf(near.Name); {
 		case len(sharing) > 1:
 			node, roles = near.Name, strings.Join(sharing, ", ")
-		case near.CPUs != record.CPUsShared:
+		case near.OwnCPUs():
 			return excluded()
 		}
 

@@ -5,13 +5,14 @@ import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 // slowReader describes an application that reads its data too slowly.
 var slowReader = Rule{
 	Class:    SlowReader,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: the receiving application is slow
 		means: the receive window limits TCP for at least 40 % of the time because unread data fills the \
 			receive buffer: the receiver closes the window at least ten times per second, or the buffer \
 			is far larger than the data in flight; a steady rate makes this cause more likely
+		ends: yes
+		planted: slow_reader
 		any: make the application read faster: read larger blocks, in a thread of its own, and do no \
 			other work between reads
 	`,

@@ -5,15 +5,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// slowSender describes an application that has no more data to send.
+// slowSender describes an application that has no more data to send. The load's rate does not count as
+// planted, because every path carries lower rates.
 var slowSender = Rule{
 	Class:    SlowSender,
-	Ends:     true,
 	ToTester: true,
 	Text: `
 		label: the sending application is slow
 		means: a load without a rate limit has nothing to send for at least 25 % of the time, and its \
 			thread does not wait for a shared core
+		ends: yes
+		planted: slow_writer
 		any: make the application write faster: larger writes, no work between writes
 	`,
 	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {

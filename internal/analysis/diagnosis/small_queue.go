@@ -12,6 +12,7 @@ var smallQueue = Rule{
 			throttling; or it throttles, and drops packets although its output is 20 % below the \
 			configured rate; or it dropped packets when the load started, and the congestion window has \
 			not recovered yet
+		planted: tiny_queue
 		linux: use a longer queue, preferably one with AQM
 			$ tc qdisc replace dev DEV root fq_codel
 			risk: a long FIFO adds delay
@@ -53,8 +54,8 @@ var smallQueue = Rule{
 			25e6)...).
 			gain(o.gainToTester()).
 			text("the queue at %s is too small: it drops %h of the packets and adds no delay", q, q.lost())
-		if probes, _, lowest, ok := o.addedDelay(); ok {
-			j = j.facts(delayFact(lowest, probes, "queueing added only %n", probes))
+		if d, ok := o.addedDelay(); ok {
+			j = j.facts(d.fact("queueing added only %n", d.probes))
 		}
 
 		if s, why := systemOf(o); why == "" {
@@ -79,7 +80,7 @@ var smallQueue = Rule{
 func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
 	again, counted := o.resent()
-	_, _, _, timed := o.addedDelay()
+	_, timed := o.addedDelay()
 	if !limited || !counted || !timed {
 		return j, false
 	}
@@ -117,10 +118,11 @@ func networkFact(share float64) Fact {
 }
 
 // overflows returns the terms for a FIFO that is too small. A delay between short and long, in ns,
-// contradicts it increasingly.
+// contradicts it increasingly, and so does a queue at its configured rate, because it drops the excess.
 func (o *Observation) overflows(q queue, drops Term, short, long float64) []Term {
-	probes, tcp, _, _ := o.addedDelay()
-	return []Term{drops, contradicts("delay", max(probes, min(tcp, probes+5e6)), short, long), q.atRate()}
+	d, _ := o.addedDelay()
+	return []Term{drops, contradicts("delay", d.queueing(), short, long),
+		contradicts("throttles", q.holds(), .02, .2)}
 }
 
 // ethernetMSS is the MSS for Ethernet's MTU with IPv6 and timestamps, in bytes.

@@ -9,6 +9,7 @@ var smallSegments = Rule{
 		label: TCP's segments are small
 		means: TCP's segments are smaller than half of an Ethernet packet, and a core that processes \
 			them is saturated
+		costly: mss link_mtu
 		linux: look for what clamps the MSS, and for a small MTU on the way
 			$ nft list ruleset | grep maxseg
 			$ ip link | grep mtu

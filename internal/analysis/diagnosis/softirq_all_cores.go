@@ -7,6 +7,8 @@ var softirqAllCores = Rule{
 		label: all cores of the router are saturated by softirq
 		means: every core of the router is busy for at least 93 % of the window, mostly in \
 			interrupts and softirqs
+		kind: packet
+		planted: cpu_quota
 		linux: let established connections skip the forwarding path (nftables flowtable)
 			$ nft add flowtable inet filter f '{ hook ingress priority 0; devices = { lan, wan }; }'
 			$ nft add rule inet filter forward ip protocol tcp flow add @f

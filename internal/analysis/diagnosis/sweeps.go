@@ -34,42 +34,11 @@ var raised = []float64{8, 1024}
 
 // Kinds of limits. All limits of a kind respond to the same steps.
 const (
-	byRate   = "rate"   // bits per second, whatever the packets and flows
-	byPacket = "packet" // packets per second
+	ByRate   = "rate"   // bits per second, whatever the packets and flows
+	ByPacket = "packet" // packets per second, for lack of CPU time
 	byWindow = "window" // bytes in flight per flow
 	byFlow   = "flow"   // limit of each flow
 )
-
-// kindOf maps a class to its kind of limit.
-var kindOf = map[string]string{
-	LinkRate: byRate, Shaper: byRate, Policer: byRate,
-	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
-	CryptoWorkers: byPacket, RuleList: byPacket, LogFlood: byPacket, SharedCPU: byPacket,
-	ClockDown: byPacket, OtherLoad: byPacket, Thermal: byPacket, ConnectionRate: byPacket,
-	InlineInspection: byPacket, ShaperCPU: byPacket, OneTunnel: byPacket,
-	ReceiveWindow: byWindow, SendBuffer: byWindow,
-	RandomLoss: byFlow,
-}
-
-// OfCPU reports whether a class is a lack of CPU time. Its diagnosis then includes the CPU time that could be
-// freed.
-func OfCPU(class string) bool { return kindOf[class] == byPacket }
-
-// planted lists, for each class, the faults and settings whose levels set the amount of its resource.
-var planted = map[string][]string{
-	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
-	Policer:        {"policer"},
-	SlowReader:     {"slow_reader"},
-	SlowSender:     {"slow_writer"}, // the load's rate is missing, because every path carries lower ones
-	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
-	SendBuffer:     {"send_buffer", "socket_buffer"},
-	SmallQueue:     {"tiny_queue"},
-	SoftirqOneCore: {"cpu_quota"}, SoftirqAllCores: {"cpu_quota"}, ClockDown: {"cpu_quota"},
-	VPNProcess: {"cpu_quota"}, CryptoWorkers: {"cpu_quota"}, RuleList: {"rules", "cpu_quota"},
-	LogFlood: {"log_flood", "cpu_quota"}, OtherLoad: {"cpu_hog", "cpu_quota"}, Thermal: {"cpu_tightening"},
-	ConntrackFull: {"conntrack_max"}, Reordering: {"reorder"}, RandomLoss: {"loss"},
-	BacklogBudget: {"backlog", "budget"}, WireguardQueue: {"tunnel_queue"},
-}
 
 // takenWhole lists the faults that can only be removed entirely. If such a fault is the cause, the rate must
 // rise without it.
@@ -77,9 +46,9 @@ var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "
 	"backlog", "budget", "tunnel_queue"}
 
 // statedTests returns experiments that scale a level of the cell.
-func (o *Observation) statedTests(class string) (out []Experiment) {
+func (o *Observation) statedTests(r Rule) (out []Experiment) {
 	cell := o.Trial.Row.Factors
-	for _, wanted := range planted[class] {
+	for _, wanted := range r.Planted {
 		for _, name := range cell.Names() {
 			plain, _ := factor.Split(name)
 			if plain != wanted && !hasFault(cell[name], wanted) {
@@ -87,7 +56,6 @@ func (o *Observation) statedTests(class string) (out []Experiment) {
 			}
 
 			e := o.statedTest(name, wanted)
-			e.Class = class
 			if len(e.Steps) >= len(stepShares) || slices.Contains(takenWhole, wanted) && e.Fix != "" {
 				out = append(out, e)
 			}
@@ -100,12 +68,7 @@ func (o *Observation) statedTests(class string) (out []Experiment) {
 // level if it cannot be scaled.
 func (o *Observation) statedTest(name, wanted string) Experiment {
 	level := o.Trial.Row.Factors[name]
-	none := ""
-	w := o.Run.Design.Catalogue.Of(name).Without
-	if w != nil {
-		none = w.Level
-	}
-
+	none := cmp.Or(o.Run.Design.Catalogue.Of(name).Without, &factor.Without{}).Level
 	if _, rated := ratedQueue(level); none == "" && rated {
 		none = longQueue
 	}
@@ -203,11 +166,7 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 		return "", false
 	}
 
-	amount, err := strconv.ParseFloat(found[1], 64)
-	if err != nil || amount <= 0 {
-		return "", false
-	}
-
+	amount, _ := strconv.ParseFloat(found[1], 64) // the form allows only numbers
 	amount *= share
 	if found[2] == "%" {
 		return strconv.FormatFloat(math.Round(amount*100)/100, 'f', -1, 64) + "%", amount >= 1
@@ -226,24 +185,27 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 // size.
 const maxBurstFactor = 64
 
-// sweeps lists, for each kind of limit, the experiments that the ends can run without access to the nodes in
-// between: smaller segments, more flows, or larger windows.
+// sweeps lists the experiments for each kind of limit. The ends can run most of them without access to the
+// nodes in between: smaller segments, more flows, or larger windows. Only a guest's host can reduce its CPU
+// quota.
 var sweeps = map[string][]struct {
 	change string
 	expect float64
 	steps  []float64
 	why    string
 }{
-	byPacket: {
+	ByPacket: {
 		{"segments", 1, smaller, "a per-packet limit carries fewer bytes in smaller packets"},
 		{"flows", 0, several, "what a CPU forwards does not double with the number of flows"},
+		{"quota", 1, []float64{.8, .6, .45},
+			"a saturated core moves proportionally fewer packets with less CPU time"},
 	},
 	byFlow: {
 		{"segments", 1, smaller,
 			"where loss limits, the rate is in proportion to the segment (Mathis et al. 1997)"},
 		{"flows", 1, several, "with a per-flow limit, more flows carry more"},
 	},
-	byRate: {
+	ByRate: {
 		{"segments", 0, []float64{.85, .75, .65},
 			"a limit in bits per second does not depend on packet size"},
 		{"flows", 0, several, "a limit on the total rate does not depend on the number of flows"},
@@ -254,48 +216,49 @@ var sweeps = map[string][]struct {
 
 var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
 
-// testerTests returns the experiments that the ends can run.
-func (o *Observation) testerTests(class string) (out []Experiment) {
-	kind := kindOf[class]
-	cell := o.Trial.Row.Factors
-	for _, s := range sweeps[kind] {
-		name := string(factor.SocketBuffer)
-		amount := 0.0
-		tells := true
+// scaled returns an experiment at the tester that multiplies the amount that a factor has now.
+func scaled(name string, now, expect float64, why string, shares ...float64) Experiment {
+	e := Experiment{Factor: name, From: FromTester, Expect: expect, Why: why, Resource: shares}
+	for _, share := range shares {
+		e.Steps = append(e.Steps, strconv.Itoa(int(math.Round(now*share))))
+	}
+	return e
+}
+
+// sweepTests returns the experiments for a class's kind of limit.
+func (o *Observation) sweepTests(r Rule) (out []Experiment) {
+	for _, s := range sweeps[r.Kind] {
+		name, amount := string(factor.SocketBuffer), o.minWindow()
+		tells := o.IsTCP() && !o.statesWindow()
 		switch s.change {
 		case "segments":
 			amount, name = o.packetSize()
-			tells = amount > 300 && (kind != byFlow || o.IsTCP())
+			tells = amount > 300 && (r.Kind != byFlow || o.IsTCP())
 		case "flows":
 			name = string(factor.Streams)
-			amount = float64(max(factor.Streams.Number(cell), 1))
-			tells = kind != byPacket || o.lossy()
-		case "windows":
-			amount = o.minWindow()
-			tells = o.IsTCP() && !o.statesWindow()
+			amount = float64(max(factor.Streams.Number(o.Trial.Row.Factors), 1))
+			tells = r.Kind != ByPacket || o.lossy()
+		case "quota":
+			name, amount = "cpu_quota@host", 100
+			tells = !r.Quiet && slices.ContainsFunc(o.Routers(), func(node string) bool {
+				return o.Run.Node(node).Guest()
+			})
 		}
 
-		if !tells {
-			continue
+		e := scaled(name, amount, s.expect, s.why, s.steps...)
+		if s.change == "quota" {
+			e.From = FromRouter
+			for i := range e.Steps {
+				e.Steps[i] += "%"
+			}
 		}
 
-		e := Experiment{
-			Class:    class,
-			Factor:   name,
-			From:     FromTester,
-			Expect:   s.expect,
-			Why:      s.why,
-			Resource: s.steps,
+		if tells {
+			out = append(out, e)
 		}
-		for _, share := range s.steps {
-			e.Steps = append(e.Steps, strconv.Itoa(int(math.Round(amount*share))))
-		}
-
-		out = append(out, e)
 	}
 
-	if e, ok := o.crossTraffic(); ok && kind == byRate {
-		e.Class = class
+	if e, ok := o.crossTraffic(); ok && r.Kind == ByRate {
 		out = append(out, e)
 	}
 
@@ -305,26 +268,21 @@ func (o *Observation) testerTests(class string) (out []Experiment) {
 // crossTraffic returns an experiment that leaves shares of a rate limit to the load. Datagrams without
 // congestion control, from the sending end, use the rest.
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
-	cell := o.Trial.Row.Factors
+	sender, _ := o.Ends()
 	rate := o.goodput()
-	if o.Topology() == nil || rate <= 0 || !factor.Direction.Is(cell, "", record.Up, record.Down) {
+	if rate <= 0 || o.load().Direction == record.Both {
 		return e, false
 	}
 
-	near, far := o.nearFar()
-	if factor.Direction.Is(cell, record.Down) {
-		near = far
-	}
-
 	e = Experiment{
-		Factor:   "fault@" + near,
+		Factor:   "fault@" + sender,
 		From:     FromEnd,
 		Expect:   1,
 		Why:      "what other traffic takes of a limited rate, the load has to do without",
 		Resource: []float64{.7, .4, .2},
 	}
 	before := ""
-	level := cell[e.Factor]
+	level := o.Trial.Row.Factors[e.Factor]
 	if level != "" && level != "none" {
 		before = level + "+"
 	}

@@ -142,15 +142,6 @@ func Prior(t Term) (weight float64, aboveBase bool) {
 	}
 }
 
-// Score returns the natural logarithm of the odds of a class against an unknown cause, given its terms.
-func (w Weights) Score(class string, terms []Term) float64 {
-	score := w.Of(class, Term{Name: Base})
-	for _, t := range terms {
-		score += w.Of(class, t) * t.Part()
-	}
-	return score
-}
-
 // rulesOut is the degree, 0 to 1, to which a term must count against a class for its fact to exclude the
 // class.
 const rulesOut = .75
@@ -165,11 +156,12 @@ func (j *Candidate) rate(w Weights) {
 		return
 	}
 
-	j.Score = w.Score(j.Class, j.Terms)
+	j.Score = w.Of(j.Class, Term{Name: Base})
 	j.Against = nil
 	lowest := 0.0
 	for _, t := range j.Terms {
 		by := w.Of(j.Class, t) * t.Part()
+		j.Score += by
 		if by < lowest && t.Part() <= -rulesOut && t.By != nil {
 			lowest = by
 			j.Against = t.By

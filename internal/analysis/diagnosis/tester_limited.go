@@ -13,13 +13,13 @@ const maxTesterShare = 1.25
 // testerLimited describes trials that measured the load generator instead of the path.
 var testerLimited = Rule{
 	Class: Tester,
-	Ends:  true,
 	Quiet: true,
 	Text: `
 		label: the tester is the limit
 		means: the result is at least 80 % of what the tester reaches without the router, and any cores \
 			that it shares with the router are not saturated; or the tester fails to send 1 % of the \
 			requested rate
+		ends: yes
 	`,
 	Check: func(o *Observation) Candidate {
 		j := o.headroom()
@@ -45,7 +45,7 @@ func (o *Observation) headroom() Candidate {
 	}
 
 	t := o.Topology()
-	if t != nil && o.tunnel() != "" && (t.Ends(t.Tunnel[0]) || t.Ends(t.Tunnel[1])) {
+	if o.tunnel() != "" && (t.Ends(t.Tunnel[0]) || t.Ends(t.Tunnel[1])) {
 		return missing("the tester's ends encrypt, and what they reach doing so was not measured")
 	}
 
@@ -56,7 +56,7 @@ func (o *Observation) headroom() Candidate {
 	}
 
 	busy := 0.0
-	if o.Run.Near().CPUs == record.CPUsShared {
+	if !o.Run.Near().OwnCPUs() {
 		s, _ := o.systemAt(record.HostNode)
 		busy = s.mean() // see sharedCPU
 	}

@@ -16,6 +16,8 @@ var thermal = Rule{
 		label: the router's CPU slows down over time
 		means: the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput \
 			falls by 45 % from the first third of a window of at least three seconds to the last
+		kind: packet
+		planted: cpu_tightening
 		any: improve the cooling: remove dust, add a fan, keep it away from heat sources
 			risk: none
 		linux: cap the clock one step lower, where it can stay

@@ -10,10 +10,10 @@ import (
 // tunnelBypassed describes traffic that does not take the tunnel.
 var tunnelBypassed = Rule{
 	Class: TunnelBypassed,
-	Ends:  true,
 	Text: `
 		label: the traffic bypasses the tunnel
 		means: the tunnel's counters do not account for the payload that arrived
+		ends: yes
 		any: look for a second route between the ends; compare it with the tunnel peer's allowed IPs
 			$ ip route get ADDRESS
 			$ wg show

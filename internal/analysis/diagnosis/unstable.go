@@ -12,7 +12,6 @@ import (
 // several trials.
 var unstable = Rule{
 	Class: Unstable,
-	Ends:  true,
 	Quiet: true,
 	Text: `
 		label: the path is unstable
@@ -21,6 +20,7 @@ var unstable = Rule{
 			of at least 27 % of their median; the idle path loses at least 7 % of the probes; under \
 			load, the path repeatedly stops: three or more consecutive probes are lost while no data \
 			arrives
+		ends: yes
 		any: measure longer, or stop intermittent traffic on the path
 	`,
 	Check: func(o *Observation) Candidate {
@@ -33,13 +33,13 @@ var unstable = Rule{
 		}
 
 		if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
-			e := fact(metrics.ProbeLossIdle, "", "path", lost, "the idle path loses %h of the probes")
+			e := wholePath.fact(metrics.ProbeLossIdle, lost, "the idle path loses %h of the probes")
 			j.instead(o.varies(degree(lost, .02, .1), e), e.Text+": no load can be checked on it")
 		}
 
 		n, ns := o.outages()
 		if n > 1 {
-			e := fact("outages", "", "path", float64(n),
+			e := wholePath.fact("outages", float64(n),
 				"probes were lost in %d runs, hardly any in between", n)
 			j.instead(o.varies(1, e), say("the path goes down %d times, for about %n each", n, ns))
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // vpnProcess describes a tunnel in user space whose process is CPU-bound.
@@ -14,6 +13,8 @@ var vpnProcess = Rule{
 		label: the VPN process is CPU-bound
 		means: the tunnel runs in userspace, its processes use at least 60 % of a core, and the \
 			busiest core is saturated
+		kind: packet
+		planted: cpu_quota
 		any: use the kernel's implementation of the tunnel
 			$ modprobe wireguard
 			risk: none known; needs Linux 5.6 or a module
@@ -53,10 +54,6 @@ var vpnProcess = Rule{
 // tunnelEnd returns the node at the tunnel's near end, or at its far end if only that is a router.
 func (o *Observation) tunnelEnd() string {
 	t := o.Topology()
-	if t == nil {
-		return record.HostNode
-	}
-
 	if t.Ends(t.Tunnel[0]) && !t.Ends(t.Tunnel[1]) {
 		return t.Tunnel[1]
 	}

@@ -9,6 +9,7 @@ var wireguardQueue = Rule{
 		label: the tunnel device's queue overflows
 		means: the tunnel device dropped at least 2 % of its packets before sending them; if the \
 			tunnel's process is CPU-bound, that is a symptom
+		planted: tunnel_queue
 		linux: lengthen the tunnel device's queue
 			$ ip link set wg0 txqueuelen 1000
 			risk: more latency

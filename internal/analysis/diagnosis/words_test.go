@@ -1,6 +1,10 @@
 package diagnosis
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+)
 
 // TestSay: values are worded by the verbs of a sentence, and a sentence without values stands as it is.
 func TestSay(t *testing.T) {
@@ -26,16 +30,26 @@ func TestWordsOfEveryClass(t *testing.T) {
 			t.Errorf("%s has no label or meaning", r.Class)
 		}
 
+		if _, known := sweeps[r.Kind]; r.Kind != "" && !known {
+			t.Errorf("%s is of the kind %q, for which there are no experiments", r.Class, r.Kind)
+		}
+
 		for _, m := range r.Remedies {
-			_, known := conditions[m.When]
+			_, known := conditions[strings.TrimPrefix(m.When, "not ")]
 			if m.Do == "" || m.When != "" && !known {
 				t.Errorf("%s: %+v has no words, or a condition that is not known", r.Class, m)
 			}
 		}
 	}
 
-	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\tany: wait\n\tlinux: swap it\n\t\t$ a b\n" +
+	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\tends: yes\n\tkind: rate\n" +
+		"\tplanted: queue shape\n\tcostly: mss\n\tany: wait\n\tlinux: swap it\n\t\t$ a b\n" +
 		"\t\trisk: none\n\t\tplan: queue=fq\n")
+	if !w.Ends || w.Kind != ByRate || !slices.Equal(w.Planted, []string{"queue", "shape"}) ||
+		!slices.Equal(w.Costly, []string{"mss"}) {
+		t.Errorf("got %+v", w)
+	}
+
 	if w.Label != "the link" || w.Means != "it is full" || len(w.Remedies) != 2 {
 		t.Fatalf("got %+v", w)
 	}
