@@ -186,7 +186,7 @@ func (x *bedReader) object(prefix string, n *yaml.Node, what string, fields []fi
 func (x *bedReader) named(n *yaml.Node, what string, read func(name string, n *yaml.Node) error) error {
 	count := 0
 	return x.pairs(n, what, func(key, value *yaml.Node) error {
-		if !nameForm.MatchString(key.Value) || strings.Contains(key.Value, ".") {
+		if !nameForm().MatchString(key.Value) || strings.Contains(key.Value, ".") {
 			return x.fail(key, "use letters, digits, dashes and underscores, at most 64",
 				"%q is not a name in %s", key.Value, what)
 		}
