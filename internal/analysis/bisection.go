@@ -17,14 +17,14 @@ import (
 
 const bisectionFormat = "chokepoint-bisection/1"
 
-// Outcomes of a bisection whose ends have no ratio that differs; those of others are in package comparison.
+// Outcomes of a bisection whose ends do not differ by a ratio. Package comparison has the other outcomes.
 const (
 	BisectSame   = "same"
 	BisectChance = "not reproducible"
 	BisectLost   = "no number at the bad end"
 )
 
-// Sides of a version.
+// Values of BisectVersion.Side.
 const (
 	sideGood    = "good"
 	sideBad     = "bad"
@@ -32,42 +32,44 @@ const (
 	sideUnclear = "unclear"
 )
 
-// Bisection holds the answer of a bisection and its log: the versions, oldest first, with the measurements
-// of each.
+// Bisection holds the answer of a bisection and its log: the versions, oldest first, with the measurements of
+// each version.
 type Bisection struct {
 	Format   string          `json:"format"`
 	ID       string          `json:"id"`
-	Outcome  string          `json:"outcome,omitempty"` // none yet if the bisection was interrupted
+	Outcome  string          `json:"outcome,omitempty"` // absent if the bisection has no answer yet
 	Summary  []string        `json:"summary"`
-	Culprits []string        `json:"culprits,omitempty"`    // the versions that may have changed the result
+	Culprits []string        `json:"culprits,omitempty"`    // versions that may have changed the result
 	P        float64         `json:"probability,omitempty"` // that one of Culprits changed the result
-	Factors  record.Factors  `json:"factors,omitempty"`     // of the cell
+	Factors  record.Factors  `json:"factors,omitempty"`     // factors of the cell that the bisection follows
 	Cell     string          `json:"cell,omitempty"`
 	Metric   string          `json:"metric,omitempty"`
-	Boots    int             `json:"boots"` // after those of the ends' blocks
+	Boots    int             `json:"boots"` // number of boots after the blocks of the ends
 	Versions []BisectVersion `json:"versions"`
-	Ends     *RunComparison  `json:"ends,omitempty"` // the last version compared with the first
+	Ends     *RunComparison  `json:"ends,omitempty"` // comparison of the last version with the first
 	step     *comparison.Comparison
 	last     comparison.BisectStep
-	why      []string // of each comparison of the ends, if none shows a step
+	why      []string // verdicts on the ends, which explain why no comparison shows a step
 }
 
-// BisectVersion is a version of a list that is bisected.
+// BisectVersion is one version in the list that is bisected.
 type BisectVersion struct {
 	Name string `json:"name"`
-	// Side is "good", "bad", "between" or "unclear" by what was measured; absent: not measured.
+	// Side is "good", "bad", "between" or "unclear", according to the measurements. It is absent if the
+	// version was not measured.
 	Side    string  `json:"side,omitempty"`
 	Boots   int     `json:"boots,omitempty"`
-	Ratio   float64 `json:"ratio,omitempty"` // to the good end, with its 95 % interval
+	Ratio   float64 `json:"ratio,omitempty"` // ratio to the good end; Low and High are its 95 % interval
 	Low     float64 `json:"low,omitempty"`
 	High    float64 `json:"high,omitempty"`
-	Suspect int     `json:"suspect,omitempty"` // runs whose number of the cell is in doubt
-	Skipped string  `json:"skipped,omitempty"` // why it cannot be measured
+	Suspect int     `json:"suspect,omitempty"` // number of runs in which the cell is suspect
+	Skipped string  `json:"skipped,omitempty"` // reason why the version cannot be measured
 }
 
-// Bisect computes the state of a bisection from its blocks: those of the ends, then those of one run each. It
-// follows the cell and metric that changed most clearly, of those whose label wanted accepts. skipped holds
-// the reasons why versions cannot be measured; versions without a number of the cell are added to it.
+// Bisect computes the state of a bisection from its blocks: first the blocks that measured both ends, then
+// blocks with a single run. Among the cells whose label wanted accepts, it follows the cell and metric that
+// changed most clearly. skipped maps versions that cannot be measured to the reasons. Bisect adds the
+// versions that have no number for the cell.
 func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label string) bool,
 	skipped map[int]string) *Bisection {
 	x := &Bisection{Format: bisectionFormat, ID: id, Summary: []string{}}
@@ -141,7 +143,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 	return x
 }
 
-// repeatSuspect asks for a second run of a version whose only run is suspect, before another version is
+// repeatSuspect requests a second run of a version whose only run is suspect, before another version is
 // measured or an answer is given.
 func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int) {
 	for v := range versions {
@@ -152,7 +154,8 @@ func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int) {
 	}
 }
 
-// endsMeasured reports whether there are as many blocks of the ends as the rule of versions wants.
+// endsMeasured reports whether both ends were measured in enough blocks: VersionBlocks of them or, if the
+// first blocks show a change, twice as many.
 func endsMeasured(blocks []VersionBlock, pairs []versionPair, last int) bool {
 	first := slices.DeleteFunc(slices.Clone(blocks), func(b VersionBlock) bool {
 		return b.Block > comparison.VersionBlocks
@@ -164,7 +167,7 @@ func endsMeasured(blocks []VersionBlock, pairs []versionPair, last int) bool {
 	return len(pairs) >= comparison.VersionBlocks
 }
 
-// sideOf returns the side of a version by its expected share of the step.
+// sideOf returns the side of a version, given its expected share of the step.
 func sideOf(share float64) string {
 	const clear = .05
 	switch {
@@ -178,7 +181,8 @@ func sideOf(share float64) string {
 	return sideUnclear
 }
 
-// choose takes the comparison of the ends that differs most clearly, by its size in widths of its interval.
+// choose follows the comparison of the ends that differs most clearly, which is the one whose change is
+// largest relative to the width of its interval. If none differs, choose sets the outcome.
 func (x *Bisection) choose(labels map[string]string, wanted func(label string) bool) {
 	most := 0.0
 	same, other := 0, 0
@@ -216,8 +220,8 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 	}
 }
 
-// findLost looks for a cell that has a number in every block of the good end and none, or 0, in any of the
-// bad end. No ratio shows such a loss, which is worse than any step.
+// findLost searches for a cell that has a number in every block of the good end, but none, or 0, in every
+// block of the bad end. No ratio shows such a loss, although it is worse than any step.
 func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, wanted func(label string) bool) {
 	positive := func(values map[int]float64) (n int) {
 		for _, value := range values {
@@ -231,7 +235,7 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 		label := labels[v.Factors.Key()]
 		zeros := len(v.New) > 0 && !slices.ContainsFunc(x.Ends.Metrics, func(m record.Metric) bool {
 			return m.Name == v.Metric && m.Better == record.Higher
-		}) // which are good, such as a share that is lost
+		}) // zeros of these metrics are good, such as the share of lost packets
 		if wanted(label) && !zeros && positive(v.Old) == len(pairs) && positive(v.New) == 0 {
 			x.Outcome, x.step = BisectLost, nil
 			x.Factors, x.Metric, x.Cell = v.Factors, v.Metric, label
@@ -240,7 +244,8 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 	}
 }
 
-// runs returns the numbers of the cell in order of time. A version without one is skipped.
+// runs returns the runs that have a number for the cell, in order of time. A version with a run that lacks
+// the number is added to skipped, and the runs of skipped versions are left out.
 func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []comparison.VersionRun) {
 	for _, b := range blocks {
 		ends := b.Block <= 2*comparison.VersionBlocks
@@ -269,7 +274,7 @@ func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []c
 	return slices.DeleteFunc(out, func(r comparison.VersionRun) bool { return skipped[r.Version] != "" })
 }
 
-// cellOf returns the index of the cell in a document, or -1 if it has no number there.
+// cellOf returns the index of the followed cell in a document, or -1 if the document has no number for it.
 func (x *Bisection) cellOf(d *Document) int {
 	return slices.IndexFunc(d.Cells, func(c Cell) bool {
 		return c.Runs > 0 && c.Metrics[x.Metric].Median > 0 &&
@@ -277,12 +282,12 @@ func (x *Bisection) cellOf(d *Document) int {
 	})
 }
 
-// Next returns the version to measure next; ok is false if there is an answer.
+// Next returns the version to measure next. ok is false if no further measurement is needed.
 func (x *Bisection) Next() (version int, ok bool) {
 	return x.last.Measure, x.Outcome == "" && x.step != nil
 }
 
-// conclude names the culprits and says in sentences what was found.
+// conclude sets the culprits and the sentences of the summary.
 func (x *Bisection) conclude() {
 	if x.Ends == nil {
 		return
@@ -357,7 +362,8 @@ func (x *Bisection) conclude() {
 	}
 }
 
-// evidence gives the ratios of the version before the culprits and of the last of them.
+// evidence describes the ratios of two versions to the good end: the version before the culprits, and the
+// last culprit.
 func (x *Bisection) evidence(first, last int) string {
 	of := func(v int) string {
 		row := x.Versions[v]
@@ -367,7 +373,8 @@ func (x *Bisection) evidence(first, last int) string {
 	return fmt.Sprintf("Ratio to the good end: %s; %s.", of(first-1), of(last))
 }
 
-// Worse reports whether the bad end is worse than the good end in the cell, and an answer says so.
+// Worse reports whether the bisection has an answer and the cell is worse at the bad end than at the good
+// end.
 func (x *Bisection) Worse() bool {
 	if x.Outcome == BisectLost {
 		return true

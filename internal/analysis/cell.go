@@ -16,11 +16,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// group is a cell with its trials, in the order of the run.
+// group holds a cell and its trials, in the order of the run.
 type group struct {
 	factors              record.Factors
 	trials, idle, verify []*validity.Graded
-	found                []*validity.Graded // trial that represents each search
+	found                []*validity.Graded // for each search: the trial that represents it
 	search               []*SearchView
 	cell                 Cell
 }
@@ -61,7 +61,8 @@ func valuesOf(trials []*validity.Graded, metric string) []float64 {
 	return values
 }
 
-// groups assigns trials to the cells of the design, in the design's order. Other cells of trials follow.
+// groups assigns the trials to cells. The cells of the design come first, in the design's order, followed by
+// other cells that have trials.
 func groups(run *record.Run, trials []*validity.Graded) []*group {
 	var out []*group
 	index := map[string]*group{}
@@ -76,7 +77,7 @@ func groups(run *record.Run, trials []*validity.Graded) []*group {
 		out = append(out, g)
 		return g
 	}
-	skipped := map[string]bool{} // skipped cells are listed with their reasons instead
+	skipped := map[string]bool{} // leave out skipped cells, which are listed with their reasons
 	for _, s := range skippedCells(run, trials) {
 		skipped[s.Factors.Key()] = true
 	}
@@ -164,7 +165,8 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		}
 
 		from := good
-		if m.Name == metrics.PowerIdle && len(valuesOf(good, m.Name)) == 0 { // measured on the idle path
+		// If there is no idle power, it may have been measured with the idle path.
+		if m.Name == metrics.PowerIdle && len(valuesOf(good, m.Name)) == 0 {
 			from = append(slices.Clone(good), validity.LastGood(g.idle)...)
 		}
 
@@ -197,12 +199,12 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	g.addWideInterval(run)
 }
 
-// addWideInterval adds a caveat if a cell has used all runs of an adaptive plan and the interval of its rate
-// is still too wide.
+// addWideInterval adds a caveat if the interval of a cell's rate is still too wide after all runs that an
+// adaptive plan allows.
 func (g *group) addWideInterval(run *record.Run) {
 	a := run.Design.Method.Adaptive
 	v, ok := g.cell.Metrics[metrics.RateOf(g.factors)]
-	done := map[string]bool{} // includes failed attempts
+	done := map[string]bool{} // ids of the rows that were run, including failed attempts
 	for _, j := range g.trials {
 		done[j.Trial.Row.ID] = true
 	}
@@ -267,8 +269,8 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	}
 }
 
-// labels sets a short label for each cell, made of the factors that vary in the run, so that a chart's legend
-// does not repeat the same words. No label is empty.
+// labels sets a short label for each cell. The label consists of the factors that vary in the run, so that a
+// chart's legend does not repeat the same words. No label is empty.
 func labels(c *factor.Catalogue, cells []*group) {
 	varying := varyingFactors(c, cells)
 	count := map[string]int{}
@@ -278,7 +280,7 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 
 	for _, g := range cells {
-		if count[g.cell.Label] > 1 { // not unique: use all factors
+		if count[g.cell.Label] > 1 { // use all factors, because the label is not unique
 			g.cell.Label = labelOf(c, g.factors, nil)
 		}
 
@@ -302,8 +304,8 @@ func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 	return out
 }
 
-// varyingFactors returns the factors with more than one level among the cells with a load, or among the other
-// cells. A missing factor counts as a level of its own, unless it depends on another factor.
+// varyingFactors returns the factors that have more than one level among the cells with a load, or among the
+// other cells. A missing factor counts as a separate level, unless it depends on another factor.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	varying := map[string]bool{}
 	names := record.Factors{}
@@ -333,9 +335,10 @@ func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	return varying
 }
 
-// labelOf returns a label made of the factors that show selects, or of all factors if show is nil. Leading
-// factors come first, by level only. The others follow with their names, unless they are off or implied by
-// another factor. If none remains, it uses the leading factors, without the lab's topology.
+// labelOf returns a label made of the factors that show selects, or of all factors if show is nil. The
+// leading factors come first, without their names. The other factors follow with their names, unless they are
+// off or follow from another factor. If no factor remains, the label consists of the leading factors without
+// the lab's topology.
 func labelOf(c *factor.Catalogue, f record.Factors, show map[string]bool) string {
 	shown := func(name string) bool { return show == nil || show[name] }
 	names := f.Names()

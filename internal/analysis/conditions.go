@@ -13,8 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// watched lists the conditions that each trial records, with the smallest relevant difference between the
-// medians of two runs, in the metric's unit or, with ratio set, as a share.
+// watched lists the conditions that each trial records. stem is the metric's name without the node. least is
+// the smallest relevant difference between the medians of two runs, in the metric's unit or, if ratio is set,
+// as a share.
 var watched = [...]struct {
 	stem  string
 	least float64
@@ -58,8 +59,8 @@ func watchedChanges(a, b *Document) []Change {
 	return out
 }
 
-// shifted reports whether a condition's medians by block differ between two runs beyond chance. The values of
-// single trials may overlap.
+// shifted reports whether the medians of a condition by block differ between two runs by more than chance
+// explains. The values of single trials may still overlap.
 func shifted(a, b *Document, metric string) bool {
 	_, low, high, _, ok := statistics.Shift(byBlock(a, metric), byBlock(b, metric))
 	return ok && (low > 0 || high < 0)
@@ -107,7 +108,7 @@ func rangeOf(sorted []float64, say func(float64) string) string {
 	return fmt.Sprintf("%s to %s, median %s", low, high, say(sorted[len(sorted)/2]))
 }
 
-// addSides adds both values and their grades to each ratio.
+// addSides adds the values of both runs, with their grades, to each comparison.
 func (c *RunComparison) addSides(a, b *Document) {
 	first := a.byKey()
 	second := b.byKey()
@@ -133,8 +134,8 @@ func (c *RunComparison) addSides(a, b *Document) {
 	}
 }
 
-// gradeIdle returns the grade of the idle measurements of a cell's path. Reasons to doubt its loads do not
-// affect it.
+// gradeIdle returns the grade of the idle measurements on a cell's path. Doubts about the loads on the path
+// do not affect it.
 func (d *Document) gradeIdle(f record.Factors) (grade string) {
 	path := d.Run.Path(f).Key()
 	for i := range d.Trials {

@@ -26,22 +26,22 @@ type CipherNode struct {
 	Shares   []CipherShare     `json:"shares,omitempty"`
 }
 
-// measuredNode is a node with the results of its cells.
+// measuredNode is a node with the results of its cipher cells.
 type measuredNode struct {
 	CipherNode
 	results []ciphers.Result
-	watched string // node whose samples cover these CPUs
+	watched string // name of the node whose CPU samples cover these CPUs
 }
 
-// CipherShare estimates the share of a cell's CPU time that the tunnel's cipher takes: the tunnel's rate ÷
+// CipherShare estimates which share of a cell's CPU time is spent on the tunnel's cipher: the tunnel's rate ÷
 // the rate at which one core encrypts ÷ the number of busy cores.
 type CipherShare struct {
 	Factors   record.Factors `json:"factors"` // factors of the cell
 	Label     string         `json:"label"`
-	Node      string         `json:"node"` // node that owns the CPUs
+	Node      string         `json:"node"` // name of the node that has the CPUs
 	Algorithm string         `json:"algorithm"`
-	Library   string         `json:"library"`     // library that measured CoreBps
-	Block     int            `json:"block_bytes"` // block size at which it measured
+	Library   string         `json:"library"`     // library with which CoreBps was measured
+	Block     int            `json:"block_bytes"` // block size with which CoreBps was measured
 	CoreBps   float64        `json:"core_bps"`    // encryption rate of one core, in bit/s
 	Busy      float64        `json:"busy_cores"`
 	Ends      int            `json:"ends"` // number of tunnel ends on these CPUs
@@ -86,7 +86,7 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 
 		of := cipher.CellOf(g.factors, c.CPUs)
 		r := ciphers.Result{Cell: of, Unit: of.Unit(), Rate: statistics.Summarise(rates)}
-		for _, k := range g.cell.Reasons { // reasons for doubt about the cell
+		for _, k := range g.cell.Reasons { // each of these reasons makes the speed doubtful
 			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: k.Kind, Text: k.Text})
 		}
 
@@ -157,9 +157,10 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 	return s, true
 }
 
-// cipherOf returns the AEAD of a cell's tunnel, and the libraries whose speed comes closest to the tunnel's,
-// best first. Most tunnels use the kernel's own ciphers. OpenSSL comes before them, because a program can use
-// the kernel's ciphers only with a system call for each block. cipherOf returns "" if the tunnel has no AEAD.
+// cipherOf returns the AEAD of a cell's tunnel, and the libraries whose speed is closest to the speed in the
+// tunnel, best first. Most tunnels use the kernel's own ciphers. The speed of OpenSSL is closer to theirs
+// than the speed of the kernel's ciphers called from a program, which needs a system call for each block. If
+// the tunnel has no AEAD, cipherOf returns "".
 func cipherOf(g *group) (algorithm string, libraries []string) {
 	kind := factor.Tunnel.Of(g.factors)
 	libraries = []string{cipher.OpenSSL, cipher.Kernel}
@@ -177,7 +178,7 @@ func cipherOf(g *group) (algorithm string, libraries []string) {
 		return "aes-128-gcm", libraries
 	}
 
-	return "", nil // the tunnel has no cipher, or a cipher and a separate hash
+	return "", nil // the tunnel has no cipher, or has a cipher and a separate hash
 }
 
 // sizeOf returns the size, in bytes, of the packets that a cell's tunnel encrypts.
@@ -189,8 +190,8 @@ func sizeOf(g *group) int {
 	return metrics.PathOf(g.factors, true).MTU()
 }
 
-// nearest returns the encryption result of one thread with the most similar packet size, from the first
-// library that has any.
+// nearest returns the speed of one encrypting thread for the block size nearest to a packet size. It uses the
+// first library that has a result.
 func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (best ciphers.Result,
 	ok bool) {
 	for _, library := range libraries {
@@ -203,7 +204,7 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 
 			far := math.Abs(float64(r.Block - size))
 			if r.Mode == cipher.ModeEVP {
-				far += .5 // of two at the same distance, prefer packet mode
+				far += .5 // prefer packet mode if both modes are equally near
 			}
 
 			if far < least {
@@ -220,7 +221,7 @@ func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (
 	return best, ok
 }
 
-// noteShare adds the cipher's share to causes about a tunnel's CPU time.
+// noteShare adds the share of the cipher as a fact to causes about the CPU time of a tunnel.
 func (c *Cell) noteShare(s CipherShare) {
 	if c.Diagnosis == nil {
 		return
@@ -241,7 +242,8 @@ func (c *Cell) noteShare(s CipherShare) {
 	}
 }
 
-// cipherWords returns the advice on ciphers and VPNs for each node, from the first library with such advice.
+// cipherWords returns the advice on ciphers and VPNs for each node. It uses the first library for which there
+// is advice.
 func cipherWords(d *Document) (out []string) {
 	for _, n := range d.Ciphers {
 		for _, kind := range []string{ciphers.AdviceCipher, ciphers.AdviceVPN} {

@@ -34,13 +34,14 @@ type Derivation struct {
 	charts map[*validity.Graded]*Series
 	memory map[*validity.Graded]map[string]memoryUse
 	causes map[*validity.Graded]examined
-	idle   map[string]map[int]map[string]float64 // measurements without a load, by path, block and metric
+	idle   map[string]map[int]map[string]float64 // idle measurements by path, block and metric
 
 	sampled []TrialSamples
 }
 
-// Begin starts the document of a run with the given number of trials. They may be added in any order, but the
-// diagnosis of a load uses only idle measurements that were added before it. A run stores them in that order.
+// Begin starts the document of a run with the given number of trials. The trials may be added in any order.
+// However, the diagnosis of a load uses only idle measurements that were added before it, so they should be
+// added in the order of the run.
 func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{
 		run:    run,
@@ -226,8 +227,8 @@ func head(run *record.Run) RunHead {
 	}
 }
 
-// addResolved sets the resolved properties of the cell, such as the kind of WireGuard. If the trials
-// disagree, it lists all values.
+// addResolved sets the resolved properties of the cell, such as the kind of WireGuard. If trials differ in a
+// property, it lists all values.
 func (g *group) addResolved() {
 	g.cell.Resolved = map[string]string{}
 	for _, j := range g.good() {
@@ -242,7 +243,7 @@ func (g *group) addResolved() {
 	}
 }
 
-// view returns the view of a trial. A failed trial has no numbers.
+// view converts a graded trial to the form in the document. A failed trial has no numbers.
 func view(j *validity.Graded, series *Series) TrialView {
 	t := j.Trial
 	v := TrialView{
@@ -312,7 +313,7 @@ func pick(declared []record.Metric, used map[string]bool) []record.Metric {
 // fastProbes lists the probes that are read ten times per second.
 var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 
-// observing returns the cost of observing over all trials.
+// observing returns the CPU time that observing took in all trials.
 func observing(trials []*validity.Graded) Observing {
 	o := Observing{Probes: map[string]float64{}}
 	type key struct{ node, probe string }
@@ -323,7 +324,7 @@ func observing(trials []*validity.Graded) Observing {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
 				t := spent[k]
-				own := c.CPUNs // this is all that is known about the process of a driver
+				own := c.CPUNs // no better value is known for the process of a driver
 				if c.MedianNs > 0 {
 					own = min(c.MedianNs*c.Reads, own)
 				}
@@ -360,10 +361,10 @@ func observing(trials []*validity.Graded) Observing {
 	return o
 }
 
-// actsAsRouter is the beginning of a plan's description if the plan's router is a namespace of this machine.
+// actsAsRouter is the beginning of a plan's description if a namespace of this machine is the plan's router.
 const actsAsRouter = "this machine acting as a router"
 
-// description returns the plan's description, adapted to the router that the run actually tested.
+// description returns the plan's description, adapted to the router that the run tested.
 func description(run *record.Run) string {
 	text := run.Design.Description
 	tested := run.Tested()

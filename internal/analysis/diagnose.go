@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Observe combines a graded trial of a load with the reference values that its diagnosis needs.
+// Observe combines a graded trial of a load with the reference values that are necessary for its diagnosis.
 func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	f := j.Trial.Row.Factors
 	line := validity.CeilingOf(run, f)
@@ -29,12 +29,12 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	}
 }
 
-// pathOf returns the key of a trial's path. Each boot of its router counts as another path.
+// pathOf returns a key for a trial's path. After each boot of the path's router, the path has another key.
 func (x *Derivation) pathOf(j *validity.Graded) string {
 	return fmt.Sprint(x.run.Design.Path(j.Trial.Row.Factors).Key(), j.Trial.Boots)
 }
 
-// keepIdle stores the measurements of an idle path.
+// keepIdle stores the metrics of an idle measurement for the diagnosis of later loads on the same path.
 func (x *Derivation) keepIdle(j *validity.Graded) {
 	path := x.pathOf(j)
 	if x.idle[path] == nil {
@@ -44,8 +44,8 @@ func (x *Derivation) keepIdle(j *validity.Graded) {
 	x.idle[path][j.Trial.Row.Block] = j.Metrics.Values
 }
 
-// idleOf returns the metrics of the idle path for a load. They come from the load's block or, if that has
-// none, from the last earlier block.
+// idleOf returns the idle metrics of a load's path. They come from the block of the load or, if it has no
+// idle measurement, from the last earlier block that has one.
 func (x *Derivation) idleOf(j *validity.Graded) map[string]float64 {
 	blocks := x.idle[x.pathOf(j)]
 	last := -1
@@ -84,21 +84,21 @@ func examine(o *diagnosis.Observation) examined {
 	return x
 }
 
-// diagnosable reports whether a trial measured a load and has numbers.
+// diagnosable reports whether a trial measured a load and has numbers and telemetry.
 func diagnosable(j *validity.Graded) bool {
 	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil &&
-		j.Trial.Foreign == nil // imported trials have no telemetry
+		j.Trial.Foreign == nil // imported trials are left out, because they have no telemetry
 }
 
-// failedOnPath reports whether a load failed because of what the path did to its packets. Such a trial has a
-// cause but no numbers.
+// failedOnPath reports whether a load failed because of what the path did to its packets. Although such a
+// trial has no numbers, its cause can be diagnosed.
 func failedOnPath(j *validity.Graded) bool {
 	f := j.Trial.Failure
 	return j.Grade == evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && f != nil &&
 		f.Phase == record.PhaseVerify
 }
 
-// diagnose combines the candidates of the cell's good trials.
+// diagnose sets the cell's diagnosis by combining the candidates of the cell's good trials.
 func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
 	g.cell.GeneratorShare = generatorShare(run, &g.cell)
 	var trials [][]diagnosis.Candidate
@@ -150,14 +150,14 @@ func notSuspected(all []diagnosis.Exclusion, reasons []evidence.Reason) []diagno
 	})
 }
 
-// rated is the ledger of a trial with the trial's goodput.
+// rated holds the ledger and the goodput of a trial.
 type rated struct {
 	bps    float64
 	ledger *diagnosis.Ledger
 }
 
-// middleLedger returns the ledger of the trial with the median goodput (for an even number of trials, the
-// lower of the two in the middle).
+// middleLedger returns the ledger of the trial with the median goodput. For an even number of trials, it uses
+// the lower of the two middle ones.
 func middleLedger(all []rated) *diagnosis.Ledger {
 	if len(all) == 0 {
 		return nil
@@ -167,11 +167,11 @@ func middleLedger(all []rated) *diagnosis.Ledger {
 	return all[(len(all)-1)/2].ledger
 }
 
-// systemOf returns the system of the device under test, as used in remedies, or "" if it is unknown.
+// systemOf returns the system of the device under test, by its name in remedies, or "" if it is unknown.
 func systemOf(run *record.Run) string {
 	tested := run.Tested()
 	if tested.Driven != record.DrivenByAgent {
-		return tested.Driven // "" if the router could not be reached
+		return tested.Driven // empty if the router could not be reached
 	}
 
 	system := ""
@@ -199,8 +199,9 @@ func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
 	})
 }
 
-// remediesFor returns the remedies for a system, followed by those for the system that it derives from. It
-// returns all if the system is unknown. Remedies for another kind of tunnel are left out.
+// remediesFor returns the remedies for a system, followed by the remedies for the system from which it
+// derives. If the system is unknown, it returns all remedies. It leaves out remedies for other kinds of
+// tunnels.
 func remediesFor(system, tunnel string, all []diagnosis.Remedy) []diagnosis.Remedy {
 	var own, general []diagnosis.Remedy
 	for _, r := range all {

@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// work identifies rates that may be compared: those of one kind of load, or those of one cryptographic
-// library for ciphers, hashes or keys.
+// work identifies rates that may be compared with each other: the rates of one kind of load, or the rates of
+// one cryptographic library for its ciphers, hashes or keys.
 type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {
@@ -40,16 +40,16 @@ func cipherWork(library string, a cipher.Algorithm, metric string) work {
 	return work{library + ", " + strings.Join(a.Operations, " and "), metric}
 }
 
-// observe returns the rates of the cells of one kind of work by block, and the names of their factors in
-// display order. Cells without a value are left out. If several runs measured cells with the same levels,
-// their blocks are combined.
+// observe returns the rates of the cells for one kind of work by block, and the names of the cells' factors
+// in display order. It leaves out cells without a value. If several runs measured cells with the same levels,
+// it combines their blocks.
 func observe(runs []runOfEffects, w work) (out []model.Observation, names []string) {
 	metric := cmp.Or(w.metric, metrics.Goodput)
 	all := record.Factors{}
 	places := map[string]int{}
 	var nths []int
 	for i, r := range runs {
-		nth := 0 // number of earlier runs with the same cells, whose blocks have other numbers
+		nth := 0 // number of earlier runs with the same cells, after whose blocks this run's are numbered
 		for k, before := range runs[:i] {
 			if before.shares(r) {
 				nth = max(nth, nths[k]+1)
@@ -111,8 +111,8 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 // numbered after those of the first run.
 const blocksOfRun = 1 << 20
 
-// runOfEffects is a run with the values of its cells and with the levels of factors that were set by hand for
-// the whole run.
+// runOfEffects is a run with the values of its cells, and with the levels of factors that were set by hand
+// for the whole run.
 type runOfEffects struct {
 	*Document
 	values map[string]map[string]map[int]float64 // cell → metric → block → value
@@ -126,9 +126,9 @@ func (r runOfEffects) shares(other runOfEffects) bool {
 	})
 }
 
-// EffectsOf returns the effects for a run's document, and nil if fewer than two factors have an effect.
+// EffectsOf returns the effects for a run's document, or nil if fewer than two factors have an effect.
 func EffectsOf(d *Document) *model.Effects {
-	const maxContrasts = 200_000 // limits the time; pairs of levels, or pairs of pairs, in each cell
+	const maxContrasts = 200_000 // pairs of levels, and pairs of such pairs, in each cell; limits the time
 	e := effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, maxContrasts)
 	if e.Several() {
 		return &e
@@ -143,7 +143,8 @@ func Effects(d *Document) model.Effects {
 	return effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, math.MaxInt)
 }
 
-// effectsOf returns the effects for each kind of work, except kinds with more than bound contrasts.
+// effectsOf returns the effects for each kind of work. It leaves out kinds of work with more than bound
+// contrasts.
 func effectsOf(runs []runOfEffects, bound int) model.Effects {
 	all := model.FindEffects(nil, nil)
 	var seen []work
@@ -165,7 +166,7 @@ func effectsOf(runs []runOfEffects, bound int) model.Effects {
 	return all
 }
 
-// add stores the effects on one kind of work in all.
+// add stores the effects on the work w in all. traffic reports whether w is a load.
 func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	if w == (work{}) {
 		e.Loads = all.Loads
@@ -187,7 +188,7 @@ func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	}
 }
 
-// contrasts returns the number of pairs of levels, and of combinations of two such pairs, over the
+// contrasts returns the number of pairs of levels, and of combinations of two such pairs, summed over the
 // observations.
 func contrasts(observations []model.Observation, names []string) int {
 	n, before := 0, 0
@@ -204,8 +205,8 @@ func contrasts(observations []model.Observation, names []string) int {
 	return n * len(observations)
 }
 
-// PublishedEffects returns the effects of the factors in one study: on the rates of TCP and UDP, and on the
-// speeds of ciphers by their purpose.
+// PublishedEffects returns the effects of the factors in one study, on the rates of TCP and UDP and on the
+// speeds of ciphers. Ciphers are grouped by purpose.
 func PublishedEffects(c *catalogue.Catalogue, source string) model.Effects {
 	results := func(protocol string) model.Effects {
 		return model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{

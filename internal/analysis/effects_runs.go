@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// handFacts lists the facts about a router that people change between runs, with the name of the factor that
-// each fact becomes. A fact is used only if no earlier fact with the same factor name differs.
+// handFacts lists the facts about a router that people change between runs, and the factor that each fact
+// becomes. If several facts become the same factor, the first one that differs between the runs is used.
 var handFacts = [...]struct{ fact, factor string }{
 	{"cpu_frequency_set", "clock"}, // as reported by RouterOS
 	{"governor", "governor"},
@@ -22,11 +22,11 @@ var handFacts = [...]struct{ fact, factor string }{
 }
 
 // EffectsOfRuns returns the effects of factors over several runs. A change by hand between the runs is a
-// factor like the factors that vary within runs. Its levels come from labels, which maps a factor to one
-// level per run. Without labels, the factors are the conditions and the facts of the router in which the runs
-// differ. Runs with the same levels add blocks.
+// factor, like the factors that vary within runs. labels maps such a factor to its level in each run. Without
+// labels, the factors are the conditions and the facts of the router in which the runs differ. If several
+// runs have the same levels, their blocks are combined.
 //
-// Runs are made at different times. This does not affect a ratio within runs, such as that of two queues, nor
+// Runs are made at different times. Time does not affect a ratio within runs, such as that of two queues, nor
 // the interaction of a queue with a clock. It does affect a ratio between runs, for which each run counts
 // once.
 //
@@ -81,9 +81,9 @@ func (d *Document) levelsOf(name string) (levels []string) {
 	return levels
 }
 
-// byHand returns the levels of the conditions and of the tested router's facts that all runs record, that
-// differ between runs, and that vary within none. used lists their names, in the form that comparisons use
-// for changes.
+// byHand returns the conditions and the facts of the tested router that all runs record, that differ between
+// the runs, and that do not vary within a run. labels contains their levels. used lists their names in the
+// form that comparisons use for changes.
 func byHand(docs []*Document) (labels map[string][]string, used []string) {
 	labels = map[string][]string{}
 	add := func(name string, change string, of func(*Document) string) {
@@ -110,7 +110,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 
 	for _, node := range docs[0].routers() {
 		for _, f := range handFacts {
-			if f.fact == "kernel" && labels["firmware"] != nil { // new firmware has another kernel
+			if f.fact == "kernel" && labels["firmware"] != nil { // because new firmware has another kernel
 				continue
 			}
 
@@ -118,7 +118,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 		}
 
 		if slices.ContainsFunc(docs, (*Document).setsQueues) {
-			continue // the queues that were found were replaced before any traffic
+			continue // because these queues were replaced before any traffic
 		}
 
 		first := docs[0].queuesOf(node)
@@ -144,8 +144,8 @@ func (d *Document) setsQueues() bool {
 	})
 }
 
-// queuesOf returns the queues that a run found on a node, by the name of their fact. They come from a driver
-// or from the agent's inventory.
+// queuesOf returns the queues that a run found on a node, by the names of their facts. They were read by a
+// driver or are in the agent's inventory.
 func (d *Document) queuesOf(node string) map[string]string {
 	out := map[string]string{}
 	for _, e := range d.Environment {

@@ -12,7 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Glance is the current state of a node under its real traffic. Fields are absent if they were not sampled.
+// Glance is the current state of a node under its real traffic. Fields are absent if they could not be
+// sampled.
 type Glance struct {
 	Node    string         `json:"node"`
 	Seconds float64        `json:"seconds"` // length of the interval in s
@@ -30,16 +31,16 @@ type Glance struct {
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
 
-// CoreGlance is the load of a core: the share of the time in which it was busy, and in which it handled
-// softirqs and interrupts.
+// CoreGlance describes the load of a core, by shares of the time: busy, handling softirqs, and handling
+// interrupts.
 type CoreGlance struct {
 	Name    string  `json:"name"`
 	Busy    float64 `json:"busy_ratio"`
 	Softirq float64 `json:"softirq_ratio"`
 }
 
-// DeviceGlance is the traffic of a network device. Drops are those of the device and its queues. QueueBytes
-// is the average backlog of its longest queue.
+// DeviceGlance describes the traffic of a network device. DropPs counts drops by the device and its queues.
+// QueueBytes is the average backlog of the device's longest queue.
 type DeviceGlance struct {
 	Name   string  `json:"name"`
 	RxBps  float64 `json:"rx_bps"`
@@ -55,10 +56,10 @@ type DeviceGlance struct {
 type GlanceCause struct {
 	Class      string  `json:"class"`
 	Text       string  `json:"text"`
-	Confidence float64 `json:"confidence"` // 0 to 1, from the rules applied to this node alone
+	Confidence float64 `json:"confidence"` // 0 to 1, from the rules that this node's samples allow
 }
 
-// LookAt summarises a node's samples between from and to, which are times of the node's clock in ns.
+// LookAt summarises a node's samples between two times of the node's clock, in ns.
 func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance {
 	g := &Glance{
 		Node:    node.Name,
@@ -106,7 +107,8 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 	add := func(probe, stem string, scale float64, into func(*DeviceGlance) *float64) {
 		for _, c := range metrics.SeriesOf(data, probe, stem) {
 			grew, ok := c.Curve.Moved(from, to)
-			name, _, _ := strings.Cut(c.Label, "@") // a class or ingress qdisc of the device
+			// The label of a class or ingress qdisc starts with its device.
+			name, _, _ := strings.Cut(c.Label, "@")
 			if !ok || name == "lo" || grew <= 0 {
 				continue
 			}
@@ -148,8 +150,8 @@ var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagn
 	diagnosis.ClockDown, diagnosis.Thermal, diagnosis.LogFlood, diagnosis.ConntrackFull,
 	diagnosis.BacklogBudget, diagnosis.CryptoWorkers, diagnosis.VPNProcess}
 
-// candidate applies the rules of a diagnosis, with the node as the only router between two unknown
-// endpoints.
+// candidate sets the candidate by applying the rules of a diagnosis. The node is the only router between two
+// unknown endpoints.
 func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
 	top := record.Topology{
 		Name:    "forward",

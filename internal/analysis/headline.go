@@ -8,14 +8,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// headlines lists metrics in order of preference for representing a run: results of searches first, because
-// they are the purpose of the run; packet rates before goodput, because for UDP they are more informative.
+// headlines lists the metrics that can represent a run, in order of preference. Results of searches come
+// first, because they are the purpose of the run.
 var headlines = [...]string{metrics.ThroughputNDR, metrics.ThroughputPDR, metrics.ThroughputDelay,
 	metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR, metrics.Goodput,
 	metrics.PacketRate, metrics.FlowRate, metrics.CipherRate, metrics.CipherOps, metrics.Number}
 
-// Headline returns the highest median of the first metric in headlines that a cell has, or nil if there is
-// none. Cells without a router are used only if there are no others.
+// Headline returns the highest median of the first metric in headlines that a cell has, or nil if no cell has
+// any of them. It uses cells without a router only if there are no others.
 func (d *Document) Headline() *record.Headline {
 	through := slices.DeleteFunc(slices.Clone(d.Cells), func(c Cell) bool {
 		return factor.Topology.Is(c.Factors, "direct")

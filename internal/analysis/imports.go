@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Carriage relates an import to a run by the traffic of the run's trials. Trials are added one by one,
-// because the trials of a day-long run are too large to load at once.
+// Carriage holds the traffic of a run's trials, by which an import is related to the run. Trials are added
+// one by one, because the trials of a day-long run are too large to load at once.
 type Carriage struct{ trials []carried }
 
 // carried holds the received bytes of one trial's flows, and the trial's times on the controller's clock.
@@ -26,7 +26,7 @@ type carried struct {
 	bytes         statistics.Curve
 }
 
-// Add adds a trial. It keeps only the trial's traffic. The order does not matter.
+// Add adds a trial, of which it keeps only the traffic. Trials may be added in any order.
 func (c *Carriage) Add(t record.Trial) {
 	c.trials = append(c.trials, carried{t.Origin, t.Ended, t.Started, carriedIn(t)})
 }
@@ -43,11 +43,10 @@ func (c *Carriage) Wall() int64 {
 	return c.trials[0].started.UnixNano() - c.trials[0].origin
 }
 
-// Align returns the offset of a machine's clock at which the bytes received by its network devices (netdev,
-// on that clock) match the bytes of the trials' flows best. wall is the offset according to the wall clocks,
-// or 0 if unknown. The result must lie within ClocksAgree of wall, because other runs of the same plan look
-// alike and differ only in time. If wrong is set, because the machine's wall clock is wrong, any offset is
-// possible.
+// Align returns the offset of a machine's clock at which the bytes received by the machine's network devices
+// (netdev) best match the bytes of the trials' flows. wall is the offset according to the wall clocks, or 0
+// if unknown. The result must lie within ClocksAgree of wall, because other runs of the same plan look the
+// same at other times. If wrong is set, the machine's wall clock is wrong, and any offset is possible.
 func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statistics.Aligned, error) {
 	carried := c.curve()
 	if len(carried.T) == 0 {
@@ -108,8 +107,8 @@ func (c *Carriage) Thinner() func(source string, at int64) bool {
 	}
 }
 
-// thinRows is the minimum number of samples that Thinner keeps for a trial and source, unless there are
-// fewer.
+// thinRows is the minimum number of samples of a source that Thinner keeps for a trial, if there are that
+// many.
 const thinRows = 32
 
 func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
@@ -117,7 +116,7 @@ func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
 // ClocksAgree is the largest error of the wall clock of a machine whose recording is imported.
 const ClocksAgree = 2 * time.Minute
 
-// AheadWords describes the lead of a clock over the run's clock, in ns.
+// AheadWords describes how far a clock is ahead of the run's clock. ns is negative if it is behind.
 func AheadWords(ns int64) string {
 	word := "ahead"
 	if ns < 0 {
@@ -154,9 +153,9 @@ func (c *Carriage) curve() statistics.Curve {
 	return out
 }
 
-// carriedIn returns the traffic of a trial's flows as one counter. The counter has a sample whenever the flow
-// with the most samples has one, and at the start and end of the other flows, because the sampling times of
-// all flows would be too many.
+// carriedIn returns the traffic of a trial's flows as one counter. The counter has a sample for each sample
+// of the flow with the most samples, and for the start and the end of the other flows. It does not have the
+// samples of all flows, because they would be too many.
 func carriedIn(t record.Trial) (out statistics.Curve) {
 	if t.Traffic == nil {
 		return out
@@ -214,15 +213,15 @@ func receivedOf(netdev *record.Table) statistics.Curve {
 	return out
 }
 
-// withImports returns the trial with the imported samples that were recorded during it. It does not modify
-// data that t refers to.
+// withImports returns the trial with the imported samples that were recorded during the trial. It does not
+// modify the data to which t refers.
 func withImports(run *record.Run, t record.Trial) record.Trial {
 	if len(run.Imports) == 0 {
 		return t
 	}
 
 	t.Nodes = maps.Clone(t.Nodes)
-	if t.Nodes == nil { // the trial has no telemetry of its own
+	if t.Nodes == nil { // because the trial has no telemetry
 		t.Nodes = map[string]record.NodeData{}
 	}
 
@@ -238,8 +237,8 @@ func withImports(run *record.Run, t record.Trial) record.Trial {
 	return t
 }
 
-// during returns the part of an import between two times, with one sample before and after. ok is false if it
-// is empty.
+// during returns the part of an import between two times, and one sample before and after that part. ok is
+// false if no source has samples in this part.
 func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	d.Clock = record.Clock{
 		OffsetBefore: im.Offset,
@@ -302,7 +301,7 @@ func merged(environments []record.Environment) []record.Environment {
 			maps.Copy(o.Missing, from.Missing)
 		}
 
-		delete(o.Missing, "all else") // the later environment lists what is missing
+		delete(o.Missing, "all else") // because the later environment lists the missing facts
 		out[i] = o
 	}
 	return out

@@ -38,11 +38,11 @@ func Brief(run *record.Run, t record.Trial) (e record.Event) {
 	return e
 }
 
-// Interim holds the finished trials of a running campaign, from which the campaign decides what to measure
+// Interim holds the finished trials of a running campaign. The campaign uses them to decide what to measure
 // next.
 type Interim struct {
 	run    *record.Run
-	trials []record.Trial       // set only for a plan with searches; without the trials' series
+	trials []record.Trial       // without their series; nil for a plan without searches
 	rates  map[string][]float64 // cell → rates of its successful trials
 }
 
@@ -63,7 +63,7 @@ func (x *Interim) Add(t *record.Trial) {
 	case t.Cipher != nil:
 		x.rates[cell] = append(x.rates[cell], t.Cipher.Rate)
 	case t.Row.Kind == record.RowLoad && t.Traffic != nil:
-		up, down, _ := t.Traffic.Goodput() // both are zero if nothing was counted
+		up, down, _ := t.Traffic.Goodput() // zero if nothing was counted
 		x.rates[cell] = append(x.rates[cell], up+down)
 	}
 }
@@ -86,7 +86,7 @@ func (x *Interim) Next(row record.Row) (next record.SearchTrial, more bool, err 
 		x.searchOf(row), x.idleOf(row))
 }
 
-// searchOf returns the trials of a row's search.
+// searchOf returns the trials in the search of a row.
 func (x *Interim) searchOf(row record.Row) []*record.Trial {
 	var trials []*record.Trial
 	for i := range x.trials {
@@ -98,7 +98,8 @@ func (x *Interim) searchOf(row record.Row) []*record.Trial {
 	return trials
 }
 
-// idleOf returns the latency of the row's idle path, as measured in the row's block, or nil if there is none.
+// idleOf returns the latency of the idle path as measured in the block of a row, or nil if it was not
+// measured there.
 func (x *Interim) idleOf(row record.Row) *record.Latency {
 	path := x.run.Design.Path(row.Factors).Key()
 	var found *record.Latency
@@ -113,10 +114,10 @@ func (x *Interim) idleOf(row record.Row) *record.Latency {
 	return found
 }
 
-// ShareOf returns the load of a cell whose rate is set to a share of another cell's rate, in payload bits per
-// second. The other cell's rate is the median result of its searches or, if it has no search, its median
-// goodput. A share of the goodput is below the path's capacity only if the generator at full rate was no
-// slower than the path.
+// ShareOf returns the load, in payload bits per second, of a cell whose rate is set to a share of another
+// cell's rate. The other cell's rate is the median result of its searches or, if it has no search, its median
+// goodput. In the latter case, the load is below the capacity of the path only if the generator was at least
+// as fast as the path.
 func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 	of := found.Of.Key()
 	var rates []float64
@@ -153,7 +154,7 @@ func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 		"the failed trials of that cell say why")
 }
 
-// candidate returns the diagnosis of a single trial for the live view, or nil if there is none.
+// candidate returns the diagnosis of a single trial for the live view, or nil if it has none.
 func candidate(run *record.Run, j *validity.Graded) *diagnosis.Diagnosis {
 	if !diagnosable(j) && !failedOnPath(j) {
 		return nil

@@ -11,8 +11,8 @@ import (
 )
 
 // inventoryFacts describes each part of a node's inventory in words, by the kind and name of the part. It
-// leaves out counters, handles and chokepoint's own settings, because they differ from run to run, and
-// devices for which listed returns true.
+// leaves out counters, handles and chokepoint's own settings, because they differ from run to run. It also
+// leaves out devices for which listed returns true.
 func inventoryFacts(v *record.Inventory, listed func(device string) bool) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	add := func(part, name, text string) {
@@ -111,8 +111,9 @@ func joined[T any](all []T, words func(T) string) string {
 	return strings.Join(out, "; ")
 }
 
-// addInventories adds the inventories of a node in two runs to the node's facts. A part that only the other
-// run's inventory contains is "none", or unknown if this run could not read that kind of part.
+// addInventories adds the inventories of a node in two runs to left and right, the node's facts in these
+// runs. If only one of the inventories contains a part, the fact of the other run is "none", or unknown if
+// the other run could not read this kind of part.
 func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	if a == nil || b == nil {
 		return
@@ -121,7 +122,7 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	has := func(v *record.Inventory, device string) bool {
 		return slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Name == device })
 	}
-	listed := func(device string) bool { // listed among the facts, because only one run has the device
+	listed := func(device string) bool { // reports whether other facts list the device of only one run
 		name := "device:" + device + ":mtu"
 		return has(a, device) != has(b, device) && left[name]+right[name] != ""
 	}

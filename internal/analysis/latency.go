@@ -17,10 +17,10 @@ import (
 )
 
 // summariseLatency computes the latency percentiles of a cell. If every trial has enough probes for a
-// percentile, it is the median of the trials with its interval, as for other metrics. If only all probes
-// together are enough, it is the percentile of the pooled probes, marked "pooled". Its range is then the
-// range of the trials with enough probes. If no trial has enough, it is the order-statistic interval of the
-// pool; Level is set, and assumes independent probes.
+// percentile, the result is the median of the trials with its interval, as for other metrics. If only all
+// probes together are enough, the result is the percentile of the pooled probes, marked "pooled". The
+// interval of a pooled percentile is the range of the trials that have enough probes. If no trial has enough,
+// it is the order-statistic interval of the pooled probes; Level is then set, and assumes independent probes.
 func (g *group) summariseLatency(good []*validity.Graded) {
 	idle := probed(good, "idle")
 	if len(idle) == 0 {
@@ -40,7 +40,7 @@ func (g *group) summariseLatency(good []*validity.Graded) {
 	g.cell.Segments = g.segments(good)
 }
 
-// probed returns the trials in which a probe ran, answered or not.
+// probed returns the trials in which a probe of the given kind ran, answered or not.
 func probed(trials []*validity.Graded, kind string) []*validity.Graded {
 	return slices.DeleteFunc(slices.Clone(trials), func(j *validity.Graded) bool {
 		_, ran := j.Metrics.RTTs[kind]
@@ -93,8 +93,9 @@ func (g *group) addPercentiles(kind string, ran []*validity.Graded, why string) 
 	}
 }
 
-// addAdded computes the delay that the load adds to the median round-trip time of each trial, relative to the
-// idle measurement of its block or, if there is none, the median of the path's idle measurements.
+// addAdded computes the delay that the load adds to the median round-trip time, for each trial. The reference
+// is the idle measurement of the trial's block or, if there is none, the median of the path's idle
+// measurements.
 func (g *group) addAdded() {
 	blocks := g.blocks()[metrics.RTTIdle]
 	median := statistics.Median(slices.Collect(maps.Values(blocks)))
@@ -117,8 +118,9 @@ func (g *group) addAdded() {
 }
 
 // AddedInNoise reports whether the delay that the load adds is too small to measure: its interval includes
-// zero, or its median is within the idle path's variation. That is the variation from trial to trial, or from
-// probe to probe (p90 - p50) divided by the square root of the number of trials.
+// zero, or its median is within the idle path's variation. The variation is the larger of two: that from
+// trial to trial, and that from probe to probe (p90 - p50) divided by the square root of the number of
+// trials.
 func (c *Cell) AddedInNoise() bool {
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok {
@@ -139,8 +141,7 @@ func (c *Cell) AddedInNoise() bool {
 	return added.Median <= noise
 }
 
-// Range of the histograms, in nanoseconds. Values outside of the range are counted in Beyond, and are in no
-// bucket.
+// Range of the histograms, in ns. Values outside of this range are in no bucket; Beyond counts them.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9
@@ -164,7 +165,7 @@ func (g *group) addDistribution(kind string, ran []*validity.Graded) {
 	}
 }
 
-// distribution merges several measurements into one histogram.
+// distribution merges several measurements into one histogram. It returns false if there are none.
 func distribution(all []*record.Latency) (Distribution, bool) {
 	if len(all) == 0 {
 		return Distribution{}, false
@@ -245,7 +246,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 	return out
 }
 
-// loadedPath returns the latency under the cell's load, and whether the load is bulk TCP.
+// loadedPath returns the latency under the cell's load. It returns false if the load is not bulk TCP.
 func (g *group) loadedPath() (LoadedPath, bool) {
 	p := LoadedPath{Cell: g.factors}
 	if factor.Protocol.Is(g.factors, factor.UDP) || factor.Engine.Is(g.factors, "flows", "requests") {
@@ -265,9 +266,9 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 	p.RPM, p.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
-		c := j.Metrics.Confidence // "" for imported results
+		c := j.Metrics.Confidence // empty for imported results
 		if c != "" && (p.Confidence == "" || slices.Index(order, c) < slices.Index(order, p.Confidence)) {
-			p.Confidence = c // confidence of the least certain trial
+			p.Confidence = c // use the confidence of the least certain trial
 		}
 	}
 

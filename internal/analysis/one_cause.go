@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// oneCause replaces the diagnosis "random loss" of a cell by a policer or rule that was found on the same
-// path in the same direction, in another cell or by the diagnosis from both ends.
+// oneCause replaces the diagnosis "random loss" of a cell by a policer or rule found on the same path in the
+// same direction. It may have been found in another cell, or by the diagnosis from both ends.
 func (d *Document) oneCause() {
 	type way struct{ path, direction string }
 	of := func(c *Cell) way { return way{d.Run.Path(c.Factors).Key(), factor.Direction.Of(c.Factors)} }
@@ -51,7 +51,7 @@ func drops(d *diagnosis.Diagnosis) bool {
 	return d.Named() && slices.Contains([]string{diagnosis.Policer, diagnosis.RuleDrop}, d.Class)
 }
 
-// below reports whether a cell's load has a set rate that is lower than bps.
+// below reports whether the load of a cell has a set rate that is lower than bps.
 func below(c *Cell, bps float64) bool {
 	for _, f := range []factor.Name{factor.Rate, factor.Pacing} {
 		asked := f.Bitrate(c.Factors)

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// paths diagnoses each path from its two ends only.
+// paths diagnoses each path using only the metrics that its two ends can measure.
 func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	var keys []string
 	of := map[string][]diagnosis.Cell{}
@@ -36,8 +36,8 @@ func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	return out
 }
 
-// OfEnds returns a cell with only the metrics that the two ends can measure: those of the path and of flows,
-// but none of a node or of the machine that runs it.
+// OfEnds returns a cell with only the metrics that the two ends can measure, which are the metrics of the
+// path and of flows. It leaves out metrics of the nodes between the ends and of the machine that runs them.
 func OfEnds(d *Document, c *Cell) diagnosis.Cell {
 	seen := map[string]statistics.Value{}
 	for _, m := range metrics.Metrics() {

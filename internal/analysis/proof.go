@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// proofOf returns the result of an experiment for its cause, and nil if the run is not an experiment.
+// proofOf returns the result that an experiment has for its cause, or nil if the run is not an experiment.
 func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	e := run.Design.Experiment
 	if e == nil {
@@ -26,7 +26,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 		byBlock := g.cell.Blocks[metric]
 		if e.Untouched(g.factors) {
 			untouched = g.factors
-			for _, j := range g.trials { // if the path passed no packets, the rate counts as 0
+			for _, j := range g.trials { // the rate counts as 0 if the path passed no packets
 				f := j.Trial.Failure
 				if f != nil && slices.Contains(ofTraffic, f.Phase) {
 					rates.Untouched[j.Trial.Row.Block] = append(rates.Untouched[j.Trial.Row.Block], 0)
@@ -46,7 +46,8 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	return p
 }
 
-// answers returns the metric that shows the response to the steps: goodput or, for a class of delay, an RTT.
+// answers returns the metric that shows the response to the steps of an experiment: goodput or, for a class
+// of delay, a round-trip time.
 func answers(cells []*group, class string) string {
 	rule, _ := diagnosis.RuleOf(class)
 	if !rule.Delay {
@@ -95,7 +96,7 @@ func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 	}
 }
 
-// causeOf returns a cause of a cell, or nil if the diagnosis does not list it.
+// causeOf returns the cause of a class in a cell, or nil if the cell's diagnosis does not list it.
 func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	for i := range d.Cells {
 		c := &d.Cells[i]
@@ -112,8 +113,8 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	return nil
 }
 
-// minUtilisation is the lowest utilisation from which a gain is predicted. Farther from the limit, a packet
-// has a different cost, because GSO and GRO form packets of other sizes.
+// minUtilisation is the lowest utilisation from which a gain is predicted. At a lower utilisation, the cost
+// of a packet differs from that at the limit, because GSO and GRO form packets of other sizes.
 const minUtilisation = .3
 
 // predict adds to each measured gain the lowest upper bound that was known before: the diagnosis's own bound,

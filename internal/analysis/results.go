@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ResultsDerivation is the version of the output of Results. Stored results of another version are computed
+// ResultsDerivation is the version of the output of Results. Stored results with another version are derived
 // again.
 const ResultsDerivation = 2
 
@@ -45,7 +45,8 @@ func (d *Document) Results() *record.Results {
 	return r
 }
 
-// testedFacts returns the facts about the first router, or about the machine whose kernel it uses.
+// testedFacts returns the facts about the first router or, for a router in a namespace, about the machine
+// whose kernel it uses.
 func (d *Document) testedFacts() map[string]string {
 	names := d.routers()
 	if record.InNamespaces(d.Run.Lab) {
@@ -63,7 +64,8 @@ func (d *Document) testedFacts() map[string]string {
 	return nil
 }
 
-// labelsWithoutFirmware returns labels of the cells that leave out the factor firmware.
+// labelsWithoutFirmware returns labels of the cells that do not contain the factor firmware, by the keys of
+// the factors without it.
 func (d *Document) labelsWithoutFirmware() map[string]string {
 	out := map[string]string{}
 	var cells []record.Factors

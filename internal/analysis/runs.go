@@ -25,7 +25,7 @@ type RunComparison struct {
 	A           RunHead                 `json:"a"`
 	B           RunHead                 `json:"b"`
 	Summary     []string                `json:"summary"`
-	Comparisons []comparison.Comparison `json:"comparisons"`      // ratio B ÷ A
+	Comparisons []comparison.Comparison `json:"comparisons"`      // ratios B ÷ A
 	Regressions []Regression            `json:"regressions"`      // results that are worse in B, or missing
 	Changes     []Change                `json:"changes"`          // other differences between the runs
 	OnlyA       []record.Factors        `json:"only_a,omitempty"` // cells that only A measured
@@ -45,7 +45,8 @@ func (c *RunComparison) LossWords(f record.Factors) string {
 	return "the second run has lost it"
 }
 
-// Change is a difference between two runs. Cause reports whether it may explain a difference of the results.
+// Change is a difference between two runs. Cause reports whether the change may explain a difference of the
+// results.
 type Change struct {
 	Kind  string `json:"kind"` // "environment", "condition", "setting", "counter", "version", "plan", "lab"
 	Name  string `json:"name"`
@@ -54,13 +55,12 @@ type Change struct {
 	Cause bool   `json:"cause"`
 }
 
-// Regression is a cell that is worse in the second run, or lacks a number that it has in the first.
+// Regression is a cell that is worse in the second run, or that lacks a number there.
 type Regression struct {
 	Factors record.Factors `json:"factors"`
-	Metric  string         `json:"metric,omitempty"` // absent if it concerns the whole cell
+	Metric  string         `json:"metric,omitempty"` // absent if the regression concerns the whole cell
 	Text    string         `json:"text"`
-	// Suspect reports that one of the two numbers is in doubt. It is never set if one
-	// run lacks the cell.
+	// Suspect reports that one of the two numbers is in doubt. It is never set if one run lacks the cell.
 	Suspect bool `json:"suspect,omitempty"`
 }
 
@@ -127,8 +127,9 @@ func (d *Document) byKey() map[string]*Cell {
 	return out
 }
 
-// lost returns the numbers of a cell that the first run has and the second lacks. A loss is suspect only if
-// the second run's cell is suspect: a doubt about the first run's number does not matter.
+// lost returns a regression for each number of a cell that the first run has and the second run lacks. It is
+// suspect only if the cell is suspect in the second run, because a doubt about the first run's number does
+// not matter.
 func lost(a, b *Cell) []Regression {
 	switch {
 	case a.Runs == 0:
@@ -166,7 +167,7 @@ func lost(a, b *Cell) []Regression {
 	return out
 }
 
-// worse returns the comparisons that found a change for the worse.
+// worse returns a regression for each comparison that found a change for the worse.
 func worse(c *RunComparison) []Regression {
 	better := map[string]string{}
 	for _, m := range c.Metrics {
@@ -238,7 +239,7 @@ func runWords(c *RunComparison) []string {
 	return append(out, causeWords(c))
 }
 
-// verdictCount holds the counts of verdicts that several metrics have in common.
+// verdictCount holds counts of verdicts, and the metrics that have these counts.
 type verdictCount struct {
 	metrics []string
 	counts  string
@@ -330,14 +331,14 @@ func changes(a, b *Document) []Change {
 	add("lab", "lab", a.Run.Lab, b.Run.Lab, true)
 	add("lab", "note", a.Run.LabNote, b.Run.LabNote, true)
 	add("version", "chokepoint", a.Run.Version, b.Run.Version, true)
-	if a.Run.Version == b.Run.Version { // two versions always have different hashes
+	if a.Run.Version == b.Run.Version { // because two versions always have different hashes
 		add("version", "hash of the program", a.Run.BinaryHash, b.Run.BinaryHash, true)
 	}
 
 	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
 	window, other := a.Run.Method.Duration, b.Run.Method.Duration
 	searches := a.Run.Method.Search != nil || b.Run.Method.Search != nil // searches have their own durations
-	if window > 0 && other > 0 && !searches {                            // 0 means not recorded
+	if window > 0 && other > 0 && !searches {                            // 0 means that it was not recorded
 		add("plan", duration, window.String(), other.String(), max(window, other) >= 2*min(window, other))
 	}
 
@@ -360,7 +361,7 @@ func changes(a, b *Document) []Change {
 	}
 
 	first, second := a.Run.Device, b.Run.Device
-	if first != "" && second != "" { // a device named by its fingerprint is compared by its facts
+	if first != "" && second != "" { // devices named by fingerprints are compared by their facts
 		add("environment", "device", first, second, !a.foundDevice() || !b.foundDevice())
 	}
 
@@ -380,7 +381,8 @@ func changes(a, b *Document) []Change {
 	return out
 }
 
-// foundDevice reports whether the run's device is named by a fingerprint, whose facts are compared anyway.
+// foundDevice reports whether the run's device is named by a fingerprint of its facts, which are compared
+// anyway.
 func (d *Document) foundDevice() bool {
 	return slices.ContainsFunc(d.Environment, func(e record.Environment) bool {
 		return d.Run.Device == record.DeviceOf(e.Facts, true) ||
@@ -388,7 +390,7 @@ func (d *Document) foundDevice() bool {
 	})
 }
 
-// planFacts returns the names and values of the plan's settings for measuring, without the length of trials.
+// planFacts returns the names and values of the plan's settings for measuring, except the length of trials.
 func planFacts(d *Document) [][2]string {
 	method := d.Run.Method
 	measure := d.Run.Measure
@@ -418,8 +420,8 @@ func nodeFacts(d *Document) map[string]string {
 	return out
 }
 
-// environmentChanges compares the facts of two runs node by node. If only one run knows a fact, it is listed
-// as unknown in the other run.
+// environmentChanges compares the facts of two runs node by node. If only one run recorded a fact, the fact
+// is unknown in the other run.
 func environmentChanges(a, b []record.Environment) []Change {
 	facts := func(list []record.Environment) map[string]map[string]string {
 		m := map[string]map[string]string{}
@@ -438,7 +440,7 @@ func environmentChanges(a, b []record.Environment) []Change {
 		}
 	}
 
-	// The same change on several nodes of a machine is listed once.
+	// A change that occurs on several nodes of a machine is listed once.
 	seen := map[string]int{}
 	var out []Change
 	if x, y := strings.Join(keys(left), ", "), strings.Join(keys(right), ", "); x != y && x != "" && y != "" {

@@ -15,11 +15,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// scalingPoints is the minimum number of levels for fitting three parameters.
+// scalingPoints is the minimum number of levels for fitting the three parameters of the law.
 const scalingPoints = 6
 
-// Scaling describes how goodput grows with a number, such as that of streams, by the Universal Scalability
-// Law (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+// Scaling describes how goodput grows with a number N, such as the number of streams, by the Universal
+// Scalability Law (Gunther, 2007): X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
 type Scaling struct {
 	Factor  string                    `json:"factor"`
 	Label   string                    `json:"label"` // label made of the other factors that vary
@@ -32,7 +32,8 @@ type Scaling struct {
 	Text    string  `json:"text"`
 }
 
-// scalings fits each set of cells that differ in only one scaling factor, if there are enough levels of it.
+// scalings fits the law to each set of cells that differ in only one scaling factor, if the set has enough
+// levels of the factor.
 func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 	var out []Scaling
 	var names []string

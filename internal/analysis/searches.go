@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// readSearches evaluates the searches of all cells, and sets the trials that represent them.
+// readSearches evaluates the searches of all cells, and determines the trial that represents each search.
 func readSearches(run *record.Run, cells []*group) {
 	if run.Design.Method.Search == nil {
 		return
@@ -49,7 +49,7 @@ func readSearches(run *record.Run, cells []*group) {
 	}
 }
 
-// idleOf returns the latency of the idle path in a block, or nil.
+// idleOf returns the latency of the idle path as measured in a block, or nil if it was not measured.
 func (g *group) idleOf(block int) *record.Latency {
 	var found *record.Latency
 	for _, j := range validity.LastGood(g.idle) {
@@ -60,7 +60,7 @@ func (g *group) idleOf(block int) *record.Latency {
 	return found
 }
 
-// reading evaluates one search.
+// reading holds the trials of one search while the search is evaluated.
 type reading struct {
 	run     *record.Run
 	trials  []*validity.Graded
@@ -68,7 +68,7 @@ type reading struct {
 	idle    *record.Latency
 }
 
-// search returns the result of the search, and the trial that represents it.
+// search returns the result of the search, and the trial that represents the search.
 func (r *reading) search() (*SearchView, *validity.Graded) {
 	first := r.trials[0].Trial
 	m := r.run.Design.Method
@@ -142,9 +142,9 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 	return s, stands
 }
 
-// testersAt returns the tester's part in the trials at a load that lost too many frames: the share of the
-// missing frames that were never sent, and the number of trials in which the sender's bursts exceeded a
-// policer's bucket.
+// testersAt describes how much the tester contributed to trials at a load that lost too many frames: share is
+// the share of the missing frames that were never sent, and bursts is the number of trials in which the
+// sender's bursts exceeded a policer's bucket.
 func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	var unsent, lost int64
 	for _, j := range r.counted {
@@ -162,7 +162,7 @@ func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	return float64(unsent) / float64(max(unsent+lost, 1)), bursts
 }
 
-// ending sets whether the search has ended and, if it has not, the reason.
+// ending determines whether the search has ended and, if not, the reason.
 func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
 	_, more, err := search.NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {
@@ -183,8 +183,8 @@ func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial)
 	}
 }
 
-// standsFor returns the trial that represents a search: the last full-length one at the lower bound of the
-// first goal with such a bound, otherwise the last trial at the lowest load.
+// standsFor returns the trial that represents a search: the last full-length trial at the lower bound of the
+// first goal that has such a trial, otherwise the last trial at the lowest load.
 func (r *reading) standsFor(s *SearchView) *validity.Graded {
 	for i, goal := range r.run.Design.Method.Search.Goals {
 		lower := s.Results[i].Lower
@@ -240,7 +240,7 @@ func addSearch(m *metrics.Measured, s *SearchView, goals []record.Goal) {
 	}
 }
 
-// doubt adds a reason to a cell. A valid cell becomes suspect.
+// doubt adds a reason for doubt to a cell. A valid cell becomes suspect.
 func (g *group) doubt(r evidence.Reason) {
 	g.cell.Reasons = append(g.cell.Reasons, r)
 	if g.cell.Grade == evidence.GradeValid {
@@ -252,8 +252,8 @@ func (g *group) caveat(kind, text string) {
 	g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: kind, Text: text})
 }
 
-// addIrregular adds caveats about searches without a regular result, and about the rate at which the cell's
-// other numbers were measured.
+// addIrregular adds caveats about searches without a regular result. It also adds a caveat that states at
+// which rate the other numbers of the cell were measured.
 func (g *group) addIrregular() {
 	if len(g.search) == 0 {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Segment is a part of the path between two machines that ends at a router or at the far end, with the
-// latency that a load adds there. It includes both directions, and the router's time to answer.
+// Segment is a part of the path between two machines. It ends at a router or at the far end. Its latency
+// includes both directions, and the time that the router takes to answer.
 type Segment struct {
 	Hop  int    `json:"hop"`            // number of the router at the segment's end; 0 means the far end
 	Addr string `json:"addr,omitempty"` // address of that router
@@ -22,12 +22,12 @@ type Segment struct {
 	IdleNs   float64 `json:"idle_ns"`
 	LoadedNs float64 `json:"loaded_ns"`
 	// AddedNs is the delay that the load adds to the round-trip time to this segment's end, minus the delay
-	// that it adds to the previous segment's. It is negative if a router takes longer to answer than to
-	// forward.
+	// that it adds to the round-trip time to the previous segment's end. It is negative if a router takes
+	// longer to answer probes than to forward packets.
 	AddedNs float64 `json:"added_ns"`
 }
 
-// minProbes is the minimum number of answers for the median of a hop.
+// minProbes is the minimum number of answers for computing the median of a hop.
 const minProbes = 5
 
 // segments returns the segments of a cell whose hops were probed both idle and loaded.
@@ -84,7 +84,7 @@ func (g *group) segments(good []*validity.Graded) (out []Segment) {
 	return out
 }
 
-// minAdded is the smallest delay added on the whole path, in ns, for which segments are reported.
+// minAdded is the smallest delay in ns, added on the whole path, for which segments are reported.
 const minAdded = 1e6
 
 // addSegments adds a finding about where the load adds latency.

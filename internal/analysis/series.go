@@ -24,15 +24,15 @@ func quantiles(sorted []float64) []float64 {
 	return out
 }
 
-// Sizes of charts. The series of a trial has at most chartPoints points. In a run with more than manyTrials
-// trials it has fewer, so that the document of a run of a day stays small.
+// Sizes of charts. The series of a trial have at most chartPoints points. If a run has more than manyTrials
+// trials, they have fewer, so that the document of a day-long run stays small.
 const (
 	chartPoints   = 300
 	manyTrials    = 100
 	minPoints     = 60
 	chartStep     = int64(100e6) // ns
-	chartRTTBins  = 150          // maximum number of bins; each shows its smallest and largest value
-	coreSmoothing = int64(500e6) // ns; over 100 ms, a core's busy share is mostly tick noise
+	chartRTTBins  = 150          // maximum number of bins; each bin has its smallest and largest value
+	coreSmoothing = int64(500e6) // ns; in 100 ms, most of a core's busy share is the noise of kernel ticks
 )
 
 // chart returns the data for the charts of one trial, from the start of the load to its end.
@@ -92,7 +92,7 @@ func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float
 	return out
 }
 
-// addLatency adds the envelope of the probes and their quantiles.
+// addLatency adds the envelope and the quantiles of the probes' round-trip times.
 func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
 	l := cmp.Or(t.Loaded, t.Idle)
 	if l != nil && len(l.SentAt) == len(l.RTT) {
@@ -113,7 +113,7 @@ func addLatency(s *Series, t *record.Trial, rtts map[string][]float64) {
 	}
 }
 
-// envelope returns the smallest and the largest answer of each bin, in order of time.
+// envelope returns the smallest and the largest round-trip time of each bin, in order of time.
 func envelope(l *record.Latency, zero int64) []RTTPoint {
 	var points []RTTPoint
 	n := len(l.RTT)

@@ -16,9 +16,9 @@ type Share struct {
 	Cell  record.Factors `json:"cell"`  // the other cell
 }
 
-// addShares sets each cell's share of its baseline, and of the same cell with the default MTU. The baseline
-// is the cell with the plan's baseline levels or, if there is none, the cell without a tunnel or, failing
-// that, a cell that differs in one factor.
+// addShares sets the rate of each cell as a share of its baseline's rate, and of the rate with the default
+// MTU. The baseline is the cell with the plan's baseline levels. If there is none, it is the cell without a
+// tunnel, otherwise a cell that differs in one factor.
 func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []comparison.Comparison) {
 	of := map[string][]comparison.Comparison{}
 	for _, k := range all {
@@ -56,19 +56,20 @@ func shareOf(k comparison.Comparison) *Share {
 	return &Share{k.Ratio, strings.TrimPrefix(k.Name, "of the "), k.Against}
 }
 
-// baselineRank rates a comparison by how well the other cell serves as a baseline: higher is better, and 0
+// baselineRank rates how well the other cell of a comparison serves as a baseline. Higher is better, and 0
 // means not at all. A cell with another load is no baseline: for example, the difference between one stream
 // and four is not a cost of the path.
 func baselineRank(c *factor.Catalogue, design *record.Design, k comparison.Comparison) int {
 	for _, name := range keys(k.Factors, k.Against) {
 		if k.Factors[name] != k.Against[name] && c.Of(name).Kind == factor.Load &&
-			name != string(factor.PacketSize) { // the packet size follows from the MTU
+			name != string(factor.PacketSize) { // except the packet size, which follows from the MTU
 			return 0
 		}
 	}
 
 	tunnel := c.Of(string(factor.Tunnel)).Without
-	whole := k.Against.Key() == design.Baseline.Key() // the whole baseline cell may differ in several factors
+	// The plan's whole baseline may differ from the cell in several factors.
+	whole := k.Against.Key() == design.Baseline.Key()
 	switch {
 	case !whole && len(design.Baseline) > 0 && holds(k.Against, design.Baseline):
 		return 4
@@ -120,8 +121,8 @@ func defaultMTU(c *factor.Catalogue, f record.Factors) string {
 	return mtu.Derive(factor.MTU.With(f, ""))
 }
 
-// shareOfMTU returns the cell's rate as a share, by block, of the rate of the cell among others that has the
-// default MTU. It returns nil if there is no such cell.
+// shareOfMTU returns the rate of a cell as a share of the rate of the cell among others that has the default
+// MTU. The shares are computed by block. If there is no such cell, shareOfMTU returns nil.
 func shareOfMTU(c *factor.Catalogue, cell *Cell, others []*Cell) *Share {
 	level := defaultMTU(c, cell.Factors)
 	metric := metrics.RateOf(cell.Factors)

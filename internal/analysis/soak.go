@@ -24,12 +24,13 @@ const (
 	leakEntries = 100              // minimum growth over the whole soak, in tracked connections
 )
 
-// Soak describes a cell under a load of hours. It consists of windows, in order of time, with one trial each.
+// Soak describes a cell under a load that lasts for hours. The load is divided into windows, in order of
+// time. Each window is a trial.
 type Soak struct {
 	Factors   record.Factors `json:"factors"`
 	Label     string         `json:"label"`
 	Windows   int            `json:"windows"`
-	Hours     float64        `json:"hours"` // from the start of the first window to the end of the last
+	Hours     float64        `json:"hours"` // from the start of the first window to the end of the last one
 	Metric    string         `json:"metric"`
 	Throttled int            `json:"throttled"` // windows in which heat or power limits throttled a machine
 	// Unwatched is the number of windows without data about heat or power, and UnwatchedWhy the reason for
@@ -115,7 +116,7 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
 
-	// of returns the quantity in a window, or the reason why it is missing.
+	// of returns the value of the quantity in a window, or the reason why it is missing.
 	add := func(t Trend, of func(*validity.Graded) (float64, string)) {
 		values := make([]float64, len(good))
 		why := ""
@@ -148,8 +149,8 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	return s
 }
 
-// noSuchProbe is the reason for a missing value if a node shares the host's memory, so that only the host's
-// is read.
+// noSuchProbe is the reason for a missing value on a node that shares the host's memory, because only the
+// host's memory is read.
 const noSuchProbe = "probe memory did not run"
 
 // memoryUse holds the memory in use during a window, or the reason why that is unknown.
@@ -191,7 +192,7 @@ func memoryUsed(t *record.Trial, node string) memoryUse {
 	return memoryUse{bytes: total - available}
 }
 
-// along fits and tests the trend.
+// along fits the trend to the values over time, and tests it. length is the length of the soak in hours.
 func (t Trend) along(hours, values []float64, length float64) Trend {
 	t.First, t.Last = values[0], values[len(values)-1]
 	t.PerHour, t.PValue = statistics.TheilSen(hours, values), statistics.Kendall(values)

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// tests evaluates the other tests of RFC 2544 for a search.
+// tests evaluates the RFC 2544 tests that follow the search: latency, frame loss and back-to-back frames.
 func (r *reading) tests(s *SearchView, found method.Outcome) {
 	of := map[string][]*validity.Graded{}
 	for _, j := range r.trials {
@@ -62,7 +62,7 @@ func lossesOf(m record.Method, trials []*validity.Graded) []float64 {
 	return out
 }
 
-// summaryOf summarises a metric of some trials. It returns nil if none has it.
+// summaryOf summarises a metric over trials. It returns nil if no trial has the metric.
 func summaryOf(trials []*validity.Graded, metric string) *statistics.Value {
 	values := valuesOf(trials, metric)
 	if len(values) == 0 {
@@ -212,7 +212,8 @@ func mixed(run *record.Run) bool {
 		func(f record.Factors) bool { return len(f.PacketSizes()) > 1 })
 }
 
-// deviations lists the deviations from RFC 2544. A strict run has only those that no setting can remove.
+// deviations lists the deviations from RFC 2544. For a strict run, it lists only those that no setting can
+// remove.
 func deviations(run *record.Run) []string {
 	m := run.Design.Method
 	s := m.Search

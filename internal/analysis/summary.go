@@ -46,7 +46,7 @@ func sentence(s string) string {
 	return s + "."
 }
 
-// fastest describes the TCP cell with the highest goodput for each tunnel, and without one.
+// fastest describes the TCP cell with the highest goodput for each tunnel, and that for no tunnel.
 func fastest(d *Document) []string {
 	var out []string
 	for _, c := range d.fastestCells() {
@@ -56,7 +56,8 @@ func fastest(d *Document) []string {
 		}
 
 		where := capital(d.with(c)) + " the"
-		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // a tunnel may have gone unrecorded
+		// The program that measured an imported run may not have recorded a tunnel.
+		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) {
 			where = "The"
 		}
 
@@ -102,8 +103,8 @@ func tunnelCost(d *Document) []string { return d.remains(factor.Tunnel, "Inside 
 // natCost describes how much of the goodput remains with address translation.
 func natCost(d *Document) []string { return d.remains(factor.NAT, "With ", "address translation") }
 
-// remains describes the goodput with a factor as a share of that without it, for cells with the default
-// MTU. several replaces the name of the level if there is more than one comparison.
+// remains describes the goodput with a factor as a share of the goodput without it, for cells with the
+// default MTU. If there is more than one comparison, several replaces the name of the level.
 func (d *Document) remains(of factor.Name, before, several string) []string {
 	f := d.Catalogue.Of(string(of))
 	if f.Without == nil {
@@ -135,7 +136,7 @@ func (d *Document) remains(of factor.Name, before, several string) []string {
 		unit.Percent(slices.Max(ratios)), len(ratios), doubt)}
 }
 
-// mtuWords compares the best non-default MTU of each tunnel cell with the default MTU.
+// mtuWords compares the best MTU other than the default with the default MTU, for each tunnel cell.
 func mtuWords(d *Document) []string {
 	best := map[string]*Cell{} // by key of the cell with the default MTU
 	for i := range d.Cells {
@@ -173,7 +174,7 @@ func mtuWords(d *Document) []string {
 		doubt)}
 }
 
-// suspectWord returns the remark for a ratio if one of its cells is suspect.
+// suspectWord returns a remark for the text about a ratio if one of the ratio's cells is suspect.
 func suspectWord(cells ...*Cell) string {
 	for _, c := range cells {
 		if c != nil && c.Grade == evidence.GradeSuspect {
@@ -204,8 +205,9 @@ func smallPackets(d *Document) []string {
 	return []string{text + "."}
 }
 
-// HighestAddedRTT returns the cell whose load increases the median round-trip time most, and the increase in
-// ns. It prefers TCP cells with a measurable increase. It returns nil if no cell has one.
+// HighestAddedRTT returns the cell whose load adds most to the median round-trip time, and the added time in
+// ns. It prefers TCP cells in which this time exceeds the noise. If no cell has an added time, it returns
+// nil.
 func (d *Document) HighestAddedRTT() (worst *Cell, ns float64) {
 	key := ""
 	for _, p := range d.UnderLoad {
@@ -227,7 +229,7 @@ func (d *Document) HighestAddedRTT() (worst *Cell, ns float64) {
 	return worst, added.Median
 }
 
-// latencyWords describes the increase of the round-trip time in the cell where it is highest.
+// latencyWords describes the added round-trip time of the cell in which it is highest.
 func latencyWords(d *Document) []string {
 	worst, added := d.HighestAddedRTT()
 	if worst == nil {
@@ -303,7 +305,7 @@ const maxImportedWords = 8
 
 func bitrate(bps float64) string { return unit.Bitrate(bps).String() }
 
-// addedWords describes the increase of the median round-trip time under load.
+// addedWords describes the time that the load adds to the median round-trip time.
 func (c *Cell) addedWords() string {
 	if c.AddedInNoise() {
 		return "no added latency is measurable"
@@ -372,7 +374,7 @@ func unreached(d *Document) []string {
 func caveatWords(d *Document) []string {
 	var out []string
 	for _, c := range d.Caveats {
-		if c.Kind != "cut" { // the section on the method lists cuts
+		if c.Kind != "cut" { // because the section on the method lists cuts
 			out = append(out, sentence(capital(c.Text)))
 		}
 	}
@@ -391,7 +393,7 @@ func (g *group) addFindings() {
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok || c.AddedInNoise() || factor.Protocol.Is(g.factors, factor.UDP) ||
 		strings.HasPrefix(metrics.Bufferbloat(added.Median), "A") {
-		return // no limit was found, and nothing is wrong
+		return // nothing is wrong with the delay
 	}
 
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
@@ -405,8 +407,8 @@ func (g *group) addFindings() {
 		}))
 }
 
-// fastestCells returns, for each tunnel, the TCP cell with the highest goodput. If there is none, it
-// returns the UDP cell with the highest packet rate.
+// fastestCells returns the TCP cell with the highest goodput for each tunnel. If no TCP cell has a goodput,
+// it returns the UDP cell with the highest packet rate.
 func (d *Document) fastestCells() []*Cell {
 	var out []*Cell
 	at := map[string]int{} // tunnel → index into out

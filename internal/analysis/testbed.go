@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SeriesName identifies a series of samples. Counters are summed over labels, such as cores, so their Label
-// is empty.
+// SeriesName identifies a series of samples. The values of a counter are summed over all labels, such as
+// cores, so its Label is empty.
 type SeriesName struct{ Node, Probe, Label, Stem string }
 
 func (n SeriesName) compare(o SeriesName) int {
@@ -26,8 +26,8 @@ func (n SeriesName) words() string {
 	return strings.TrimPrefix(n.Label+"/"+n.Stem, "/") + " on " + n.Node
 }
 
-// Sampled summarises a series in the window of a trial: the lowest and the highest value of a gauge, or a
-// counter's rate per second.
+// Sampled summarises a series in the window of a trial. Low and High are the lowest and the highest value of
+// a gauge. For a counter, both are its rate per second.
 type Sampled struct {
 	Low, High float64
 	Counter   bool
@@ -93,19 +93,20 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is the minimum factor by which a series that varies by itself must differ between two runs to be
-// shown. A smaller difference hardly explains a difference of the results.
+// otherwise is the minimum factor by which the values of a series that varies must differ between two runs to
+// be listed. A smaller difference hardly explains a difference of the results.
 const otherwise = 1.5
 
-// sampledChanges compares the series of the cells that both runs have. A difference between settings may
-// explain a difference of the results. If both the rate of a counter and its rate per bit of load differ,
-// this is the effect of a setting or of something that was not recorded, so it does not count as a cause.
+// sampledChanges compares the series in the cells that both runs have. Different settings may explain a
+// difference of the results. A counter is listed only if both its rate and its rate per bit of load differ.
+// It does not count as a cause, because its change is the effect of a setting or of something that was not
+// recorded.
 func sampledChanges(a, b *Document) []Change {
 	left := byCell(a.Sampled)
 	right := byCell(b.Sampled)
 	settings := map[SeriesName]*rangePair{}
 	moved := map[SeriesName]*rangePair{}
-	stayed := map[SeriesName]bool{} // series that are the same in at least one cell
+	stayed := map[SeriesName]bool{} // series that do not differ in at least one cell
 	for _, cell := range keys(left, right) {
 		x := left[cell]
 		y := right[cell]
@@ -142,7 +143,7 @@ func byCell(all []TrialSamples) map[string][]TrialSamples {
 	return out
 }
 
-// seriesOf returns the names of the series of all trials.
+// seriesOf returns the names of all series in the trials.
 func seriesOf(sides ...[]TrialSamples) map[SeriesName]bool {
 	names := map[SeriesName]bool{}
 	for _, trials := range sides {
@@ -155,18 +156,18 @@ func seriesOf(sides ...[]TrialSamples) map[SeriesName]bool {
 	return names
 }
 
-// rangePair holds the ranges of a series in the trials of a cell, for each of two runs.
+// rangePair holds the ranges of a series over the trials of a cell, for two runs.
 type rangePair struct {
 	name SeriesName
 	a, b seriesRange
 }
 
-// seriesRange summarises a series over all trials of one run. If the run lacks the series, n is 0.
+// seriesRange summarises a series over all trials of one run. n is 0 if the run lacks the series.
 type seriesRange struct {
 	Sampled
 	n      int
-	absent bool // missing from at least one trial that sampled the probe
-	still  bool // constant within each trial
+	absent bool // the series is missing from a trial that sampled the probe
+	still  bool // the series is constant within each trial
 }
 
 func pairOf(name SeriesName, a, b []TrialSamples) *rangePair {
@@ -189,9 +190,9 @@ func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
 	return r
 }
 
-// sampledProbe reports whether a trial has another gauge of the same probe and node. It ignores counters,
-// whose rate needs only samples before and after the window. A gauge needs a sample within the window, and a
-// short window may have none.
+// sampledProbe reports whether a trial has another gauge of the same probe and node, so that the probe was
+// read in the window. Counters do not show that, because their rates need only samples before and after the
+// window. A short window may contain no sample.
 func sampledProbe(name SeriesName, t TrialSamples) bool {
 	for other, s := range t.Series {
 		if other.Node == name.Node && other.Probe == name.Probe && !s.Counter {
@@ -201,14 +202,14 @@ func sampledProbe(name SeriesName, t TrialSamples) bool {
 	return false
 }
 
-// setting reports whether the series represents a setting.
+// setting reports whether the series counts as a setting.
 func (p *rangePair) setting() bool {
 	return !p.a.Counter && !p.b.Counter && p.a.still && p.b.still &&
 		!slices.Contains(wandering[:], p.name.Stem)
 }
 
-// differs reports whether the ranges of the two runs do not overlap. A series that only one run has differs
-// if both runs sampled the probe and that run has the series in all trials.
+// differs reports whether the ranges of the two runs do not overlap. If only one run has the series, it
+// differs if both runs sampled the probe and the series is in all trials of that run.
 func (p *rangePair) differs() bool {
 	switch {
 	case p.a.n > 0 && p.b.n > 0:
@@ -221,8 +222,8 @@ func (p *rangePair) differs() bool {
 	return p.a.absent && !p.b.absent
 }
 
-// apart reports whether the series differs by more than it varies between similar trials, and not merely in
-// proportion to the rates of the loads.
+// apart reports whether the series differs between the runs by more than between similar trials. For a
+// counter, the difference must not be merely proportional to the rates of the loads.
 func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
 		return false
@@ -261,7 +262,7 @@ func (p *rangePair) joined(other *rangePair) *rangePair {
 	return p
 }
 
-// words describes the range of one run.
+// words describes the range of the series in one run.
 func (r seriesRange) words() string {
 	if r.n == 0 {
 		return "none"
@@ -281,7 +282,7 @@ func (r seriesRange) words() string {
 	return say(r.High) + per
 }
 
-// changesOf returns the changes that the pairs describe.
+// changesOf converts pairs whose ranges differ to changes.
 func changesOf(kind string, found map[SeriesName]*rangePair, cause bool) []Change {
 	var out []Change
 	for _, name := range slices.SortedFunc(maps.Keys(found), SeriesName.compare) {

@@ -37,7 +37,7 @@ const smallPacket = 128
 // none, on the bounds of suspect cells. If a router is emulated, there are no verdicts.
 func UsesOf(d *Document) []UseCase {
 	plain := func(f record.Factors) bool { return factor.Tunnel.Is(f, factor.NoTunnel) }
-	found := map[string]bool{} // IP versions whose addresses are translated on the path between two machines
+	found := map[string]bool{} // IP versions for which the path between two machines has NAT
 	for _, w := range d.Ways {
 		found[strconv.Itoa(w.IP)] = w.NAT != "" && w.NAT != "none"
 	}
@@ -55,7 +55,7 @@ func UsesOf(d *Document) []UseCase {
 	}
 	out = append(out, d.tunnelUses()...)
 	out = append(out, d.latencyUse(), d.packetUse(), d.connectionUse(), d.hoursUse())
-	if d.Emulated() { // an emulated router's speed means nothing
+	if d.Emulated() { // because the speed of an emulated router means nothing
 		for i, u := range out {
 			out[i] = UseCase{Use: u.Use, Verdict: notMeasured, Rule: u.Rule}
 		}
@@ -64,8 +64,8 @@ func UsesOf(d *Document) []UseCase {
 	return out
 }
 
-// tunnelUses returns one use for each kind of tunnel, or a single use that was not measured if there is no
-// tunnel.
+// tunnelUses returns the use case of each kind of tunnel in the run. If there is no tunnel, it returns one
+// use case that was not measured.
 func (d *Document) tunnelUses() (out []UseCase) {
 	const use = "Working from home by VPN"
 	var seen []string
@@ -89,8 +89,8 @@ func (d *Document) tunnelUses() (out []UseCase) {
 	return out
 }
 
-// usable returns the cells with a router that verdicts may be based on. of returns the kind of a cell. For
-// each kind, usable returns the valid cells or, if there are none, the suspect ones.
+// usable returns the cells on which verdicts may be based. It returns only cells with a router, and calls of
+// for the kind of a cell. For each kind, it returns the valid cells or, if there are none, the suspect ones.
 func (d *Document) usable(metric string, want func(record.Factors) bool,
 	of func(record.Factors) string) (usable []*Cell) {
 	var suspect []*Cell
@@ -119,7 +119,8 @@ func (d *Document) usable(metric string, want func(record.Factors) bool,
 	return usable
 }
 
-// lineUse returns the use with the fastest line that the slowest of some cells fills.
+// lineUse returns the use case of a line. Its verdict is the fastest line that the slowest of the wanted
+// cells fills.
 func (d *Document) lineUse(use, what string, want func(record.Factors) bool) UseCase {
 	u := UseCase{
 		Use:     use,
@@ -168,8 +169,8 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	return u
 }
 
-// usualMTU reports whether a cell has the default MTU or has no counterpart: a cell with the metric, the
-// default MTU, and the same levels of all other factors.
+// usualMTU reports whether a cell has the default MTU. It also returns true if no cell with the default MTU
+// and otherwise the same levels has the metric.
 func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric string) bool {
 	for _, link := range []string{"", "1500"} { // a plan may set the default, 1500, in every cell
 		usual := factor.LinkMTU.With(f, link)
@@ -196,8 +197,8 @@ func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric str
 	return true
 }
 
-// atLeast returns the number that a verdict is based on: the median of a valid cell, or the lower bound of a
-// suspect one.
+// atLeast returns the number on which a verdict is based: the median of a valid cell, or the lower end of a
+// suspect cell's interval.
 func atLeast(c *Cell, metric string) float64 {
 	v := c.Metrics[metric]
 	if c.Grade == evidence.GradeValid {
@@ -206,14 +207,15 @@ func atLeast(c *Cell, metric string) float64 {
 	return v.Low
 }
 
-// decide sets the cell and the number that the verdict is based on. It returns false for a suspect cell
+// decide sets the cell and the number on which the verdict is based. It returns false for a suspect cell
 // without an interval.
 func (u *UseCase) decide(c *Cell, metric string) bool {
 	u.Because = c.Label + ": " + metrics.Say(metric, c.Metrics[metric].Median)
 	return u.rest(c, metric, "lower", c.Metrics[metric].Low)
 }
 
-// rest sets the cell of the verdict and, if the cell is suspect, the bound that the verdict is based on.
+// rest sets the cell on which the verdict is based and, if the cell is suspect, the end of its interval that
+// is used.
 func (u *UseCase) rest(c *Cell, metric, side string, bound float64) bool {
 	u.Cell = c.Factors
 	u.Grade = c.Grade
@@ -241,7 +243,8 @@ func (u *UseCase) rest(c *Cell, metric, side string, bound float64) bool {
 	return true
 }
 
-// latencyUse grades the latency of the path and direction to which a load adds most.
+// latencyUse returns the use case of latency. It grades the path and direction on which a load adds the most
+// latency.
 func (d *Document) latencyUse() UseCase {
 	u := UseCase{
 		Use:     "Games and calls while the line is full",
@@ -301,7 +304,7 @@ func gradeWords(grade string) string {
 	return "poor"
 }
 
-// packetUse returns the use with the highest rate of small packets.
+// packetUse returns the use case of small packets, based on their highest rate.
 func (d *Document) packetUse() UseCase {
 	u := UseCase{
 		Use:     "Many small packets",
@@ -329,7 +332,7 @@ func (d *Document) packetUse() UseCase {
 	return u
 }
 
-// connectionUse returns the use with the highest rate of new connections.
+// connectionUse returns the use case of new connections, based on their highest rate.
 func (d *Document) connectionUse() UseCase {
 	u := UseCase{
 		Use:     "Many short connections",
@@ -353,7 +356,8 @@ func (d *Document) fastest(metric string, want func(record.Factors) bool) (best 
 	return best
 }
 
-// hoursUse describes whether the results stayed the same over a soak.
+// hoursUse returns the use case of continuous load. It describes whether the results stayed the same over a
+// soak.
 func (d *Document) hoursUse() UseCase {
 	u := UseCase{
 		Use:     "Full load for hours",
@@ -375,7 +379,7 @@ func (d *Document) hoursUse() UseCase {
 		u.Because = strings.TrimPrefix(s.Label+", ", ", ") + unit.Significant(s.Hours, 3) + " h"
 		u.Cell = s.Factors
 		u.Verdict = "steady"
-		if len(bad)+len(s.Trends) == 0 { // there are too few windows for a trend
+		if len(bad)+len(s.Trends) == 0 { // too few windows for a trend
 			u.Verdict = "cannot tell"
 			u.Because += ": " + strings.Join(s.Missing, "; ")
 			return u

@@ -8,14 +8,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Verdict is the diagnosis of a cell, or the common diagnosis of several cells.
+// Verdict is the diagnosis of one cell, or the diagnosis that several cells have in common.
 type Verdict struct {
 	Class      string           `json:"class"`
 	Text       string           `json:"text"` // one sentence; the label of the class if texts differ
 	Cells      []record.Factors `json:"cells"`
 	Labels     []string         `json:"labels"`     // labels of the cells
-	Shown      int              `json:"shown"`      // index of the cell with the highest confidence
-	Confidence [2]float64       `json:"confidence"` // lowest and highest
+	Shown      int              `json:"shown"`      // index in Cells of the cell with the highest confidence
+	Confidence [2]float64       `json:"confidence"` // lowest and highest confidence of the cells
 }
 
 // Verdicts groups the cells with the same diagnosis. The largest group comes first, and unknown causes come
@@ -74,8 +74,8 @@ func Verdicts(cells []Cell) []Verdict {
 	return out
 }
 
-// generatorShare returns the load generator's share of the CPU time of a machine that also runs the router,
-// or 0 if it is unknown.
+// generatorShare returns the share of the load generator in the CPU time of a machine that also runs the
+// router. It returns 0 if the share is unknown.
 func generatorShare(run *record.Run, c *Cell) float64 {
 	own, okOwn := c.Metrics[metrics.EngineCPU]
 	rate, okRate := c.Metrics[metrics.Goodput]

@@ -14,20 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// VersionBlock holds the runs that measured versions of a router in one block, one after the other, in the
-// order of the versions; nil: not measured.
+// VersionBlock holds the runs of one block, in which the versions of a router were measured one after the
+// other. Runs is in the order of the versions. It contains nil for a version that was not measured.
 type VersionBlock struct {
-	Block int // from 1
+	Block int // number of the block, from 1
 	Runs  []*Document
 }
 
-// versionPair holds the runs of two of its versions.
+// versionPair holds the runs of two versions in one block.
 type versionPair struct {
 	block    int
 	old, new *Document
 }
 
-// pairsOf returns the blocks that measured the first version and another one.
+// pairsOf returns the runs of the first version and of the version other from the blocks that measured both.
 func pairsOf(blocks []VersionBlock, other int) (out []versionPair) {
 	for _, b := range blocks {
 		if b.Runs[0] != nil && b.Runs[other] != nil {
@@ -37,9 +37,9 @@ func pairsOf(blocks []VersionBlock, other int) (out []versionPair) {
 	return out
 }
 
-// CompareVersions compares each later version of a router with the first, see comparison.OfVersions. Each
-// result has the form of a comparison of two runs, and is nil if no block has both. Its changes are those
-// between the versions that every block recorded.
+// CompareVersions compares each later version of a router with the first one (see comparison.OfVersions).
+// Each result has the form of a comparison of two runs, and is nil if no block measured both versions. Its
+// changes are those that every block recorded.
 func CompareVersions(names []string, blocks []VersionBlock) []*RunComparison {
 	var values [][]comparison.Versions
 	for v := 1; v < len(names); v++ {
@@ -90,7 +90,7 @@ func compareVersions(names [2]string, blocks []versionPair, compared []compariso
 	return c
 }
 
-// VersionLabels names the cells of versions by the keys of their factors.
+// VersionLabels returns the labels of all cells by the keys of their factors without firmware.
 func VersionLabels(blocks []VersionBlock) map[string]string {
 	labels := map[string]string{}
 	for _, b := range blocks {
@@ -107,14 +107,13 @@ func VersionLabels(blocks []VersionBlock) map[string]string {
 	return labels
 }
 
-// ChangesSeen reports whether the blocks so far show a change of a version that needs more blocks to be
-// confirmed.
+// ChangesSeen reports whether the blocks show a change of the version that further blocks must confirm.
 func ChangesSeen(blocks []VersionBlock, version int) bool {
 	return slices.ContainsFunc(versionValues(pairsOf(blocks, version)), comparison.Versions.Unrepeated)
 }
 
-// versionValues returns the values of both versions by cell and metric. The level of the factor firmware is
-// the version and not part of the cell.
+// versionValues returns the values of both versions by cell and metric. The cells lack the factor firmware,
+// because its level is the version.
 func versionValues(blocks []versionPair) (out []comparison.Versions) {
 	at := map[string]int{}
 	for _, b := range blocks {
@@ -168,7 +167,8 @@ func sameOfVersions(f record.Factors) record.Factors {
 	return out
 }
 
-// addLost adds the cells that have a number in blocks of the old version but not in those of the new one.
+// addLost adds a regression for each cell that has a number in a block of the old version but not in the same
+// block of the new one.
 func (c *RunComparison) addLost(blocks []versionPair) {
 	var cells []record.Factors
 	had, lost := map[string]int{}, map[string]int{}
@@ -215,7 +215,8 @@ func (c *RunComparison) addLost(blocks []versionPair) {
 	}
 }
 
-// usualGrade returns the grade that a cell has in most blocks.
+// usualGrade returns the grade that a cell has in most blocks, for the new version if newer is set, otherwise
+// for the old one.
 func usualGrade(blocks []versionPair, f record.Factors, newer bool) string {
 	suspect, all := 0, 0
 	for _, b := range blocks {
@@ -243,7 +244,7 @@ func usualGrade(blocks []versionPair, f record.Factors, newer bool) string {
 	return evidence.GradeValid
 }
 
-// versionWords says what changed, in one sentence, and what else differs.
+// versionWords describes in one sentence what changed, and in another what else differs between the versions.
 func versionWords(c *RunComparison, blocks []versionPair) []string {
 	labels := map[string]string{}
 	for _, b := range blocks {

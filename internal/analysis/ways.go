@@ -23,7 +23,7 @@ type Way struct {
 	MTU int    `json:"mtu,omitempty"` // largest packet that is not fragmented; absent if unknown
 }
 
-// ways returns the paths between two machines from the facts that trial/pathdiscovery stored.
+// ways returns the paths between two machines. They follow from the facts that trial/pathdiscovery stored.
 func ways(run *record.Run) []Way {
 	var out []Way
 	for _, e := range run.Environments {
@@ -81,7 +81,7 @@ func (w Way) Passes() string {
 	return unit.Count(*w.Hops, "router")
 }
 
-// Translates describes the address translation on the path. It returns "" if that is unknown.
+// Translates describes where addresses are translated on the path. It returns "" if that is unknown.
 func (w Way) Translates() string {
 	switch w.NAT {
 	case "":
