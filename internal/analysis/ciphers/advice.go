@@ -14,10 +14,11 @@ import (
 // DoubtEmulated is the kind of doubt about the speed of an emulated CPU.
 const DoubtEmulated = "emulated"
 
-// MaxClock is the largest range of the clock, as a share of its median, at which a speed is not in doubt.
+// MaxClock is the largest range of the CPU's clock, as a share of its median, at which a measured speed is
+// not in doubt.
 const MaxClock = 0.05
 
-// Advice is a recommendation in words, with the speeds behind it.
+// Advice is a recommendation in words, based on measured speeds.
 type Advice struct {
 	Kind    string `json:"kind"`
 	Library string `json:"library"`
@@ -46,7 +47,7 @@ var cipherWords = map[string]string{chacha: "ChaCha20-Poly1305", "aes-128-gcm": 
 // speed is a rate with its interval.
 type speed struct {
 	median, low, high float64
-	n                 int // repetitions behind the interval; unlimited if published
+	n                 int // number of repetitions on which the interval is based
 	doubts            []string
 }
 
@@ -80,8 +81,8 @@ const (
 	secondFaster
 )
 
-// compare compares two speeds. One is faster if the intervals are disjoint and the ratio of the medians is at
-// least alike. The speeds are alike if every ratio within the intervals is smaller than alike.
+// compare compares two speeds. One of them is faster if their intervals are disjoint and the ratio of their
+// medians is at least alike. They are alike if every ratio of values in their intervals is less than alike.
 func compare(a, b speed) int {
 	switch least, most := a.low/b.high, a.high/b.low; {
 	case min(a.n, b.n) < statistics.MinInterval:
@@ -96,7 +97,8 @@ func compare(a, b speed) int {
 	return cannotTell
 }
 
-// doubted returns a clause about doubts, to append to conclusions from the speeds.
+// doubted returns a clause that lists the doubts about speeds. It is appended to a conclusion from these
+// speeds.
 func doubted(speeds ...speed) string {
 	var kinds []string
 	for _, s := range speeds {
@@ -111,8 +113,8 @@ func doubted(speeds ...speed) string {
 	return " In doubt: " + strings.Join(slices.Compact(kinds), ", ") + "."
 }
 
-// Advise recommends a cipher and a VPN for a CPU. It compares the encryption speeds of one thread within a
-// library and mode, for the measured block size nearest to a packet.
+// Advise recommends a cipher and a VPN for a CPU. It compares the speeds at which one thread encrypts, within
+// a library and mode. The compared block size is the measured one nearest to the size of a packet.
 func Advise(results []Result) []Advice {
 	out := []Advice{}
 	var all []finding
@@ -135,7 +137,7 @@ type finding struct {
 }
 
 // reconciled replaces contradictory advice about the VPN from different libraries by one sentence, because no
-// VPN uses all of them.
+// VPN can use all of these libraries.
 func reconciled(all []Advice, found []finding) (out []Advice) {
 	var words []string
 	var speeds []speed

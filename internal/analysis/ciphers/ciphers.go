@@ -11,7 +11,7 @@ import (
 )
 
 // OfPublished converts published speeds of one core to results of openssl -evp with one repetition. It leaves
-// out speeds without a value, of unknown algorithms, and of other modes.
+// out speeds without a value, speeds of unknown algorithms, and speeds in modes other than the default.
 func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	for _, s := range speeds {
 		if c, ok := CellOfPublished(s); ok && s.Value != nil && s.Mode == "" {
@@ -27,8 +27,8 @@ func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	return out
 }
 
-// CellOfPublished returns the cell that measures a published speed: openssl -evp on one core. ok is false for
-// an unknown algorithm.
+// CellOfPublished returns the cell in which a published speed would be measured: openssl -evp on one core. ok
+// is false for an unknown algorithm.
 func CellOfPublished(s catalogue.Speed) (c cipher.Cell, ok bool) {
 	a, ok := cipher.Named(s.Algorithm)
 	c = cipher.Cell{
@@ -49,13 +49,13 @@ func CellOfPublished(s catalogue.Speed) (c cipher.Cell, ok bool) {
 	return c, ok
 }
 
-// Result is the speed in one cell.
+// Result is the speed that was measured in one cell.
 type Result struct {
 	cipher.Cell
 	Unit      string           `json:"unit"`
 	Rate      statistics.Value `json:"rate"`
 	Doubts    []Doubt          `json:"doubts"`
-	Published bool             `json:"-"` // a published speed, which has no interval
+	Published bool             `json:"-"` // the speed was published and has no interval
 }
 
 // Doubt explains why a speed may not represent the CPU.
@@ -73,7 +73,8 @@ type CPU struct {
 	ClockFrom string `json:"clock_from"`
 }
 
-// CPUOf returns the CPU that a node's facts describe. The clock is not among them.
+// CPUOf returns the CPU that a node's facts describe. Its clock remains unset, because facts do not include
+// it.
 func CPUOf(facts map[string]string) CPU {
 	return CPU{
 		Model:     facts["cpu_model"],
@@ -83,8 +84,8 @@ func CPUOf(facts map[string]string) CPU {
 	}
 }
 
-// Feature is a kind of CPU instructions that ciphers use. Flags lists those that the CPU has, by the kernel's
-// names.
+// Feature is a kind of CPU instructions that ciphers use. Flags lists the CPU's flags of this kind, by their
+// names in the kernel.
 type Feature struct {
 	Name  string   `json:"name"`
 	Flags []string `json:"flags"`
