@@ -14,70 +14,74 @@ const (
 	BisectCulprit   = "culprit"           // one version changed the result
 	BisectSeveral   = "no single culprit" // a version lies between the ends
 	BisectTester    = "it is the tester"  // the good end itself changed during the search
-	BisectUndecided = "undecided"         // the bound on runs was reached
+	BisectUndecided = "undecided"         // the allowed runs did not suffice
 )
 
-// Bisect finds the version of a list, oldest first, that changed a result. The first version is the good end
-// and the last one the bad end. Both were measured in blocks, and OfVersions found that they differ.
+// Bisect finds the version in a list that changed a result. The list starts with the oldest version. The
+// first version is the good end and the last one the bad end. Both were measured in blocks, and OfVersions
+// found that they differ. This difference is the step, and its position is the first version that has it.
 //
-// It tests all positions of the step at once, run by run. The blocks of the ends give the size of the step,
-// the noise of a run and the drift of the tester; the runs so far give each position a likelihood. The next
-// version is the one whose side is least certain, until one position has nearly all the probability. The
-// likelihood follows the level of the tester through all runs, because under each position every run shows
-// it. Therefore the good end is booted again only when the level has become uncertain, and before an answer.
-// Two steps, each a part of the whole, compete with a single one.
+// Bisect keeps a probability for each position of the step, and updates all of them with every run. The
+// blocks of the ends give the size of the step, the noise of a run and the drift of the tester. The next
+// version to measure is the one for which it is least certain whether it has the step. The search ends when
+// one position has nearly all the probability. The level of the tester is estimated from all runs, because
+// each run shows that level, whatever the position of the step. Therefore the good end is booted again only
+// if the level has become uncertain, and before an answer. The hypothesis of two steps, each a part of the
+// whole, competes with the hypothesis of a single step.
 type Bisect struct {
-	Versions int          // number of them
+	Versions int          // number of versions
 	Unusable map[int]bool // versions that cannot be measured, such as commits that do not build
 	Runs     []VersionRun // in order of time
 }
 
 // VersionRun is one run of a version, after a boot of its own.
 type VersionRun struct {
-	Version int // index, from 0
-	Block   int // up to 2 × VersionBlocks: holds both ends; a later one holds one run
+	Version int // index of the version, from 0
+	Block   int // blocks up to 2 × VersionBlocks measured both ends, later ones have one run
 	At      time.Time
-	Value   float64 // above 0
+	Value   float64 // value of the metric, above 0
 }
 
-// BisectStep says what to measure next or, if Outcome is not empty, the answer.
+// BisectStep holds the version to measure next or, if Outcome is not empty, the answer.
 type BisectStep struct {
-	Measure int // version
+	Measure int // version to measure next
 	Outcome string
-	// The step is in the versions from First to Last with probability P. A culprit is one version, unless
-	// those before it cannot be measured. If there is no single culprit, both are the version that lies
-	// between the ends.
+	// The step lies in the versions from First to Last with probability P. For a culprit, they are the same
+	// version, unless the versions before it cannot be measured. If there is no single culprit, both are the
+	// version that lies between the ends.
 	First, Last int
 	P           float64
 }
 
-// Bounds of a bisection. Simulations set them: see TestBisect.
+// Parameters of a bisection. They were chosen with simulations, see TestBisect.
 const (
-	sure         = 0.945 // probability of an answer
+	sure         = 0.945 // minimum probability of an answer
 	severalPrior = 0.01  // probability of two steps, before the search
 	severalLeft  = 0.03  // largest probability of two steps with which a single culprit is named
-	outlierPrior = 0.01  // share of runs that say nothing
-	outlierWidth = 25    // variance of these, in that of other runs
-	minFit       = -690  // log-likelihood of a run, however far it is off
+	outlierPrior = 0.01  // share of runs that are outliers
+	outlierWidth = 25    // additional variance of an outlier, in multiples of a run's variance
+	minFit       = -690  // lower limit of a run's log-likelihood, however far the run deviates
 	minNoise     = 1e-6  // variance of a run: versions differ by 0.1 %, even if the ends repeat exactly
-	driftPenalty = 1.5   // log-likelihood by which a faster drift must be better
+	driftPenalty = 1.5   // minimum log-likelihood that each faster drift must gain to be chosen
 	levelKnown   = 0.15  // largest standard deviation of the tester's level, as a share of the step
-	testerMoved  = 6.5   // log-likelihood ratio of a good end that moved by the step to one that stayed
-	testerStayed = -1.0  // the same, low enough to believe that it stayed
-	settled      = 0.001 // variance of a version's share of the step below which its side is known
-	runsOfOne    = 6     // bound on runs of one version
+	testerMoved  = 6.5   // log-likelihood ratio of "good end moved by the step" from which it has moved
+	testerStayed = -1.0  // the same ratio, up to which the good end has not moved
+	settled      = 0.001 // variance of a version's share of the step, below which its side is known
+	runsOfOne    = 6     // maximum number of runs of one version
 )
 
-// maxRuns bounds the runs of a search among a number of positions.
+// maxRuns returns the maximum number of runs of a search among the given number of positions.
 func maxRuns(positions int) int { return 4 + 4*bits.Len(uint(positions)) }
 
-// parts lists the shares of the whole that the first of two steps may have.
+// parts lists the possible shares of the first of two steps in the whole step.
 var parts = [...]float64{1. / 3, 1. / 2, 2. / 3}
 
-// drifts lists the variances of the tester's drift from run to run, in that of a run.
+// drifts lists the possible variances of the tester's drift from run to run, in multiples of a run's
+// variance.
 var drifts = [...]float64{.002, .01, .05, .25}
 
-// noise holds variances of logarithms: of a run, and of the drift in the usual time between two runs.
+// noise holds variances of logarithms: the variance of a run, and that of the drift in the usual time between
+// two runs, every.
 type noise struct {
 	run, drift float64
 	every      time.Duration
@@ -91,14 +95,15 @@ type belief struct {
 	at                         time.Time
 }
 
-// add learns from a run of a version with a share of the step. It returns by how much the run differs from
-// the prediction, and the variance of that. A far outlier changes little.
+// add updates the belief with a run of a version that has the given share of the step. It returns how much
+// the run deviates from the prediction, and the variance of this deviation. A far outlier hardly changes the
+// belief.
 func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance float64) {
 	y := math.Log(r.Value)
 	if b.at.IsZero() {
 		b.level, b.levelVar, b.stepVar = y, 1e4*n.run, 1e4*n.run
 	} else {
-		apart := math.Abs(float64(r.At.Sub(b.at))) // a clock may have been set back
+		apart := math.Abs(float64(r.At.Sub(b.at))) // absolute, because a clock may have been set back
 		b.levelVar += n.drift * apart / float64(n.every)
 	}
 
@@ -120,12 +125,12 @@ func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance floa
 	return wrong, variance
 }
 
-// logDensity returns the logarithm of the normal density with mean 0.
+// logDensity returns the logarithm of the normal density with mean 0 at x.
 func logDensity(x, variance float64) float64 {
 	return -(x*x/variance + math.Log(2*math.Pi*variance)) / 2
 }
 
-// ends returns what the blocks of the ends say of the tester, and how many runs they have.
+// ends returns the belief and the noise after the blocks of the ends, and the number of runs in these blocks.
 func (b Bisect) ends() (belief, noise, int) {
 	n := 0
 	var apart []float64
@@ -142,7 +147,7 @@ func (b Bisect) ends() (belief, noise, int) {
 		squares, logs := 0., 0.
 		for i, r := range b.Runs[:n] {
 			wrong, variance := out.add(r, float64(min(r.Version, 1)), with)
-			if i > 1 { // level and step are two unknowns
+			if i > 1 { // skip two runs, because two unknowns are fitted: level and step
 				squares += wrong * wrong / variance
 				logs += math.Log(variance)
 			}
@@ -167,19 +172,19 @@ func (b Bisect) ends() (belief, noise, int) {
 
 // search holds the probabilities of all positions of the step.
 type search struct {
-	usable  []int // versions that can be measured; a position is an index of them, from 1
+	usable  []int // versions that can be measured; a position is an index into usable, from 1
 	runs    []VersionRun
 	start   belief
 	noise   noise
 	single  []float64 // probability of a step at each position
-	mean    []float64 // expected share of the step in each version
-	square  []float64 // the same of its square
-	best    int       // the most probable position
+	mean    []float64 // expected share of the step in each usable version
+	square  []float64 // expected square of that share
+	best    int       // most probable position
 	several float64   // probability of two steps
-	pair    [2]int    // the most probable two
+	pair    [2]int    // most probable positions of two steps
 }
 
-// Next returns what to measure next, or the answer.
+// Next returns the version to measure next, or the answer.
 func (b Bisect) Next() BisectStep {
 	s := b.search()
 	full := len(s.runs) >= maxRuns(len(s.usable)-1)
@@ -206,8 +211,8 @@ func (b Bisect) Next() BisectStep {
 	return s.checked(found)
 }
 
-// beside returns a version next to the most probable position that was not measured yet, or 0 if both are
-// ends or were measured.
+// beside returns the version just before, or at, the most probable position if it has not been measured. It
+// returns 0 if both versions were measured or are ends.
 func (s search) beside() int {
 	for i := s.best - 1; i <= s.best; i++ {
 		v := s.usable[i]
@@ -221,7 +226,8 @@ func (s search) beside() int {
 	return 0
 }
 
-// next returns the version whose side is least certain, or -1 if those that are left cannot tell more.
+// next returns the version for which the share of the step is least certain, or -1 if no further run of a
+// version would help.
 func (s search) next() int {
 	ran := map[int]int{}
 	for _, r := range s.runs {
@@ -239,7 +245,7 @@ func (s search) next() int {
 	return next
 }
 
-// between returns the measured version whose share of the step is nearest to a half.
+// between returns the measured version whose expected share of the step is nearest to one half.
 func (s search) between() int {
 	v, least := s.usable[s.pair[0]], 1.0
 	for _, r := range s.runs {
@@ -252,13 +258,14 @@ func (s search) between() int {
 	return v
 }
 
-// lost reports whether the level of the tester is no longer known well enough.
+// lost reports whether the level of the tester is no longer known precisely enough.
 func (s search) lost() bool {
 	now := s.follow(s.best, s.best, 1, nil)
 	return math.Sqrt(now.levelVar) > levelKnown*math.Abs(s.start.step)
 }
 
-// suspects returns the shortest range around the most probable position with enough probability.
+// suspects returns the range of positions around the most probable one that is just large enough for the
+// probability sure.
 func (s search) suspects() BisectStep {
 	low, high := s.best, s.best
 	p := s.single[s.best]
@@ -275,8 +282,9 @@ func (s search) suspects() BisectStep {
 	return BisectStep{Outcome: BisectUndecided, First: s.usable[low-1] + 1, Last: s.usable[high], P: p}
 }
 
-// checked returns an answer once the good end was measured after everything else and is where it was when
-// the search began.
+// checked returns the answer if the good end was measured after all other versions and has not moved since
+// the search began. Otherwise, it requests a run of the good end or, if the good end has moved, blames the
+// tester.
 func (s search) checked(answer BisectStep) BisectStep {
 	n, sum := 0., 0.
 	for i := len(s.runs) - 1; i >= 0 && s.runs[i].Version == 0; i-- {
@@ -301,8 +309,8 @@ func (s search) checked(answer BisectStep) BisectStep {
 	return answer
 }
 
-// follow returns the belief after all runs if the steps are at two positions, the first with a part of the
-// whole. It calls each, if not nil, before it learns from a run.
+// follow returns the belief after all runs, for steps at the positions first and second, of which the first
+// has the share part of the whole. If each is not nil, follow calls it before every run.
 func (s search) follow(first, second int, part float64, each func(before belief, r VersionRun)) belief {
 	x := s.start
 	for _, r := range s.runs {
@@ -339,7 +347,8 @@ func (b Bisect) search() search {
 	m := len(s.usable)
 	s.single, s.mean, s.square = make([]float64, m), make([]float64, m), make([]float64, m)
 	fit := s.fits()
-	weight := func(i int) float64 { return float64(s.usable[i] - s.usable[i-1]) } // with unusable ones before
+	// The weight of a position counts the unusable versions before it.
+	weight := func(i int) float64 { return float64(s.usable[i] - s.usable[i-1]) }
 	one, two := 0., 0.
 	for i := 1; i < m; i++ {
 		two += one * weight(i)
@@ -385,8 +394,9 @@ func (b Bisect) search() search {
 	return s
 }
 
-// fits returns a function for the likelihood of two steps, the first with a part of the whole, as a share of
-// the greatest. All positions between the same two measured versions have the same.
+// fits returns a function that computes the likelihood of two steps relative to the greatest likelihood. Its
+// argument part is an index into parts. All positions between the same two measured versions have the same
+// likelihood.
 func (s search) fits() func(first, second, part int) float64 {
 	measured := map[int]bool{}
 	for _, r := range s.runs {
@@ -394,7 +404,7 @@ func (s search) fits() func(first, second, part int) float64 {
 	}
 
 	class := make([]int, len(s.usable))
-	var first []int // position of each class
+	var first []int // first position of each class
 	for i := 1; i < len(s.usable); i++ {
 		if i == 1 || measured[s.usable[i-1]] {
 			first = append(first, i)
@@ -411,7 +421,7 @@ func (s search) fits() func(first, second, part int) float64 {
 			for k, part := range parts {
 				x := &all[a*n+b][k]
 				if a == b && k > 0 {
-					*x = all[a*n+b][0] // the part is in no measured version
+					*x = all[a*n+b][0] // no measured version lies between the two steps
 				} else {
 					*x = s.follow(first[a], first[b], part, nil).fit
 				}
@@ -430,17 +440,18 @@ func (s search) fits() func(first, second, part int) float64 {
 	return func(first, second, part int) float64 { return all[class[first]*n+class[second]][part] }
 }
 
-// Side holds the measurements of one version, and its side of the step.
+// Side describes one version by its runs and by the share of the step that it has.
 type Side struct {
 	Version int
 	Runs    int
 	Share   float64 // expected share of the step, 0 to 1
-	// ratio to the good end with its 95 % interval, by the noise that the blocks of the ends have
+	// Ratio is the ratio to the good end, with its 95 % interval from Low to High. The interval is based on
+	// the noise in the blocks of the ends.
 	Ratio, Low, High float64
 }
 
-// Sides returns what the search found of the versions that it measured, in their order. Ratios are to the
-// level of the tester at the time of each run.
+// Sides returns the sides of the measured versions, in their order. Ratios are relative to the level of the
+// tester at the time of each run.
 func (b Bisect) Sides() []Side {
 	s := b.search()
 	sum, weights := map[int]float64{}, map[int]float64{}

@@ -35,16 +35,16 @@ var comparedMetrics = [...]struct {
 	{metric: metrics.CipherOps},
 }
 
-// pair is a cell and the cell that it is compared with.
+// pair holds a cell and the reference cell that it is compared with.
 type pair struct {
 	cell, against *metrics.Cell
 	name          string
 	baseline      bool // the reference cell is the plan's baseline
 }
 
-// pairsOf returns, for each cell, the cells that differ from it in exactly one way: one factor is at its
-// baseline level, or the cell is the plan's baseline. For a setting or a guest's size that no cell has at its
-// baseline level, the baseline is the level listed first. Different kinds of load are not paired.
+// pairsOf returns, for each cell, the pairs with the cells that differ from it in exactly one way: one factor
+// is at its baseline level, or the cell is the plan's baseline. If no cell has a setting or a guest's size at
+// its baseline level, the level listed first is the baseline. Different kinds of load are not paired.
 func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	var pairs []pair
 	c := design.Catalogue
@@ -77,7 +77,8 @@ func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 // baselineOf returns the baseline for the levels of a factor, or nil if it has none.
 func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *factor.Without {
 	d := design.Catalogue.Of(name)
-	// A machine setting in the plan has no level that means "without it", either.
+	// These path factors are settings of a machine. Like other settings, they have no level that means "not
+	// set".
 	optional := d.Kind == factor.Path && d.Without == nil && !d.Base
 	if d.Kind != factor.Setting && !optional || slices.ContainsFunc(groups, func(g *metrics.Cell) bool {
 		return d.AtBaseline(g.Factors[name])
@@ -94,9 +95,9 @@ func baselineOf(design *record.Design, groups []*metrics.Cell, name string) *fac
 	return d.Without
 }
 
-// named returns the cell that the plan names as the baseline. If the plan names all levels, it is the
-// baseline of all cells with the same protocol (whole is true). Otherwise it is the cell that differs from f
-// in the named factors only.
+// named returns the cell that the plan names as the baseline. If the plan names all levels, that cell is the
+// baseline of all cells with the same protocol, and whole is true. Otherwise, the baseline is the cell that
+// differs from f only in the named factors.
 func named(c *factor.Catalogue, groups []*metrics.Cell, f, baseline record.Factors) (_ *metrics.Cell,
 	name string, whole bool) {
 	if len(baseline) == 0 {
@@ -124,8 +125,8 @@ func describe(f record.Factors) string {
 	return strings.Join(parts, ", ")
 }
 
-// find returns the cell that has the levels in want and otherwise those in f. Factors that follow from those
-// in want may differ.
+// find returns the cell that has the levels in want and otherwise the levels in f. Factors that follow from
+// the factors in want may have other levels.
 func find(c *factor.Catalogue, groups []*metrics.Cell, f, want record.Factors) *metrics.Cell {
 	free := map[string]bool{}
 	for name := range want {
@@ -165,8 +166,8 @@ func fillsPath(f record.Factors) bool {
 	return factor.PacketSize.Is(f, strconv.Itoa(metrics.PathOf(f, true).MTU()))
 }
 
-// comparePairs compares pairs on one metric, block by block. It also returns the logarithms of the ratios by
-// block.
+// comparePairs compares pairs of cells on one metric, block by block. family contains the logarithms of the
+// ratios by block.
 func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[int]float64) {
 	for _, p := range pairs {
 		logs := logRatios(p.cell.Blocks[metric], p.against.Blocks[metric])
@@ -184,9 +185,9 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 	return out, family
 }
 
-// ComparePaired compares one metric of two cells of a run by block: the ratio b ÷ a, or the difference if a
-// value is not positive. The verdict is for this comparison only. by holds the numbers by block, for
-// FamilyTest.
+// ComparePaired compares one metric of two cells of a run by block. It returns the ratio b ÷ a or, if a value
+// is not positive, the difference. The verdict is for this comparison alone. by contains the logarithms or
+// differences by block, for FamilyTest.
 func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
 	by = logRatios(b, a)
 	ratio := true
@@ -220,7 +221,7 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 	return c, by
 }
 
-// testPairs tests all comparisons as one family, whatever their metrics.
+// testPairs tests all comparisons as one family, even if they are on different metrics.
 func testPairs(out []Comparison, family []map[int]float64) {
 	p, tested, test := statistics.TestFamily(family)
 	test += ", on paired blocks"
@@ -249,7 +250,7 @@ func logRatios(a, b map[int]float64) map[int]float64 {
 	return out
 }
 
-// ratioOf returns the median of paired ratios, with its interval, from their logarithms.
+// ratioOf returns the median of paired ratios with its interval. logs contains the logarithms of the ratios.
 func ratioOf(logs []float64) Comparison {
 	v := statistics.Summarise(logs)
 	c := Comparison{Spread: v.Spread, Ratio: math.Exp(v.Median)}
@@ -257,8 +258,8 @@ func ratioOf(logs []float64) Comparison {
 	return c
 }
 
-// conclude sets the verdict. tested is the number of comparisons in the family. If the verdict is weak,
-// conclude describes what the data exclude.
+// conclude sets the verdict. tested is the number of comparisons in the family. Unless the verdict is
+// Different, conclude also describes which ratios the data exclude.
 func (c *Comparison) conclude(tested int) {
 	none := 1.0
 	if c.Difference {
@@ -305,7 +306,7 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 			case p.baseline && !m.baseline, m.ofPath && paths[key]:
 				continue
 			case m.metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
-				continue // the cell's packet rate gives the same result
+				continue // because the cell's packet rate gives the same result
 			}
 
 			paths[key] = true
@@ -325,7 +326,7 @@ type Comparison struct {
 	Metric  string         `json:"metric"`
 	Factors record.Factors `json:"factors"`
 	Against record.Factors `json:"against"`
-	Name    string         `json:"name"` // completes "a share", such as "of the same without tunnel"
+	Name    string         `json:"name"` // end of "a share", such as "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
 	// Difference reports that Ratio, Low and High are a difference in the metric's unit, because zeros leave
 	// no ratio.
@@ -342,6 +343,6 @@ type Comparison struct {
 	B      *float64 `json:"b,omitempty"`
 	GradeA string   `json:"grade_a,omitempty"`
 	GradeB string   `json:"grade_b,omitempty"`
-	RunsA  int      `json:"runs_a,omitempty"` // trials with a number; N is the smaller of both
+	RunsA  int      `json:"runs_a,omitempty"` // trials with a number; N is the smaller of RunsA and RunsB
 	RunsB  int      `json:"runs_b,omitempty"`
 }

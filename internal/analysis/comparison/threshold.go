@@ -110,8 +110,8 @@ func reasonsOf(c *metrics.Cell) string {
 	return text
 }
 
-// matches reports whether the cell has the given levels, compared as text. If the cell lacks a factor, the
-// words for "nothing set" match.
+// matches reports whether a cell has the given levels, which are compared as text. If the cell lacks a
+// factor, a level that means "not set" matches.
 func matches(f record.Factors, where map[string]string) bool {
 	for name, want := range where {
 		if level, ok := f[name]; level != want && (ok || !factor.Same(want, "")) {

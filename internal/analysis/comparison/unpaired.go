@@ -40,7 +40,8 @@ var ComparedMetrics = [...]struct {
 	{Name: metrics.Number},
 }
 
-// OfPath reports whether a metric describes the idle path, so that it is the same for every load.
+// OfPath reports whether a metric describes the idle path. Such a metric is the same for every load on the
+// path.
 func OfPath(metric string) bool {
 	for _, m := range ComparedMetrics {
 		if m.Name == metric {
@@ -50,13 +51,13 @@ func OfPath(metric string) bool {
 	return false
 }
 
-// Run holds the values of a run by cell or path, metric and block. Path returns the path of a cell.
+// Run holds the values of a run by cell or path, by metric, and by block. Path returns the path of a cell.
 type Run struct {
 	Values map[string]map[string]map[int]float64
 	Path   func(record.Factors) record.Factors
 }
 
-// OfRuns compares the cells that both runs have.
+// OfRuns compares the cells that both runs have, given as cells.
 func OfRuns(cells []record.Factors, first, second Run, causes []string) []Comparison {
 	out := []Comparison{}
 	var a, b []map[int]float64
@@ -74,7 +75,7 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			y := second.Values[keyOfSecond][m.Name]
 			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
 				factor.Protocol.Is(f, factor.UDP) {
-				continue // the packet rate of UDP gives the same result
+				continue // because the packet rate of UDP gives the same result
 			}
 
 			seen[key] = true
@@ -113,8 +114,8 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 	return out
 }
 
-// unpaired estimates how b differs from a. It also returns the values on the scale that it used: logarithms,
-// or the values themselves if a zero leaves no ratio.
+// unpaired estimates how b differs from a. It also returns the values of a and b on the scale of the
+// estimate: their logarithms or, if a zero leaves no ratio, the values themselves.
 func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float64) {
 	c := Comparison{Spread: statistics.Spread{
 		N:        min(len(a), len(b)),

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// VersionBlocks is the number of blocks in which two versions are measured before there is a verdict, and
-// again before a change is one.
+// VersionBlocks is the number of blocks in which two versions are measured before there is a verdict. A
+// change must also be confirmed by as many further blocks.
 const VersionBlocks = statistics.MinInterval
 
 // smallestChange is the smallest relative change of a median that is worth repeating the measurement for.
@@ -26,10 +26,11 @@ type Versions struct {
 	Old, New map[int]float64
 }
 
-// OfVersions compares versions with an old one, block by block; each list has the cells of one version. A
-// change is called one only if each of the first six blocks shows it, its median exceeds 1 %, and six more
-// blocks all show it again: bad nights and single spikes then hardly ever pass, as they do with a test of one
-// night's data. The p-value is corrected for all comparisons of all versions.
+// OfVersions compares versions with an old one, block by block. Each element of all holds the cells of one
+// version. The verdict is Different only if each of the first six blocks shows the change, its median exceeds
+// 1 %, and six further blocks all show it again. Disturbed nights and single spikes hardly ever meet this
+// rule, but they often pass a test of the data of one night. The p-value is corrected for the comparisons of
+// all versions.
 func OfVersions(all [][]Versions) [][]Comparison {
 	var flat []Comparison
 	var family []map[int]float64
@@ -69,7 +70,8 @@ func OfVersions(all [][]Versions) [][]Comparison {
 	return out
 }
 
-// repeated turns the verdict of a test into that of the rule: first seen by all blocks, then seen again.
+// repeated replaces the verdict of the test by that of the rule in OfVersions: all of the first blocks show
+// the change, and all of the later blocks show it again.
 func (c *Comparison) repeated(logs map[int]float64) {
 	if c.N < statistics.MinInterval || c.Verdict == statistics.SameWithin {
 		return
@@ -105,10 +107,11 @@ func (c *Comparison) repeated(logs map[int]float64) {
 	}
 }
 
-// Unrepeated reports whether a comparison of a first phase shows a change that a repeat must confirm.
+// Unrepeated reports whether the first blocks show a change that must be confirmed by further blocks.
 func (v Versions) Unrepeated() bool { return oneSided(logRatios(v.New, v.Old)) != 0 }
 
-// oneSided returns the sign of a change that enough blocks all show and that is large enough, or 0.
+// oneSided returns the sign of a change, or 0 if there are too few blocks, not all of them show the change,
+// or its median is too small.
 func oneSided(logs map[int]float64) int {
 	values := statistics.ByBlock(logs)
 	if len(values) < VersionBlocks || math.Abs(statistics.Median(values)) < math.Log1p(smallestChange) {
@@ -129,8 +132,8 @@ func oneSided(logs map[int]float64) int {
 	return sign
 }
 
-// VersionMetrics lists the metrics on which a cell of two versions is compared: rates, and the latency that
-// the load adds to.
+// VersionMetrics lists the metrics on which two versions are compared in a cell: rates, and the latency under
+// load.
 func VersionMetrics(f record.Factors) []string {
 	rate := metrics.Goodput
 	if factor.Protocol.Is(f, factor.UDP) {
