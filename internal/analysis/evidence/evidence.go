@@ -37,7 +37,7 @@ type Reason struct {
 
 // Unchecked is a check of a trial that could not be made, so it is unknown whether its reason applies.
 type Unchecked struct {
-	Kind string `json:"kind"` // kind of the reason that the check would give
+	Kind string `json:"kind"` // kind of the reason that a failed check would give
 	Text string `json:"text"` // why the check could not be made
 }
 

@@ -12,7 +12,7 @@ const (
 	ClassFinding = "finding" // conclusion from the numbers
 )
 
-// What a kind applies to.
+// Values of Kind.Of: what a kind applies to.
 const (
 	OfTrial = "trial"
 	OfCell  = "cell"
