@@ -52,18 +52,19 @@ type Point struct {
 	GapDays float64 `json:"gap_days,omitempty"`
 }
 
-// Change is a change point: the level changed between two successive runs with a number.
+// Change is a change point, at which the level changes between two successive runs that have a number.
 type Change struct {
 	Before string `json:"before"` // id of the last run before the change
 	After  string `json:"after"`  // id of the first run after the change
-	// Firmware of the first point after the change, because a run may have several points.
+	// Firmware is that of the first point after the change. It is necessary because a run may have several
+	// points.
 	Firmware string    `json:"-"`
 	From     time.Time `json:"from"` // start time of Before
 	To       time.Time `json:"to"`
 	Old      float64   `json:"old"` // median of the runs since the previous change
 	New      float64   `json:"new"` // median of the runs before the next change
-	// Ratio is New ÷ Old, if all values are positive. Low and High bound its interval; they are nil if
-	// there are too few runs.
+	// Ratio is New ÷ Old. It is absent unless all values are positive. Low and High are the ends of its
+	// interval, or nil if there are too few runs.
 	Ratio   float64  `json:"ratio,omitempty"`
 	Low     *float64 `json:"low,omitempty"`
 	High    *float64 `json:"high,omitempty"`
@@ -100,7 +101,7 @@ const (
 	Worse  = "worse"
 )
 
-// Run is a run with its results for one cell. It has several results if it varied the firmware.
+// Run is a run with its results for one cell. If it varied the firmware, it has several results.
 type Run struct {
 	ID, Name string
 	Started  time.Time
@@ -108,8 +109,9 @@ type Run struct {
 	Results []record.CellResult
 }
 
-// Of returns the history of the cell of newest, its newest result. runs may be in any order. Results with
-// the firmware canary are kept apart. If metric is empty, it is the metric that represents the cell.
+// Of returns the history of a cell, given its newest result. runs may be in any order. Results with the
+// firmware canary are kept separately. If metric is empty, the history is that of the metric that represents
+// the cell.
 func Of(newest record.CellResult, runs []Run, metric, canary string) Cell {
 	c := Cell{
 		ID:      newest.Factors.ID(),
@@ -155,7 +157,7 @@ func pointOf(r Run, x record.CellResult, metric string) Point {
 		Grade:    x.Grade,
 		Why:      x.Why,
 	}
-	if x.Firmware != "" { // the run did not record its kernel
+	if x.Firmware != "" { // the run varied the firmware, and did not record the kernel of each
 		p.Firmware = x.Firmware
 		p.Kernel = ""
 	}
@@ -192,7 +194,7 @@ func markGaps(points []Point) {
 const nearby = 30
 
 // changes returns the change points of a series. It omits runs without a number. The other runs have equal
-// weight, whatever their number of trials, because runs differ more than the trials of a run.
+// weight, whatever their number of trials, because different runs differ more than the trials of one run.
 func changes(points []Point, metric record.Metric) []Change {
 	points = slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.Value == nil })
 	values := make([]float64, len(points))
@@ -241,8 +243,8 @@ func changes(points []Point, metric record.Metric) []Change {
 	return out
 }
 
-// segment returns the range of values between the change points before and after c, in a series of n
-// values.
+// segment returns the range of values from the change point before c to the change point after c, in a series
+// of n values.
 func segment(all []statistics.ChangePoint, c statistics.ChangePoint, n int) (start, end int) {
 	end = n
 	for _, other := range all {
@@ -257,7 +259,7 @@ func segment(all []statistics.ChangePoint, c statistics.ChangePoint, n int) (sta
 	return start, end
 }
 
-// measure sets the levels on both sides, and their ratio.
+// measure sets the levels before and after the change, and their ratio.
 func (x *Change) measure(before, after []float64, positive bool) {
 	x.Old, x.New = statistics.Median(before), statistics.Median(after)
 	if !positive {
@@ -274,9 +276,9 @@ func (x *Change) measure(before, after []float64, positive bool) {
 	}
 }
 
-// retest finds out how many runs after index at were needed to detect the change, and compares later runs
-// with the same firmware and kernel. The change is confirmed if their median is closer to the new level
-// than to the old one, and proposed if there are no such runs.
+// retest determines how many runs after index at were necessary to detect the change, and compares later runs
+// with the same firmware and kernel. The change is confirmed if the median of these later runs is closer to
+// the new level than to the old one. It is proposed if there are no later runs.
 func (x *Change) retest(points []Point, values []float64, at int) {
 	from := max(0, at-nearby)
 	enough := at + statistics.MinSegment
@@ -321,7 +323,7 @@ func suspect(points []Point) bool {
 	return 2*n > len(points)
 }
 
-// testbed returns the value of Change.Testbed for x.
+// testbed returns the value of Change.Testbed for the change x.
 func (c *Cell) testbed(x Change) string {
 	for _, y := range c.CanaryChanges {
 		// Either change point may be off by one run.
@@ -349,8 +351,8 @@ func (c *Cell) testbed(x Change) string {
 	return TestbedUnchanged
 }
 
-// canaryRuns is the number of canary runs on each side of a change from which a change of the canary can be
-// detected. Even so, a small one may be missed.
+// canaryRuns is the minimum number of canary runs on each side of a change for detecting a change of the
+// canary at the same time. A small change may still be missed.
 const canaryRuns = 5
 
 // wider extends the time range of a change by one run on each side.
