@@ -8,7 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bound is the class of a load for a goal.
+// Bound is the class of a load for a goal, as defined by RFC 9971: a lower bound, an upper bound, or
+// undecided.
 type Bound string
 
 const (
@@ -17,8 +18,8 @@ const (
 	Upper     Bound = "upper"
 )
 
-// Sums holds the seconds of effective duration at one load, by class of trial: full-length (at least the
-// goal's final duration) or short, high-loss or low-loss.
+// Sums holds the sums of the effective durations at one load, in seconds, by class of trial: full-length (at
+// least the goal's final duration) or short, and high-loss or low-loss.
 type Sums struct {
 	FullHigh, FullLow, ShortHigh, ShortLow float64
 }
@@ -78,9 +79,10 @@ func estimate(g record.Goal, s Sums) Estimate {
 // classify returns the class of a load from its trials.
 func classify(g record.Goal, trials []Trial) Bound { return estimate(g, sumsOf(g, trials)).Bound }
 
-// throughput returns the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code"):
-// the load times the share that was forwarded at the quantile of loss that the exceed ratio gives. Time that
-// is missing from the goal's duration sum counts as total loss. ok is false if no trial is full-length.
+// throughput returns the conditional throughput at a load (RFC 9971, appendix "Conditional Throughput Code").
+// This is the load multiplied by the share of frames that was forwarded at the quantile of loss given by the
+// exceed ratio. Time that is missing from the goal's duration sum counts as total loss. ok is false if no
+// trial is full-length.
 func throughput(g record.Goal, load float64, trials []Trial) (rate float64, ok bool) {
 	var full []Trial
 	whole := 0.0
@@ -140,8 +142,8 @@ func Points(trials []Trial) []Point {
 	return out
 }
 
-// bounds returns the indexes of the relevant bounds among points sorted by load, or -1: the smallest upper
-// bound, and the largest lower bound below it.
+// bounds returns the indexes of the relevant bounds among points sorted by load: the smallest upper bound,
+// and the largest lower bound below it. An index is -1 if there is no such bound.
 func bounds(g record.Goal, points []Point) (lower, upper int) {
 	lower = -1
 	for i, p := range points {

@@ -2,17 +2,17 @@ package method
 
 import "math"
 
-// grid holds the loads that a search may try, in equal steps of the logarithm. All goals try the same loads
-// and share their trials, and widths add and halve exactly. Index 0 is the minimum load, and index top the
-// maximum.
+// grid holds the loads that a search may try, in equal steps of the logarithm. On a common grid, all goals
+// try the same loads and share their trials, and sums and halves of widths are exact. Index 0 is the minimum
+// load, and index top the maximum.
 type grid struct {
 	min, max float64
 	step     float64 // step of ln(load)
 	top      int
 }
 
-// fineness is the minimum share of a goal's width that a whole number of steps must reach. If it reached
-// less, the search would be finer than requested.
+// fineness is the minimum ratio of a whole number of steps to a goal's width. With a smaller ratio, the
+// search would be finer than requested.
 const fineness = 0.99
 
 func newGrid(c Config) grid {
@@ -34,7 +34,7 @@ func newGrid(c Config) grid {
 
 func logWidth(width float64) float64 { return -math.Log1p(-width) }
 
-// fits reports whether every goal's width is almost a whole number of steps.
+// fits reports whether every goal's width is almost a whole number of steps of the given size.
 func (c Config) fits(step float64) bool {
 	for _, g := range c.Goals {
 		w := logWidth(g.Width)
@@ -45,7 +45,7 @@ func (c Config) fits(step float64) bool {
 	return true
 }
 
-// load returns the load of an index, limited to the minimum and the maximum.
+// load returns the load at an index. It is limited to the minimum and the maximum.
 func (g grid) load(i int) float64 {
 	switch {
 	case i <= 0:
@@ -69,13 +69,13 @@ func (g grid) below(x float64) int {
 	return max(i, 0)
 }
 
-// steps returns a width as a whole number of steps, at least one.
+// steps converts a width to a whole number of steps, which is at least one.
 func (g grid) steps(width float64) int { return max(int(math.Floor(logWidth(width)/g.step)), 1) }
 
-// middle returns an index that splits the interval between two indexes. One part is width times a power of
-// two, so that further halving ends at exactly the width. Of these splits it chooses the most even one, with
-// the smaller part below. It splits an interval of less than two widths by half the width, if that is a whole
-// number of steps.
+// middle returns an index that splits the interval between two indexes. One part is the width multiplied by a
+// power of two, so that further halving ends at exactly the width. Of the possible splits, middle chooses the
+// most even one, with the smaller part below. It splits an interval of less than two widths by half the
+// width, if half the width is a whole number of steps.
 func middle(low, high, width int) int {
 	span := high - low
 	for span < 2*width && width%2 == 0 {
@@ -91,7 +91,7 @@ func middle(low, high, width int) int {
 		part *= 2
 	}
 
-	// part < half ≤ 2·part: use the more even of the two.
+	// The most even split is at part or 2·part, because part < span/2 ≤ 2·part.
 	twice := 2 * part
 	if twice < span && twice*(span-twice) >= part*(span-part) {
 		part = twice

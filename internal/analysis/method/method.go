@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Trial is one finished trial of a search: its load and duration, and the results that the search uses.
+// Trial is a finished trial of a search with its load, its duration, and the results that the search uses.
 type Trial struct {
 	record.TrialInput
 	// Effective is the duration that the trial adds to sums; 0 means Duration (RFC 9971, "Trial Effective
@@ -69,8 +69,7 @@ func checkGoal(g record.Goal) error {
 	return nil
 }
 
-// lossOf returns the loss ratio of a trial for the goal. A trial that exceeds MaxDelay counts as a total
-// loss.
+// lossOf returns the loss ratio of a trial for the goal. The ratio of a trial that exceeds MaxDelay is 1.
 func lossOf(g record.Goal, t Trial) float64 {
 	if g.MaxDelay > 0 && (!t.HasDelay || t.Delay > g.MaxDelay) {
 		return 1
@@ -83,7 +82,7 @@ type Config struct {
 	Goals   []record.Goal
 	Min     float64       // minimum load of one interface, per second
 	Max     float64       // maximum load of one interface, per second
-	Warmup  time.Duration // duration of a first trial at Max whose result does not count; 0 means none
+	Warmup  time.Duration // duration of an initial trial at Max whose result does not count; 0 means none
 	MaxTime time.Duration // limit of the sum of effective durations; 0 means no limit
 }
 

@@ -33,24 +33,24 @@ func (c Config) Next(history []Trial) (step record.TrialInput, ok bool, err erro
 	return *s.next, true, nil
 }
 
-// search replays a history. It runs the heuristics and answers each trial that they request with the next
-// trial of the history, until the history ends.
+// search replays a history. It runs the heuristics, and answers each request for a trial with the next trial
+// of the history, until the history ends.
 type search struct {
 	c       Config
 	grid    grid
 	history []Trial
 
-	at    map[int][]Trial // trials that count, by index of their load
+	at    map[int][]Trial // trials that count, by index of their loads
 	used  int
 	spent time.Duration
-	next  *record.TrialInput // requested trial that the history lacks
+	next  *record.TrialInput // requested trial that follows the history
 	err   error
 }
 
-// measure requests one trial. ok is false if the history has ended.
+// measure requests one trial. ok is false if the history does not contain it.
 func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok bool) {
 	if s.c.MaxTime > 0 && s.spent >= s.c.MaxTime {
-		return Trial{}, false // out of time: there is no next trial
+		return Trial{}, false // the time is used up, so there is no next trial
 	}
 
 	step := record.TrialInput{Load: s.grid.load(index), Duration: d, Warmup: warmup}
@@ -75,8 +75,8 @@ func (s *search) measure(index int, d time.Duration, warmup bool) (t Trial, ok b
 	return t, true
 }
 
-// run runs the whole search: first the initial trials, then always the most important trial that the
-// selectors of the goals request, until they request none.
+// run runs the whole search. After the initial trials, it repeatedly measures the most important trial that
+// the selectors of the goals request, until they request none.
 func (s *search) run() {
 	selectors := s.selectors()
 	low, high, ok := s.initial(selectors)
@@ -111,9 +111,10 @@ func (s *search) run() {
 	}
 }
 
-// initial returns the two loads between which the search starts. It tries the maximum load, then the rate
-// that was forwarded there, then the rate that was forwarded at that load, or one width above it if the loss
-// was negligible. These rates assume that all frames above them are lost.
+// initial returns the two loads between which the search starts. It first measures the maximum load, and then
+// the rate that was forwarded at this load. The third load is the rate that was forwarded at the second one
+// or, if the loss was negligible, the load one width above the second one. These rates assume that all frames
+// above them are lost.
 func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	ratio := math.Inf(1)
 	duration := time.Duration(0)
@@ -174,9 +175,9 @@ func forwarded(t Trial, ratio float64) float64 { return t.Load * (1 - t.Loss) / 
 // none is the index of a missing bound.
 const none = -1
 
-// place moves a load away from the bounds on both sides so that it is at least a width from each bound. On a
-// side without a bound, the limit of the grid takes its place, and the load may equal that limit. far is
-// false if there is no such load.
+// place moves a load away from the bounds on both sides, until it is at least a width away from each of them.
+// On a side without a bound, the limit of the grid takes the place of the bound, and the load may be equal to
+// it. far is false if there is no such load.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	least := 0
 	greatest := s.grid.top
@@ -226,7 +227,7 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	return index, true
 }
 
-// bounds returns the indexes of the lower and the upper bound of a goal. Each may be none.
+// bounds returns the indexes of the lower and the upper bound of a goal, or none for a missing bound.
 func (s *search) bounds(g record.Goal) (low, high int) {
 	low, high = none, none
 	for i, trials := range s.at {
@@ -244,15 +245,15 @@ func (s *search) bounds(g record.Goal) (low, high int) {
 	return low, high
 }
 
-// target is a goal, or a coarser form of it that has shorter duration sums and a larger width. The coarser
-// forms come first.
+// target is a goal, or a coarser form of a goal with shorter duration sums and a larger width. A search meets
+// the coarser forms first.
 type target struct {
 	goal  record.Goal // with the durations of the target
 	width int         // in steps of the grid
 }
 
-// targets returns a goal's targets, coarsest first. Each has twice the width of the next, and the duration
-// sums shrink geometrically down to one initial trial.
+// targets returns a goal's targets, coarsest first. Each target has twice the width of the next one. The
+// duration sums shrink geometrically, from that of the goal down to one initial trial.
 func (s *search) targets(g record.Goal) []target {
 	width := s.grid.steps(g.Width)
 	chain := make([]target, g.Coarser+1)
@@ -282,11 +283,11 @@ type candidate struct {
 	index    int
 	duration time.Duration
 	width    int
-	grow     growth // result of the trial after which the next step is larger
+	grow     growth // result after which the next step is larger
 }
 
-// growth is the result of a trial after which the next step of an external search must be larger, because the
-// search has not found a bound yet.
+// growth is the result of a trial after which the next step of an external search becomes larger, because the
+// search has still not found a bound.
 type growth int
 
 const (
@@ -308,15 +309,15 @@ func (c candidate) before(d candidate) bool {
 	return c.width > d.width
 }
 
-// selector searches for one goal through its targets.
+// selector requests the trials for one goal, target by target.
 type selector struct {
 	s       *search
 	targets []target
 	current int
-	low     int // bounds at the start of the current target, from the previous target, or none
+	low     int // bounds at the start of the current target, as left by the previous target, or none
 	high    int
-	shared  *int // step of all external searches, so that goals do not interleave
-	step    int  // step of this selector
+	shared  *int // step of all external searches; shared, so that goals do not interleave
+	step    int  // step of the selector
 	lo, hi  int  // current relevant bounds
 }
 
@@ -345,7 +346,7 @@ func (x *selector) target() target { return x.targets[x.current] }
 
 func (x *selector) widen() { x.step *= x.target().goal.Expansion }
 
-// limit resets the step of external searches to a width.
+// limit resets the step of external searches to a width, but at least to that of the target.
 func (x *selector) limit(width int) {
 	x.step = max(width, x.target().width)
 	x.widen()
@@ -353,8 +354,8 @@ func (x *selector) limit(width int) {
 
 func (x *selector) reach() int { return max(x.step, *x.shared) }
 
-// nominate returns the trial that advances the goal. It moves on to the next target when the current one is
-// reached. ok is false once the goal is reached.
+// nominate returns a trial that brings the goal closer. When the current target is reached, nominate
+// continues with the next one. ok is false if the goal is reached.
 func (x *selector) nominate() (c candidate, ok bool) {
 	for {
 		x.lo, x.hi = x.s.bounds(x.target().goal)
@@ -375,7 +376,8 @@ func (x *selector) nominate() (c candidate, ok bool) {
 	}
 }
 
-// worth reports whether a trial at a load can improve bounds that are farther apart than the width.
+// worth reports whether a trial at a load can bring the bounds closer together. It returns false if they are
+// at most a width apart.
 func (x *selector) worth(index int) bool {
 	if x.lo != none && x.lo >= index || x.hi != none && x.hi <= index {
 		return false
@@ -383,7 +385,7 @@ func (x *selector) worth(index int) bool {
 	return x.lo == none || x.hi == none || x.hi-x.lo > x.target().width
 }
 
-// halve splits the interval that the previous target left, if one split is enough.
+// halve splits the interval between the bounds of the previous target, if one split is enough.
 func (x *selector) halve() (candidate, bool) {
 	w := x.target().width
 	if x.low == none || x.high == none || x.high-x.low <= w || x.high-x.low > 2*w {
@@ -392,7 +394,7 @@ func (x *selector) halve() (candidate, bool) {
 	return x.refine(middle(x.low, x.high, w))
 }
 
-// refineLow and refineHigh measure the bounds that the previous target left once more, for a longer time.
+// refineLow and refineHigh measure the bounds of the previous target again, for a longer time.
 func (x *selector) refineLow() (candidate, bool)  { return x.refine(x.low) }
 func (x *selector) refineHigh() (candidate, bool) { return x.refine(x.high) }
 
@@ -430,8 +432,9 @@ func (x *selector) extend(index int, grow growth) (candidate, bool) {
 	return candidate{index: index, width: x.reach(), grow: grow}, true
 }
 
-// bisect splits the interval between the bounds. If a bound comes from another goal's trials and is far from
-// the start of this target, bisect takes a step from the near bound instead, as an external search does.
+// bisect splits the interval between the bounds. If one bound comes from another goal's trials and is far
+// from the start of this target, bisect instead takes a step from the nearer bound, as an external search
+// does.
 func (x *selector) bisect() (candidate, bool) {
 	w := x.target().width
 	if x.lo == none || x.hi == none || x.hi-x.lo <= w {
@@ -460,7 +463,7 @@ func (x *selector) bisect() (candidate, bool) {
 	return candidate{index: mid, width: width}, true
 }
 
-// won updates the selector after its candidate was measured.
+// won updates the selector after the requested trial c was measured.
 func (x *selector) won(c candidate) {
 	x.lo, x.hi = x.s.bounds(x.target().goal)
 	if c.grow == ifLower && x.lo == c.index || c.grow == ifUpper && x.hi == c.index {

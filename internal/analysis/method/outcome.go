@@ -8,14 +8,14 @@ import (
 )
 
 // Result holds the result of a search for one goal (RFC 9971, "Goal Result"). Irregular is set if the goal
-// was not met completely; the result must then be shown as irregular.
+// was not met completely. Such a result must be shown as irregular.
 type Result struct {
 	Goal        string   `json:"goal"`
-	Irregular   string   `json:"irregular,omitempty"` // why the result is irregular
+	Irregular   string   `json:"irregular,omitempty"` // reason why the result is irregular
 	Lower       *float64 `json:"lower_bound,omitempty"`
 	Upper       *float64 `json:"upper_bound,omitempty"`
 	Throughput  *float64 `json:"conditional_throughput,omitempty"`
-	LowerTrials int      `json:"lower_trials"` // trials at the lower bound
+	LowerTrials int      `json:"lower_trials"` // number of trials at the lower bound
 	UpperTrials int      `json:"upper_trials"`
 }
 
@@ -29,7 +29,7 @@ type Outcome struct {
 // slack is the tolerance for rounded loads when a width is checked.
 const slack = 1e-9
 
-// Outcome evaluates trials. It does not depend on how their loads were chosen.
+// Outcome evaluates trials, no matter how their loads were chosen.
 func (c Config) Outcome(trials []Trial) Outcome {
 	var o Outcome
 	for _, t := range trials {

@@ -8,9 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Device simulates a device under test, so that a search can be checked without a real one. It forwards
-// frames up to a capacity that varies from trial to trial. In rare seconds, it also loses a share of the
-// frames at any load.
+// Device simulates a device under test, with which a search can be tested. It forwards frames up to a
+// capacity that varies from trial to trial. In some seconds, it also loses a share of the frames at any load.
 type Device struct {
 	Capacity float64 // frames per second
 	Jitter   float64 // standard deviation ÷ mean of the capacity of trials

@@ -54,8 +54,8 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 	return record.TrialInput{Load: greatest * (1 - float64(step)*LossStep), Duration: duration}, true
 }
 
-// The search for the longest burst without loss ends at shortestBurst, or if the bounds differ by at most the
-// factor burstWidth.
+// The search for the longest burst without loss ends when the ratio of the upper to the lower bound is at
+// most burstWidth. The lower bound is shortestBurst until a burst had no loss.
 const (
 	shortestBurst = time.Millisecond
 	burstWidth    = 1.1
@@ -80,7 +80,7 @@ func BackToBack(greatest float64, longest time.Duration, repeats int, history []
 }
 
 // Burst holds the result of one repetition: the trial with the longest burst without loss, and whether a
-// longer one lost frames.
+// longer burst lost frames.
 type Burst struct {
 	Index   int // index of the trial in the history; -1 if every burst lost frames
 	Limited bool
@@ -115,7 +115,8 @@ func Bursts(longest time.Duration, history []Trial) (ended []Burst, rest []Trial
 	return ended, history[from:]
 }
 
-// burstBounds returns the longest burst without loss (or shortestBurst) and the shortest with loss.
+// burstBounds returns the longest burst without loss (at least shortestBurst) and the shortest burst with
+// loss.
 func burstBounds(trials []Trial) (low, high time.Duration, begun bool) {
 	low = shortestBurst
 	for _, t := range trials {
