@@ -12,7 +12,7 @@ type Cell struct {
 	// SHA-256 hash of the "name=level" pairs, sorted by name and joined with spaces.
 	ID      string                      `json:"id"`
 	Factors record.Factors              `json:"factors"`
-	Label   string                      `json:"label"` // short, made of the factors that vary
+	Label   string                      `json:"label"` // short label, made of the factors that vary
 	Grade   string                      `json:"grade"`
 	Reasons []evidence.Reason           `json:"reasons"`
 	Metrics map[string]statistics.Value `json:"metrics"`

@@ -32,7 +32,7 @@ func cipherMetrics() []record.Metric {
 	}
 }
 
-// cipherRateOf returns the metric for a cipher's speed. A block of 0 means that it has no block size.
+// cipherRateOf returns the metric for a cipher's speed. If block is 0, the cipher has no block size.
 func cipherRateOf(block int) string {
 	if block > 0 {
 		return CipherRate
@@ -59,8 +59,8 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 	return 0, cipher.ClockUnknown
 }
 
-// MaxOf returns the largest value of a probe's stem between two times, over all labels, or 0 if there is
-// none.
+// MaxOf returns the largest value of a probe's stem between two times, over all columns of the stem. It
+// returns 0 if there is no value.
 func MaxOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
 	for _, c := range SeriesOf(n, probe, stem) {
 		if v, ok := c.Curve.Largest(from, to); ok {

@@ -26,7 +26,7 @@ func declared(scope, name, label, unit, better, doc string) record.Metric {
 	return record.Metric{Name: name, Label: label, Unit: unit, Better: better, Scope: scope, Doc: doc}
 }
 
-// ofPath returns the declaration of a metric of the path.
+// ofPath returns the declaration of a metric that belongs to the path and is the same for all loads on it.
 func ofPath(name, label, unit, better, doc string) record.Metric {
 	return declared(record.ScopePath, name, label, unit, better, doc)
 }
@@ -382,11 +382,11 @@ const (
 var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
 	Temperature, loopRate}
 
-// endStems lists the metrics of effects that may slow down the ends of a path, if each end is a separate
-// machine.
+// endStems lists the names of metrics about effects that may slow down an end of the path, without the name
+// of the end. The metrics exist if each end is a separate machine.
 var endStems = []string{StealRatio, ForeignRatio, Temperature, loopRate}
 
-// percentile is a quantile with its name in metrics.
+// percentile is a quantile, with the name that it has in metrics.
 type percentile struct {
 	Name  string
 	Level float64
@@ -450,7 +450,8 @@ const (
 	RequestRate    = "requests_per_s"
 )
 
-// FlowTime returns the name of a percentile of a time of short flows. what is "connect" or "completion".
+// FlowTime returns the name of a metric: a percentile of the times of short flows. what is "connect" or
+// "completion".
 func FlowTime(what string, q percentile) string { return "flow_" + what + "_" + q.Name + "_ns" }
 
 func requestTime(q percentile) string { return "request_" + q.Name + "_ns" }

@@ -2,7 +2,7 @@ package metrics
 
 import "cmp"
 
-// addEfficiency adds goodput per CPU time and per power.
+// addEfficiency adds goodput divided by CPU time, and goodput divided by power.
 func (m *Measured) addEfficiency(p place) {
 	rate, ok := m.Values[Goodput]
 	if !ok {
@@ -10,7 +10,7 @@ func (m *Measured) addEfficiency(p place) {
 		return
 	}
 
-	// Bits per second ÷ CPU seconds per second.
+	// The unit is bits per second ÷ CPU seconds per second, or bits per CPU second.
 	m.ratio(GoodputPerCPU, rate, m.busy, "the CPU time of the host is unknown")
 	why := p.why
 	if p.own {

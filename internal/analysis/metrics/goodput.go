@@ -22,8 +22,8 @@ func (m *Measured) addGoodput(tr *record.Traffic) {
 	}
 }
 
-// Received returns one curve of received bytes for each flow whose receiver has a series. all reports whether
-// all flows have one.
+// Received returns one curve of received bytes for each flow whose receiver recorded a series. all reports
+// whether the receivers of all flows did.
 func Received(tr *record.Traffic) (curves []statistics.Curve, all bool) {
 	if tr == nil {
 		return nil, false

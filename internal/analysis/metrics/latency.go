@@ -27,8 +27,8 @@ func Answered(l *record.Latency) []float64 {
 	return out
 }
 
-// lateP99 returns the 99th percentile of the delay with which probes were sent. With fewer than 100 probes,
-// it is the largest delay.
+// lateP99 returns the 99th percentile of the delay with which probes were sent. For fewer than 100 probes,
+// this is the largest delay.
 func lateP99(l *record.Latency) (float64, bool) {
 	var late []float64
 	if l != nil {
@@ -39,8 +39,8 @@ func lateP99(l *record.Latency) (float64, bool) {
 	return p99(late)
 }
 
-// spacingP99 returns the 99th percentile of the error of the gaps between consecutive records. Skipped probes
-// have no record.
+// spacingP99 returns the 99th percentile of the error of the intervals between probes that were sent one
+// after the other. Skipped probes are not recorded.
 func spacingP99(l *record.Latency) (float64, bool) {
 	if l == nil || len(l.Late) < 2 {
 		return 0, false

@@ -16,7 +16,7 @@ type Measured struct {
 	// Confidence is the confidence in Responsiveness, if there is one.
 	Confidence string
 	busy       float64 // sum of the busy shares of the host's cores; 0 means unknown
-	routers    float64 // the same for the routers' own cores
+	routers    float64 // sum of the busy shares of the routers' own cores; 0 means unknown
 }
 
 func NewMeasured() *Measured {

@@ -12,7 +12,8 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 		m.addMachine(record.HostNode, host, w)
 		ns, why := grown(host, "guests", w, nil, "guest_cpu_ns")
 		m.setUnless(why, GuestsCPU, ns/float64(w.End-w.Start))
-		allCores := func(label string) bool { return label == "cpu" } // the probe's own sum over all cores
+		// The row cpu is the probe's sum over all cores.
+		allCores := func(label string) bool { return label == "cpu" }
 		for name, stem := range map[string]string{softnetDrops: "dropped", SoftnetSqueeze: "time_squeeze"} {
 			sum, why := grown(host, "softnet", w, allCores, stem)
 			m.setUnless(why, name, sum)
@@ -31,7 +32,7 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 	m.addRouters(t, p)
 }
 
-// addEnds adds endStems for both ends of the path, each of which is a separate machine.
+// addEnds adds the metrics named by endStems for both ends of the path, which are separate machines.
 func (m *Measured) addEnds(t *record.Trial, p place) {
 	for _, end := range p.ends {
 		one := NewMeasured()

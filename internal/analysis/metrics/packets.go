@@ -92,7 +92,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	}
 }
 
-// addOneWay adds the one-way delays of the load's own packets, of both directions together.
+// addOneWay adds the one-way delays of the load's own packets, over both directions.
 func (m *Measured) addOneWay(tr *record.Traffic) {
 	var all []bucket
 	total := int64(0)
@@ -121,7 +121,7 @@ func (m *Measured) addOneWay(tr *record.Traffic) {
 	}
 }
 
-// bucket counts the times from fromNs up to the next bucket.
+// bucket is a bucket of a histogram. It counts the times from fromNs to the next bucket's fromNs.
 type bucket struct{ fromNs, n int64 }
 
 // quantileOf returns the lower bound of the bucket that contains the quantile of n values, and false if no

@@ -11,9 +11,10 @@ import (
 // about once per second, and are queried as often.
 const meterSlack = int64(1.5e9)
 
-// addDrawn computes the power without and with load, each from the best source of the run. A meter measures
-// the whole device. Without a meter, the sources are the sensors of the router, the sensors of the machine
-// that runs all nodes, and the user's figures, in this order. In a run with a meter, sources are not mixed.
+// addDrawn computes the power without and with load. Each comes from the best source that the run has. A
+// meter measures the whole device. Without a meter, the sources are, best first: the sensors of the router,
+// the sensors of the machine that runs all nodes, and the figures that the user entered. In a run with a
+// meter, no other source is used.
 func (m *Measured) addDrawn(t *record.Trial, p place) {
 	idle := t.Window
 	measured := t.Row.Kind == record.RowIdle
@@ -66,7 +67,7 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 	}
 }
 
-// drawn returns the mean power in an interval of a trial. why is the reason if it is unknown.
+// drawn returns the mean power in an interval of a trial. If the power is unknown, why is the reason.
 func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why string) {
 	if p.meter != nil {
 		return metered(t.Meter, w)

@@ -23,8 +23,8 @@ const (
 	ConfidenceHigh   = "high"
 )
 
-// ResponsivenessBand returns the draft's band for round trips per minute. The bands are separated at 200 ms,
-// 60 ms and 10 ms.
+// ResponsivenessBand returns the draft's name for a range of round trips per minute. The ranges are separated
+// at round-trip times of 200 ms, 60 ms and 10 ms.
 func ResponsivenessBand(rpm float64) string {
 	switch {
 	case rpm < 300:
@@ -57,9 +57,10 @@ func (m *Measured) addResponsiveness(t *record.Trial) {
 	m.Confidence = RPMConfidence(t)
 }
 
-// roundTrips returns the two parts of the responsiveness from the requests in a period. A request without an
-// answer counts as infinitely slow, so the trimmed mean drops such requests first. ok is false if more
-// requests lack an answer than the mean may drop.
+// roundTrips returns the two parts of the responsiveness, computed from the requests in a period: the round
+// trips per minute on new connections and on loaded ones. An unanswered request counts as infinitely slow, so
+// the trimmed mean drops such requests first. ok is false if more requests are unanswered than the mean may
+// drop.
 func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float64, ok bool) {
 	connect, ok1 := statistics.TrimmedMean(between(r.ForeignAt, r.Connect, from, to), RpmTrim)
 	exchange, ok2 := statistics.TrimmedMean(between(r.ForeignAt, r.Exchange, from, to), RpmTrim)
@@ -72,7 +73,7 @@ func roundTrips(r *record.Responsiveness, from, to int64) (foreign, loaded float
 	return minute / ((connect + exchange) / 2), minute / behind, true
 }
 
-// between returns the times of the requests that were made in an interval.
+// between returns the durations of the requests that were made in an interval.
 func between(at, ns []int64, from, to int64) []float64 {
 	var out []float64
 	for i := range min(len(at), len(ns)) {
@@ -121,8 +122,8 @@ func RPMConfidence(t *record.Trial) string {
 	return ConfidenceMedium
 }
 
-// settled reports whether the last four moving averages agree. An average near the start covers only the
-// intervals so far.
+// settled reports whether the last four moving averages agree. Near the start, an average covers only the
+// intervals until then.
 func settled(values []float64) bool {
 	if len(values) < rpmAverages {
 		return false

@@ -9,20 +9,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// place describes where a trial ran, as far as its metrics depend on it.
+// place holds the properties of the place where a trial ran that affect the trial's metrics.
 type place struct {
 	routers []string            // routers under test, from near to far
 	own     bool                // the routers have their own cores
 	why     string              // reason why the routers have no cores of their own
-	apart   bool                // no machine runs all nodes
+	apart   bool                // no single machine runs all nodes
 	ends    []string            // sender and receiver, from near to far
 	kernels map[string][]string // node → nodes with the same kernel
-	watts   float64             // mean power under load that the user entered; 0 means none
+	watts   float64             // mean power under load, as entered by the user; 0 means none
 	meter   *record.Meter
 }
 
-// PlaceOf returns the place of a trial. Only routers that are real machines or guests have cores of their
-// own, which do nothing but the router's work.
+// PlaceOf returns the place of a trial. Only routers that are real machines or guests have their own cores,
+// on which nothing but the router's work is done.
 func PlaceOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
 	p.watts, _ = run.Design.Watts() // the error is nil, because a plan with an invalid power is rejected
@@ -79,8 +79,8 @@ func TopologyOf(run *record.Run, f record.Factors) *record.Topology {
 	return nil
 }
 
-// addRouters adds the metrics from the counters of the routers. A router in a namespace has counters of its
-// own even if it shares its cores.
+// addRouters adds the metrics that come from the counters of the routers. A router in a namespace has its own
+// counters even though it shares its cores.
 func (m *Measured) addRouters(t *record.Trial, p place) {
 	cpu := prefixed("router", machineStems...)
 	if !p.own {
@@ -102,7 +102,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	}
 
 	if p.own {
-		// If there are two routers, show the cores of the near router.
+		// If there are two routers, use the cores of the near one.
 		m.addMachine("router", t.Nodes[p.routers[0]], t.Window)
 		m.routers = busyCores(t, p.routers)
 	}
@@ -169,15 +169,15 @@ func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func
 	m.setUnless(missing, metric, sum)
 }
 
-// ownRoot accepts devices other than loopback, and root queues. A root queue also counts the drops of the
-// queues below it.
+// ownRoot reports whether a label is that of a device other than loopback, or of its root queue. A root queue
+// also counts the drops of the queues below it.
 func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
 
-// unlabelled accepts counters without a label.
+// unlabelled reports whether a counter has no label.
 func unlabelled(label string) bool { return label == "" }
 
-// largestOfRouters sets a metric to the sum, over the routers, of the largest value in the window. Routers
-// without a value are left out.
+// largestOfRouters adds up the largest values of a column in the window, one for each router, and sets a
+// metric to the sum. It leaves out routers without a value.
 func (m *Measured) largestOfRouters(metric string, t *record.Trial, p place, probe, stem string) {
 	sum := 0.0
 	found := false

@@ -9,7 +9,7 @@ import (
 )
 
 // kernelTick is the largest amount, in ns, by which a time that the kernel counts in jiffies may exceed the
-// real one: a tick of Linux's slowest timer, 100 Hz.
+// actual time. It is a tick of Linux's slowest timer, 100 Hz.
 const kernelTick = int64(10e6)
 
 func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
@@ -83,8 +83,8 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 	m.Set(NetworkLimited, math.Max(busy-rwnd-sndbuf, 0))
 }
 
-// chronographs reports whether the engine's chronographs are meaningful. TCP with little to send is busy for
-// less time than a jiffy, in which the kernel counts.
+// chronographs reports whether the engine recorded TCP's chronographs for a flow. A busy time of 0 is then
+// meaningful: TCP was busy for less than a jiffy, which is the unit of the kernel's count.
 func chronographs(tr *record.Traffic) bool {
 	return slices.ContainsFunc(tr.Flows, func(f record.Flow) bool {
 		return f.TCP != nil && f.TCP.Series.Column("busy_ns") != nil

@@ -31,13 +31,15 @@ func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
 	return nil, "probe " + probe + " did not run"
 }
 
-// column is one series of a probe's stem, with its label.
+// column is one series of a probe's stem. The label is the part of the column's name before the stem, such as
+// a device.
 type column struct {
 	Label string
 	Curve statistics.Curve
 }
 
-// ColumnsOf returns the series of a stem with their labels.
+// ColumnsOf returns the columns of a stem with their labels. The name of a column is its label, a slash and
+// the stem or, without a label, the stem alone.
 func ColumnsOf(t *record.Table, stem string) []column {
 	if t == nil {
 		return nil
@@ -60,15 +62,15 @@ func ColumnsOf(t *record.Table, stem string) []column {
 	return out
 }
 
-// SeriesOf returns the columns of a probe on a node that belong to a stem, as the column "eth0/rx_packets"
-// belongs to "rx_packets". It returns none if the probe took no sample.
+// SeriesOf returns the columns of a probe on a node that belong to a stem. For example, the column
+// "eth0/rx_packets" belongs to the stem "rx_packets". SeriesOf returns none if the probe took no sample.
 func SeriesOf(n record.NodeData, probe, stem string) []column {
 	table, _ := SamplesOf(n, probe)
 	return ColumnsOf(table, stem)
 }
 
-// grown returns the sum of the growth of counters in the window, over the labels for which keep returns true.
-// why is the reason if no counter covers the window.
+// grown returns the sum of the growth of counters in the window. It includes the counters of the stems whose
+// label keep accepts. If no counter covers the window, why is the reason.
 func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
 	stems ...string) (sum float64, why string) {
 	table, why := SamplesOf(n, probe)
@@ -130,7 +132,7 @@ func CoresOf(n record.NodeData) []core {
 	for _, name := range table.Names {
 		label, isIdle := strings.CutSuffix(name, "/idle_ns")
 		if !isIdle || len(label) < 4 || !strings.HasPrefix(label, "cpu") {
-			continue // "cpu" is the sum of all cores
+			continue // "cpu" is the sum of the other rows
 		}
 
 		busy := make([]float64, len(table.T))
@@ -202,7 +204,7 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	return math.Min(math.Max((state.At(to)-state.At(from))/d, 0), 1), true
 }
 
-// addMachine adds a node's machineStems. prefix is "host" or "router".
+// addMachine adds the metrics named by machineStems for a node. prefix is "host" or "router".
 func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	m.AddCPU(prefix, n, w)
 	m.AddForeign(prefix, n, w, sharing...)
@@ -255,8 +257,8 @@ func prefixed(prefix string, stems ...string) []string {
 	return out
 }
 
-// AddForeign adds the CPU time of processes outside of the lab. If nodes share a kernel, the processes of one
-// node appear as foreign to the others, so their time is subtracted.
+// AddForeign adds the CPU time of processes outside of the lab. If several nodes share a kernel, the
+// processes of one node appear as foreign on the others, so their CPU time is subtracted.
 func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
 	for _, other := range sharing {
@@ -270,8 +272,8 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window,
 }
 
 // PowerOf returns the mean power in an interval, in watts. It uses the most comprehensive source: energy
-// counters of processor packages or, if there are none, energy counters of sensors or, failing that, power
-// readings. why is the reason if the power is unknown.
+// counters of processor packages or, without these, energy counters of sensors or, without these, power
+// readings. If the power is unknown, why is the reason.
 func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	table, why := SamplesOf(n, "power")
 	if table == nil {
