@@ -11,9 +11,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Need describes the requirements on a router.
+// Need describes the requirements that a router must meet.
 type Need struct {
-	WANBps float64 `json:"wan_bps"` // line rate
+	WANBps float64 `json:"wan_bps"` // rate of the line
 	Tunnel string  `json:"tunnel"`
 	MTU    int     `json:"mtu"`
 	// OnlyMTU reports that the router must use this MTU. Otherwise, another MTU is a setting with which a
@@ -33,8 +33,8 @@ const (
 	CannotTell = "cannot tell"
 )
 
-// A device is enough if it reaches enoughShare of the line's goodput, because two measurements may differ by
-// the remaining share. Below borderlineShare, it is not enough.
+// A device is enough if it reaches enoughShare of the line's goodput. The missing share is within the
+// difference between two measurements. Below borderlineShare, a device is not enough.
 const (
 	enoughShare     = .95
 	borderlineShare = .8
@@ -46,19 +46,20 @@ type Advice struct {
 	Verdict string  `json:"verdict"`
 	ByModel string  `json:"by_model,omitempty"` // name of the model, if there is no measurement
 	LowBps  float64 `json:"low_bps,omitempty"`
-	HighBps float64 `json:"high_bps,omitempty"` // absent if the range has no upper end
-	// If lists the settings with which the device is enough: all rates measured with them are enough, and
+	HighBps float64 `json:"high_bps,omitempty"` // upper end of the range; absent if the range has none
+	// If lists the settings with which the device is enough: all rates measured with them are enough, while
 	// some rates measured with other settings are not.
 	If []Settings `json:"enough_if,omitempty"`
-	// Nearest is the setting with the best rate, if several were measured and none is enough.
+	// Nearest holds the settings with the best rate, if rates with several settings were measured and none is
+	// enough.
 	Nearest *Settings `json:"nearest_if,omitempty"`
 	Watts   string    `json:"watts,omitempty"`
 	Year    *Year     `json:"power_per_year,omitempty"` // absent if the device's power was not published
 	Why     string    `json:"why"`
-	// Impossible lists the reasons why no device can have produced some of the results. These results do not
-	// count.
+	// Impossible lists the reasons why no device can have produced some of the results. The verdict does not
+	// use these results.
 	Impossible []string `json:"impossible,omitempty"`
-	// Uncounted describes how many results of the device are not used, and why.
+	// Uncounted describes how many results of the device the verdict does not use, and why.
 	Uncounted string   `json:"not_counted,omitempty"`
 	Missing   []string `json:"not_measured"`
 }
@@ -70,14 +71,15 @@ type Settings struct {
 	Share  float64 `json:"share"` // share of the required rate
 }
 
-// Year is the energy that a router uses in a year, with some hours per day at full load and the rest in
-// normal operation.
+// Year is the energy that a router uses in a year, if it runs some hours per day at full load and otherwise
+// in normal operation.
 type Year struct {
 	LowKWh   float64 `json:"low_kwh"`
 	HighKWh  float64 `json:"high_kwh"`
 	LowCost  float64 `json:"low_cost,omitempty"` // at Need.Price
 	HighCost float64 `json:"high_cost,omitempty"`
-	// Basis names the published figures that were used, and assumptions for missing ones.
+	// Basis names the published figures on which the energy is based, and the assumptions that replace
+	// missing figures.
 	Basis string `json:"basis"`
 }
 
@@ -95,8 +97,8 @@ func FittingMTU(tunnel string) int {
 	return overhead.TunnelMTU(tunnel, 4, 1500)
 }
 
-// Advise returns a verdict for each device of the catalogue, best first. It uses a device's measured results
-// or, if there are none, the models.
+// Advise returns a verdict for each device of the catalogue, best device first. It uses the measured results
+// of a device or, if there are none, the models.
 func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 	w := world{c, c.Results}
 	sound := *c
@@ -180,7 +182,7 @@ func (n Need) rowsOf(c *catalogue.Catalogue, d catalogue.Device) []catalogue.Res
 
 func (n Need) otherMTU(r catalogue.Result) bool { return n.MTU > 0 && r.MTU > 0 && r.MTU != n.MTU }
 
-// measured sets the verdict from the device's own results.
+// measured sets the verdict based on the device's own results.
 func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	byRate := func(a, b catalogue.Result) int { return cmp.Compare(*a.GoodputBps, *b.GoodputBps) }
 	worst := slices.MinFunc(rows, byRate)
@@ -201,8 +203,8 @@ func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	}
 }
 
-// moreStreams changes the verdict to borderline if it is based on fewer streams than there are users, and
-// more streams were faster.
+// moreStreams changes the verdict to borderline if it is based on fewer streams than there are users and
+// results with more streams were faster.
 func (a *Advice) moreStreams(rows []catalogue.Result, streams int, need float64) {
 	for _, r := range rows {
 		if r.Streams > streams && *r.GoodputBps > a.HighBps && *r.GoodputBps >= borderlineShare*need {
@@ -217,8 +219,8 @@ func without(rows []catalogue.Result, drop func(catalogue.Result) bool) []catalo
 	return slices.DeleteFunc(slices.Clone(rows), drop)
 }
 
-// check compares the range with the need. The verdict is Enough only if the low end is enough, and NotEnough
-// only if the high end is too low.
+// check sets the verdict by comparing the range with the need. The verdict is Enough only if the low end is
+// enough, and NotEnough only if the high end is too low.
 func (a *Advice) check(need float64) {
 	switch {
 	case a.LowBps >= enoughShare*need:
@@ -230,7 +232,7 @@ func (a *Advice) check(need float64) {
 	}
 }
 
-// model sets the verdict from the models, for a device without suitable results.
+// model sets the verdict based on the models, for a device without suitable results.
 func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64, scores []Errors) {
 	p := Predict(c, c.Results, q, scores)
 	switch {
@@ -264,9 +266,9 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 	}
 }
 
-// suited returns the number of streams whose results to use: the largest number that does not exceed the
-// number of users or, if there is none, the smallest one. It returns 0 if no result states a number of
-// streams.
+// suited returns the number of streams whose results the verdict should use. This is the largest number that
+// does not exceed the number of users or, if there is none, the smallest number. If no result states a number
+// of streams, suited returns 0.
 func suited(rows []catalogue.Result, users int) int {
 	best := 0
 	for _, r := range rows {
@@ -303,7 +305,7 @@ func watts(c *catalogue.Catalogue, device string) string {
 	return all.Watts()
 }
 
-// unmeasured lists the requirements that the results in use do not cover.
+// unmeasured lists the requirements that are not covered by the results on which the verdict is based.
 func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
 	var out []string
 	open := func(name string, has func(catalogue.Result) bool) {

@@ -57,14 +57,13 @@ type Effect struct {
 	Against  string   `json:"against"`
 	Ratio    Interval `json:"ratio"`    // median over the blocks, with an interval if there are at least six
 	Settings int      `json:"settings"` // number of settings of the other factors
-	// Apart reports that no setting was measured with every level of the factor. The effect then covers the
-	// settings that were measured with both of its levels, and effects of the factor's other levels may cover
-	// other settings.
+	// Apart reports that no setting was measured with all levels of the factor. The effect then covers the
+	// settings that were measured with its two levels, and effects of other levels may cover other settings.
 	Apart   bool `json:"settings_apart,omitempty"`
 	Default bool `json:"against_default,omitempty"` // Against is the default level
-	// Blocks is the number of blocks. If Between is set, it is the number of runs or groups of runs.
+	// Blocks is the number of blocks. If Between is set, it is the number of runs, or of groups of runs.
 	Blocks int `json:"blocks"`
-	// Unused is the number of the Measured blocks that lack a rate at one of the settings.
+	// Unused is the number of blocks, among the Measured ones, that lack a rate at one of the settings.
 	Unused   int  `json:"unused_blocks,omitempty"`
 	Measured int  `json:"measured_blocks,omitempty"`
 	Suspect  bool `json:"suspect,omitempty"` // at least one cell is suspect
@@ -74,7 +73,7 @@ type Effect struct {
 	PValue  float64 `json:"p_value,omitempty"` // corrected for all effects and interactions
 	Verdict string  `json:"verdict"`
 
-	logs map[int]float64 // by block
+	logs map[int]float64 // logarithms of the ratio by block
 }
 
 // Interaction is the ratio between the effects of one factor at two levels of another factor.
@@ -82,7 +81,7 @@ type Interaction struct {
 	Effect
 	With         string   `json:"with"`
 	At           string   `json:"at"`
-	Beside       string   `json:"beside"` // level of With that At is compared with
+	Beside       string   `json:"beside"` // level of the factor With, to which the level At is compared
 	EffectAt     Interval `json:"effect_at"`
 	EffectBeside Interval `json:"effect_beside"`
 }
@@ -95,8 +94,8 @@ type Chart struct {
 	Bars     []Bar    `json:"bars"`
 }
 
-// Bar shows a rate: the geometric mean over the settings that all bars have in common, and over the blocks
-// that the chart's effect uses.
+// Bar shows one rate of a chart. The rate is the geometric mean over the settings that all bars have in
+// common, and over the blocks that the effect of the chart uses.
 type Bar struct {
 	Levels []string `json:"levels"`
 	Rate   float64  `json:"rate"` // in bit/s, or operations per second
@@ -125,17 +124,18 @@ type EffectRun struct {
 	Levels map[string]string `json:"levels,omitempty"` // levels of the factors that are constant within a run
 }
 
-// Parts returns the effects on TCP goodput, followed by those on each other kind of load and each part of the
-// ciphers.
+// Parts returns e, which has the effects on TCP goodput, followed by the effects on each other kind of load
+// and on each part of the ciphers.
 func (e *Effects) Parts() []Effects { return slices.Concat([]Effects{*e}, e.Loads, e.Ciphers) }
 
 // FindEffects computes the effects and interactions of the named factors, in that order. An effect is
-// relative to the default level, or to the first level that was measured at the same settings. A block counts
-// if all of its settings were measured. Factors that change together are merged, as in "tunnel+mtu", because
-// their effects cannot be separated.
+// relative to the default level or, without one, to the first level that was measured at the same settings. A
+// block counts if all of its settings were measured. Factors that change together are merged, as in
+// "tunnel+mtu", because their effects cannot be separated.
 //
-// The verdict combines the interval with an exact test of all effects within runs, or of all between runs. As
-// in other comparisons, it needs at least six blocks or, between runs, six groups of runs.
+// The verdict combines the interval with an exact test. All effects within runs form one family of tests, and
+// all effects between runs form another. As in other comparisons, a verdict needs at least six blocks or,
+// between runs, six groups of runs.
 func FindEffects(observations []Observation, names []string) Effects {
 	m := matrix{observations}
 	names = m.merge(names)
@@ -177,16 +177,16 @@ func FindEffects(observations []Observation, names []string) Effects {
 
 const maxCharts = 3
 
-// Several reports whether more than one factor has a known effect.
+// Several reports whether at least two factors have an effect.
 func (e *Effects) Several() bool {
 	return slices.ContainsFunc(e.Parts(), func(part Effects) bool {
 		return slices.ContainsFunc(part.Main, func(x Effect) bool { return x.Factor != part.Main[0].Factor })
 	})
 }
 
-// UnusedWords describes how many blocks the effects and interactions leave out, and why.
+// UnusedWords describes how many blocks were not used for the effects and interactions, and why.
 func (e *Effects) UnusedWords() (out []string) {
-	of := map[string][]string{} // factors that each text applies to
+	of := map[string][]string{} // factors to which each text applies
 	var texts []string
 	add := func(x Effect, name string) {
 		if x.Unused == 0 {
@@ -218,7 +218,7 @@ func (e *Effects) UnusedWords() (out []string) {
 	return out
 }
 
-// Words returns the verdict, marked if it is suspect.
+// Words returns the verdict, with a mark if it is suspect.
 func (e *Effect) Words() string {
 	if e.Suspect {
 		return e.Verdict + ", suspect"
@@ -226,7 +226,7 @@ func (e *Effect) Words() string {
 	return e.Verdict
 }
 
-// AgainstWords describes the level that the effect is relative to.
+// AgainstWords describes the level to which the effect is relative.
 func (e *Effect) AgainstWords() string {
 	if e.Default {
 		return e.Against + " (default)"
@@ -274,8 +274,8 @@ func strongest(all []Interaction) []Interaction {
 	})
 }
 
-// check tests the effects within runs as one family and the effects between runs as another family, and sets
-// the verdicts.
+// check sets the verdicts. It tests the effects within runs as one family, and the effects between runs as
+// another.
 func check(all []*Effect) {
 	for _, between := range []bool{false, true} {
 		var effects []*Effect
@@ -298,8 +298,8 @@ func check(all []*Effect) {
 // matrix groups observations by the levels of their factors.
 type matrix struct{ all []Observation }
 
-// merge merges two factors if each level of either occurs with only one level of the other, and drops factors
-// whose level never changes. It returns the names that remain.
+// merge merges two factors if each level of either factor occurs with only one level of the other. It drops
+// factors whose level never changes. It returns the names of the remaining factors.
 func (m *matrix) merge(names []string) []string {
 	all := slices.Clone(m.all)
 	for i := range all {
@@ -317,7 +317,7 @@ func (m *matrix) merge(names []string) []string {
 	}
 	var left []string
 	for _, name := range names {
-		if follows("", name) { // no factor has the name "": the level of name never changes
+		if follows("", name) { // no factor is named "", so this means that the level of name never changes
 			for _, o := range all {
 				delete(o.Levels, name)
 			}
@@ -373,8 +373,8 @@ func (m matrix) levels(name string) (levels []string) {
 // cell returns a map key for levels.
 func cell(levels ...string) string { return strings.Join(levels, "\x00") }
 
-// settings groups the observations that agree in all factors except the named ones. Each group maps the
-// levels of the named factors to an observation.
+// settings groups the observations that agree in all factors except the named ones. A group is a setting. It
+// maps the levels of the named factors to an observation.
 func (m matrix) settings(names ...string) (out []map[string]Observation) {
 	index := map[string]int{}
 	for _, o := range m.all {
@@ -402,17 +402,17 @@ func (m matrix) settings(names ...string) (out []map[string]Observation) {
 	return out
 }
 
-// having returns the settings that have a rate in each of the cells.
+// having returns the settings that have a rate for each of the cells.
 func having(settings []map[string]Observation, cells []string) []map[string]Observation {
 	return slices.DeleteFunc(slices.Clone(settings), func(there map[string]Observation) bool {
 		return slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 })
 	})
 }
 
-// contrasted holds a contrast: the sum Σ sign × ln(rate) over some cells, averaged over the settings that
-// have all of these cells.
+// contrasted holds the result of a contrast: the sum Σ sign × ln(rate) over some cells, averaged over the
+// settings that have all of these cells.
 type contrasted struct {
-	logs     map[int]float64 // by block or, between runs, by group of runs that are compared with each other
+	logs     map[int]float64 // by block or, between runs, by group of runs that are compared
 	settings int
 	used     map[int]bool // blocks in which all of the cells have a rate at every setting
 	measured int          // number of blocks in which at least one cell has a rate
@@ -420,21 +420,21 @@ type contrasted struct {
 	suspect  bool
 }
 
-// contrast computes a contrast by block. Conditions of a run change the rates of all its cells by the same
-// factor. This factor cancels out if a setting has all its cells in one run and their signs add up to zero.
-// Otherwise, the contrast is between runs.
+// contrast computes a contrast by block. The conditions of a run change the rates of all cells in the run by
+// the same factor. This factor cancels out if all cells of a setting were measured in one run and the signs
+// add up to zero. Otherwise, the contrast is between runs.
 func contrast(settings []map[string]Observation, cells []string, signs ...float64) contrasted {
 	out := contrasted{used: map[int]bool{}}
 	sum := map[int]float64{}
 	settled := map[int]int{}
-	runs := map[int]map[int]bool{} // runs that are compared with each other, by block
+	runs := map[int]map[int]bool{} // by block: the runs that are compared with each other
 	for _, there := range having(settings, cells) {
 		out.settings++
 		for block := range blocksOf(there, cells) {
 			v, weight := 0.0, 0.0
-			var of []int // runs that measured this setting
+			var of []int // runs that measured the cells of this setting
 			for i, c := range cells {
-				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf if there is no rate
+				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf if the cell has no rate
 				if signs[i] == 0 {
 					continue
 				}
@@ -482,7 +482,7 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 	return out
 }
 
-// blocksOf returns the blocks in which at least one of the cells has a rate.
+// blocksOf returns the blocks of a setting in which at least one of the cells has a rate.
 func blocksOf(there map[string]Observation, cells []string) map[int]bool {
 	all := map[int]bool{}
 	for _, c := range cells {
@@ -493,8 +493,8 @@ func blocksOf(there map[string]Observation, cells []string) map[int]bool {
 	return all
 }
 
-// byRuns returns, for each group of runs that blocks compare, the median over these blocks. It returns nil if
-// no block compares runs.
+// byRuns returns the contrast for each group of runs, which is the median over the blocks that compare these
+// runs. It returns nil if no block compares runs.
 func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	var runs []string
 	values := map[string][]float64{}
@@ -523,7 +523,7 @@ func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	return out
 }
 
-// effect converts the contrast to an effect.
+// effect converts the contrast to the effect of a level relative to the level against.
 func (c contrasted) effect(name, level, against string) Effect {
 	e := Effect{
 		Factor:   name,
@@ -544,7 +544,7 @@ func (c contrasted) effect(name, level, against string) Effect {
 	return e
 }
 
-// ratioOf converts logarithms by block (at least one) to a ratio with its interval.
+// ratioOf converts logarithms by block to a ratio with its interval. There must be at least one block.
 func ratioOf(logs map[int]float64) Interval {
 	v := statistics.Summarise(statistics.ByBlock(logs))
 	if v.Level == 0 {
@@ -553,8 +553,8 @@ func ratioOf(logs map[int]float64) Interval {
 	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
 }
 
-// shared returns the levels of a factor, and the settings that have all of these levels. If there are no such
-// settings, it returns all settings.
+// shared returns the levels of a factor, and the settings that have all of these levels or, if there are
+// none, all settings.
 func (m matrix) shared(name string) (levels []string, settings []map[string]Observation) {
 	levels = m.levels(name)
 	settings = m.settings(name)
@@ -564,7 +564,7 @@ func (m matrix) shared(name string) (levels []string, settings []map[string]Obse
 	return levels, settings
 }
 
-// usual returns the default level of a factor, or "" if the observations have different defaults.
+// usual returns the default level of a factor, or "" if the observations do not have the same default.
 func (m matrix) usual(name string) (level string) {
 	for i, o := range m.all {
 		if i > 0 && o.Defaults[name] != level {
@@ -576,10 +576,9 @@ func (m matrix) usual(name string) (level string) {
 	return level
 }
 
-// mainEffects returns the effects of a factor's levels. They cover the settings that have all levels, so that
-// the levels can be compared with each other. If there is no such setting, each effect covers the settings
-// that have its two levels. Effects are relative to the default level or, if there is none, to the first
-// level.
+// mainEffects returns the effects of a factor's levels, each relative to the default level or, without one,
+// to the first level. They cover the settings that have all levels, so that the levels can be compared with
+// each other. If there are no such settings, each effect covers the settings that have its two levels.
 func (m matrix) mainEffects(name string) (out []Effect) {
 	levels, settings := m.shared(name)
 	apart := len(having(settings, levels)) == 0 && len(levels) > 2
@@ -613,8 +612,8 @@ func otherThan(level string, levels []string) []string {
 	return slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return l == level })
 }
 
-// interactions returns the interactions of two factors, one for each two levels of the first and two levels
-// of the second.
+// interactions returns the interactions of two factors: one for each pair of levels of the first factor and
+// each pair of levels of the second.
 func (m matrix) interactions(name, with string) (out []Interaction) {
 	levels, others, settings := m.levels(name), m.levels(with), m.settings(name, with)
 	for i, level := range levels {
@@ -643,7 +642,7 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 	return out
 }
 
-// ofBlocks returns the settings with only the given blocks.
+// ofBlocks returns copies of the settings that contain only the given blocks.
 func ofBlocks(settings []map[string]Observation, blocks map[int]bool) []map[string]Observation {
 	var out []map[string]Observation
 	for _, there := range settings {
@@ -659,7 +658,7 @@ func ofBlocks(settings []map[string]Observation, blocks map[int]bool) []map[stri
 	return out
 }
 
-// at describes the levels of the other factors in some settings, such as "streams 1, 4; ip 4".
+// at describes the levels that the other factors have in some settings, such as "streams 1, 4; ip 4".
 func (m matrix) at(settings []map[string]Observation, in string, names []string) string {
 	levels := map[string][]string{}
 	for _, there := range settings {
@@ -678,8 +677,8 @@ func (m matrix) at(settings []map[string]Observation, in string, names []string)
 	return strings.Join(words, "; ")
 }
 
-// chart returns a chart with a bar for each combination of levels. It covers the settings that have all
-// cells, and the blocks that an effect of these cells uses.
+// chart returns a chart with a bar for each combination of levels of the named factors. It covers the
+// settings that have all cells, and the blocks that an effect of these cells uses.
 func (m matrix) chart(settings []map[string]Observation, cells []string, names ...string) Chart {
 	settings = having(settings, cells)
 	out := Chart{Factors: names, Settings: len(settings), At: m.at(settings, cells[0], names)}

@@ -14,20 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// gathered holds the estimates from several sweeps and the results that they are based on, or the first
-// reason why there is no estimate.
+// gathered collects the estimates from several sweeps, and the results on which they are based. If there is
+// no estimate, it holds the reason, normally the first one.
 type gathered struct {
 	rates     []float64
 	basis     []string
-	spreads   []float64 // spreads of the results that the estimates use
+	spreads   []float64 // spreads of the results on which the estimates are based
 	few       bool      // a spread is the range of all values, because there are too few runs for an interval
-	low, high float64   // widest of the models' own intervals; 0 means none
+	low, high float64   // ends of the intervals that the models give; 0 means none
 	reason    error
 }
 
 func (g *gathered) add(bps float64, text string, err error) {
 	if err != nil {
-		// If a sweep is impossible, that is a better reason than that another sweep is too short.
+		// The reason that a sweep is impossible is better than the reason that another sweep is too short.
 		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
 			g.reason = err
 		}
@@ -54,7 +54,8 @@ func (g *gathered) estimate(none error, model string, assumes ...string) (Estima
 	}, nil
 }
 
-// spans extends the interval to include a model's own interval, from low to high. high may be +Inf.
+// spans extends the interval to include the interval from low to high, in which a model is valid. high may be
+// +Inf.
 func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
@@ -63,7 +64,7 @@ func (g *gathered) spans(low, high float64) {
 	g.high = max(g.high, high)
 }
 
-// rests records the spreads of the results that an estimate is based on.
+// rests records the spreads of the results on which an estimate is based.
 func (g *gathered) rests(sweep []catalogue.Result) {
 	for _, r := range sweep {
 		g.spreads = append(g.spreads, r.Spread)
@@ -71,7 +72,7 @@ func (g *gathered) rests(sweep []catalogue.Result) {
 	}
 }
 
-// from describes the source of a sweep and lists the levels of the swept attribute.
+// from describes the source of a sweep, followed by the levels of the swept attribute.
 func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun string) string {
 	var levels []string
 	for _, r := range sweep {
@@ -91,7 +92,7 @@ func origin(sweep []catalogue.Result) string {
 	return text
 }
 
-// within returns the relative tolerance for the rates of a sweep.
+// within returns the relative tolerance of the rates in a sweep.
 func within(sweep []catalogue.Result) float64 {
 	share := RepeatedWithin
 	for _, r := range sweep {
@@ -127,7 +128,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 
 		packet, payload, outside := packetOf(q)
-		if len(sizes) > 0 && q.Packet > 0 { // count the same headers as the sweep does
+		if len(sizes) > 0 && q.Packet > 0 { // count the same headers as the results of the sweep
 			payload = packet - sizes[0].Packet + sizes[0].Payload
 		}
 
@@ -151,7 +152,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 			g.rests(sweep)
 			text = from(sweep, level, "bytes") + cost.Text()
 			switch {
-			case low == high: // a sweep of two sizes gives no interval
+			case low == high: // no interval, because the sweep has only two sizes
 			case math.IsInf(high, 1):
 				text += fmt.Sprintf("; 95 %% of one more: %s or more", unit.Bitrate(low))
 			default:
@@ -212,9 +213,9 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		"the streams' ends take nothing from the router")
 }
 
-// capacity returns the result with a device's highest rate through a tunnel. It ignores rates that the link
-// limits, and rates of hardware forwarding, which do not depend on the processor. Other limits only lower a
-// rate.
+// capacity returns the result with the highest rate of a device through a tunnel. It ignores rates that the
+// link limits, and rates of hardware forwarding, which does not use the processor. All other limits only
+// lower a rate.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
 	like := catalogue.Result{
 		Device:   device,
@@ -235,7 +236,7 @@ func (w world) capacity(device string, q catalogue.Result) (best catalogue.Resul
 }
 
 // calibrated returns an estimate from the rates of other devices: the geometric mean of their rates per unit,
-// such as per MHz, multiplied by the number of units of the device in question.
+// such as per MHz, multiplied by the number of units of the requested device.
 func calibrated(model string, units float64, per []float64, basis, assumes []string) Estimate {
 	sum := 0.0
 	for _, p := range per {
@@ -250,7 +251,7 @@ func calibrated(model string, units float64, per []float64, basis, assumes []str
 	}
 }
 
-// byOwnClock estimates a rate from rates of the device itself at two or more clocks.
+// byOwnClock estimates a rate from the rates that the device itself had at two or more clocks.
 func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 	var g gathered
 	for _, sweep := range w.sweeps(q, "clock") {
@@ -271,7 +272,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 			continue
 		}
 
-		logs := 0.0 // sum of the logarithms of the rates, scaled to the requested clock
+		logs := 0.0 // sum of ln(rate), with each rate scaled to the requested clock
 		for _, p := range points {
 			logs += math.Log(p.GoodputBps) + e*math.Log(mhz/p.MHz)
 		}
@@ -284,7 +285,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		"the rate goes on to move with the clock as between those measured")
 }
 
-// askedClock returns the clock of a query in MHz, or 0 if it has none.
+// askedClock returns the clock that a query requests, in MHz, or 0 if it requests none.
 func askedClock(q catalogue.Result) float64 {
 	mhz, err := strconv.ParseFloat(q.Clock, 64)
 	if err != nil || !(mhz > 0) {
@@ -293,7 +294,7 @@ func askedClock(q catalogue.Result) float64 {
 	return mhz
 }
 
-// overclock returns the clock of the query ÷ the device's published clock, or 1 if either is unknown.
+// overclock returns the requested clock ÷ the published clock of the device, or 1 if one of them is unknown.
 func (w world) overclock(q catalogue.Result) float64 {
 	d, _ := w.Device(q.Device)
 	mhz := askedClock(q)
@@ -304,11 +305,11 @@ func (w world) overclock(q catalogue.Result) float64 {
 	return 1
 }
 
-// otherClock reports whether a result that states no clock, and thus was measured at its device's published
-// clock, differs in clock from the query.
+// otherClock reports whether a result that states no clock differs in clock from the query. Such a result was
+// measured at the published clock of its device.
 func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
 
-// noSweep explains why no results match the query in all attributes except one.
+// noSweep explains why no results match the query in all attributes except the swept one.
 func (w world) noSweep(q catalogue.Result, swept string) error {
 	usual := q
 	usual.Clock = ""
@@ -398,8 +399,8 @@ func suites(tunnel string) [][]string {
 	}
 }
 
-// encrypting returns the number of a device's threads that a tunnel can use, or 0 if it is unknown. OpenVPN
-// is a single-threaded process, and all packets of an IPsec association are processed on one core.
+// encrypting returns the number of threads of a device that a tunnel can use, or 0 if it is unknown. OpenVPN
+// is a single-threaded process. All packets of an IPsec association are processed on one core.
 func encrypting(d catalogue.Device, tunnel string) int {
 	if tunnel == "openvpn" || tunnel == "esp" {
 		return 1
@@ -407,7 +408,7 @@ func encrypting(d catalogue.Device, tunnel string) int {
 	return max(d.Cores, d.Threads)
 }
 
-// encryptingText describes the number of threads that encrypting returns, such as "2 cores".
+// encryptingText describes the number that encrypting returns, such as "2 cores".
 func encryptingText(d catalogue.Device, tunnel string) string {
 	n := encrypting(d, tunnel)
 	if n > d.Cores && d.Cores > 0 {
@@ -416,8 +417,8 @@ func encryptingText(d catalogue.Device, tunnel string) string {
 	return unit.Count(n, "core")
 }
 
-// speed returns the speed of an algorithm with the largest block on one core of a device, in bytes per
-// second, or 0 if it is unknown.
+// speed returns the speed of an algorithm on one core of a device, in bytes per second, for the largest block
+// size. It returns 0 if the speed is unknown.
 func (w world) speed(d catalogue.Device, algorithm string) (bps float64) {
 	block := -1
 	for _, s := range w.Speeds {
@@ -430,8 +431,8 @@ func (w world) speed(d catalogue.Device, algorithm string) (bps float64) {
 	return bps
 }
 
-// fastest returns the speed of a tunnel's fastest suite on one core of a device. If the speed of any suite is
-// unknown, that suite may be the fastest, so fastest returns only the reason.
+// fastest returns the speed on one core of the fastest suite that a tunnel may use. If the speed of a suite
+// is unknown, that suite may be the fastest one. In this case, fastest returns only the reason, open.
 func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, open string) {
 	var missing []string
 	some := false
@@ -439,7 +440,7 @@ func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, op
 		time := 0.0 // time per byte
 		for _, algorithm := range suite {
 			speed := w.speed(d, algorithm)
-			time += 1 / speed // +Inf if the speed is unknown
+			time += 1 / speed // +Inf if the speed of the algorithm is unknown
 			some = some || speed > 0
 			if speed == 0 && !slices.Contains(missing, algorithm) {
 				missing = append(missing, algorithm)
@@ -462,8 +463,8 @@ func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, op
 	return 0, "", open
 }
 
-// stages returns the costs of forwarding and encryption on a device, with the cipher's speed for the largest
-// block. ok is false if that speed, or the number of cores that encrypt, is unknown.
+// stages returns the costs of forwarding and of encryption on a device. The cipher's speed is that for the
+// largest block. ok is false if this speed or the number of encrypting cores is unknown.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
 	s.Cipher = w.speed(d, cipher) * float64(encrypting(d, q.Tunnel))
 	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
@@ -473,7 +474,8 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
 	}
 
-	if strings.EqualFold(d.Name, q.Device) { // the numbers of cycles do not depend on the clock
+	// Scale to the requested clock, on which the numbers of cycles do not depend.
+	if strings.EqualFold(d.Name, q.Device) {
 		by := w.overclock(q)
 		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
 	}
@@ -558,13 +560,14 @@ func forwarding(ns float64) string {
 
 // bound is an upper bound of the rate.
 type bound struct {
-	bps      float64 // 0 means unknown
+	bps      float64 // 0 means that the bound is unknown
 	by       string
 	software bool   // a crypto engine may exceed the bound
-	open     string // why the cipher gives no bound
+	open     string // reason why the cipher gives no bound
 }
 
-// atMost returns the lowest of the bounds set by the link, the fastest cipher and forwarding.
+// atMost returns the lowest upper bound of the rate that is set by the link, the fastest cipher or
+// forwarding.
 func (w world) atMost(q catalogue.Result) (b bound) {
 	d, known := w.Device(q.Device)
 	if !known {
@@ -609,7 +612,7 @@ func (w world) atMost(q catalogue.Result) (b bound) {
 }
 
 // withPolicies returns the best rate at which a device forwarded unencrypted packets while IPsec policies
-// were active, or 0 if that was not measured.
+// were active. It returns 0 if that rate was not measured.
 func (w world) withPolicies(device string) (best float64) {
 	for _, r := range w.rows {
 		if r.Device == device && r.Tunnel == "none" && strings.Contains(r.Condition, "IPsec policies") &&

@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Scaling is the Universal Scalability Law, fitted to rates at several levels.
+// Scaling is the Universal Scalability Law, fitted to the rates at several levels, such as numbers of
+// streams.
 type Scaling struct {
 	statistics.Scaling
 	N int `json:"n"` // number of levels
@@ -21,8 +22,8 @@ type Scaling struct {
 // scalingLevels is the minimum number of levels for fitting the law's three parameters.
 const scalingLevels = 3
 
-// FitScaling fits the law to rates at three or more levels. It assumes that the same resource limits the rate
-// at all levels, and that the link limits it at none.
+// FitScaling fits the law to the rates at three or more levels. It assumes that the same resource limits the
+// rate at all levels, and that the link limits the rate at none of them.
 func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 	var levels []float64
 	for _, p := range points {
@@ -49,7 +50,7 @@ func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 	return s, nil
 }
 
-// At returns the predicted rate at level n.
+// At returns the predicted rate at the level n. It returns an error if n is too far from the measured levels.
 func (s Scaling) At(n float64) (float64, error) {
 	if n < 1 || n > s.highest*reach || n*reach < s.lowest {
 		return 0, fmt.Errorf("%g is more than a factor of %d outside of the measured %g to %g", n, reach,
@@ -58,7 +59,7 @@ func (s Scaling) At(n float64) (float64, error) {
 	return s.Scaling.At(n), nil
 }
 
-// Text describes the fit.
+// Text describes the fitted law.
 func (s Scaling) Text() string {
 	text := fmt.Sprintf("one carries %s; %s of the work is serial, and each costs each other one %s",
 		unit.Bitrate(s.SingleBps), unit.Percent(s.Contention), unit.Percent(s.Coherence))
@@ -103,14 +104,14 @@ func Elasticity(points []Clocked) (float64, error) {
 	return product / square, nil
 }
 
-// Stages holds the costs of the stages that a packet passes in a tunnel, one after the other.
+// Stages holds the costs of the stages through which a packet in a tunnel passes, one after the other.
 type Stages struct {
-	Forward float64 // ns per forwarded packet; if not measured, 0
-	Cipher  float64 // bytes per second of all cores that encrypt together
+	Forward float64 // ns per forwarded packet; 0 means not measured
+	Cipher  float64 // bytes per second that all encrypting cores reach together
 }
 
-// TunnelRate returns the rate of packets through the tunnel if the device only forwards and encrypts: payload
-// ÷ (outer packets × Forward + bytes ÷ Cipher). No device with these stages is faster.
+// TunnelRate returns the rate of packets through the tunnel on a device that only forwards and encrypts:
+// payload ÷ (outer packets × Forward + bytes ÷ Cipher). A device with these stages cannot be faster.
 func (s Stages) TunnelRate(packet, payload, fragments int) (float64, error) {
 	if !(s.Cipher > 0) {
 		return 0, errors.New("the speed of the cipher is not known")

@@ -19,7 +19,7 @@ type axis struct {
 	level func(catalogue.Result) int
 }
 
-// sizeAxis returns the axis of sizes for a query: the packet size for UDP, otherwise the MTU.
+// sizeAxis returns the axis of sizes for a query: packet sizes for UDP, otherwise MTUs.
 func sizeAxis(q catalogue.Result) axis {
 	if q.Protocol == "udp" && q.MTU == 0 {
 		return axis{"packet", func(r catalogue.Result) int { return r.Packet }}
@@ -31,7 +31,7 @@ func streamAxis() axis {
 	return axis{"streams", func(r catalogue.Result) int { return r.Streams }}
 }
 
-// namedAxes returns the axes on which a query has a level.
+// namedAxes returns the axes for which a query names a level.
 func namedAxes(q catalogue.Result) []axis {
 	return slices.DeleteFunc([]axis{sizeAxis(q), streamAxis()}, func(a axis) bool { return a.level(q) == 0 })
 }
@@ -81,14 +81,14 @@ func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
 		"the same thing limits between the neighbours as at them")
 }
 
-// between holds an interpolated rate and the results between which it was interpolated.
+// between holds an interpolated rate, and the results used for the interpolation.
 type between struct {
 	bps  float64
 	rows []catalogue.Result
 }
 
-// text describes the results, such as "filogic: 520 Mbit/s at mtu 1280, streams 4; 595 Mbit/s at mtu 1400,
-// streams 4".
+// text describes the results used for the interpolation, such as "filogic: 520 Mbit/s at mtu 1280, streams 4;
+// 595 Mbit/s at mtu 1400, streams 4".
 func (b between) text() string {
 	if len(b.rows) == 0 {
 		return ""
@@ -105,8 +105,9 @@ func (b between) text() string {
 	return origin(b.rows) + ": " + strings.Join(each, "; ")
 }
 
-// interpolate interpolates along one axis if the sweep has the requested level on the other axis. Otherwise,
-// it interpolates along both axes in turn, starting at the nearest result for which that is possible.
+// interpolate interpolates along one axis if the sweep has results at the requested level of the other axis.
+// Otherwise, it interpolates along both axes in turn, starting at the nearest result for which that is
+// possible.
 func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	axes := namedAxes(q)
 	if len(axes) == 1 {
@@ -137,7 +138,7 @@ func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) 
 	return between{}, fmt.Errorf("none of its results lie on both sides of %s", levelsOf(q))
 }
 
-// at returns the results of a sweep that have the same level on the axis as the result like.
+// at returns the results of a sweep that have the same level on an axis as the result like.
 func at(sweep []catalogue.Result, a axis, like catalogue.Result) []catalogue.Result {
 	return slices.DeleteFunc(slices.Clone(sweep), func(r catalogue.Result) bool {
 		return a.level(r) != a.level(like)
@@ -152,8 +153,9 @@ func medianRate(rows []catalogue.Result) float64 {
 	return statistics.Median(rates)
 }
 
-// along interpolates the rate on one axis. For sizes, it interpolates the time per packet linearly in the
-// size; for streams, the rate linearly in the logarithm of their number.
+// along interpolates the rate on one axis. On the axis of sizes, it interpolates the time per packet, which
+// it assumes to be linear in the size. On the axis of streams, it assumes that the rate is linear in the
+// logarithm of their number.
 func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	low, high := around(a, sweep, a.level(q))
 	if len(low) == 0 || len(high) == 0 {
@@ -181,8 +183,8 @@ func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error
 	return between{float64(payloadAs(low[0], q)) * 8e9 / time, rows}, nil
 }
 
-// around returns the results at the nearest level on each side. If some results have the level itself, these
-// are both low and high.
+// around returns the results at the nearest level on each side of a level. Results at the level itself are
+// both low and high.
 func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.Result) {
 	for _, r := range sweep {
 		is := a.level(r)
@@ -205,21 +207,21 @@ func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.
 	return low, high
 }
 
-// sizeOf converts a result to a point of a sweep of sizes, with the given rate.
+// sizeOf returns a point for a sweep of sizes. It has the size of the result and the given rate.
 func sizeOf(r catalogue.Result, bps float64) Size {
 	packet, payload, _ := packetOf(r)
 	return Size{packet, payload, bps}
 }
 
-// payloadAs returns the payload of the query's packet, counted as in result r.
+// payloadAs returns the payload of the query's packet. It counts the same headers as result r.
 func payloadAs(r, q catalogue.Result) int {
 	packet, payload, _ := packetOf(r)
 	asked, _, _ := packetOf(q)
 	return asked - packet + payload
 }
 
-// nearestFirst returns the results sorted by how close their levels are to the query's, as a ratio, closest
-// first.
+// nearestFirst returns the results sorted by the distance of their levels from the levels of the query,
+// closest first. A distance is the logarithm of a ratio.
 func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Result {
 	distance := func(r catalogue.Result) float64 {
 		sum := 0.0
@@ -235,9 +237,10 @@ func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Resu
 	return out
 }
 
-// byNearest estimates the rate from the device's own nearest result, if the device has no results on both
-// sides of the requested levels. The result must lie within a factor of reach on each axis. byNearest assumes
-// that the time per packet does not depend on the size, nor the rate on the number of streams.
+// byNearest estimates the rate from the nearest of the device's own results, if the device has no results on
+// both sides of the requested levels. On each axis, the result must be within the factor reach. byNearest
+// assumes that the time per packet does not depend on the size, and the rate does not depend on the number of
+// streams.
 func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis
@@ -271,7 +274,7 @@ func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 		"a packet takes as long as there, and so many streams carry as much")
 }
 
-// levelsOf describes the levels on the axes, such as "mtu 1400, streams 4".
+// levelsOf describes the levels of a result on the axes, such as "mtu 1400, streams 4".
 func levelsOf(r catalogue.Result) string {
 	var words []string
 	for _, a := range namedAxes(r) {

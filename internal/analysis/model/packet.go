@@ -1,7 +1,7 @@
-// Package model predicts, from measured rates, the rates of routers under conditions that were not measured.
-// It models packet size, numbers of streams and cores, clock, and cipher speed. Each model states its
-// assumptions, returns an error if they do not hold, and is scored on published results that were withheld
-// from it. docs/method/models.md has the formulas.
+// Package model predicts the rates of routers under conditions that were not measured, based on measured
+// rates. It models packet size, numbers of streams and cores, clock, and cipher speed. Each model states its
+// assumptions, and returns an error if they do not hold. Models are scored on published results that were
+// withheld from them. docs/method/models.md has the formulas.
 package model
 
 import (
@@ -17,11 +17,11 @@ import (
 // Size is a point of a sweep of packet sizes.
 type Size struct {
 	Packet     int     `json:"packet_bytes"`  // length of the inner IP packet
-	Payload    int     `json:"payload_bytes"` // payload bytes that the rate counts
+	Payload    int     `json:"payload_bytes"` // bytes that count as payload in the rate
 	GoodputBps float64 `json:"goodput_bps"`
 }
 
-// time returns the time of one packet in ns.
+// time returns the time per packet in ns.
 func (s Size) time() float64 { return float64(s.Payload) * 8 / s.GoodputBps * 1e9 }
 
 // Interval is an estimate with its confidence interval. Without an interval, Level is 0 and Low and High
@@ -33,7 +33,7 @@ type Interval struct {
 	Level float64 `json:"level"`
 }
 
-// PacketCost models the time per packet as PerPacket + PerByte × bytes. Neither is negative.
+// PacketCost models the time per packet as PerPacket + PerByte × bytes. Neither cost is negative.
 type PacketCost struct {
 	PerPacket Interval `json:"per_packet_ns"`
 	PerByte   Interval `json:"per_byte_ns"`
@@ -41,8 +41,8 @@ type PacketCost struct {
 	N         int      `json:"n"`     // number of sizes
 
 	smallest, largest int
-	mean, spread      float64 // mean x̄ of the sizes, and Σ(x - x̄)²
-	deviation         float64 // standard error of a packet's time in ns; 0 with only two sizes
+	mean, spread      float64 // mean of the sizes, x̄, and Σ(x - x̄)²
+	deviation         float64 // standard error of the time per packet in ns; 0 for only two sizes
 }
 
 // Components that limit a device.
@@ -52,9 +52,9 @@ const (
 	BoundBoth    = "packets and bytes"
 )
 
-// Relative tolerances of rates. A sweep counts as impossible only if no cost of packets and bytes fits the
-// rates within these tolerances: the possible error of a rate from at least five runs, and that of a rate
-// from fewer runs. If a rate has a wider interval, the interval is used instead.
+// Relative tolerances of rates: RepeatedWithin is the possible error of a rate from at least five runs, and
+// OnceWithin that of a rate from fewer runs. A rate with a wider interval has that interval as its tolerance.
+// A sweep counts as impossible only if no costs of packets and bytes fit all rates within their tolerances.
 const (
 	RepeatedWithin = .02
 	OnceWithin     = .05
@@ -64,12 +64,12 @@ const (
 // sweep.
 var ErrImpossible = errors.New("no fixed cost of packets and bytes gives these rates")
 
-// FitPacketCost fits the cost to a sweep by least squares, with 95 % intervals if there are at least three
+// FitPacketCost fits the costs to a sweep by least squares, with 95 % intervals if there are at least three
 // sizes. It returns ErrImpossible if the rates depend on the size more than costs per packet and per byte can
 // explain. within is the relative tolerance of a rate.
 //
-// It assumes that the same resource limits the rate at every size, and that this is neither the link nor
-// fragmentation.
+// FitPacketCost assumes that the same resource limits the rate at every size, and that this resource is
+// neither the link nor fragmentation.
 func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	s := slices.Clone(sweep)
 	slices.SortFunc(s, func(a, b Size) int { return cmp.Compare(a.Packet, b.Packet) })
@@ -107,7 +107,7 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 
 	b := product / c.spread
 	a := meanTime - b*c.mean
-	freeA, freeB := a, b // the costs before negative ones are set to 0
+	freeA, freeB := a, b // costs before negative ones are set to 0
 	switch {
 	case b < 0:
 		a, b = meanTime, 0
@@ -144,14 +144,15 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	return c, nil
 }
 
-// interval limits the interval of the unconstrained estimate to values of at least zero, and extends it to
-// include the constrained estimate, value.
+// interval returns the interval of a cost that is limited to at least zero. It is the interval of the
+// unlimited estimate, free ± half, without its negative part, extended to include the limited estimate,
+// value.
 func interval(value, free, half float64) Interval {
 	return Interval{value, min(value, max(0, free-half)), max(value, free+half), .95}
 }
 
-// possible checks the ratio of the rates of each pair of sizes against its limits. From a larger to a smaller
-// packet, the rate falls in proportion to the payload if bytes cost nothing, and less if packets cost
+// possible checks the ratio of the rates at each two sizes against its limits. From the larger to the smaller
+// packet, the rate decreases in proportion to the payload if bytes cost nothing, and by less if packets cost
 // nothing.
 func possible(sorted []Size, within float64) error {
 	worst, said := within, ""
@@ -183,7 +184,7 @@ func possible(sorted []Size, within float64) error {
 	return nil
 }
 
-// reach is the largest factor by which a requested level may lie outside the measured range.
+// reach is the largest factor by which a requested level may be outside of the measured range.
 const reach = 2
 
 // At returns the predicted rate of packets with the given length and payload, and the 95 % interval of a new
@@ -210,7 +211,7 @@ func (c PacketCost) At(packet, payload int) (bps, low, high float64, err error) 
 	return bps, bits / (time + half), high, nil
 }
 
-// Text describes the cost.
+// Text describes the costs.
 func (c PacketCost) Text() string {
 	text := fmt.Sprintf("a packet costs %s and %s a byte: bound by %s", unit.Nanoseconds(c.PerPacket.Value),
 		unit.Significant(c.PerByte.Value, 3)+" ns", c.Bound)

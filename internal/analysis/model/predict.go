@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Names of the models, best first. Models that use the device's own results come before those that use other
-// devices.
+// Names of the models, best model first. Models that use the device's own results precede models that use
+// other devices.
 const (
 	ByNeighbours = "own neighbours"
 	ByPackets    = "packet cost"
@@ -29,22 +29,23 @@ const (
 type Estimate struct {
 	Model      string  `json:"model"`
 	GoodputBps float64 `json:"goodput_bps"`
-	// Low and High are the range that the model's measured errors give, extended to include the model's own
-	// interval and the intervals of the underlying results. Both are 0 if none of these is known. Only High
-	// is 0 if the model's interval has no upper end and neither the link nor the cipher limits the rate.
+	// Low and High are the range given by the measured errors of the model, extended to include the model's
+	// own interval and the intervals of the results on which the estimate is based. Both are 0 if none of
+	// these is known. Only High is 0 if the model's interval has no upper end and neither the link nor the
+	// cipher limits the rate.
 	Low     float64  `json:"low_bps"`
 	High    float64  `json:"high_bps,omitempty"`
-	Basis   []string `json:"basis"`       // results used, and parameters of the fit
+	Basis   []string `json:"basis"`       // results that were used, and parameters of the fit
 	Assumes []string `json:"assumptions"` // conditions that must hold
 	// OtherDevices marks an estimate that uses results of other devices.
 	OtherDevices bool `json:"other_devices,omitempty"`
 
-	spread    float64 // median of half the interval of the underlying results ÷ their rate; 0 means none
-	few       bool    // a spread is a range, because there are too few runs
+	spread    float64 // median of half the interval of the results used ÷ their rate; 0 means none
+	few       bool    // a spread is the range of all values, because there are too few runs
 	low, high float64 // model's own interval in bit/s; 0 means none, +Inf means no upper end
 }
 
-// widen extends the range to include the intervals of the model and of the underlying results.
+// widen extends the range to include the interval of the model and the intervals of the results used.
 func (e *Estimate) widen() {
 	if e.spread == 0 && e.low == 0 {
 		return
@@ -103,8 +104,8 @@ type world struct {
 	rows []catalogue.Result
 }
 
-// models lists the models in the order in which they are tried. A query is a result without a rate. Its empty
-// attributes match any level.
+// models lists the models in the order in which they are tried. A query is a catalogue result without a rate.
+// Attributes that are empty in the query match any level.
 var models = []struct {
 	name     string
 	estimate func(world, catalogue.Result) (Estimate, error)
@@ -117,14 +118,15 @@ var models = []struct {
 	{ByClock, world.byClock},
 }
 
-// Answer is a measured result that agrees with a query in all attributes that both have.
+// Answer is a measured result that agrees with a query in all attributes that both state.
 type Answer struct {
 	catalogue.Result
 	Unstated   []string `json:"not_stated,omitempty"` // attributes that only the query has
 	Impossible string   `json:"impossible,omitempty"` // why no device can have produced it
 }
 
-// Words describes the conditions that the answer has and the query lacks, such as "streams 4, 2026, up".
+// Words describes the conditions that the answer states and the query does not, such as "streams 4, 2026,
+// up".
 func (a Answer) Words(q catalogue.Result) string {
 	var words []string
 	for _, at := range attributes {
@@ -143,7 +145,7 @@ func (a Answer) Words(q catalogue.Result) string {
 	return strings.Join(words, ", ")
 }
 
-// Prediction holds the answers to a query.
+// Prediction holds the measured and the estimated answers to a query.
 type Prediction struct {
 	Question  catalogue.Result `json:"question"`
 	Measured  []Answer         `json:"measured"`
@@ -158,17 +160,17 @@ type Prediction struct {
 	Unbound    string   `json:"no_bound,omitempty"` // why the cipher gives no bound
 	Errors     []Errors `json:"errors"`             // errors of the models that gave an estimate
 	Rates      int      `json:"rates"`              // number of results given to the models
-	Suspect    int      `json:"suspect,omitempty"`  // number of these that are suspect
-	// Impossible lists reasons why no device can have produced some of the results. Models may have used
-	// these results.
+	Suspect    int      `json:"suspect,omitempty"`  // number of suspect results among them
+	// Impossible lists the reasons why no device can have produced some of the results. Models may still have
+	// used these results.
 	Impossible []string `json:"impossible,omitempty"`
 	// Uncounted describes how many of the device's own results were withheld from the models, and why.
 	Uncounted string            `json:"not_counted,omitempty"`
 	Powers    []catalogue.Power `json:"powers"` // published power figures of the device
 }
 
-// Predict answers a query with the measured results, and with each model's estimate and the range of its
-// errors on the catalogue.
+// Predict answers a query with the measured results that match, and with the estimate of each model. The
+// range of an estimate follows from the model's errors on the catalogue.
 func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
 	scores []Errors) Prediction {
 	w := world{c, rows}
@@ -235,7 +237,7 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 	return p
 }
 
-// attributes lists the attributes in which compared results must agree.
+// attributes lists the attributes in which results must agree to be compared.
 var attributes = []struct {
 	name string
 	of   func(catalogue.Result) string
@@ -256,7 +258,8 @@ var attributes = []struct {
 	{"firewall", func(r catalogue.Result) string { return r.Firewall }},
 }
 
-// direction translates the direction of a study to that of a plan: "in" means down, "out" means up.
+// direction converts the direction of a study to the direction of a plan: "in" becomes down, and "out"
+// becomes up.
 func direction(word string) string {
 	switch word {
 	case "in":
@@ -286,7 +289,8 @@ func Words(r catalogue.Result) string {
 	return strings.Join(words, ", ")
 }
 
-// Differs returns the attributes in which the results differ, and those that only one of them has.
+// Differs returns the attributes in which two results differ, and the attributes that only one of them
+// states.
 func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 	for _, at := range attributes {
 		switch x, y := at.of(a), at.of(b); {
@@ -325,8 +329,8 @@ func (w world) answers(q catalogue.Result) []Answer {
 	return out
 }
 
-// sweeps returns the results that match a query in all attributes except the swept ones, grouped by all other
-// attributes.
+// sweeps returns the results that match a query in all attributes except the swept ones. Each group agrees in
+// all attributes except the swept ones.
 func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result {
 	var keys []string
 	groups := map[string][]catalogue.Result{}
@@ -365,8 +369,8 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 	return out
 }
 
-// tunnelOf returns the tunnel of a result or query. If no MTU is stated, the tunnel gets its default MTU,
-// except that a result of OpenVPN has tun-mtu 1500.
+// tunnelOf returns the tunnel of a result or query. If no MTU is stated, the tunnel has its default MTU. The
+// exception is a result of OpenVPN, which has tun-mtu 1500.
 func tunnelOf(r catalogue.Result) overhead.Tunnel {
 	t, _ := overhead.Named(r.Tunnel)
 	t.MTU = cmp.Or(r.MTU, FittingMTU(r.Tunnel))
@@ -377,8 +381,9 @@ func tunnelOf(r catalogue.Result) overhead.Tunnel {
 	return t
 }
 
-// packetOf returns the length and payload of a result's inner packet, and the number of its outer packets. If
-// the goodput and the packet rate imply a payload close to the stated length, that length is the payload's.
+// packetOf returns the length and payload of a result's inner packet, and the number of outer packets that
+// carry it. The stated length is that of the payload if the goodput and the packet rate imply a payload close
+// to it.
 func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	t := tunnelOf(r)
 	packet = cmp.Or(r.Packet, t.MTU)
@@ -399,11 +404,11 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	return packet, payload, max(1, len(t.Fragments(packet, 1500)))
 }
 
-// linkShare is the share of a port's ceiling above which the port counts as the limit.
+// linkShare is the share of a port's ceiling from which the port counts as the limit of a rate.
 const linkShare = .95
 
-// lineCeiling returns the goodput of a line filled with packets like those of a result. If the traffic goes
-// both ways, it is the sum of both directions.
+// lineCeiling returns the goodput of a line filled with packets like those of a result. For traffic in both
+// directions, it returns the sum of both directions.
 func lineCeiling(bps float64, r catalogue.Result) float64 {
 	packet, payload, _ := packetOf(r)
 	path := overhead.Path{Tunnel: tunnelOf(r)}
@@ -415,8 +420,8 @@ func lineCeiling(bps float64, r catalogue.Result) float64 {
 }
 
 // portCeiling returns the goodput that the ports of a result's device can carry. If the result comes from the
-// study that describes the device, and the study's link is slower than the ports, it returns the goodput of
-// that link. It returns 0 if neither rate is known.
+// study that describes the device, and the link of that study is slower than the ports, portCeiling returns
+// the goodput of the link. It returns 0 if neither rate is known.
 func (w world) portCeiling(r catalogue.Result) float64 {
 	d, _ := w.Device(r.Device)
 	bps := d.PortBps()
@@ -432,12 +437,12 @@ func (w world) linkBound(r catalogue.Result) bool {
 	return ceiling > 0 && *r.GoodputBps >= linkShare*ceiling
 }
 
-// BeyondLink reports whether a rate exceeds the link of its device.
+// BeyondLink reports whether the rate of a result exceeds the link of its device.
 func BeyondLink(c *catalogue.Catalogue, r catalogue.Result) bool {
 	return r.GoodputBps != nil && world{Catalogue: c}.beyondPort(r)
 }
 
-// beyondPort reports whether a rate exceeds portCeiling by more than OnceWithin.
+// beyondPort reports whether the rate of a result exceeds portCeiling by more than OnceWithin.
 func (w world) beyondPort(r catalogue.Result) bool {
 	ceiling := w.portCeiling(r)
 	return ceiling > 0 && *r.GoodputBps > ceiling*(1+OnceWithin)

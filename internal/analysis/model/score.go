@@ -14,17 +14,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Score compares one published result with the estimate of a model that did not get the result.
+// Score compares a result with the estimate that a model made without knowing the result.
 type Score struct {
 	Row          int     `json:"row,omitempty"` // row in the catalogue
 	Of           string  `json:"of"`            // device, tunnel and other attributes
 	MeasuredBps  float64 `json:"measured_bps"`
 	EstimatedBps float64 `json:"estimated_bps,omitempty"`
 	Error        float64 `json:"error_ratio"`       // estimated ÷ measured - 1
-	Refused      string  `json:"refused,omitempty"` // why there is no estimate
+	Refused      string  `json:"refused,omitempty"` // reason why there is no estimate
 }
 
-// Errors holds one model's errors on results that were withheld from it.
+// Errors holds the errors of one model on results that were withheld from it.
 type Errors struct {
 	Model   string  `json:"model"`
 	Of      string  `json:"of"`                          // OfPublished or OfOwn
@@ -56,8 +56,8 @@ const (
 	OfOwn       = "own cell"
 )
 
-// LeaveOneOut estimates each result with each model from the other results. A model that uses other devices
-// gets no result of the same device.
+// LeaveOneOut estimates each result with each model, based on the other results. A model that uses other
+// devices also does not get the other results of the same device.
 func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
 	var out []Errors
 	others := make([]catalogue.Result, 0, len(results)) // for each result anew
@@ -105,8 +105,8 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 	return out
 }
 
-// Scored returns the scores to use for predictions from the user's own results. If a model has at least three
-// estimates of those results, these are its scores on them, otherwise its scores on the published results.
+// Scored returns the scores for predictions from the user's own results. The score of a model is that on the
+// user's results if it has at least three estimates of them, otherwise that on the published results.
 func Scored(own, published []Errors) []Errors {
 	out := slices.Clone(published)
 	for i := range out {
@@ -117,11 +117,11 @@ func Scored(own, published []Errors) []Errors {
 	return out
 }
 
-// errorBounds lists the upper bounds of the classes of absolute errors.
+// errorBounds lists the upper limits of the classes of absolute errors.
 var errorBounds = [...]float64{.05, .1, .25, .5, 1}
 
-// Within returns the number of estimates with an absolute error up to 5, 10, 25, 50 and 100 %, and with a
-// larger one.
+// Within returns the numbers of estimates whose absolute error is up to 5, 10, 25, 50 and 100 %, and the
+// number of those with a larger error.
 func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	for _, s := range e.Scores {
 		if s.Refused != "" {
@@ -142,7 +142,7 @@ func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	return counts
 }
 
-// Reasons describes why estimates were refused and how often, most frequent first.
+// Reasons describes why there was no estimate and how often, most frequent reason first.
 func (e Errors) Reasons() []string {
 	count := map[string]int{}
 	for _, s := range e.Scores {
@@ -161,9 +161,9 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible describes why no device can have produced some of the results: because a rate exceeds what the
-// link carries, or because no fixed cost per packet and per byte explains the rates of a sweep of MTUs or
-// packet sizes.
+// Impossible describes why no device can have produced some of the results in of. Either a rate exceeds what
+// the link carries, or no fixed costs per packet and per byte explain the rates of a sweep of MTUs or packet
+// sizes.
 func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string {
 	w := world{c, results}
 	var reasons []string

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// knobs describes the levels of a router's settings in a result. An empty string means that the level is not
-// stated, or is the default.
+// knobs describes the levels of the router's settings in a result. A description is empty if the level is not
+// stated or is the default.
 func (n Need) knobs(r catalogue.Result) (out [4]string) {
 	switch r.Clock {
 	case "":
@@ -38,11 +38,11 @@ func (n Need) knobs(r catalogue.Result) (out [4]string) {
 	return out
 }
 
-// settingGroup holds the results with the same settings.
+// settingGroup holds the results that were measured with the same settings.
 type settingGroup struct {
 	knobs  [4]string
 	lowBps float64
-	where  []string // paths that were measured, as IP version and direction
+	where  []string // measured paths, as IP version and direction
 }
 
 func (g settingGroup) words() string {
@@ -50,9 +50,9 @@ func (g settingGroup) words() string {
 	return cmp.Or(strings.Join(words, " and "), "the usual MTU")
 }
 
-// settings finds the settings with which a device is enough, if it is not enough with every setting. A
-// setting counts only if it was measured on all paths on which the device was measured, because the rate on a
-// path without a measurement may be lower.
+// settings finds the settings with which a device is enough, for a device that is not enough with all
+// settings. Settings count only if they were measured on all paths on which the device was measured, because
+// the rate on another path may be lower.
 func (a *Advice) settings(rows []catalogue.Result, n Need) {
 	var groups []settingGroup
 	var paths []string
@@ -138,7 +138,7 @@ func pathWords(r catalogue.Result) string {
 	return cmp.Or(strings.Join(words, " "), "a path that is not stated")
 }
 
-// calmLoads lists the loads of published power figures that count as normal operation.
+// calmLoads lists the loads in published power figures that count as normal operation.
 var calmLoads = []string{"normal", "idle"}
 
 // yearOf returns the energy of a device over a year from its published power figures, or nil if none are
@@ -177,7 +177,7 @@ func yearOf(c *catalogue.Catalogue, device string, n Need) *Year {
 	return y
 }
 
-// drawOf returns the lowest and the highest power in watts, or 0 if there is no figure.
+// drawOf returns the lowest and the highest power in watts, or 0 if there are no figures.
 func drawOf(all []catalogue.Power) (low, high float64) {
 	for i, p := range all {
 		if i == 0 {

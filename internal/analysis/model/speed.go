@@ -14,17 +14,17 @@ type SpeedPrediction struct {
 	Algorithm string            `json:"algorithm"`
 	ClockMHz  float64           `json:"clock_mhz,omitempty"` // requested clock
 	Measured  []catalogue.Speed `json:"measured"`
-	// Scaled holds the measured speeds scaled to the requested clock, for the same number of cycles per byte
-	// or operation. Their error is unknown, because no study measured a device at two clocks.
+	// Scaled holds the measured speeds scaled to the requested clock. It assumes the same number of cycles
+	// per byte or operation. The error of this is unknown, because no study measured a device at two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
-	// Uncounted describes how many of the device's own speeds are missing from Measured, and why.
+	// Uncounted describes how many of the device's own speeds were left out of Measured, and why.
 	Uncounted string `json:"not_counted,omitempty"`
 }
 
-// PredictSpeed returns the speeds of an algorithm on a device from the device's own published speeds. Speeds
-// of other devices are of no use: a core with instructions for a cipher needs a small fraction of the cycles
-// of a core without them.
+// PredictSpeed returns the speeds of an algorithm on a device. It uses only published speeds of the device
+// itself, because a core with instructions for a cipher needs a small fraction of the cycles of a core
+// without them.
 func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64) SpeedPrediction {
 	d, _ := c.Device(device)
 	p := SpeedPrediction{
@@ -40,7 +40,7 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 		}
 	}
 
-	by := mhz / float64(d.ClockMHz) // +Inf if the clock is unknown
+	by := mhz / float64(d.ClockMHz) // +Inf if the published clock is unknown
 	switch {
 	case len(p.Measured) == 0:
 		p.Refused = refusedSpeed(c, algorithm)
@@ -60,7 +60,7 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 	return p
 }
 
-// refusedSpeed explains why speeds of other devices are not used.
+// refusedSpeed explains why the speeds of other devices are not used.
 func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
 	least := math.Inf(1)
 	most := 0.0
