@@ -22,8 +22,8 @@ const SevereUnsent = 0.001
 // trial, because of the kernel's pacing and TCP's start.
 const PacedShortfall = 0.05
 
-// ShapedShortfall is the same share for TCP whose rate a setting of the path limits. That rate includes
-// headers, and a tunnel adds more of them.
+// ShapedShortfall is the share by which the goodput of TCP may fall short if a setting of the path limits
+// TCP's rate. It is larger than PacedShortfall, because that rate includes headers, also those of a tunnel.
 const ShapedShortfall = 0.15
 
 // SearchConfig returns the input of a search. greatest is the default maximum load.
@@ -53,8 +53,8 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	return c
 }
 
-// SearchTrial converts a trial to the input of a search. idle is the latency of the idle path, which goals
-// that limit the added delay need. It may be nil.
+// SearchTrial converts a trial to the input of a search. idle is the latency of the idle path. It is
+// necessary for goals that limit the added delay, and may be nil for others.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
 	out := method.Trial{TrialInput: s.TrialInput, Loss: 1}
@@ -107,8 +107,8 @@ func shortfall(t *record.Trial) float64 {
 // as lost, because the number of flows in progress differs between the start and the end of the window.
 const GrowingBacklog = 0.05
 
-// lostConnections returns the share of the flows that failed or were late. If the share of the flows that
-// were not completed is larger and exceeds GrowingBacklog, it returns that share instead.
+// lostConnections returns the share of the flows that failed or were late. If more flows are incomplete at
+// the end than GrowingBacklog allows, it returns the share of incomplete flows if that is larger.
 func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
@@ -124,8 +124,8 @@ func lostConnections(t *record.Trial) float64 {
 	return lost
 }
 
-// addedP99 returns the 99th percentile under load minus the median round-trip time of the idle path, and
-// false if there are too few probes.
+// addedP99 returns the 99th percentile of the round-trip times under load minus the median of those on the
+// idle path. It returns false if there are too few probes.
 func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	if loaded == nil || idle == nil {
 		return 0, false
@@ -160,7 +160,8 @@ func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	return sum, true
 }
 
-// LimitsOf returns the input with which the search of a trial started.
+// LimitsOf returns the input of the search that a trial belongs to, with the limits with which that search
+// started.
 func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	c := SearchConfig(m.Search, t.Unit, t.Max)
 	c.Min = t.Min
@@ -169,7 +170,7 @@ func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 }
 
 // FoundRate returns the conditional throughput of a search for its first goal, in payload bits per second
-// over all interfaces. ok is false without a lower bound. The result may be irregular.
+// over all interfaces. ok is false if the goal has no lower bound. The result may be irregular.
 func FoundRate(m record.Method, trials []*record.Trial, idle *record.Latency) (bps float64, ok bool) {
 	first := trials[0]
 	r := LimitsOf(m, first.Search).Outcome(history(m, trials, record.TestThroughput, idle)).Results[0]
@@ -229,7 +230,7 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 		return at(step, record.TestThroughput), more, err
 	}
 
-	if unit != record.UnitPackets { // RFC 2544's tests apply only to frames
+	if unit != record.UnitPackets { // because RFC 2544's tests apply only to frames
 		return record.SearchTrial{}, false, nil
 	}
 
