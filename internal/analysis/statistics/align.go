@@ -7,9 +7,9 @@ import (
 	"sort"
 )
 
-// Aligned relates a machine's clock to the controller's. Offset is the machine's clock minus the controller's
-// in ns, with the error ±Bound. Match is the correlation between the traffic of the machine and of the run,
-// at most 1.
+// Aligned describes the relation of a machine's clock to the controller's clock. Offset is the machine's
+// clock minus the controller's clock in ns, with the error ±Bound. Match is the correlation between the
+// traffic of the machine and the traffic of the run, at most 1.
 type Aligned struct {
 	Offset, Bound int64
 	Match         float64
@@ -17,21 +17,21 @@ type Aligned struct {
 
 // Limits of an alignment.
 const (
-	minMatch    = 0.8  // the traffic of another run may match by up to 0.76
-	rivalMatch  = 0.05 // an offset whose match is this close to the best is as likely
+	minMatch    = 0.8  // minimum match; the traffic of another run may match by up to 0.76
+	rivalMatch  = 0.05 // offsets are equally likely if their matches differ by at most this
 	coarseMost  = 2000 // maximum number of intervals in the first pass
-	coarseSteps = 4e6  // a quarter of intervals × offsets in the first pass
+	coarseSteps = 4e6  // a quarter of the maximum of intervals × offsets in the first pass
 	finestSteps = 50   // steps per interval in the last pass
-	// wallWithin is the largest error of a wall clock, in ns, with which the clock still decides between
+	// wallWithin is the largest error of a wall clock, in ns. Within it, the wall clock can decide between
 	// offsets with similar matches.
 	wallWithin = int64(10e9)
 )
 
-// Align returns the offset of a counter's clock at which the rates of the counter, seen, correlate best
-// (Pearson) with the rates of another counter, carried, over the intervals between the samples of seen. wall
-// is the offset according to the wall clocks, or 0 if unknown. It decides between offsets with similar
-// matches, and offsets that differ from it by more than within are not considered. If the wall clock is
-// unreliable, within is 0, and any offset is possible.
+// Align returns the offset of a counter's clock at which the rates of this counter, seen, correlate best
+// (Pearson) with the rates of another counter, carried. Rates are those between the samples of seen. wall is
+// the offset according to the wall clocks, or 0 if unknown. It decides between offsets with similar matches.
+// Offsets that differ from wall by more than within are not considered, unless within is 0, which means that
+// the wall clock is unreliable.
 func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	gaps := make([]float64, max(len(seen.T)-1, 0))
 	for i := range gaps {
@@ -45,7 +45,7 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 
 	long := carried.T[len(carried.T)-1] - carried.T[0]
 	width := long / coarseMost
-	if within > 0 { // fewer offsets allow a finer first pass
+	if within > 0 { // a finer first pass is possible, because there are fewer offsets
 		width = min(width, int64(math.Sqrt(float64(within)*float64(long)/coarseSteps)))
 	}
 
@@ -85,8 +85,8 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	return choose(tops, wall)
 }
 
-// choose returns the best offset. It returns a NoMatchError if no match is good enough, or if several are
-// similarly good and the wall clock does not decide between them.
+// choose returns the best offset. It returns a NoMatchError if no match is good enough, or if several matches
+// are similarly good and the wall clock does not decide between them.
 func choose(tops []Aligned, wall int64) (Aligned, error) {
 	sort.SliceStable(tops, func(a, b int) bool { return tops[a].Match > tops[b].Match })
 	if len(tops) == 0 || !(tops[0].Match >= minMatch) {
@@ -101,7 +101,7 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	near := slices.DeleteFunc(slices.Clone(tops), func(a Aligned) bool {
 		return !(a.Match >= best.Match-rivalMatch)
 	})
-	// far returns the distance from the offset according to the wall clocks.
+	// far returns the distance of an offset from the offset according to the wall clocks.
 	far := func(a Aligned) int64 { return max(a.Offset-wall, wall-a.Offset) }
 	sort.Slice(near, func(a, b int) bool { return far(near[a]) < far(near[b]) })
 	if wall == 0 || far(near[0]) > wallWithin || far(near[0]) > far(near[1])/2 {
@@ -111,9 +111,9 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	return near[0], nil
 }
 
-// NoMatchError means that a machine's traffic does not show when it was recorded.
+// NoMatchError means that the time of a recording cannot be determined from its traffic.
 type NoMatchError struct {
-	Many bool // it matches at several times
+	Many bool // the traffic matches at several times
 }
 
 func (e *NoMatchError) Error() string {
@@ -124,7 +124,7 @@ func (e *NoMatchError) Error() string {
 	return "relate its clock to the run's: the traffic that its devices received is not the run's"
 }
 
-// Hint returns advice for an unambiguous recording.
+// Hint returns advice for making a recording that can be matched.
 func (e *NoMatchError) Hint() string {
 	if e.Many {
 		return "start the probe before the run and stop it after: the whole of it fits once only"
@@ -144,7 +144,7 @@ func peaks(all []Aligned) []Aligned {
 	tops := []Aligned{all[best]}
 	for _, step := range []int{-1, 1} {
 		lowest := all[best].Match
-		highest := -1 // highest match since the last peak; -1 while falling
+		highest := -1 // index of the highest match since the last peak; -1 while matches fall
 		for i := best + step; i >= 0 && i < len(all); i += step {
 			m := all[i].Match
 			switch {
@@ -169,7 +169,7 @@ func peaks(all []Aligned) []Aligned {
 	return tops
 }
 
-// intervals holds the rates of a counter between consecutive samples.
+// intervals is a counter with the sums that its rates between consecutive samples have.
 type intervals struct {
 	Curve
 	sum, squares, n float64
@@ -187,14 +187,14 @@ func newIntervals(c Curve) intervals {
 // of returns the rate of the interval that ends with sample i.
 func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1)) }
 
-// agree returns the correlation with the rates of another counter, whose clock is d behind. Outside of that
-// counter's samples, its rate counts as zero.
+// agree returns the correlation of the rates with the rates of another counter, whose clock is behind by d.
+// Before and after the samples of that counter, its rate counts as zero.
 func (r intervals) agree(other Curve, d int64) float64 {
 	from := other.T[0] + d
 	to := other.T[len(other.T)-1] + d
 	i := max(sort.Search(len(r.T), func(i int) bool { return r.T[i] > from }), 1)
 	k := 0
-	at := func(t int64) float64 { // like Curve.At, for ascending times
+	at := func(t int64) float64 { // like Curve.At, but only for ascending times
 		for k < len(other.T) && other.T[k] < t {
 			k++
 		}

@@ -14,23 +14,24 @@ const MinSegment = 3
 // the observed statistic too often.
 const (
 	permutations = 99
-	exceedances  = 1 // maximum number of permutations that reach it: p ≤ (1+1)/(99+1) = 2 %
+	exceedances  = 1 // maximum number of permutations that may reach it: p ≤ (1+1)/(99+1) = 2 %
 )
 
 // outlying is the largest distance of a value from the median, in median absolute deviations. Values farther
 // away are moved to that distance.
 const outlying = 7
 
-// ChangePoint is the start of a new level in a series: the index of its first value, and the p-value of the
-// division.
+// ChangePoint is the start of a new level in a series. At is the index of the first value of the level. P is
+// the p-value of dividing the series there.
 type ChangePoint struct {
 	At int
 	P  float64
 }
 
-// ChangePoints returns the change points of a series in order, by hierarchical division as in E-divisive
-// (Matteson and James, 2014). A segment is divided where the energy distance between its parts is largest, if
-// at most 2 % of its random permutations reach that distance. The permutations depend only on the series.
+// ChangePoints returns the change points of a series in order. It uses hierarchical division as in E-divisive
+// (Matteson and James, 2014): a segment is divided where the energy distance between its two parts is
+// largest, if at most 2 % of the segment's random permutations reach that distance. The permutations depend
+// only on the series.
 func ChangePoints(values []float64) []ChangePoint {
 	c, ok := Divide(values)
 	if !ok {
@@ -46,8 +47,8 @@ func ChangePoints(values []float64) []ChangePoint {
 	return slices.Concat(left, []ChangePoint{c}, right)
 }
 
-// Divide returns the most distinct division of a series into two parts. ok is false if chance explains the
-// difference between the parts.
+// Divide returns the division of a series into the two most distinct parts. ok is false if chance explains
+// the difference between the parts.
 func Divide(values []float64) (c ChangePoint, ok bool) {
 	n := len(values)
 	if n < 2*MinSegment {
@@ -73,7 +74,7 @@ func Divide(values []float64) (c ChangePoint, ok bool) {
 	return ChangePoint{At: at, P: float64(reached+1) / (permutations + 1)}, observed > 0
 }
 
-// withoutOutliers returns the values, with those far from the median moved towards it.
+// withoutOutliers returns the values after moving outliers towards the median.
 func withoutOutliers(values []float64) []float64 {
 	m := Median(values)
 	var away []float64
@@ -94,17 +95,17 @@ func withoutOutliers(values []float64) []float64 {
 	return out
 }
 
-// energy computes the energy distances of all divisions of a series. It adds the values in order to a Fenwick
-// tree over their ranks.
+// energy computes the energy distances of all divisions of a series. It adds the values, in the order of the
+// series, to a Fenwick tree over the ranks of the values.
 type energy struct {
 	ranks  []int     // rank of each value, from 1; equal values have different ranks
 	sorted []float64 // values by rank; index 0 is unused
-	apart  []float64 // sum of the distances from all values, by rank
-	total  float64   // sum of the distances between all values
+	apart  []float64 // by rank: sum of the distances of the value from all values
+	total  float64   // sum of the distances between all pairs of values
 	tree   []added
 }
 
-// added holds the number and sum of the values added so far in a range of ranks.
+// added holds the number and the sum of the values in a range of ranks that were added so far.
 type added struct{ count, sum float64 }
 
 func newEnergy(values []float64) *energy {
@@ -136,7 +137,7 @@ func newEnergy(values []float64) *energy {
 func (e *energy) greatest() (at int, most float64) {
 	clear(e.tree)
 	n := len(e.ranks)
-	before, after := 0.0, e.total // sums of the distances within each part
+	before, after := 0.0, e.total // sums of the distances within each of the two parts
 	sum := 0.0
 	for i, rank := range e.ranks[:n-MinSegment] {
 		v := e.sorted[rank]
@@ -160,7 +161,8 @@ func (e *energy) greatest() (at int, most float64) {
 	return at, most
 }
 
-// add adds the value of a rank, and returns the earlier values of lower ranks.
+// add adds the value with the given rank. It returns the number and the sum of the values with lower ranks
+// that were added earlier.
 func (e *energy) add(rank int, v float64) (below added) {
 	for i := rank; i > 0; i &= i - 1 {
 		below.count += e.tree[i].count

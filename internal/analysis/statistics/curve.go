@@ -47,14 +47,14 @@ func (c Curve) At(t int64) float64 {
 	return c.V[i-1] + share*(c.V[i]-c.V[i-1])
 }
 
-// Covers reports whether the points extend from a to b, with the tolerance slack.
+// Covers reports whether the points extend from a to b. slack is the tolerance at both ends.
 func (c Curve) Covers(a, b, slack int64) bool {
 	n := len(c.T)
 	return n >= 2 && c.T[0] <= a+slack && c.T[n-1] >= b-slack
 }
 
-// Moved returns the growth of a counter from a to b, and false if the samples do not cover the interval or
-// the counter decreased.
+// Moved returns the growth of a counter from a to b. It returns false if the samples do not cover the
+// interval, or if the counter decreased.
 func (c Curve) Moved(a, b int64) (float64, bool) {
 	if b <= a || !c.Covers(a, b, (b-a)/5) {
 		return 0, false
@@ -92,7 +92,8 @@ func Rates(curves []Curve, from, to int64, bins int) []float64 {
 	return out
 }
 
-// Mean returns the mean of the values in an interval. The mean of equal values is exact.
+// Mean returns the mean of the values in an interval. If all values are equal, the mean is exactly that
+// value.
 func (c Curve) Mean(from, to int64) (float64, bool) {
 	first := 0.0
 	sum := 0.0

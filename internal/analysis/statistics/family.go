@@ -23,7 +23,7 @@ func Holm(p []float64) []float64 {
 	return adjusted
 }
 
-// enumerable is the largest number of blocks for which all sign patterns are tried: 2¹² = 4096.
+// enumerable is the largest number of blocks for which FamilyTest tries all sign patterns: 2¹² = 4096.
 const enumerable = 12
 
 // FamilyTest returns the p-values of a family of paired comparisons, corrected for their number, and the name
@@ -52,12 +52,12 @@ func FamilyTest(family []map[int]float64) (p []float64, name string) {
 		observed[i] = math.Abs(Total(scores[i]))
 	}
 
-	// By symmetry, the sign of the last block can stay fixed.
+	// By symmetry, the sign of the last block need not be varied.
 	return stepDown(scores, observed, upTo(1<<max(len(blocks)-1, 0))), "Fisher–Pitman sign-flip, exact"
 }
 
-// TestFamily applies FamilyTest to the members of a family with at least MinInterval blocks. p is 0 for the
-// others, and tested is the number of tested members.
+// TestFamily applies FamilyTest to the members of a family that have at least MinInterval blocks. p is 0 for
+// the other members. tested is the number of tested members.
 func TestFamily(family []map[int]float64) (p []float64, tested int, name string) {
 	p = make([]float64, len(family))
 	var enough []map[int]float64
@@ -77,16 +77,17 @@ func TestFamily(family []map[int]float64) (p []float64, tested int, name string)
 	return p, len(enough), name
 }
 
-// divisions is the maximum number of divisions of the blocks between two runs up to which RunsTest tries all
-// of them. For eight blocks in each run, there are 12870 divisions.
+// divisions is the largest number of possible divisions of the blocks between two runs for which RunsTest
+// tries all of them. Two runs with eight blocks each have 12870 divisions.
 const divisions = 20000
 
 // RunsTest returns the p-values of a family of comparisons of two runs, corrected for their number, and the
-// name of the test. Each map holds the values of a metric by block, at least MinInterval of them.
+// name of the test. Each map holds the values of a metric in a run by block. There must be at least
+// MinInterval values.
 //
-// It uses the same step-down maximum test over all divisions of the blocks between the runs, on the
-// difference of the means. If there are too many divisions, Mann–Whitney tests with Holm's correction have
-// enough power.
+// RunsTest uses the same step-down maximum test as FamilyTest. It tries all divisions of the blocks between
+// the runs, and compares the differences of the means. If there are too many divisions, it uses Mann–Whitney
+// tests with Holm's correction, which then have enough power.
 func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	blocksA := BlocksOf(a)
 	blocksB := BlocksOf(b)
@@ -103,7 +104,7 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 	scores := make([][]float64, len(a))
 	observed := make([]float64, len(a))
 	for i := range a {
-		both := map[int]float64{} // key: block of the first run, or n + block of the second
+		both := map[int]float64{} // by block of the first run, or n + block of the second run
 		mean := Total(append(InOrder(a[i], blocksA), InOrder(b[i], blocksB)...)) / float64(len(a[i])+
 			len(b[i]))
 		put := func(values map[int]float64, blocks []int, from int) {
@@ -121,7 +122,7 @@ func RunsTest(a, b []map[int]float64) (p []float64, name string) {
 
 	free := all
 	if 2*n == all {
-		free-- // by symmetry, the last block can stay fixed
+		free-- // by symmetry, the last block need not be moved
 	}
 
 	var patterns []int
@@ -165,8 +166,8 @@ func InOrder(f map[int]float64, blocks []int) []float64 {
 	return out
 }
 
-// standardScores returns the differences of a comparison by block, scaled so that their sum has variance 1
-// under random signs. Missing blocks are 0.
+// standardScores returns the differences of a comparison by block. They are scaled so that their sum has the
+// variance 1 under random signs. The difference of a missing block is 0.
 func standardScores(f map[int]float64, blocks []int) []float64 {
 	scores := make([]float64, len(blocks))
 	squares := 0.0
@@ -195,8 +196,7 @@ func Total(v []float64) float64 {
 }
 
 // stepDown returns the p-values. For each comparison, from the strongest to the weakest, it counts the sign
-// patterns for which the largest statistic among this comparison and the weaker ones is at least the observed
-// one.
+// patterns for which this comparison or a weaker one reaches the observed statistic of this comparison.
 func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
 	order := upTo(len(observed))
 	sort.SliceStable(order, func(a, b int) bool { return observed[order[a]] > observed[order[b]] })

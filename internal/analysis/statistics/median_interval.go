@@ -15,7 +15,7 @@ type Value struct {
 	Values []float64 `json:"values"` // one per trial, in the order of the run
 }
 
-// Spread is the interval of the median of N values or pairs of values.
+// Spread is the interval of the median of N values, or of N pairs of values.
 type Spread struct {
 	Low      float64 `json:"low"`
 	High     float64 `json:"high"`
@@ -32,7 +32,8 @@ const (
 	IntervalPooled = "pooled"          // percentile over all probes of all trials
 )
 
-// Pooled returns a percentile over all probes of n trials.
+// Pooled returns a percentile over all probes of n trials. pool contains the sorted round-trip times, and
+// each the percentiles of those trials that have enough probes.
 func Pooled(pool []float64, level float64, each []float64, n int) Value {
 	v := Value{
 		Spread: Spread{N: n, Interval: IntervalPooled},
@@ -75,8 +76,8 @@ func quantileRanks(n int, q float64) (low, high int) {
 	return min(low, n), min(max(high, low), n)
 }
 
-// TrimmedMean returns the mean of the smallest values: of the given share of them, but at least of one.
-// It returns false if there are no values or the mean is infinite.
+// TrimmedMean returns the mean of the smallest values. share is the share of the values that it uses; it uses
+// at least one value. It returns false if there are no values or the mean is infinite.
 func TrimmedMean(values []float64, share float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
@@ -89,7 +90,7 @@ func TrimmedMean(values []float64, share float64) (float64, bool) {
 }
 
 // Level is the target confidence level of all intervals. The actual level of an order-statistic interval is
-// at least this.
+// at least Level.
 const Level = 0.95
 
 // MinInterval is the smallest number of values for which a two-sided 95 % order-statistic interval of the
@@ -114,8 +115,8 @@ func MedianSorted(s []float64) float64 {
 	return s[n/2-1]/2 + s[n/2]/2
 }
 
-// QuantileSorted returns the q-quantile of sorted values: the smallest value such that at least a share q of
-// all values do not exceed it (type 1 of Hyndman and Fan, 1996).
+// QuantileSorted returns the q-quantile of sorted values. This is the smallest value such that at least the
+// share q of all values does not exceed it (type 1 of Hyndman and Fan, 1996).
 func QuantileSorted(s []float64, q float64) float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -125,9 +126,9 @@ func QuantileSorted(s []float64, q float64) float64 {
 	return s[min(max(i, 0), len(s)-1)]
 }
 
-// Carries reports whether n independent values are enough for their q-quantile: a two-sided 95 %
-// order-statistic interval of the quantile exists, which needs qⁿ ≤ 2.5 % (and the same for 1-q). That takes
-// 6 values for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
+// Carries reports whether n independent values are enough for their q-quantile. They are if the quantile has
+// a two-sided 95 % order-statistic interval, which requires qⁿ ≤ 2.5 % and (1-q)ⁿ ≤ 2.5 %. That takes 6
+// values for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
 	if q <= 0 || q >= 1 {
 		return n > 0
@@ -135,7 +136,7 @@ func Carries(n int, q float64) bool {
 	return math.Pow(max(q, 1-q), float64(n)) <= (1-Level)/2
 }
 
-// MedianInterval returns the ranks (from 1) of the order statistics that enclose the median of n values with
+// MedianInterval returns the ranks, from 1, of the order statistics that enclose the median of n values with
 // at least 95 % confidence for any distribution, and the exact level. ok is false for fewer than six values.
 // See David and Nagaraja, Order Statistics, 3rd ed., §7.1.
 func MedianInterval(n int) (low, high int, level float64, ok bool) {
@@ -166,8 +167,8 @@ func logChoose(n, k int) float64 {
 	return a - b - c
 }
 
-// Summarise returns the median of one number per trial, with its order-statistic interval for at least six
-// values, or their range for fewer. It panics without values.
+// Summarise returns the median of values, one per trial. Its interval is the order-statistic interval if
+// there are at least six values, otherwise their range. Summarise panics without values.
 func Summarise(values []float64) Value {
 	s := slices.Clone(values)
 	slices.Sort(s)
@@ -193,9 +194,9 @@ func Summarise(values []float64) Value {
 	return v
 }
 
-// Narrow reports whether an adaptive plan may stop: there are at least min values (and at least six), and the
-// full width of the median's interval is at most width times the median. Unlike stopping on a p-value,
-// stopping on the width hardly changes the coverage, as the tests verify.
+// Narrow reports whether an adaptive plan may stop measuring. There must be at least min values (and at least
+// six), and the full width of the median's interval must be at most width times the median. Stopping on the
+// width hardly changes the coverage of the interval, as the tests verify, while stopping on a p-value would.
 func Narrow(values []float64, width float64, min int) bool {
 	if len(values) < max(min, MinInterval) {
 		return false

@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// exactRanks is the largest sample for which rank tests enumerate the exact distribution. Beyond it, the
-// normal approximation is accurate to three digits.
+// exactRanks is the largest sample for which rank tests enumerate the exact distribution. For larger samples,
+// the normal approximation is accurate to three digits.
 const exactRanks = 60
 
 // SignedRank returns the two-sided p-value of Wilcoxon's signed-rank test for differences that are symmetric
@@ -82,7 +82,7 @@ func doubledRanks(values []float64) []int {
 	return ranks
 }
 
-// twoSided returns twice the smaller tail of a distribution at the observed sum.
+// twoSided returns twice the smaller of the two tails of a distribution at the observed sum.
 func twoSided(share []float64, at int) float64 {
 	low, high := 0.0, 0.0
 	for s, w := range share {
@@ -98,7 +98,8 @@ func twoSided(share []float64, at int) float64 {
 }
 
 // MannWhitney returns the two-sided p-value of the Mann–Whitney U test for two independent samples. It is
-// exact, including ties, up to 60 values. Beyond that, it uses the normal approximation with tie correction.
+// exact, also with ties, for up to 60 values. For more values, it uses the normal approximation with a
+// correction for ties.
 func MannWhitney(a, b []float64) float64 {
 	n := len(a)
 	m := len(b)

@@ -21,7 +21,7 @@ func (s Scaling) At(n float64) float64 {
 	return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1))
 }
 
-// Peak returns the N with the largest X(N). ok is false if X never falls.
+// Peak returns the N at which X(N) is largest. ok is false if X never decreases.
 func (s Scaling) Peak() (n float64, ok bool) {
 	if s.Coherence <= 0 || s.Contention >= 1 {
 		return 0, false
@@ -29,8 +29,8 @@ func (s Scaling) Peak() (n float64, ok bool) {
 	return max(math.Sqrt((1-s.Contention)/s.Coherence), 1), true
 }
 
-// FitScaling fits the law by least squares of the relative errors in N ÷ X, in which it is linear, with
-// nonnegative contention and coherence. ok is false if no fit exists.
+// FitScaling fits the law by least squares of the relative errors of N ÷ X, which is linear in the
+// parameters. Contention and coherence are not negative. ok is false if there is no such fit.
 func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	best := math.Inf(1)
 	for _, use := range [...][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
@@ -45,8 +45,8 @@ func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 	return s, ok
 }
 
-// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1). use selects b and c; an
-// unused one is zero.
+// solveScaling solves the normal equations of N ÷ X = a + b (N - 1) + c N (N - 1). use determines whether b
+// and c are fitted; otherwise, they are zero.
 func solveScaling(points []ScalingPoint, use [2]bool) (c [3]float64, errorSum float64, ok bool) {
 	var m [3][4]float64
 	row := func(n float64) [3]float64 {

@@ -18,12 +18,12 @@ type Line struct {
 	N     int     `json:"n"`     // number of points
 }
 
-// slopePermutations is the number of random permutations, in addition to the observed order.
+// slopePermutations is the number of random permutations to which the observed order is compared.
 const slopePermutations = 3999
 
-// BlockSlope fits a common slope to the points of several blocks, each with its own level (least squares).
-// The interval needs no distribution: it contains the slopes that a permutation test of the steps within each
-// block does not reject. ok is false if no block has different steps.
+// BlockSlope fits a common slope to the points of several blocks by least squares. Each block has a level of
+// its own. The interval does not depend on a distribution: it contains the slopes that are not rejected by a
+// permutation test of the steps within each block. ok is false if no block has different steps.
 func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
 	sxx, sxy := 0.0, 0.0
@@ -52,10 +52,10 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	}
 
 	line.Slope = sxy / sxx
-	// With A = Σxy, B = Σxx, Aₚ = Σxₚy and Bₚ = Σxₚx, a permutation p has |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)| for the
-	// slopes b between (A-Aₚ)/(B-Bₚ) and (A+Aₚ)/(B+Bₚ). It does not count against these slopes.
+	// Let A = Σxy, B = Σxx, Aₚ = Σxₚy and Bₚ = Σxₚx. For the slopes b from (A-Aₚ)/(B-Bₚ) to (A+Aₚ)/(B+Bₚ),
+	// the permutation p has |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)|, so it does not count as evidence against them.
 	low := []float64{math.Inf(-1)}
-	high := []float64{math.Inf(1)} // the observed order counts against no slope
+	high := []float64{math.Inf(1)} // the observed order is not evidence against any slope
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range slopePermutations {
 		a, b := 0.0, 0.0
@@ -67,7 +67,7 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 		}
 
 		from := math.Inf(-1)
-		to := math.Inf(1) // unbounded if the order changes no step, or reverses all
+		to := math.Inf(1) // unbounded if the permutation changes no step, or reverses all steps
 		same, turned := sxx-b, sxx+b
 		if min(same, turned) > 1e-12*sxx {
 			from = (sxy - a) / same
@@ -88,12 +88,13 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	return line, true
 }
 
-// minFall is the smallest fall of the logarithm of the response, at the smallest step, that counts as a bend.
+// minFall is the smallest decrease of the logarithm of the response at the smallest step that counts as a
+// bend.
 const minFall = .07
 
-// Knee fits a response that stays constant until the resource has fallen to the share k, and then falls in
-// proportion: y = min(0, x - ln k) for points with x < 0. ok is false if the response does not bend, so that
-// the knee lies below the smallest step.
+// Knee fits a response that is constant while the resource falls to its share k, called the knee, and then
+// falls in proportion to the resource: y = min(0, x - ln k) for points with x < 0. ok is false if the
+// response does not bend, so that the knee is below the smallest step.
 func Knee(points []Point) (k float64, ok bool) {
 	least := 0.0
 	for _, p := range points {

@@ -2,18 +2,18 @@ package statistics
 
 import "math"
 
-// Bins for the evenness of a window. Shorter bins than 200 ms show the timing of the scheduler and of delayed
-// acknowledgements.
+// Bins for the evenness of a window. Bins shorter than 200 ms would show the timing of the scheduler and of
+// delayed acknowledgements.
 const (
 	evenBin     = int64(200e6) // ns
 	evenBinsMin = 7            // needs a window of 1.5 s
 	evenBinsMax = 120
 )
 
-// consistencyWords lists the grades of consistency with the largest ratio of each. Tests on simulated series
-// verify the calibration: a steady rate with 2 % noise is "Very good"; CUBIC's sawtooth (down to 70 %),
-// without a queue that smooths it, is "Good" to "Fair"; Reno's (down to 50 %) and a link that stalls every
-// few seconds are "Poor".
+// consistencyWords lists the grades of consistency, each with the largest ratio that it includes. Tests
+// verify them on simulated series: a steady rate with 2 % noise is "Very good"; CUBIC's sawtooth (down to 70
+// %), without a queue that smooths it, is "Good" to "Fair"; Reno's sawtooth (down to 50 %) and a link that
+// stalls every few seconds are "Poor".
 var consistencyWords = [...]struct {
 	word string
 	most float64
@@ -29,23 +29,24 @@ func ConsistencyWord(ratio float64) string {
 	return "Poor"
 }
 
-// WindowEvenness returns the consistency ratio of a window: the mean absolute deviation of the binned rates
-// from their linear trend, divided by their mean and multiplied by 1.2533, so that it equals the coefficient
-// of variation for normal noise. The mean absolute deviation grows in proportion to the bad time. One stall
-// does not dominate it as it does the standard deviation, and it does not miss drops in less than half of the
-// window as the median deviation does. The trend is removed because drift has a reason of its own.
+// WindowEvenness returns the consistency ratio of a window. This is the mean absolute deviation of the binned
+// rates from their linear trend, divided by their mean and multiplied by 1.2533, so that it equals the
+// coefficient of variation for normal noise. The mean absolute deviation grows in proportion to the time with
+// a bad rate. A single stall does not dominate it, as it does the standard deviation. Drops in less than half
+// of the window do not vanish from it, as from the median deviation. The trend is removed, because drift is a
+// separate reason for doubt.
 func WindowEvenness(curves []Curve, from, to int64) (float64, bool) {
 	return Evenness(binned(curves, from, to, evenBin, evenBinsMax))
 }
 
-// binned returns the rates of a window in bins of the given length or, for a long window, in most longer
-// bins.
+// binned returns the rates of a window in bins of the given length. It returns at most most bins, which are
+// longer for a long window.
 func binned(curves []Curve, from, to, length, most int64) []float64 {
 	return Rates(curves, from, to, int(max(min((to-from)/length, most), 0)))
 }
 
-// Evenness returns the consistency ratio of equally spaced rates, and false if there are too few rates or
-// their mean is not positive.
+// Evenness returns the consistency ratio of equally spaced rates. It returns false if there are too few
+// rates, or if their mean is not positive.
 func Evenness(rate []float64) (float64, bool) {
 	n := float64(len(rate))
 	mean := Total(rate) / n
@@ -70,20 +71,21 @@ func Evenness(rate []float64) (float64, bool) {
 	return math.Sqrt(math.Pi/2) * deviation / math.Sqrt(n*(n-2)) / mean, true
 }
 
-// Bins and thresholds of the drift test. A third of the window needs five bins. Longer windows have longer
-// bins rather than more of them, so that slow oscillations of a TCP flow do not look like a trend.
+// Bins and thresholds of the drift test. A third of the window needs five bins. Long windows have longer bins
+// instead of more bins, so that slow oscillations of a TCP flow do not look like a trend.
 const (
 	driftBin     = int64(100e6) // ns, shortest bin
 	driftBinsMin = 15
 	driftBinsMax = 30
-	driftLevel   = .0025 // two-sided; with five bins per third, the smallest possible p-value is .0079
+	driftLevel   = .0025 // two-sided; with five bins per third, the smallest possible p-value (.0079) counts
 	driftShift   = .10   // smallest relative change that matters
 
 	DriftLeast = driftBinsMin * driftBin // ns, shortest window that can be tested
 )
 
-// WindowDrift returns the relative change from the first to the last third of a window, and whether it is
-// both significant (Mann–Whitney) and at least 10 %. The tests simulate false alarms on steady series.
+// WindowDrift returns the relative change from the first to the last third of a window. It returns false if
+// the change is not significant (Mann–Whitney) or is below 10 %. The tests simulate false alarms on steady
+// series.
 func WindowDrift(curves []Curve, from, to int64) (float64, bool) {
 	return Drift(binned(curves, from, to, driftBin, driftBinsMax))
 }
@@ -103,7 +105,7 @@ func Drift(rate []float64) (float64, bool) {
 		return 0, false
 	}
 
-	least := 2 * math.Exp(-logChoose(2*third, third)) // p-value of completely separated thirds
+	least := 2 * math.Exp(-logChoose(2*third, third)) // p-value if the thirds do not overlap
 	if MannWhitney(first, last) > max(driftLevel, 1.001*least) {
 		return 0, false
 	}

@@ -14,11 +14,13 @@ const (
 	CannotTell = "cannot tell"
 )
 
-// TooFew is the verdict for fewer than MinInterval pairs or, between runs, trials on either side.
+// TooFew returns the verdict for fewer than MinInterval pairs or, between runs, fewer than MinInterval trials
+// in one of the runs.
 func TooFew() string { return fmt.Sprintf("%s (n < %d)", CannotTell, MinInterval) }
 
-// VerdictOfRatio returns the verdict about a ratio with its interval and the p-value of its family's test. An
-// interval within ±SmallestRelevant counts as the same even if the difference is significant.
+// VerdictOfRatio returns the verdict about a ratio, based on its interval and on the p-value from the test of
+// its family. If the interval lies within ±SmallestRelevant, the verdict is the same even for a significant
+// difference.
 func VerdictOfRatio(n int, low, high, p float64) string {
 	if n >= MinInterval && low >= 1/(1+SmallestRelevant) && high <= 1+SmallestRelevant {
 		return SameWithin
@@ -26,8 +28,8 @@ func VerdictOfRatio(n int, low, high, p float64) string {
 	return verdictAgainst(1, n, low, high, p)
 }
 
-// VerdictOfDifference returns the verdict about a difference by the same rule, except that only an interval
-// of exactly zero counts as the same.
+// VerdictOfDifference returns the verdict about a difference by the same rule, except that the interval must
+// be exactly zero to count as the same.
 func VerdictOfDifference(n int, low, high, p float64) string {
 	if n >= MinInterval && low == 0 && high == 0 {
 		return Same
@@ -35,7 +37,7 @@ func VerdictOfDifference(n int, low, high, p float64) string {
 	return verdictAgainst(0, n, low, high, p)
 }
 
-// verdictAgainst compares an interval with the value that means no difference.
+// verdictAgainst compares an interval with none, the value that means no difference.
 func verdictAgainst(none float64, n int, low, high, p float64) string {
 	switch {
 	case n < MinInterval:
