@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Situation is the input for choosing candidates.
+// Situation is the input for choosing candidates: the state of the routers and the plan.
 type Situation struct {
 	Cells     []factor.Cell
 	Diagnoses []*diagnosis.Diagnosis // diagnoses of the cells as found
@@ -25,7 +25,7 @@ type Situation struct {
 // standard is a change that is worth trying on any router, if its factor applies to one of the cells.
 type standard struct {
 	factor    string
-	level     func(s Situation, now string) string // "" means no change; now is "" if as found
+	level     func(s Situation, now string) string // "" means no change; now is "" for the setting as found
 	classes   []string                             // classes of limits that the change may remove
 	why, risk string
 }
@@ -49,7 +49,8 @@ func allCores(s Situation, now string) string {
 	return level
 }
 
-// given returns a level function that applies change only to levels that the plan sets.
+// given returns a function for standard.level that applies change to the level in the plan. If the plan sets
+// no level, it makes no change.
 func given(change func(now string) string) func(Situation, string) string {
 	return func(_ Situation, now string) string {
 		if now == "" || now == "off" {
@@ -59,7 +60,8 @@ func given(change func(now string) string) func(Situation, string) string {
 	}
 }
 
-// asSet returns the level of the factor firewall with the same number of rules in a set instead of a list.
+// asSet converts a level of the factor firewall with a list of rules to the level with as many rules in a
+// set. It returns "" if that is not possible.
 func asSet(now string) string {
 	number, rest, _ := strings.Cut(now, " ")
 	if number == "0" || strings.HasPrefix(rest, "in a ") {
@@ -76,8 +78,8 @@ func withoutLog(now string) string {
 	return ""
 }
 
-// standards lists the changes in the order in which they are tried, unless a diagnosis suggests another
-// order. Larger rings are not among them, because they slowed forwarding down in every measurement.
+// standards lists standard changes in the order in which they are tried, unless a diagnosis suggests another
+// order. It does not include larger rings, because they made forwarding slower in every measurement.
 var standards = [...]standard{
 	{"cpu_quota@host", given(func(string) string { return "off" }),
 		[]string{diagnosis.ClockDown, diagnosis.Thermal, diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores,
@@ -155,8 +157,8 @@ func Candidates(s Situation) []Change {
 	return out
 }
 
-// causesOf merges the causes of all cells, most probable first. Each class occurs once, with its largest
-// bound.
+// causesOf merges the causes of all cells, most probable first. Each class occurs once, with the largest
+// bound that a cell has for it.
 func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	var out []diagnosis.Cause
 	for _, d := range all {
@@ -182,8 +184,8 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	return out
 }
 
-// placed sets a factor at each place where the cells have it. If no cell has it, the factor is set at its
-// usual place or, without one, on all routers.
+// placed returns changes of a factor at each place where the cells have the factor. If no cell has it, the
+// change is at the usual place of the factor or, without a usual place, on all routers.
 func placed(s Situation, name string, level func(Situation, string) string) []factor.Cell {
 	plain, _ := factor.Split(name)
 	names := []string{}
@@ -211,7 +213,7 @@ func placed(s Situation, name string, level func(Situation, string) string) []fa
 	return out
 }
 
-// level returns the first level of a factor in the cells.
+// level returns the level of a factor in the first cell that has it, or "".
 func (s Situation) level(name string) string {
 	for _, c := range s.Cells {
 		level := c[name]
@@ -222,7 +224,8 @@ func (s Situation) level(name string) string {
 	return ""
 }
 
-// means reports whether all factors are known, accept their levels, and apply to one of the cells.
+// means reports whether all factors are known, accept the given levels, and apply to at least one of the
+// cells.
 func (s Situation) means(levels factor.Cell) bool {
 	for name, level := range levels {
 		d, ok := s.Catalogue.Lookup(name)
@@ -269,7 +272,7 @@ func (s Situation) parses(levels factor.Cell) bool {
 	return true
 }
 
-// undoings returns changes that each remove one setting of the plan from the router or the ends.
+// undoings returns changes that remove settings of the plan from the routers or the ends, one setting each.
 func undoings(s Situation) []Change {
 	var out []Change
 	seen := map[string]bool{}

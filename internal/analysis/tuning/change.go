@@ -18,7 +18,8 @@ type Change struct {
 	Why    string      `json:"why"`
 	Risk   string      `json:"risk,omitempty"`
 	Class  string      `json:"class,omitempty"` // class of limit that the change may remove
-	// GainAtMost is the cause's upper bound of goodput afterwards ÷ goodput now; 0 means unknown.
+	// GainAtMost is an upper bound of goodput with the change ÷ goodput without it, from the diagnosis. 0
+	// means unknown.
 	GainAtMost float64 `json:"gain_at_most,omitempty"`
 }
 
@@ -36,7 +37,7 @@ func (c Change) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// answer sets the change's class and bound from the first cause of one of the classes.
+// answer sets the change's class and GainAtMost to those of the first cause in one of the classes.
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
 		if slices.Contains(classes, cause.Class) {
@@ -47,7 +48,7 @@ func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	}
 }
 
-// excludes reports whether two changes set the same factor, so that only one of them can be made.
+// excludes reports whether both changes set the same factor, so that only one of them can be made.
 func (c Change) excludes(other Change) bool {
 	for name := range c.Levels {
 		_, both := other.Levels[name]
@@ -58,7 +59,7 @@ func (c Change) excludes(other Change) bool {
 	return false
 }
 
-// Set is a set of changes that are made together.
+// Set contains changes that are made together.
 type Set []Change
 
 // Patch returns the levels of all changes.
@@ -70,7 +71,7 @@ func (s Set) Patch() factor.Cell {
 	return levels
 }
 
-// Key returns a map key for the set.
+// Key returns a string that identifies the set, for use as a map key.
 func (s Set) Key() string { return s.Patch().Key() }
 
 // String returns the changes of the set, or "as found" for an empty one.

@@ -23,9 +23,9 @@ type Permanent struct {
 // Systems lists the systems with known commands.
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
-// recipe holds the commands for a factor by system. {dev} stands for the port or DEVICE, {level} for the
-// level, {mask} for a list of CPUs as a mask, and {name} for the part after the factor's colon. Lines for
-// OpenWrt's rc.local are inserted at its top, because its last line is "exit 0".
+// recipe holds the commands for a factor by system. Placeholders are replaced: {dev} by the port or DEVICE,
+// {level} by the level, {mask} by a list of CPUs as a mask, and {name} by the part of the factor's name after
+// the colon. Lines for OpenWrt's rc.local are inserted at its top, because its last line is "exit 0".
 type recipe struct {
 	factor string
 	lines  map[string][]string
@@ -145,8 +145,8 @@ func recipeOf(name string) map[string][]string {
 	return nil
 }
 
-// Commands returns the commands that make a change permanent, for each system with a recipe. cell is the
-// plan's cell with the change. It supplies the levels that replace removed levels.
+// Commands returns the commands that make a change permanent, for each system with a recipe. cell is a cell
+// of the plan with the change. It contains the levels that replace removed levels.
 func (c Change) Commands(cell factor.Cell) []Permanent {
 	var out []Permanent
 	for _, name := range c.Levels.Names() {
@@ -198,8 +198,8 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 	return out
 }
 
-// queueLines returns the commands for a queue within the owner's own configuration, which keeps its rates and
-// classes.
+// queueLines returns the commands for a queue that is part of the owner's own configuration, and thus must
+// keep its rates and classes.
 func queueLines(system, level string) (lines []string) {
 	if system == "routeros" {
 		return nil
@@ -212,7 +212,7 @@ func queueLines(system, level string) (lines []string) {
 		"is; or these parameters in its place")
 }
 
-// queueWords returns the queues of a level in the syntax of tc(8).
+// queueWords converts the queues in a level to the syntax of tc(8).
 func queueWords(level string) (words []string) {
 	all, _ := qdisc.Parse(level)
 	for _, q := range all {

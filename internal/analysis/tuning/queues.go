@@ -25,17 +25,17 @@ const (
 	deepFIFO  = "pfifo limit 1000"
 )
 
-// room is the time for which a queue should be able to hold packets at its rate: long enough for TCP's
-// bursts, but too short to be noticed as delay.
+// room is the time for which a queue should be able to store packets that arrive at its rate. It is long
+// enough for TCP's bursts, but too short to be noticed as a delay.
 const room = 20 * time.Millisecond
 
-// minBurst is the minimum burst of a token bucket, in bytes, that merged packets need.
+// minBurst is the minimum burst of a token bucket, in bytes. Packets merged by GSO or GRO need it.
 const minBurst = 16 << 10
 
 // maxLeaves is the largest number of classes of a device whose queues are replaced.
 const maxLeaves = 16
 
-// minCakeMemory is the minimum memory for cake's packets, in bytes. It is cake's default.
+// minCakeMemory is the minimum memory for the packets in cake, in bytes. It is cake's default.
 const minCakeMemory = 4 << 20
 
 // proposal is a queue that is worth trying at one place.
@@ -61,8 +61,9 @@ func byRoom(levels factor.Cell) proposal {
 		"a full one delays everything behind it"}
 }
 
-// queueChanges returns the queues that are worth trying. They start from the plan's queues or, where the plan
-// sets none, from those found on the router. A queue with a rate keeps it, and unknown queues are left alone.
+// queueChanges returns changes to queues that are worth trying. They are based on the queues in the plan or,
+// where the plan sets none, on the queues found on the router. A queue with a rate keeps the rate, and
+// unknown queues are not changed.
 func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 	for _, p := range slices.Concat(s.besidePlan(), s.besideFound()) {
 		if !s.parses(p.levels) {
@@ -114,7 +115,7 @@ func (s Situation) besidePlan() (out []proposal) {
 	return out
 }
 
-// holds reports whether a level emulates a link or limits a rate, so that its queue must be kept.
+// holds reports whether a queue level emulates a link or limits a rate. Such a queue must be kept.
 func holds(level string) bool {
 	all, err := qdisc.Parse(level)
 	return err != nil || slices.ContainsFunc(all, func(q qdisc.Queue) bool {
@@ -130,13 +131,15 @@ func roomy(q qdisc.Queue) string {
 	return q.With("burst", max(bytes/4, minBurst)).With("limit", max(bytes, 2*minBurst)).String()
 }
 
-// foundPort is a port of a router, with its device before any change. device is nil if it was not read.
+// foundPort is a port of a router and the port's device before any change. device is nil if it was not read
+// completely.
 type foundPort struct {
 	place  string // such as "router.wan"
 	device *record.NetDevice
 }
 
-// ports returns the ports of the routers at a place; "" means all ports.
+// ports returns the ports of the routers at a place, which is a router or one of its ports. If place is "",
+// it returns all ports.
 func (s Situation) ports(place string) (out []foundPort) {
 	for _, t := range s.Found.Topologies {
 		for _, router := range t.Routers {
@@ -184,7 +187,7 @@ func (s Situation) planned(place string) bool {
 	return false
 }
 
-// besideFound returns replacements for the queues that were found.
+// besideFound returns replacements for the queues that were found on the routers' ports.
 func (s Situation) besideFound() (out []proposal) {
 	all := s.ports("")
 	bare := func(p foundPort) bool { return p.device != nil && replaceable(p.device) && !s.planned(p.place) }
@@ -230,8 +233,8 @@ func replaceable(d *record.NetDevice) bool {
 	}) && !slices.ContainsFunc(d.Filters, func(f record.QueueFilter) bool { return f.Parent == root.Handle })
 }
 
-// within returns changes within the queue of a device that leave its rate limits unchanged: more room in a
-// token bucket, another queue in each class, or more memory for cake.
+// within returns changes to the queues of a device that keep its rate limits: larger limits of a token
+// bucket, another queue in each class, or more memory for cake.
 func within(queue string, d *record.NetDevice) (out []proposal) {
 	for _, q := range d.Queues {
 		if q.Class || q.Level == "" || q.Missing != "" {
@@ -282,8 +285,8 @@ func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
 	})
 }
 
-// leafOf returns the handle of a class, and whether its queue may be replaced: it must be the kernel's
-// default, or a FIFO that can be restored.
+// leafOf returns the handle of a class. It returns false if the queue of the class must not be replaced
+// because it is neither the kernel's default nor a FIFO that can be restored.
 func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 	if c.Kind != "htb" && c.Kind != "hfsc" {
 		return "", false
@@ -299,7 +302,7 @@ func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 }
 
 // Undoes describes the rate limit, or the effect of rules, that a change would remove from a router. It
-// returns "" if there is none.
+// returns "" if the change removes neither.
 func (s Situation) Undoes(c Change) string {
 	for name, level := range c.Levels {
 		plain, place := factor.Split(name)
@@ -330,7 +333,7 @@ func (s Situation) Undoes(c Change) string {
 	return ""
 }
 
-// flowtableLoss describes the rules that a flowtable at a place would bypass, see diagnosis.FlowtableLoss.
+// flowtableLoss describes the rules that a flowtable at a place would bypass. See diagnosis.FlowtableLoss.
 func (s Situation) flowtableLoss(place string) string {
 	for _, p := range s.ports(place) {
 		node, _, _ := strings.Cut(p.place, ".")
@@ -355,7 +358,7 @@ func (s Situation) flowtableLoss(place string) string {
 	return ""
 }
 
-// keeps reports whether a queue level leaves all rates of a device unchanged.
+// keeps reports whether a device with the given queue level would have the same rates as before.
 func keeps(d *record.NetDevice, level string) bool {
 	all, err := qdisc.Parse(level)
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 // Result holds the stored result of tuning a router.
 type Result struct {
 	Format   string    `json:"format"`
-	ID       string    `json:"id"` // id of its first run
+	ID       string    `json:"id"` // id of the first run
 	When     time.Time `json:"when"`
 	Plan     string    `json:"plan"`
 	Lab      string    `json:"lab"`
-	Runs     []string  `json:"runs"` // its runs; the first one measured the router as found
+	Runs     []string  `json:"runs"` // ids of the runs; the first one measured the router as found
 	Findings []string  `json:"findings"`
 	Budget   Budget    `json:"budget"`
 	Tried    []Scored  `json:"tried"`
@@ -35,11 +35,11 @@ type Result struct {
 	Holds map[string]string `json:"holds_for"`
 }
 
-// held lists the facts of a node, or their prefixes, that a result depends on.
+// held lists the facts of a node on which a result depends.
 var held = [...]string{"kernel", "cpu_model", "cores", "governor", "guest_accel", "mitigations"}
 
-// HoldsFor returns the conditions of a result: kernel, CPU, drivers and queue rates of the routers, and the
-// load.
+// HoldsFor returns the conditions under which a result applies: kernel, CPU, drivers and queue rates of the
+// routers, and the load.
 func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	out := map[string]string{}
 	for _, e := range d.Environment {
@@ -73,7 +73,7 @@ func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	return out
 }
 
-// Expired describes the conditions that have changed since a result was measured. It returns nil if the
+// Expired describes the conditions that have changed since the result was measured. It returns nil if the
 // result still applies.
 func (r *Result) Expired(now map[string]string) []string {
 	var out []string

@@ -15,19 +15,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Budget limits how much worse a change may make other metrics.
+// Budget limits how much a change may worsen other metrics.
 type Budget struct {
 	AddedDelayNs float64 `json:"added_delay_ns"` // p99 of the delay that a load adds
 	LossRatio    float64 `json:"loss_ratio"`     // of packets, or of probes during a TCP load
 }
 
-// Smallest gains that count. A delay must exceed both of its thresholds, because small delays vary a lot.
+// Smallest gains that count. A delay must improve by more than relevantDelay and by more than
+// relevantDelayNs, because small delays vary a lot.
 const (
 	relevantRate    = comparison.SmallestRelevant
 	relevantDelay   = .1
 	relevantDelayNs = 1e6
 	significance    = .05
-	// If the interval of a rate lies below this value, the change is harmful, whatever else improves.
+	// harmedRate is the ratio of rates below which a change is harmful. If the whole interval of a rate is
+	// below it, the change is harmful no matter what else improves.
 	harmedRate = 1 - relevantRate
 )
 
@@ -41,8 +43,8 @@ const (
 	Impossible = "cannot be made here"
 )
 
-// Arm holds one set of changes in a round, and the plan's cells with these changes. If the lab or the plan
-// cannot make the changes, Cells is nil and Why gives the reason.
+// Arm is one of the sets of changes that a round compares, with the cells of the plan after these changes. If
+// the changes are not possible in the lab or the plan, Cells is nil and Why is the reason.
 type Arm struct {
 	Set   Set
 	Cells []factor.Cell
@@ -72,7 +74,7 @@ type Scored struct {
 // delays lists the metrics of probes during a load, highest percentile first.
 var delays = [...]string{metrics.RTTLoadedP99, "rtt_loaded_p90_ns", metrics.RTTLoaded}
 
-// measured maps the keys of factors to the cells of a document.
+// measured maps the key of a cell's factors to the cell in a document.
 type measured map[string]*analysis.Cell
 
 func read(d *analysis.Document) measured {
@@ -83,7 +85,7 @@ func read(d *analysis.Document) measured {
 	return m
 }
 
-// by returns the values of a metric by block.
+// by returns the values that a metric has in a cell, by block.
 func (m measured) by(cell factor.Cell, metric string) map[int]float64 {
 	c := m[cell.Key()]
 	if c != nil {
@@ -100,8 +102,8 @@ func (m measured) median(cell factor.Cell, metric string) (float64, bool) {
 	return statistics.Median(values), true
 }
 
-// failure describes why a row of the cell failed without a later successful attempt. It returns "" if none
-// did.
+// failure describes why a row of a cell failed and was not repeated successfully. It returns "" if there is
+// no such row.
 func (m measured) failure(cell factor.Cell) string {
 	c := m[cell.Key()]
 	if c == nil || c.Failed == 0 {
@@ -127,7 +129,7 @@ func (m measured) label(cell factor.Cell) string {
 }
 
 // goals returns the metrics on which two cells are compared: the rate, and the highest percentile of the
-// delay that both have.
+// delay under load that both cells have.
 func (m measured) goals(a, b factor.Cell) []string {
 	out := []string{validity.TesterMetric(a)}
 	for _, d := range delays {
@@ -140,9 +142,9 @@ func (m measured) goals(a, b factor.Cell) []string {
 	return out
 }
 
-// unsafe explains why a cell exceeds the budget, or returns "" if it does not. A value above the budget is
-// ignored if it is no larger than that of the reference cell. A cell with a failed trial or without any
-// number exceeds the budget.
+// unsafe explains why a cell exceeds the budget, or returns "" if it does not. A value may exceed the budget
+// if it is not larger than the value of the reference cell. A cell in which a trial failed exceeds the
+// budget, unless a trial of the reference cell failed, too.
 func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
 	why := m.failure(cell)
 	if why != "" && m.failure(against) == "" {
@@ -175,22 +177,22 @@ func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) stri
 	return ""
 }
 
-// flatOutUDP reports whether the metric is the loss of a UDP load at full rate. Such a load always loses what
-// the path cannot carry.
+// flatOutUDP reports whether the metric is the loss of a UDP load at full rate. Such a load always loses the
+// packets that the path cannot carry.
 func flatOutUDP(cell factor.Cell, metric string) bool {
 	return metric == "loss_ratio" && factor.Rate.Is(cell, factor.Flat)
 }
 
-// Pair is a set of changes and its reference, as indexes into a round's sets.
+// Pair identifies a set of changes and its reference set, by their indexes in a round.
 type Pair struct{ Arm, Against int }
 
-// Score evaluates the changes of each pair. All comparisons of a round form one family of tests. idle is the
-// round-trip time of each cell's idle path before any change, in ns.
+// Score evaluates the changes of each pair. All comparisons of a round form one family of tests. idle
+// contains the round-trip time of each cell's idle path before any change, in ns.
 func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Scored {
 	m := read(d)
 	out := make([]Scored, len(pairs))
 	var family []map[int]float64
-	var tested [][2]int // indexes of a pair and of one of its effects
+	var tested [][2]int // indexes of pairs and of their effects
 	for i, p := range pairs {
 		arm := arms[p.Arm]
 		base := arms[p.Against]
@@ -277,8 +279,7 @@ func (j *Scored) conclude() {
 	}
 }
 
-// score returns the verdict about one effect. A delay that has grown but stays within the budget does not
-// count as harm.
+// score returns the verdict about one effect. A delay that grew but does not exceed the budget is no harm.
 func (e *Effect) score() string {
 	sure := e.N >= statistics.MinInterval && e.PValue <= significance
 	if slices.Contains(delays[:], e.Metric) {
@@ -293,7 +294,7 @@ func (e *Effect) score() string {
 		return CannotTell
 	case e.Difference:
 		if sure && e.Low > 0 {
-			return Helps // the rate was zero before
+			return Helps // because the rate was zero before
 		}
 		return NoMatter
 	case e.High < harmedRate:

@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// Round lists the sets of changes that one interleaved run measures. The first set is empty, and measures the
-// router as found.
+// Round lists the sets of changes that one run compares by measuring them alternately. The first set is
+// empty, and stands for the router as found.
 type Round struct {
 	Title string
 	Sets  []Set
 	Pairs []Pair
-	// Follow is the number of sets that must be measured in later rounds before a change can be proposed.
+	// Follow is the number of sets that later rounds must measure before a change can be proposed.
 	Follow int
 }
 
 // maxRounds is the maximum number of rounds that try changes.
 const maxRounds = 3
 
-// Search decides which changes to try next and which to keep. It first tries each change alone and all of
-// them together. It then tries each remaining change in addition to those that helped, until none helps.
-// Finally, in new blocks, it compares the kept changes with the router as found, and with the kept changes
-// without each of them.
+// Search decides which changes to try next and which to keep. It first tries each change alone, and all
+// changes together. It then tries each remaining change together with those that helped, until no further
+// change helps. Finally, in new blocks, it compares the kept changes with the router as found, and with the
+// sets that lack one of the kept changes.
 type Search struct {
 	Candidates []Change
 	Kept       Set
 	Tried      []Scored // scores of all rounds, in order
-	Final      *Scored  // scores of the kept changes against the router as found, in new blocks
+	Final      *Scored  // comparison of the kept changes with the router as found, in new blocks
 
 	out    []string // changes that are not tried again
 	rounds int
 	stage  int
-	spare  Set  // kept set before redundant changes were left out
-	brief  bool // there is no time to measure the kept changes without each of them
+	spare  Set  // kept changes before redundant changes were left out
+	brief  bool // there is no time to measure sets that lack one of the kept changes
 }
 
 // Stages of a search.
@@ -71,14 +71,14 @@ func (s *Search) Next() *Round {
 	return nil
 }
 
-// left returns the candidates that may still help in addition to the kept ones.
+// left returns the candidates that may still help together with the kept changes.
 func (s *Search) left() []Change {
 	return slices.DeleteFunc(slices.Clone(s.Candidates), func(c Change) bool {
 		return !s.Kept.allows(c) || slices.Contains(s.out, c.String())
 	})
 }
 
-// tries returns a round that compares the kept changes with and without each remaining one.
+// tries returns a round that compares the kept changes with and without each remaining candidate.
 func (s *Search) tries() *Round {
 	left := s.left()
 	if len(left) == 0 || s.rounds == maxRounds {
@@ -103,7 +103,8 @@ func (s *Search) tries() *Round {
 		}
 	}
 
-	if len(all) > len(s.Kept)+1 { // because each of two limits may hide the gain from removing the other
+	// Try all together, because each of two limits may hide the gain from removing the other.
+	if len(all) > len(s.Kept)+1 {
 		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
 		r.Sets = append(r.Sets, all)
 	}
@@ -111,8 +112,8 @@ func (s *Search) tries() *Round {
 	return r
 }
 
-// checks returns a round that compares the kept changes with the router as found, and with the kept changes
-// without each of them.
+// checks returns a round that compares the kept changes with the router as found, and with the sets that lack
+// one of the kept changes.
 func (s *Search) checks() *Round {
 	r := &Round{
 		Title: "what is kept, and each of its changes taken back",
@@ -128,12 +129,12 @@ func (s *Search) checks() *Round {
 	return r
 }
 
-// noTime is the reason why a possible change is not tried.
+// noTime is the reason for not trying a change that would be possible.
 const noTime = "the time of --for does not suffice"
 
-// Shorten removes the last part of the next round if there is not enough time: the last change of a round
-// that tries changes, or the parts of a check that are not needed for proposing the kept changes. Changes
-// that were not checked are not proposed.
+// Shorten removes the last part of the next round, because there is not enough time for it. In a round that
+// tries changes, this is the last change. In a check, these are the parts that are not necessary for
+// proposing the kept changes. Changes that were not checked are not proposed.
 func (s *Search) Shorten() {
 	switch left := s.left(); {
 	case s.stage == trying:
@@ -151,13 +152,13 @@ func (s *Search) Shorten() {
 			Why:     noTime,
 		})
 		s.Kept, s.stage = nil, ended
-	default: // fall back to the previous kept set, which was checked
+	default: // propose the kept changes that were checked before
 		s.Kept = s.spare
 		s.stage = ended
 	}
 }
 
-// Take continues the search with the results of a round, in the order of its pairs.
+// Take continues the search with the results of a round, which are in the order of the round's pairs.
 func (s *Search) Take(found []Scored) {
 	s.Tried = append(s.Tried, found...)
 	switch s.stage {
@@ -168,7 +169,7 @@ func (s *Search) Take(found []Scored) {
 	case confirming:
 		s.stage = ended
 		s.Final = &found[0]
-		// The changes that were left out matter in combination.
+		// The changes that were left out matter in combination with the others.
 		if found[1].Verdict == Harms || found[0].Verdict != Helps {
 			s.Kept = s.spare
 			again := s.before(s.spare)
@@ -177,8 +178,8 @@ func (s *Search) Take(found []Scored) {
 	}
 }
 
-// tried keeps each change that helped or, for several levels of a factor, the best one. If none helped alone
-// but all together did, it keeps all of them.
+// tried keeps each change that helped. Of several levels of one factor, it keeps the best. If no change
+// helped alone but all changes together did, it keeps all of them.
 func (s *Search) tried(found []Scored) {
 	s.rounds++
 	was := len(s.Kept)
@@ -211,7 +212,7 @@ func (s *Search) tried(found []Scored) {
 	}
 }
 
-// checked drops the changes that contribute nothing in addition to the others.
+// checked drops the changes that contribute nothing if the others are made.
 func (s *Search) checked(found []Scored) {
 	s.Final = &found[0]
 	if found[0].Verdict != Helps {
@@ -235,7 +236,7 @@ func (s *Search) checked(found []Scored) {
 	switch len(s.Kept) {
 	case len(s.spare):
 		s.stage = ended
-	case 0: // each one is redundant if the others are made, so keep all
+	case 0: // keep all, because each one is redundant only if the others are made
 		s.Kept = s.spare
 		s.stage = ended
 	default:
@@ -243,7 +244,7 @@ func (s *Search) checked(found []Scored) {
 	}
 }
 
-// before returns the last score of a set against the router as found.
+// before returns the last score of a set in comparison with the router as found.
 func (s *Search) before(set Set) Scored {
 	for _, j := range slices.Backward(s.Tried) {
 		if j.Set.Key() == set.Key() && len(j.Against) == 0 {

@@ -53,7 +53,7 @@ func tabbed(rows [][]string) string {
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 
-	w.Flush() // writes to memory and cannot fail
+	w.Flush() // cannot fail, because it writes to memory
 	return b.String()
 }
 
@@ -101,7 +101,7 @@ func (r *Result) triedTable() string {
 	return tabbed(rows)
 }
 
-// added returns the changes that the reference set lacks.
+// added returns the changes of the set that the reference set lacks.
 func (j *Scored) added() Set {
 	return slices.DeleteFunc(slices.Clone(j.Set), func(c Change) bool {
 		return len(j.Against.without(c)) < len(j.Against)
@@ -125,7 +125,8 @@ func intervalOf(c comparison.Comparison) string {
 	return unit.Significant(c.Low, 3) + "…" + unit.Significant(c.High, 3)
 }
 
-// beforeAfter returns a table of the kept changes' effects, measured in new blocks, and of the predictions.
+// beforeAfter returns a table of the kept changes' effects, as measured in new blocks, and of the predicted
+// gains.
 func (r *Result) beforeAfter() string {
 	rows := [][]string{{"CELL", "METRIC", "BEFORE", "AFTER", "AFTER ÷ BEFORE", "INTERVAL", "VERDICT"}}
 	for _, e := range r.Final.Effects {
