@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SetAside removes trials that ran during other boots of a router from the numbers, see record.Trial.Boots.
-// It keeps the boot with the most successful trials, the earliest of several with equally many, and returns
-// the removed trials. all must be in the order of the run.
+// SetAside removes the trials that ran during other boots of a router (see record.Trial.Boots), and returns
+// them. It keeps the trials of the boot with the most successful trials or, of several such boots, the
+// earliest one. all must be in the order of the run.
 func SetAside(all []*Graded) (aside []*Graded) {
 	type boot struct{ router, id string }
 	count := map[boot]int{}

@@ -20,30 +20,31 @@ import (
 // ceiling is an upper bound of a cell's goodput.
 type ceiling struct {
 	Kind       string
-	Bps        float64 // goodput; 0 means none
-	Burst      float64 // bytes that may pass in addition to the rate
-	Bucket     float64 // bytes that may arrive at once while the bucket is full; 0 means no limit
+	Bps        float64 // upper bound of goodput; 0 means none
+	Burst      float64 // bytes that may pass in addition to the rate, in total
+	Bucket     float64 // size of a policer's bucket in bytes: larger bursts lose packets; 0 means no limit
 	Efficiency float64 // payload ÷ wire bytes, on the link with the most headers
 }
 
-// limit is a known or stated rate limit. up and down describe the traffic that it applies to, see passes.
+// limit is a known or stated rate limit. up and down describe the traffic to which it applies, in the form
+// that passes returns.
 type limit struct {
 	kind, place string
 	rate        float64 // in bit/s
 	burst       float64 // in bytes
 	count       func(on overhead.Path, size int) int
 	up, down    []bool
-	mtu         int // MTU of the path, if discovered; 0 means the MTU that the factors set
+	mtu         int // discovered MTU of the path; 0 means the MTU that the factors set
 }
 
-// aboveCeiling fires if more arrived than the path can carry, so that something was not measured as intended.
-// It ignores verifying trials, which are too short for a shaper's burst.
+// aboveCeiling returns a reason if more data arrived than the path can carry, so that something was not
+// measured as intended. It ignores verifying trials, which are too short for a shaper's burst.
 func aboveCeiling(s trialCheck) []evidence.Reason {
 	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
 
-	// A bucket that was full at the window's start may empty within it.
+	// If a bucket was full at the start of the window, its content may pass within the window.
 	rate := s.m.Values[metrics.Goodput] - 8*s.ceil.Burst/s.t.Window.Seconds()
 	ratio := rate / s.ceil.Bps
 	if ratio > gateCeiling {
@@ -57,9 +58,9 @@ func aboveCeiling(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// CeilingOf returns a cell's ceiling: the lowest of the known or stated rates on its path (queues, shapers,
-// policers, network cards, and the link that a condition such as a delay
-// applies to). A virtual link has none.
+// CeilingOf returns a cell's ceiling, which is the lowest of the known or stated rates on its path: rates of
+// queues, shapers, policers, network cards, and of the link to which a condition, such as a delay, applies. A
+// virtual link has no rate.
 func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
 	c := ceiling{
@@ -93,14 +94,14 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	return c
 }
 
-// settingLimits returns the limits that the cell sets.
+// settingLimits returns the limits that the factors of the cell set.
 func settingLimits(run *record.Run, f record.Factors) []limit {
 	var out []limit
 	top := metrics.TopologyOf(run, f)
 	for place, level := range factor.Queue.Each(f) {
 		q, err := qdisc.ParseOne(level)
 		if err != nil || q.Parent != 0 || q.RateBps() == 0 {
-			continue // a class queue limits only part of the traffic
+			continue // the queue of a class limits only a part of the traffic
 		}
 
 		node, port, _ := strings.Cut(place, ".")
@@ -140,8 +141,8 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	return out
 }
 
-// rated returns the limit of a level that is only a rate, or no limits. The buckets of shape and policer hold
-// 2 ms at their rate, or 128 KiB.
+// rated returns the limit of a level that consists of a rate only. It returns none if the level has no rate.
+// The buckets of the factors shape and policer hold the bytes of 2 ms at their rate, and at least 128 KiB.
 func rated(kind, place, level string, count func(overhead.Path, int) int, up, down []bool) []limit {
 	r := factor.Bitrate(level)
 	if r == 0 {
@@ -158,14 +159,14 @@ func rated(kind, place, level string, count func(overhead.Path, int) int, up, do
 
 func bucketOf(rate float64) float64 { return max(rate*.002/8, 128<<10) }
 
-// asFrames returns the bytes that tbf, htb and other queueing disciplines count for an inner packet, see
-// overhead.Link.Frame.
+// asFrames returns the number of bytes that tbf, htb and similar queueing disciplines count for an inner
+// packet. See overhead.Link.Frame.
 func asFrames(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerFrame) }
 
 func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerWire) }
 
-// arriving returns a function that counts bytes as a policer does: without the frame's header. GRO may merge
-// packets before they are counted, so only their payload is certain to count.
+// arriving returns a function that counts bytes as a policer does, without the header of the frame. Because
+// GRO may merge packets before they are counted, only their payload is certain to count.
 func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	if factor.Offload.Is(f, "wire") {
 		return func(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerIP) }
@@ -175,7 +176,7 @@ func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 
 // cardLimits returns the rates of the network cards through which the ends reach each other, if each end is a
 // separate machine. It uses only cards with a hardware driver, because bonds, bridges and virtual cards have
-// a nominal speed or none. If the path MTU was not discovered, it returns no limits.
+// a nominal speed or none. If the MTU of the path was not discovered, cardLimits returns nothing.
 func cardLimits(run *record.Run, f record.Factors) []limit {
 	top := metrics.TopologyOf(run, f)
 	if top == nil {
@@ -208,8 +209,8 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 	return out
 }
 
-// headersOf is like metrics.HeadersOf, but without TCP timestamps unless both ends use them. A real machine
-// may report this setting. Namespaces and guests have the kernel's default, which is on.
+// headersOf is like metrics.HeadersOf, but does not count TCP timestamps unless both ends use them. A real
+// machine may report this setting. Namespaces and guests have the kernel's default, which is on.
 func headersOf(run *record.Run, f record.Factors) int {
 	const setting = "net.ipv4.tcp_timestamps"
 	headers := metrics.HeadersOf(f)
@@ -240,7 +241,7 @@ func headersOf(run *record.Run, f record.Factors) int {
 	return headers
 }
 
-// shaper returns the limit of a queue with a rate. Cake has no bucket.
+// shaper returns the limit of a queue with a rate. It has no burst for cake, which has no bucket.
 func shaper(q qdisc.Queue) limit {
 	l := limit{kind: q.Kind, rate: q.RateBps(), count: asFrames}
 	if q.Kind == "cake" {
@@ -253,8 +254,9 @@ func shaper(q qdisc.Queue) limit {
 }
 
 // cakeCounts returns a function that counts bytes as cake does (cake_calc_overhead in net/sched/sch_cake.c).
-// With an overhead, that is the IP packet plus the overhead, otherwise the frame. It is at least mpu, and is
-// rounded up to ATM cells (53 bytes per 48) or gets one byte per 64 begun (PTM).
+// If an overhead is set, cake counts the IP packet plus the overhead, otherwise the frame. The number is at
+// least mpu. It is then rounded up to ATM cells (53 bytes for each 48) or, for PTM, increased by one byte for
+// each 64 bytes or part of them.
 func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 	extra, given := q.Values["overhead"]
 	return func(on overhead.Path, size int) int {
@@ -277,9 +279,9 @@ func cakeCounts(q qdisc.Queue) func(overhead.Path, int) int {
 	}
 }
 
-// goodput returns the goodput that a limit leaves to a cell, or 0 if some of the cell's data does not pass
-// the limit. It ignores acknowledgements, so if those of the other direction share the limit, the result is
-// only an upper bound.
+// goodput returns the goodput that a limit allows a cell, or 0 if some of the cell's data does not pass the
+// limit. It does not count acknowledgements. If the acknowledgements of the other direction pass the same
+// limit, the result is only an upper bound.
 func (l limit) goodput(f record.Factors, headers int) float64 {
 	if l.mtu > 0 {
 		f = f.Clone()
@@ -312,9 +314,9 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 	return least(l.up)
 }
 
-// passes returns, for data that goes up (to far) and for data that goes down, one entry for each port through
-// which the data leaves the node. An entry is true if a tunnel crosses the port's link. Without a node,
-// passes returns the entries of all routers' ports.
+// passes returns one entry for each port through which data leaves a node: up for data to the far end, and
+// down for data to the near end. An entry is true if a tunnel crosses the link at the port. If node is empty,
+// passes returns the entries of the ports of all routers.
 func passes(top *record.Topology, node, port string) (up, down []bool) {
 	if top == nil {
 		if node == "" {
@@ -346,12 +348,14 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 	return up, down
 }
 
-// hop is a node on the path from near to far, with its ports on that path.
+// hop is a node on the path from near to far. back and next are its ports towards near and far.
 type hop struct{ node, back, next string }
 
 // routeOf returns the shortest path from near to far along the topology's links.
 func routeOf(top *record.Topology) []hop {
-	type step struct{ from, out, in string } // previous node, port that leaves it, port of arrival
+	// A step leads to a node: from is the previous node, out its port to this node, and in this node's port
+	// to it.
+	type step struct{ from, out, in string }
 	came := map[string]step{top.Near: {}}
 	queue := []string{top.Near}
 	for len(queue) > 0 {
@@ -388,7 +392,7 @@ func routeOf(top *record.Topology) []hop {
 	}
 }
 
-// TesterMetric returns the metric of a cell that is compared with the tester's ceiling.
+// TesterMetric returns the metric of a cell that can be compared with the tester's ceiling.
 func TesterMetric(f record.Factors) string {
 	switch {
 	case factor.Engine.Is(f, "flows"):
@@ -399,8 +403,9 @@ func TesterMetric(f record.Factors) string {
 	return metrics.RateOf(f)
 }
 
-// ControlOf reports whether control is the control cell of cell: the same load through the same tunnel, with
-// nothing between the ends. It ignores factors of cell that need a router.
+// ControlOf reports whether control is the control cell of another cell. A control cell has the same load
+// through the same tunnel, with no router between the ends. ControlOf ignores the factors of the other cell
+// that need a router.
 func ControlOf(control, cell record.Factors) bool {
 	if !factor.Topology.Is(control, "direct") || factor.Topology.Is(cell, "direct") {
 		return false
@@ -412,12 +417,12 @@ func ControlOf(control, cell record.Factors) bool {
 	return cell.Has(control)
 }
 
-// framesOfACore is a frame rate that no known core exceeds. A search with the engine xdp starts at this rate
-// if neither the plan nor the tester's ceiling gives a maximum.
+// framesOfACore is a frame rate that no known core exceeds. If neither the plan nor a ceiling of the tester
+// gives a maximum, a search with the engine xdp starts at this rate.
 const framesOfACore = 10e6
 
-// TesterRate returns the tester's ceiling for a cell in packets, bits or new connections per second, or 0 if
-// none was measured. For the engine xdp without a measurement, it is framesOfACore.
+// TesterRate returns the tester's ceiling for a cell, in packets, bits or new connections per second. If it
+// was not measured, TesterRate returns framesOfACore for the engine xdp, and 0 otherwise.
 func TesterRate(run *record.Run, f record.Factors) float64 {
 	_, rate := TesterCeiling(run, f)
 	if rate == 0 && factor.Engine.Is(f, "xdp") {
@@ -426,9 +431,10 @@ func TesterRate(run *record.Run, f record.Factors) float64 {
 	return rate
 }
 
-// TesterCeiling returns the tester's ceiling that fits a cell best: the same engine, protocol and link, for
-// flows and requests also the same sizes, and the most similar number of streams or packet size, by ratio.
-// IMIX has a ceiling of its own, because it is never sent in GSO batches.
+// TesterCeiling returns the tester's ceiling that fits a cell best. It must have the same engine, protocol
+// and link and, for flows and requests, the same sizes. Of several such ceilings, TesterCeiling returns the
+// one whose number of streams or packet size is nearest by ratio. IMIX has a separate ceiling, because it is
+// never sent in GSO batches.
 func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float64) {
 	engine := ""
 	udp := factor.Protocol.Is(f, factor.UDP)
@@ -472,7 +478,7 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	return kind, value
 }
 
-// sizeOf returns the number of streams, or the packet size, of a measured ceiling.
+// sizeOf returns the packet size with which a ceiling was measured or, for TCP, the number of streams.
 func sizeOf(c record.Ceiling, udp bool) float64 {
 	n := c.Streams
 	if udp {

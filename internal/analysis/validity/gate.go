@@ -19,20 +19,20 @@ import (
 // Thresholds of the validity gate, as described in docs/reference/reasons.md.
 const (
 	gateUnsent     = .01         // share of the requested packets that were not sent
-	gateThread     = .98         // share of the window for which a thread or core of the tester was busy
-	gateForeign    = .10         // share of one core, used by processes outside of the lab
-	gateSteal      = .05         // share of all cores, taken by the hypervisor
+	gateThread     = .98         // share of the window in which a thread or core of the tester was busy
+	gateForeign    = .10         // CPU time of processes outside of the lab, as a share of one core
+	gateSteal      = .05         // CPU time taken by the hypervisor, as a share of all cores
 	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
 	gateMoved      = .80         // minimum share of the payload in counters of the check or of the whole load
 	gateWindow     = .90         // minimum share of the payload in counters that start with the window
 	gateCeiling    = 1.005       // goodput ÷ ceiling
-	gateLateKernel = int64(20e6) // ns; affects only the spacing, because the kernel stamps the packets
-	gateLateUser   = int64(5e6)  // ns; lateness adds to the round-trip time
+	gateLateKernel = int64(20e6) // ns; only the spacing of the probes suffers, because the kernel stamps them
+	gateLateUser   = int64(5e6)  // ns; the delay is part of the measured round-trip time
 	gateSkipped    = .20         // share of the probes that were skipped
-	gateEdge       = .01         // share of the window by which an end read its counters late
+	gateEdge       = .01         // by how much an end read its counters late, as a share of the window
 )
 
-// trialCheck holds the inputs of the validity checks for one trial.
+// trialCheck holds the inputs of the checks of one trial.
 type trialCheck struct {
 	run  *record.Run
 	t    *record.Trial
@@ -40,8 +40,8 @@ type trialCheck struct {
 	ceil ceiling
 }
 
-// gate returns the reasons to doubt a successful trial. Each check is a pure function that returns nothing
-// for a valid trial.
+// gate returns the reasons to doubt a successful trial. Each check is a function without side effects, and
+// returns nothing for a valid trial.
 func gate(s trialCheck) []evidence.Reason {
 	reasons := []evidence.Reason{}
 	for _, check := range []func(trialCheck) []evidence.Reason{
@@ -57,19 +57,20 @@ func gate(s trialCheck) []evidence.Reason {
 	return reasons
 }
 
-// traffic returns the engine's report, or an empty one.
+// traffic returns the report of the load generator, or an empty one.
 func (s trialCheck) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
 
-// at is the observation that a reason is based on.
+// at is short for the observation on which a reason is based.
 type at = evidence.Evidence
 
 func because(kind string, fact at, format string, args ...any) []evidence.Reason {
 	return []evidence.Reason{{Kind: kind, Text: fmt.Sprintf(format, args...), Facts: []at{fact}}}
 }
 
-// testerLimited fires if the generator could not send the requested packets or, if it has a machine of its
-// own, one of its threads was always busy. A busy thread on a shared machine proves nothing, because all
-// roles compete for CPU time.
+// testerLimited returns a reason if the tester was the limit: the generator did not send all requested
+// packets, the receiver's buffers or the sender's bursts lost packets or, on a machine of its own, a thread
+// of the generator was always busy. A busy thread on a shared machine proves nothing, because all roles
+// compete for CPU time.
 func testerLimited(s trialCheck) []evidence.Reason {
 	r := s.m.Values[metrics.UnsentRatio]
 	if r > gateUnsent {
@@ -112,10 +113,10 @@ func testerLimited(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// BucketElement is the element of a reason about bursts of a sender.
+// BucketElement is the element that a reason about the sender's bursts names.
 const BucketElement = "policer's bucket"
 
-// ownBurst returns the largest burst of datagrams that a sender sent back to back, in bytes.
+// ownBurst returns the size, in bytes, of the largest burst that a sender sent.
 func ownBurst(s trialCheck) (bytes float64) {
 	for _, side := range []string{"near", "far"} {
 		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
@@ -125,8 +126,9 @@ func ownBurst(s trialCheck) (bytes float64) {
 	return bytes
 }
 
-// lostToBursts reports whether a policer dropped packets only because of bursts: it allows the rate, or no
-// more was lost than the part of one burst that exceeds the policer's bucket.
+// lostToBursts reports whether a policer dropped packets only because of bursts. This is the case if the sent
+// rate was allowed, or if no more bytes were lost than the part of one burst that exceeds the policer's
+// bucket.
 func (s trialCheck) lostToBursts(burst float64) bool {
 	var lost, lostBytes, offered float64
 	headers := metrics.HeadersOf(s.t.Row.Factors)
@@ -143,8 +145,8 @@ func (s trialCheck) lostToBursts(burst float64) bool {
 	return lost > 0 && (offered <= s.ceil.Bps*gateCeiling || lostBytes <= burst-s.ceil.Bucket)
 }
 
-// ownDrops returns the number of packets that receiving sockets dropped for lack of buffer space during the
-// whole load, and their ratio to the packets sent in the window.
+// ownDrops returns the number of packets that the receiver's sockets dropped for lack of buffer space during
+// the whole load. share is their ratio to the packets sent in the window.
 func ownDrops(s trialCheck) (dropped int64, share float64) {
 	var sent int64
 	for _, f := range s.traffic().Flows {
@@ -166,10 +168,11 @@ func ownDrops(s trialCheck) (dropped int64, share float64) {
 	return dropped, share
 }
 
-// wrongMTU fires if the path MTU before the load differs from the MTU that the factors set, or if TCP has
-// reduced its segments by the window's end. It does not check the segments of a load with a set size, with
-// small buffers (the kernel limits segments to half of the peer's window), of an engine that reports the MSS
-// only at the start, or on a path between two machines with unknown routers.
+// wrongMTU returns a reason if the path MTU before the load differs from the MTU that the factors set, or if
+// TCP has reduced the size of its segments by the end of the window. It does not check the segments if the
+// load sets their size, has small buffers (the kernel limits segments to half of the peer's window), or uses
+// an engine that reports the MSS only at the start. Nor does it check them on a path between two machines,
+// whose routers are unknown.
 func wrongMTU(s trialCheck) []evidence.Reason {
 	p := s.t.Path
 	if p == nil || p.WantMTU <= 0 {
@@ -200,7 +203,7 @@ func wrongMTU(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// accounting fires if the counts of packets or flows do not add up.
+// accounting returns a reason if the counts of packets or flows do not add up.
 func accounting(s trialCheck) []evidence.Reason {
 	tr := s.t.Traffic
 	if tr == nil {
@@ -238,7 +241,7 @@ func accounting(s trialCheck) []evidence.Reason {
 	return flowAccounts(tr)
 }
 
-// corrupt fires if received bytes differ from those sent.
+// corrupt returns a reason if received bytes differ from the bytes that were sent.
 func corrupt(s trialCheck) []evidence.Reason {
 	var wrong, checked int64
 	for _, f := range s.traffic().Flows {
@@ -257,14 +260,14 @@ func corrupt(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// samplerStalled fires if telemetry is missing for part of the window: a sample is late or missing, or the
-// clock lags afterwards, as in a virtual machine that was paused.
+// samplerStalled returns a reason if telemetry is missing for a part of the window: a sample is late or
+// missing, or the clock is behind after the trial, as in a virtual machine that was paused.
 func samplerStalled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		n := s.t.Nodes[node]
 		late := int64(0)
 		what := "the sampler on %s came %s late"
-		for _, stall := range n.Stalls { // the time of a stall is that of its end
+		for _, stall := range n.Stalls { // At is the time at which a stall ended
 			if stall.At > s.t.Window.Start && stall.At-stall.LateNs < s.t.Window.End {
 				late = max(late, stall.LateNs)
 			}
@@ -299,7 +302,7 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// engineStalled fires if an end of the load did not read its counters for part of the window.
+// engineStalled returns a reason if an end of the load did not read its counters during a part of the window.
 func engineStalled(s trialCheck) []evidence.Reason {
 	times := map[string][]int64{} // times at which each end read its counters
 	for i := range s.traffic().Flows {
@@ -331,8 +334,8 @@ func engineStalled(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// holeIn returns the longest gap between times that lies in a window. It returns 0 if the gap is not much
-// longer than usual, because a probe may be read only once per second.
+// holeIn returns the length of the longest gap between times that overlaps a window. If the gap is not much
+// longer than usual, it returns 0, because some probes are read only once per second.
 func holeIn(w record.Window, times []int64) int64 {
 	times = slices.Compact(slices.Sorted(slices.Values(times)))
 	if len(times) < 2 {
@@ -343,13 +346,13 @@ func holeIn(w record.Window, times []int64) int64 {
 	longest := int64(0)
 	for i, t := range times[1:] {
 		steps = append(steps, float64(t-times[i]))
-		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // part of the gap that is in the window
+		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // the part of the gap within the window
 			longest = max(longest, t-times[i])
 		}
 	}
 
 	last := times[len(times)-1]
-	if last < w.End { // the samples at the end of the window are missing
+	if last < w.End { // samples are missing at the end of the window
 		longest = max(longest, w.End-last)
 	}
 
@@ -360,7 +363,7 @@ func holeIn(w record.Window, times []int64) int64 {
 	return longest
 }
 
-// drifting fires if the rate at the end of the window differs from that at its start.
+// drifting returns a reason if the rate at the end of the window differs from the rate at its start.
 func drifting(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -385,7 +388,7 @@ func drifting(s trialCheck) []evidence.Reason {
 		"throughput fell by %s from the first to the last third of the window", unit.Percent(-change))
 }
 
-// lateProbe fires if the latency probe did not keep its schedule.
+// lateProbe returns a reason if the latency probes were late or skipped.
 func lateProbe(s trialCheck) []evidence.Reason {
 	l := cmp.Or(s.t.Loaded, s.t.Idle)
 	late, ok := s.m.Values[metrics.ProbeLate]
@@ -414,8 +417,9 @@ func lateProbe(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// lateEdge fires if an end of a TCP load read its counters so late that its rate covers another interval than
-// the window. It ignores UDP, because senders count datagrams.
+// lateEdge returns a reason if an end of a TCP load read its counters so late that its rate covers another
+// interval than the window. It ignores UDP, because a UDP rate counts the datagrams that were sent in the
+// window.
 func lateEdge(s trialCheck) []evidence.Reason {
 	if s.traffic().Load.Protocol != "tcp" {
 		return nil
@@ -436,7 +440,7 @@ func lateEdge(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// flowAccounts fires if the counts of flows do not add up.
+// flowAccounts returns a reason if the counts of flows do not add up.
 func flowAccounts(tr *record.Traffic) []evidence.Reason {
 	s := tr.ShortFlows
 	switch {

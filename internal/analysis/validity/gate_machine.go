@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// throttled fires if, in the window, a throttle counter grew, a cooling device slowed a CPU down, or the
-// maximum clock fell.
+// throttled returns a reason if a machine was slowed down in the window: a throttle counter grew, a cooling
+// device slowed a CPU down, or the maximum clock decreased.
 func throttled(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, probe := range []string{"thermal", "cpufreq"} {
@@ -71,8 +71,9 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 	return ""
 }
 
-// backgroundLoad fires if processes outside of the lab, or a hypervisor, used the machine in the window. It
-// does not check the total load of the cores, because the test itself keeps them busy.
+// backgroundLoad returns a reason if processes outside of the lab, or a hypervisor, used much CPU time of the
+// machine in the window. It does not check the total load of the cores, because the test itself keeps them
+// busy.
 func backgroundLoad(s trialCheck) []evidence.Reason {
 	nodes := append([]string{record.HostNode, "router"}, s.endMachines()...)
 	if s.t.Cipher != nil {
@@ -100,8 +101,8 @@ func backgroundLoad(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// endMachines returns the sender and the receiver, from near to far, if each is a separate machine. It
-// returns none for a cipher.
+// endMachines returns the sender and the receiver, from near to far, if both are separate machines. For a
+// cipher, it returns none.
 func (s trialCheck) endMachines() []string {
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
 	if t == nil || s.t.Cipher != nil || !s.run.Node(t.Near).OwnMachine() {
@@ -110,13 +111,13 @@ func (s trialCheck) endMachines() []string {
 	return []string{t.Near, t.Far}
 }
 
-// busyTester fires if a core of an end's machine was always busy. It checks cores, because the kernel does
-// most of the work of sending and receiving outside of the generator's threads.
+// busyTester returns a reason if a core of an end's machine was always busy. It checks cores instead of the
+// generator's threads, because the kernel does most of the work of sending and receiving.
 func busyTester(s trialCheck) []evidence.Reason {
 	for _, node := range s.endMachines() {
 		kernel := s.run.Node(node).Kernel
 		if kernel != "" && kernel == s.run.Tested().Kernel {
-			continue // the core may be busy with the router's work
+			continue // the router uses the same cores, so its work may keep the core busy
 		}
 
 		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
@@ -133,17 +134,17 @@ func busyTester(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// kernelPatterns lists parts of kernel messages that indicate trouble at any severity. NETDEV WATCHDOG is a
-// network interface whose transmitter hung (net/sched/sch_generic.c). The others are about lockups, heat and
-// hardware errors.
+// kernelPatterns lists parts of kernel messages that indicate trouble at any severity. NETDEV WATCHDOG
+// reports a network interface whose transmitter hangs (net/sched/sch_generic.c). Most other messages are
+// about lockups, heat, and hardware errors.
 var kernelPatterns = [...]string{"netdev watchdog", "transmit queue", "hardware unit hang",
 	"adapter reset", "reset adapter", "soft lockup", "hard lockup", "hung task", "rcu_sched detected stalls",
 	"rcu_preempt detected stalls", "blocked for more than", "throttled", "throttling activated",
 	"machine check", "hardware error", "out of memory", "oom-kill", "page allocation failure",
 	"nf_conntrack: table full", "neighbour table overflow", "neighbor table overflow"}
 
-// kernelLog fires if the kernel logged a message of severity error or higher, or one of kernelPatterns,
-// during the load.
+// kernelLog returns a reason if the kernel logged a message during the load that has the severity error or
+// higher, or matches one of kernelPatterns.
 func kernelLog(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, l := range s.t.Nodes[node].Log {
@@ -170,7 +171,7 @@ func shorten(text string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// linkFlap fires if a link went up or down in the window.
+// linkFlap returns a reason if a link went up or down in the window.
 func linkFlap(s trialCheck) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		for _, c := range metrics.SeriesOf(s.t.Nodes[node], "link", "carrier_changes") {

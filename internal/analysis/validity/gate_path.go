@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nothingArrived fires if no payload of the whole load, or of one of several tunnels, arrived in the window.
-// Otherwise, a broken path would look like a rate of 0.
+// nothingArrived returns a reason if no payload arrived in the window, either of the whole load or through
+// one of several tunnels. Without this check, a broken path would look like a rate of 0.
 func nothingArrived(s trialCheck) []evidence.Reason {
 	if s.t.Row.Kind != record.RowLoad {
 		return nil
@@ -42,7 +42,8 @@ func nothingArrived(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// notInTunnel fires unless counters prove that the traffic took the path.
+// notInTunnel returns a reason unless counters prove that the traffic took the tunnel or, without one, the
+// path under test.
 func notInTunnel(s trialCheck) []evidence.Reason {
 	tunnelled := !factor.Tunnel.Is(s.t.Row.Factors, "", factor.NoTunnel)
 	if s.t.Path == nil {
@@ -72,7 +73,7 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 			}
 
 			if payload <= 0 {
-				continue // see nothingArrived
+				continue // nothingArrived reports this
 			}
 		}
 
@@ -95,8 +96,9 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// part holds the payload of one direction in bytes: what arrived in the window and, for TCP, what had been
-// sent and what had arrived when the window started. Datagrams count in the window in which they were sent.
+// part holds the payload of one direction in bytes: the bytes that arrived in the window and, for TCP, the
+// bytes that had been sent and that had arrived before the window. Datagrams count in the window in which
+// they were sent.
 type part struct {
 	bytes, sent, arrived float64
 	flows                int
@@ -106,11 +108,12 @@ func (p part) plus(q part) part {
 	return part{p.bytes + q.bytes, p.sent + q.sent, p.arrived + q.arrived, p.flows + q.flows}
 }
 
-// queued returns the bytes that arrived in the window, but had been sent and had passed the counter before
-// the window started. entered is the growth of the counter before the window.
+// queued returns the number of bytes that arrived in the window, but had been sent and had passed a device's
+// counter before the window. entered is the number of bytes counted before the window.
 func (p part) queued(entered float64) float64 { return max(min(p.sent, entered)-p.arrived, 0) }
 
-// carried holds the payload of a trial by direction, and separately for each of several tunnels.
+// carried holds the payload of a trial by direction. tunnel holds the payload of each tunnel, if there are
+// several.
 type carried struct {
 	up, down part
 	tunnel   []carried
@@ -135,7 +138,7 @@ func (c carried) of(direction string) part {
 	return c.up.plus(c.down)
 }
 
-// through returns the payload that a device must have carried.
+// through returns the payload that a device must have carried in the direction of its counter.
 func (c carried) through(d deviceMove) part {
 	n := len(c.tunnel)
 	if d.tunnel > 0 && n > 0 {
@@ -170,8 +173,8 @@ func payloads(t *record.Traffic, w record.Window) carried {
 	return c
 }
 
-// way is the direction of the bytes that a counter counts. "" stands for both directions, or for the one with
-// more bytes.
+// way is the direction of the bytes that a counter counts. The empty way stands for both directions, or for
+// the direction with more bytes.
 type way string
 
 func (w way) words() string {
@@ -181,20 +184,20 @@ func (w way) words() string {
 	return string(w) + " "
 }
 
-// deviceMove holds the counter deltas of one device.
+// deviceMove holds the growth of one device's counters.
 type deviceMove struct {
 	node, device, when string
 	direction          way
-	most               float64 // largest delta of any counter
-	bytes              float64 // received or sent bytes, or their sum; -1 means no such counter
+	most               float64 // largest growth of any counter
+	bytes              float64 // growth of received or sent bytes, or their sum; -1 means no such counter
 	entered            float64 // bytes counted between the load's start and the window's start
-	tunnel             int     // number of the tunnel, from 1; 0 means not a device of a tunnel
+	tunnel             int     // number of the tunnel, from 1; 0 means that the device belongs to no tunnel
 }
 
-// devicesMoved groups counter deltas by device. A tunnel's own counters, of bytes that its near end sent and
-// received, each have one direction. For other devices, a load in one direction counts in the counter with
-// more bytes. For a load in both directions, and for the check, whose answers are as long as its requests,
-// received and sent bytes are added up.
+// devicesMoved groups the growth of counters by device. The counters of a tunnel itself, which count the
+// bytes that its near end sent and received, each have one direction. For other devices, the counter with
+// more bytes counts if the load has one direction. Received and sent bytes are added up for a load in both
+// directions, and for the check, whose answers are as long as its requests.
 func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {
@@ -238,7 +241,7 @@ func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 }
 
 // tunnelsBefore returns the number of tunnels in all whose counters cover the same interval and direction as
-// those of this.
+// the counters of this.
 func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	for _, d := range all {
 		if d.tunnel > 0 && d.when == this.when && d.direction == this.direction {
@@ -248,7 +251,7 @@ func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	return n
 }
 
-// enteredBefore returns the delta of a counter from the start of the load to the start of the window.
+// enteredBefore returns the growth of a counter from the start of the load to the start of the window.
 func enteredBefore(moves []record.CounterDelta, c record.CounterDelta) float64 {
 	for _, m := range moves {
 		if m.When == "load" && c.When == "window" && m.Node == c.Node && m.Device == c.Device &&

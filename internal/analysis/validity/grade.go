@@ -1,6 +1,6 @@
-// Package validity determines how far numbers can be trusted. It implements the gate that each trial passes,
-// the grades of trials and cells with their reasons, the caveats of a run, and the ceilings that results are
-// compared with.
+// Package validity determines how far numbers can be trusted. It implements the checks of each trial, the
+// grades of trials and cells with their reasons, the caveats of a run, and the ceilings with which results
+// are compared.
 package validity
 
 import (
@@ -43,7 +43,7 @@ func GradeTrial(run *record.Run, t *record.Trial) *Graded {
 	return j
 }
 
-// Sort sorts trials by the order of the run.
+// Sort sorts trials into the order of the run.
 func Sort(all []*Graded) {
 	slices.SortStableFunc(all, func(a, b *Graded) int {
 		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
@@ -69,17 +69,17 @@ func StatusWords(run *record.Run) string {
 	return words
 }
 
-// grading holds the state for grading one cell.
+// grading holds the state while a cell is graded.
 type grading struct {
 	*metrics.Cell
 	caveats []record.Caveat
 	failed  int
 }
 
-// GradeCell sets the grade and the reasons of a cell. good holds the cell's trials that count, trials all of
-// its trials, and verify those that verified the content on its path. ended explains why there is no trial at
-// all. Each kind of reason occurs once, with the text of the first trial. GradeCell returns the cell's
-// caveats and the number of failed trials.
+// GradeCell sets the grade and the reasons of a cell. good contains the trials of the cell that count, trials
+// contains all its trials, and verify contains the trials that verified the content on the cell's path. If
+// there are no trials, ended is the reason. Each kind of reason occurs once, with the text of the first trial
+// that has it. GradeCell returns the caveats of the cell and the number of failed trials.
 func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string) ([]record.Caveat, int) {
 	c := grading{Cell: cell}
 	c.Grade = evidence.GradeValid
@@ -138,7 +138,7 @@ func GradeCell(cell *metrics.Cell, good, trials, verify []*Graded, ended string)
 }
 
 // addFailures adds a reason if a row has no successful attempt, and a caveat if a failed row was repeated
-// successfully. The caveat does not name the trial, so that cells with the same failure share it.
+// successfully. The caveat does not name the trial, so that cells with the same failure have the same caveat.
 func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	ok := map[string]bool{}
 	for _, j := range good {
@@ -188,8 +188,8 @@ func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	}
 }
 
-// addVerify adds the reasons of the path's verifying trials to the cell. As for other rows, only the last
-// successful attempt counts.
+// addVerify adds the reasons of the verifying trials on the cell's path to the cell. If such a trial was
+// repeated, only the last successful attempt counts, as for other rows.
 func (c *grading) addVerify(verify []*Graded) {
 	ok := map[string]bool{}
 	for _, j := range LastGood(verify) {
@@ -232,8 +232,8 @@ func LastGood(trials []*Graded) []*Graded {
 	return out
 }
 
-// Caveats returns the caveats of the whole run: stored ones, those about checks that could not be made, and
-// those that follow from the cells and from their numbers of trials.
+// Caveats returns the caveats of the whole run: the stored caveats, caveats about checks that could not be
+// made, and caveats that follow from the cells and their numbers of trials.
 func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Factors) []record.Caveat {
 	out := append([]record.Caveat(nil), run.Caveats...)
 	have := map[string]bool{}

@@ -23,7 +23,7 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 			out = append(out, evidence.Unchecked{Kind: kind, Text: why})
 		}
 	}
-	if s.t.Cipher == nil { // ciphers have no path and no series
+	if s.t.Cipher == nil { // because ciphers have neither path nor series
 		lack(evidence.ReasonNotInTunnel, s.pathUnproven())
 		p := s.t.Path
 		if p == nil || p.PathMTU == 0 {
@@ -68,14 +68,15 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 	return out
 }
 
-// pathUnproven explains why no counter in the window shows the path of the traffic. It returns "" if one
-// does.
+// pathUnproven explains why no counter in the window shows the path of the traffic. It returns "" if a
+// counter shows it.
 func (s trialCheck) pathUnproven() string {
 	switch p := s.t.Path; {
 	case p == nil || !slices.ContainsFunc(p.Counters,
 		func(c record.CounterDelta) bool { return c.When != "check" }):
 		return "no counter of the path was read"
-	case p.CountedFrom == 0 && s.t.Window.Begin < s.t.Window.Start: // a warm-up proves nothing
+	// Counters of the whole load do not show what happened after the warm-up.
+	case p.CountedFrom == 0 && s.t.Window.Begin < s.t.Window.Start:
 		return "the path's counters were read before and after the load only"
 	case payloads(s.traffic(), s.t.Window).of("").bytes == 0:
 		return "no payload arrived that the path's counters could be held against"
@@ -83,8 +84,8 @@ func (s trialCheck) pathUnproven() string {
 	return ""
 }
 
-// tooShort explains why a window is too short for a check that needs least ns. It returns "" if it is long
-// enough.
+// tooShort explains why a window is too short for a check that requires a duration of least, in ns. It
+// returns "" if the window is long enough.
 func tooShort(window, least int64) string {
 	if window >= least {
 		return ""
@@ -92,8 +93,8 @@ func tooShort(window, least int64) string {
 	return "the window is too short: it takes " + unit.Nanoseconds(float64(least))
 }
 
-// pathNodes returns the nodes on the path of the trial, or all sampled nodes if the path is unknown. For a
-// cipher, it returns the node that was measured.
+// pathNodes returns the nodes on the path of the trial or, if the path is unknown, all nodes with samples.
+// For a cipher, it returns the node that was measured.
 func (s trialCheck) pathNodes() []string {
 	if s.t.Cipher != nil {
 		return []string{s.t.Cipher.Node}
@@ -107,8 +108,9 @@ func (s trialCheck) pathNodes() []string {
 	return slices.Concat([]string{t.Near}, t.Routers, []string{t.Far})
 }
 
-// machines returns the machines on the path: the host of nodes that share it, and separate machines. Guests
-// are included only if kernels is set, because everything but their kernels is observed on the host.
+// machines returns the machines on the path: separate machines, and the host of nodes that share it. It
+// includes guests only if kernels is set, because a guest's kernel is the only part of the guest that is not
+// observed on the host.
 func (s trialCheck) machines(kernels bool) (out []string) {
 	for _, node := range s.pathNodes() {
 		facts := s.run.Node(node)
@@ -125,8 +127,8 @@ func (s trialCheck) machines(kernels bool) (out []string) {
 	return slices.Compact(out)
 }
 
-// unseen explains why a probe returned nothing on nodes where it should run. It returns "" if the probe
-// returned samples on all of them.
+// unseen explains why a probe has no samples on some of the nodes. It returns "" if it has samples on all of
+// them.
 func (s trialCheck) unseen(probe string, nodes []string) string {
 	return s.lacking(nodes, func(n record.NodeData) string {
 		_, missing := metrics.SamplesOf(n, probe)
@@ -150,8 +152,8 @@ func (s trialCheck) heatUnseen() string {
 	})
 }
 
-// lacking explains which of the nodes lack something and why. It does not name the nodes if all lack it for
-// the same reason.
+// lacking explains which of the nodes lack something, and why. If all nodes lack it for the same reason, it
+// does not name them.
 func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) string {
 	if len(s.t.Nodes) == 0 {
 		return "nothing watched the nodes"
@@ -188,14 +190,14 @@ func (s trialCheck) lacking(nodes []string, why func(record.NodeData) string) st
 	return strings.Join(order, "; ")
 }
 
-// showsThrottling reports whether throttleSign supports a column.
+// showsThrottling reports whether throttleSign can find signs of throttling in a column.
 func showsThrottling(name string) bool {
 	label, stem := parted(name)
 	return strings.Contains(stem, "throttle") || stem == "limit_hz" || stem == "cooling_state" && slows(label)
 }
 
-// uncheckedIn returns a caveat with the number of checks that could not be made in the trials of cells, if
-// there are any.
+// uncheckedIn returns a caveat with the number of checks that could not be made in the trials of cells. It
+// returns none if all checks were made.
 func uncheckedIn(all []*Graded) []record.Caveat {
 	count := map[evidence.Unchecked]int{}
 	var order []evidence.Unchecked
