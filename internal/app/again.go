@@ -15,21 +15,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// again runs further plans under the conditions of an earlier run: in the same kind of lab with guests of the
-// same size, in the same lab of lab up, or with the same peer.
+// again runs plans under the conditions of an earlier run: in the same kind of lab with guests of the same
+// size, in the same lab made by "lab up", or with the same peer.
 type again struct {
 	*App
-	on    record.Run // the earlier run
+	on    record.Run // earlier run
 	other Peer
-	guard *guard    // ends changes that do harm; nil if no changes are being tried
+	guard *guard    // stops changes that do harm; nil means that no changes are tried
 	until time.Time // runs that would end later are not started; zero means no limit
 }
 
-// labTime is the time to bring a lab up and down.
+// labTime is the estimated time to bring a lab up and down.
 const labTime = 3 * time.Second
 
-// takes estimates the duration of a plan. It derives the overhead per trial from a document of an earlier
-// run.
+// takes estimates the duration of a run of a plan. It derives the overhead per trial from the document of an
+// earlier run.
 func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
 	method := before.Run.Method
 	planned := method.Warmup + method.Duration + method.Cooldown
@@ -58,8 +58,8 @@ func (a *App) onceMore(ctx context.Context, run, codeFile string) (again, error)
 	return again{App: a, on: on, other: other}, err
 }
 
-// readPatched returns the plan that x describes. It does not add address translation to cells that did not
-// set it.
+// readPatched returns the plan that x describes. It does not add address translation to cells in which x does
+// not set it.
 func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	pl, err := ReadPlan(x.Name, x.Text(a.other.Vocabulary()), a.other)
 	if err == nil {
@@ -72,7 +72,7 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	return pl, err
 }
 
-// head returns the head of a run of a plan under these conditions.
+// head returns the head of a run of a plan under the conditions of the earlier run.
 func (a again) head(pl *plan.Plan) record.Run { return a.NewRunOn(pl, a.on) }
 
 // NewRunOn returns the head of a run of a plan in the lab of another run.
@@ -111,7 +111,7 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 	return result.Document, err
 }
 
-// execution returns an execution of a plan. head is the head of its run.
+// execution returns an execution of a plan. head is the head of the run.
 func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (x *execution,
 	err error) {
 	x = &execution{App: a, plan: pl, run: head, attach: o.Attach, reportPath: o.Report, until: o.Until}
@@ -156,7 +156,7 @@ func (x *execution) link(ctx context.Context) error {
 	return x.addNote(ctx, of.ID, store.Note{Experiments: []string{x.run.ID}})
 }
 
-// addNote stores a note about a run. It waits if the store is locked.
+// addNote stores a note about a run. If the store is locked, addNote waits.
 func (x *execution) addNote(ctx context.Context, run string, n store.Note) error {
 	return store.Patiently(ctx, settleTime, func() error { return x.store.AddNote(ctx, run, n) })
 }

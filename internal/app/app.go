@@ -33,16 +33,16 @@ type App struct {
 	Command func(seed uint64) string
 	// Note receives messages that are not errors.
 	Note func(format string, args ...any)
-	// Events opens the sink for a run's events. The run closes it.
+	// Events opens the sink for a run's events. The run closes the sink.
 	Events func() progress.Sink
-	// Ask asks the user to take a step of the plan, and returns when it is done.
+	// Ask asks the user to do a step of the plan, and returns when the step is done.
 	Ask func(ctx context.Context, s record.Step) error
 	// Attended reports whether Ask reaches a user who can install firmware by hand.
 	Attended bool
 	// AskCode asks the user for the code that the peer at address shows.
 	AskCode func(ctx context.Context, address string) (string, error)
-	// Hurry is closed when the user no longer waits for the lab to be restored. Changes that have not been
-	// undone by then are reported.
+	// Hurry is closed when the user no longer waits for the lab to be restored. The run then reports the
+	// changes that have not been undone.
 	Hurry <-chan struct{}
 }
 
@@ -67,7 +67,7 @@ const RowOverhead = 400 * time.Millisecond
 // NewID returns a new id, derived from the current time, for a lab without a run.
 func NewID() string { return store.NewID(time.Now(), uint16(rand.Uint32())) }
 
-// idForm matches what NewID returns.
+// idForm matches the ids that NewID returns.
 var idForm = check.Pattern(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
 // CheckID refuses an id that NewID cannot have returned.

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// peerVersion is the kind of a caveat about the peer's version, and versionText the beginning of its text.
+// peerVersion is the kind of the caveat about the peer's version. versionText is the beginning of its text.
 const (
 	peerVersion = "peer-version"
 	versionText = "the peer is another version of chokepoint: "
@@ -65,7 +65,7 @@ func (x *execution) begin(ctx context.Context) error {
 	return x.link(ctx)
 }
 
-// ceilings measures the highest rates of the tester alone, or notes why they are missing.
+// ceilings measures the highest rates of the tester without a router, or notes why they are missing.
 func (x *execution) ceilings(ctx context.Context, l *lab.Lab) error {
 	c := x.campaign
 	kinds := c.Kinds()

@@ -14,28 +14,29 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ErrUnusable marks the error of a version that cannot be measured and is left out, such as a commit that
-// does not build.
+// ErrUnusable marks the error about a version that cannot be measured, such as a commit that does not build.
+// Bisect leaves such a version out.
 var ErrUnusable = errors.New("version left out")
 
-// BisectOptions say what to bisect: versions, oldest first.
+// BisectOptions configure Bisect. Versions must be in order, oldest first.
 type BisectOptions struct {
 	UpgradeOptions
-	Cell string   // words of the label of the cell to follow; "": the one that changes most clearly
+	Cell string   // words of the label of the cell to follow; if "", the cell that changes most clearly
 	Skip []string // names of versions to leave out
-	// Prepare makes what a version boots, if it does not exist yet; nil: it does. An ErrUnusable leaves the
-	// version out.
+	// Prepare creates the image or kernel that a version boots, unless it exists. If Prepare is nil, all of
+	// them exist. If it returns an ErrUnusable, the version is left out.
 	Prepare func(ctx context.Context, version int) (RouterVersion, error)
 }
 
-// Bisect finds which of some versions of a router changed a result, see comparison.Bisect. It measures the
-// first and the last version in the blocks of Upgrade; if they differ, it measures others until it has an
-// answer, each in a run of its own with a freshly booted router. It can be ended at any time and is continued
-// by the same options with the id.
+// Bisect finds the version of a router that changed a result (see comparison.Bisect). It first measures the
+// ends, which are the first and the last version, in the same blocks as Upgrade. If the ends differ, it
+// measures other versions until it has an answer, each in a separate run with a freshly booted router. A
+// bisection may be interrupted at any time. Calling Bisect again with the same options and the id of the
+// bisection continues it.
 //
-// A version whose first run fails is left out; a second failure in a row ends the search, as does an error
-// of Prepare that is no ErrUnusable. An error comes with what has been found, nil if no block of the ends is
-// complete.
+// If the first run of a version fails, the version is left out. Bisect returns an error if a run of an end
+// fails, if two runs in a row fail, or if Prepare returns an error other than an ErrUnusable. With an error,
+// it also returns what has been found so far, or nil if no block of the ends is complete.
 func (a *App) Bisect(ctx context.Context, o BisectOptions) (*analysis.Bisection, error) {
 	t, err := a.inTurn(ctx, o.UpgradeOptions)
 	if err != nil {
@@ -53,12 +54,12 @@ func (a *App) Bisect(ctx context.Context, o BisectOptions) (*analysis.Bisection,
 	return s.run(ctx)
 }
 
-// bisection is a bisection that goes on.
+// bisection is a bisection in progress.
 type bisection struct {
 	*inTurn
 	o       BisectOptions
-	skipped map[int]string // why versions are left out
-	failed  bool           // the last run
+	skipped map[int]string // by version: the reason why it is left out
+	failed  bool           // the last run failed
 }
 
 func (s *bisection) run(ctx context.Context) (*analysis.Bisection, error) {
@@ -88,7 +89,7 @@ func (s *bisection) run(ctx context.Context) (*analysis.Bisection, error) {
 	}
 }
 
-// hasCell returns an error if no cell of a document is called as the one to follow.
+// hasCell returns an error if no cell of a document has a label that contains all words of Cell.
 func (s *bisection) hasCell(d *analysis.Document) error {
 	var labels []string
 	for i := range d.Cells {
@@ -99,7 +100,7 @@ func (s *bisection) hasCell(d *analysis.Document) error {
 	return Hinted("cells: "+strings.Join(labels, "; "), "--cell %q: no cell is called so", s.o.Cell)
 }
 
-// state returns what has been found so far, nil if no block of the ends is complete.
+// state returns what has been found so far, or nil if no block of the ends is complete.
 func (s *bisection) state() *analysis.Bisection {
 	x := analysis.Bisect(s.ID, s.names(), s.blocks,
 		func(label string) bool { return HasWords(label, s.o.Cell) }, s.skipped)
@@ -110,7 +111,7 @@ func (s *bisection) state() *analysis.Bisection {
 	return x
 }
 
-// measureNext measures a version in a block of its own, or leaves it out.
+// measureNext measures a version in a block of its own. If that fails, the version may be left out.
 func (s *bisection) measureNext(ctx context.Context, v int) error {
 	name := s.Versions[v].Name
 	block := max(2*comparison.VersionBlocks, s.blocks[len(s.blocks)-1].Block) + 1

@@ -16,28 +16,29 @@ import (
 // Commit is a commit of a git repository.
 type Commit struct{ Hash, Subject string }
 
-// Name returns the start of its hash, and its subject.
+// Name returns the first twelve digits of the commit's hash, and its subject.
 func (c Commit) Name() string {
 	return strings.TrimSpace(c.Hash[:min(len(c.Hash), 12)] + " " + c.Subject)
 }
 
-// Builds builds commits of a repository. It works in a clone, so that the repository stays as it is.
+// Builds builds commits of a repository. It works in a clone, so that the repository is not modified.
 type Builds struct {
 	Repository string
-	Command    string // for sh
-	Dir        string // holds the clone and what was built
+	Command    string // command for sh that builds the checked-out commit
+	Dir        string // directory of the clone and of the built files
 	Line       func(line string)
 }
 
-// Exit codes of a build that mean the same as to git bisect run: the commit cannot be tested, and stop.
+// Exit codes of a build command, with the same meaning as for git bisect run: exitSkip means that the commit
+// cannot be tested, and codes from exitAbort end the bisection.
 const (
 	exitSkip  = 125
 	exitAbort = 128
 )
 
-// Commits returns the commits from good to bad, both included, the oldest first. Of a merge it follows the
-// first parent. Revisions that do not exist, or of which good is not before bad on this line, are an
-// ErrUsage.
+// Commits returns the commits from good to bad, both included, oldest first. It follows the first parent of
+// each merge. It returns an ErrUsage if a revision does not exist, or if good does not precede bad on this
+// line.
 func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error) {
 	var hashes []string
 	for _, revision := range []string{good, bad} {
@@ -85,8 +86,8 @@ func (b Builds) Commits(ctx context.Context, good, bad string) ([]Commit, error)
 	return all, nil
 }
 
-// ownRepository is a line for sh that unsets GIT_DIR and such. Hooks of git and others set them, and they are
-// stronger than a directory.
+// ownRepository is a line for sh that unsets GIT_DIR and similar variables. Git hooks and other programs set
+// them, and git would use them instead of the repository in its directory.
 const ownRepository = "unset $(git rev-parse --local-env-vars)\n"
 
 // git runs git in the repository, without hooks.
@@ -99,7 +100,7 @@ func (b Builds) git(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// checkout checks a commit out in the clone, which it makes if it is missing.
+// checkout checks out a commit in the clone. It creates the clone if it is missing.
 func (b Builds) checkout(ctx context.Context, hash, source string) error {
 	if !userfile.Exists(source) {
 		of, err := b.git(ctx, "rev-parse", "--git-common-dir")
@@ -123,7 +124,7 @@ func (b Builds) checkout(ctx context.Context, hash, source string) error {
 		}
 	}
 
-	// With --git-dir, git looks for no repository above a damaged clone.
+	// With --git-dir, git does not search the parent directories for a repository if the clone is damaged.
 	_, err := b.git(ctx, "--git-dir="+filepath.Join(source, ".git"), "--work-tree="+source,
 		"checkout", "--quiet", "--force", "--detach", hash)
 	return err
@@ -150,7 +151,7 @@ func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 
 	source := filepath.Join(b.Dir, "source")
 	err := b.checkout(ctx, c.Hash, source)
-	if err != nil && ctx.Err() == nil { // an interrupted checkout leaves a lock
+	if err != nil && ctx.Err() == nil { // use a new clone, because an interrupted checkout leaves a lock
 		if err = os.RemoveAll(source); err == nil {
 			err = b.checkout(ctx, c.Hash, source)
 		}
@@ -205,11 +206,11 @@ func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 	return built, nil
 }
 
-// Modules returns the folder that may hold the modules of a commit's kernel.
+// Modules returns the path of the folder for the modules of a commit's kernel. It may not exist.
 func (b Builds) Modules(c Commit) string { return filepath.Join(b.Dir, c.Hash+".modules") }
 
-// Clear removes the clone and what was built.
+// Clear removes the clone and the built files.
 func (b Builds) Clear() error { return os.RemoveAll(b.Dir) }
 
-// BuildsDir returns where the builds of a bisection are kept while it lasts.
+// BuildsDir returns the directory that holds the builds of a bisection until the bisection ends.
 func (d Dirs) BuildsDir(id string) string { return filepath.Join(d.Cache, "bisect", id) }

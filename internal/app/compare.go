@@ -30,8 +30,8 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 
 // Pair returns the ids of a run and of the latest other run of the same plan, older one first. It ignores
 // runs that are still running, have no trial or cannot be read. Without a name, the run is the latest one
-// that is not ignored. If no other run has the same plan, the error is an ErrUsage. A document file comes
-// first, whatever its date.
+// that is not ignored. If name is a document file, it is returned first, whatever its date. If no other run
+// has the same plan, the error is an ErrUsage.
 func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
 	if IsDocumentFile(name) {
 		newer, err = d.latestLike(ctx, name)

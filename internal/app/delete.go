@@ -19,9 +19,9 @@ import (
 // name.
 type Deletion struct{ Removed, Named []store.Head }
 
-// Delete removes runs and their directories: the named ones and, if keep is not negative, all except the
-// newest keep runs and those with a name. It never removes a run in progress. With an error, Deletion
-// describes what was removed before.
+// Delete removes runs and their directories: the named runs and, if keep is not negative, all other runs
+// except those with a name and the newest keep ones. It never removes a run in progress. With an error, it
+// also returns the runs that were already removed.
 func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletion, err error) {
 	st, err := d.openToChange(ctx)
 	if errors.Is(err, store.ErrNone) && keep >= 0 {
@@ -64,14 +64,14 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 		}
 	}
 
-	for _, h := range doomed { // directories first: they free space, which the store needs to delete runs
+	for _, h := range doomed { // remove directories first, because the store needs free space to delete runs
 		if err := d.removeRun(h.ID); err != nil {
 			return out, err
 		}
 	}
 
 	for _, h := range doomed {
-		if journal.Lives(d.Journals(), h.ID) { // it has been resumed meanwhile
+		if journal.Lives(d.Journals(), h.ID) { // the run has been resumed in the meantime
 			return out, goingOn(h.ID, "")
 		}
 
@@ -103,7 +103,7 @@ func (d Dirs) openToChange(ctx context.Context) (*store.Store, error) {
 	return store.Open(ctx, d.place())
 }
 
-// chosen resolves names to run ids, without duplicates. A damaged run needs its exact id.
+// chosen resolves names to run ids, without duplicates. It finds a damaged run only by its exact id.
 func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []string) (ids []string,
 	err error) {
 	for _, id := range names {
@@ -120,9 +120,9 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 	return ids, nil
 }
 
-// removeRun removes a run's directory beside the store. Runs on a server have none.
+// removeRun removes a run's directory beside the store. Runs on a server have no directory.
 func (d Dirs) removeRun(id string) error {
-	if d.Store != "" || !store.ValidID(id) { // an id that is not valid cannot be the name of a directory
+	if d.Store != "" || !store.ValidID(id) { // an invalid id cannot be the name of a directory
 		return nil
 	}
 
@@ -142,8 +142,8 @@ func (d Dirs) removeRun(id string) error {
 	return nil
 }
 
-// removeEmptyRuns removes the directories of runs that were killed before they began. What else lies there
-// stays. A server has none.
+// removeEmptyRuns removes the directories of runs that were killed before they began. It keeps other files in
+// these directories. A server has no such directories.
 func (d Dirs) removeEmptyRuns() {
 	if d.Store != "" {
 		return
@@ -153,7 +153,7 @@ func (d Dirs) removeEmptyRuns() {
 	entries, _ := os.ReadDir(runs)
 	for _, e := range entries {
 		if e.IsDir() && store.ValidID(e.Name()) && !journal.Lives(d.Journals(), e.Name()) {
-			_ = unix.Rmdir(filepath.Join(runs, e.Name())) // fails if it is not empty
+			_ = unix.Rmdir(filepath.Join(runs, e.Name())) // fails if the directory is not empty
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	ids, err := st.Removed(ctx)
 	for _, id := range ids {
-		err = errors.Join(err, d.removeRun(id)) // left behind by a failed deletion
+		err = errors.Join(err, d.removeRun(id)) // remove directories that a failed deletion left behind
 	}
 
 	d.removeEmptyRuns()

@@ -44,7 +44,7 @@ func (d Dirs) place() string { return cmp.Or(d.Store, d.StoreFile()) }
 // StoreName returns the place of the store in use, without password.
 func (d Dirs) StoreName() string { return store.Shown(d.place()) }
 
-// At returns the directories with the store at another place: a directory, or the URL of a server.
+// At returns the directories with the store at another place, which is a directory or the URL of a server.
 func (d Dirs) At(place string) Dirs {
 	d.Store = place
 	if !store.OnServer(place) {
@@ -91,7 +91,7 @@ func (d Dirs) Place(run, file, name string) (path string, create func(string) (*
 	return filepath.Join(dir, name), userfile.CreateReport, Prepare(dir)
 }
 
-// storeVariable is the environment variable with the place of the store.
+// storeVariable is the name of the environment variable that holds the place of the store.
 const storeVariable = "CHOKEPOINT_STORE"
 
 // FindDirs determines the directories from the environment. If there is no writable home directory, it uses
@@ -147,7 +147,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	note := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
-	d.Note = note // users do not look for the cache
+	d.Note = note // leave out the note about the cache, because users do not look for it
 	if place := given(storeVariable); place != "" {
 		d = d.At(place)
 	}
@@ -235,7 +235,7 @@ func Prepare(dirs ...string) error {
 	return nil
 }
 
-// ClearRuntime removes empty runtime directories, so that nothing remains of a removed lab.
+// ClearRuntime removes empty runtime directories, so that no trace of a removed lab remains.
 func (d Dirs) ClearRuntime() {
 	if os.Remove(d.Labs()) == nil {
 		_ = os.Remove(d.Runtime) // fails if the directory is in use, or contains files of another program

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 )
 
-// Kinds of errors, for errors.Is. lab.ErrDirty, for a lab that could not be restored, is another one. A
-// command line maps each kind to an exit code.
+// Kinds of errors, for use with errors.Is. There is also lab.ErrDirty, for a lab that could not be restored.
+// A command line maps each kind to an exit code.
 var (
 	// ErrUsage marks an invalid request. Nothing was changed.
 	ErrUsage = errors.New("wrong request")

@@ -39,7 +39,7 @@ func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	return f, err
 }
 
-// examine brings up a lab and tests it. If that is impossible, it is a finding and not an error.
+// examine brings up a lab and tests it. If the lab cannot be brought up, this is a finding and not an error.
 func (f *Findings) examine(ctx context.Context, id string, j *journal.Journal, a *App) (err error) {
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()

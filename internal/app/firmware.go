@@ -134,7 +134,7 @@ func (x *execution) learntAfter(ctx context.Context, after map[string]*record.In
 	return x.addNote(ctx, x.run.ID, store.Note{Inventories: after})
 }
 
-// learnt stores skipped cells and caveats that are found during the run.
+// learnt stores skipped cells and caveats that become known during the run.
 func (x *execution) learnt(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error {
 	return x.addNote(ctx, x.run.ID, store.Note{Skipped: skipped, Caveats: caveats})
 }

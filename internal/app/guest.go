@@ -95,7 +95,7 @@ func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
 	}
 
 	e := vm.CheckEmulator(ctx, arch)
-	if e.State == check.No { // check this before packages are downloaded
+	if e.State == check.No { // check before packages are downloaded
 		return nil, Hinted(e.Hint, "boot a router of lab %s: %s", run.Lab, e.Reason)
 	}
 

@@ -23,8 +23,8 @@ type HistoryOptions struct {
 	Plan, Device string
 	Cell         string // words of a cell's label, or its id, with or without the factor firmware
 	Metric       string
-	Firmware     string // only this firmware
-	Canary       string // firmware that is never changed
+	Firmware     string // only results with this firmware; "" means all
+	Canary       string // firmware that is never changed, for comparison
 	Since        time.Time
 	MaxResults   int // more results, in cells times runs, are a *ManyResultsError; 0: any number
 	// Derived returns the results of a run that has none stored, or nil if it has no trials. If Derived is
@@ -151,7 +151,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 		}
 
 		if h.Derivation != analysis.ResultsDerivation {
-			if sizes == nil { // before their trials are read
+			if sizes == nil { // read the sizes before the trials, to which others may be added
 				if sizes, err = r.Sizes(ctx); err != nil {
 					return nil, err
 				}
@@ -198,7 +198,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 	return runs, nil
 }
 
-// derived derives the results of a run from its trials. They are nil if it has none.
+// derived derives the results of a run from its trials. It returns nil if the run has no trials.
 func (a *App) derived(ctx context.Context, run string) (*record.Results, error) {
 	doc, err := a.Dirs.Document(ctx, run)
 	if err != nil || len(doc.Trials) == 0 {
@@ -207,7 +207,7 @@ func (a *App) derived(ctx context.Context, run string) (*record.Results, error) 
 	return doc.Results(), nil
 }
 
-// fitting describes the requested runs.
+// fitting describes the runs that the options request.
 func fitting(o HistoryOptions) string {
 	text := ""
 	for _, x := range [][2]string{{"plan", o.Plan}, {"device", o.Device}} {
@@ -264,7 +264,7 @@ func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 			return true
 		}
 
-		seen[id] = true // a cell may occur again with another firmware
+		seen[id] = true // omit results of the same cell with another firmware
 		return false
 	})
 	if len(cells) == 0 {
@@ -312,7 +312,7 @@ func (r results) addCell(ctx context.Context, h *history.History, newest record.
 		}
 
 		if newest.Metric == "" && len(of) > 0 {
-			newest.Metric = of[0].Metric // the newest run has no number
+			newest.Metric = of[0].Metric // because the newest run has no number for the cell
 		}
 	}
 
@@ -324,8 +324,8 @@ func (r results) addCell(ctx context.Context, h *history.History, newest record.
 	return nil
 }
 
-// addCauses adds, to each change point, the known differences between the runs on its two sides. It does not
-// read their trials.
+// addCauses adds the known differences between the runs before and after each change point. It does not read
+// the trials of these runs.
 func addCauses(ctx context.Context, st *store.Store, h *history.History) error {
 	heads := map[string]*analysis.Document{}
 	head := func(id string) (*analysis.Document, error) {

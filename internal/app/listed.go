@@ -19,23 +19,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Head holds what a list shows of a run.
+// Head holds the data of a run that a list shows.
 type Head = store.Head
 
-// Listed holds a run as list --json prints it.
+// Listed is a run in the form that list --json prints.
 type Listed struct {
 	Head
-	Alive bool `json:"alive"` // its program is running
+	Alive bool `json:"alive"` // the run's program is running
 }
 
-// ListedOf returns a run as list --json prints it.
+// ListedOf returns a run in the form that list --json prints.
 func ListedOf(h Head) Listed {
 	h.Started = h.Started.UTC().Truncate(time.Second)
 	return Listed{h, h.Status == record.RunRunning}
 }
 
-// Revision returns a hash that changes with what is stored of a run and of its experiments, such as trials,
-// notes, imports, names and ends.
+// Revision returns a hash that changes if the stored data of a run or of its experiments changes, such as
+// trials, notes, imports, names and ends.
 func (d Dirs) Revision(ctx context.Context, id string) (hash string, err error) {
 	err = d.WithRun(ctx, id, func(st *store.Store, run record.Run) error {
 		text, err := stateOf(ctx, st, run)
@@ -56,7 +56,7 @@ func (d Dirs) Revision(ctx context.Context, id string) (hash string, err error) 
 	return hash, err
 }
 
-// stateOf returns the head of a run with its number of trials.
+// stateOf encodes the head of a run and its number of trials.
 func stateOf(ctx context.Context, st *store.Store, run record.Run) ([]byte, error) {
 	trials, err := st.Index(ctx, run.ID)
 	if err != nil {
@@ -67,7 +67,7 @@ func stateOf(ctx context.Context, st *store.Store, run record.Run) ([]byte, erro
 	return fmt.Append(text, len(trials)), err
 }
 
-// maxListedLevels bounds the levels of a factor that are listed one by one.
+// maxListedLevels is the maximum number of levels of a factor that are listed one by one.
 const maxListedLevels = 4
 
 // VariedWords names the factors that have several levels, and the levels that are numbers.
@@ -91,7 +91,8 @@ func VariedWords(all []record.FactorLevels) string {
 	return cmp.Or(strings.Join(words, " × "), "-")
 }
 
-// BestWords returns the headline of a run, with its status unless it is done, and the cell.
+// BestWords returns the headline of a run and, unless the run is done, its status. in is the label of the
+// headline's cell.
 func BestWords(r Head) (best, in string) {
 	var words []string
 	h := r.Headline

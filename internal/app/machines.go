@@ -40,7 +40,7 @@ func ReadLabFile(name string) (record.Machines, error) {
 					*path = os.Getenv("HOME") + (*path)[1:]
 				}
 
-				if !filepath.IsAbs(*path) { // the path is relative to the lab file
+				if !filepath.IsAbs(*path) { // paths in a lab file are relative to the file
 					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
 						return "", err
 					}
@@ -92,14 +92,14 @@ func CheckPlace(at string) error {
 	return err
 }
 
-// lastPort is the largest port that may be the first data port.
+// lastPort is the largest valid number of the first of the three data ports.
 const lastPort = 65535 - 2
 
 // KeyName returns the last component of a key in a lab file.
 func KeyName(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
-// WrongMachines returns an error for invalid machines, and the key in the lab file that is wrong. named
-// formats that key for the error.
+// WrongMachines returns an error for invalid machines, and the key of the invalid value in the lab file.
+// named formats that key for the error.
 func WrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		return key, Usage(hint, format, args...)
@@ -263,7 +263,7 @@ func Drivers() (names []string) {
 	return names
 }
 
-// KnownDriver returns an error if no driver has that name. "" is valid.
+// KnownDriver returns an error if no driver has the given name. The empty name is valid.
 func KnownDriver(name string) error {
 	names := Drivers()
 	if name == "" || slices.Contains(names, name) {

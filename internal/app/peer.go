@@ -62,15 +62,15 @@ func (p Peer) Vocabulary() plan.Vocabulary {
 		return registry.Vocabulary()
 	}
 
-	address, _ := p.address() // Check reports an invalid name
+	address, _ := p.address() // the error is ignored, because Check reports it
 	name, _, _ := net.SplitHostPort(address)
 	a, err := netip.ParseAddr(name)
 	return registry.PeerVocabulary(p.ThirdParty(), err == nil && !a.Unmap().Is4())
 }
 
-// limit removes from a design what is not possible with two machines and an unknown path. Address translation
-// on the path is detected instead of set. An iperf3 server supports even less; note describes what is
-// missing.
+// limit removes settings from a design that are not possible with two machines and an unknown path. Address
+// translation on the path is detected instead of set. An iperf3 server supports even less; note describes
+// what is missing.
 func (p Peer) limit(d *record.Design) (note string) {
 	d.DropDefaultNAT(func(record.Factors) bool { return true })
 	if !p.ThirdParty() {
@@ -108,7 +108,8 @@ func (p Peer) address() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// of returns the peer for continuing a stored run. If p has no address, it gets that of the run's peer.
+// of returns the peer for continuing a stored run. If p has no address, the returned peer has the address of
+// the run's peer.
 func (p Peer) of(run record.Run) (Peer, error) {
 	with := record.WithPeer(run.Lab)
 	switch {
@@ -124,7 +125,7 @@ func (p Peer) of(run record.Run) (Peer, error) {
 	return p, p.Check()
 }
 
-// pair returns a function that connects to the peer and makes a lab of the two machines.
+// pair returns a function that connects to the peer and creates a lab of the two machines.
 func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Context) (*lab.Lab, error), error) {
 	address, err := p.address()
 	if err != nil {
@@ -143,10 +144,11 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 	return lab.Pair{ID: run, Address: address, Code: code, Parts: registry.LabParts()}.Up, nil
 }
 
-// code returns the peer's code from the file, the environment or the user. Errors never contain the code.
+// code returns the peer's pairing code from the file, the environment or the user. Errors never contain the
+// code.
 func (a *App) code(ctx context.Context, file, address string) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(CodeVariable)
-	if err := os.Unsetenv(CodeVariable); err != nil { // child processes do not need the code
+	if err := os.Unsetenv(CodeVariable); err != nil { // because child processes do not need the code
 		return host.Secret{}, err
 	}
 

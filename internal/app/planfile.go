@@ -13,7 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxPlanBytes is one byte more than the largest plan, so that the reader detects a file that is too large.
+// maxPlanBytes is the size of the largest plan plus one byte, so that reading that much detects a file that
+// is too large.
 const maxPlanBytes = 1<<20 + 1
 
 // PlanRequest selects a plan and changes to it. The zero value is the default plan.
@@ -60,7 +61,7 @@ func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	return ReadPlan(name, string(data), other, sets...)
 }
 
-// ReadFitting is like Read, and cuts the plan to the budget.
+// ReadFitting is like Read, but shortens the plan until it fits the budget.
 func (r PlanRequest) ReadFitting(other Peer) (*plan.Plan, error) {
 	p, err := r.Read(other)
 	if err == nil && r.Budget > 0 {
@@ -75,7 +76,7 @@ func ReadPlan(name, text string, other Peer, sets ...string) (*plan.Plan, error)
 	return seeded(p), Mark(ErrUsage, err)
 }
 
-// seeded returns the plan with a random seed if it has none. The seed is short enough to type.
+// seeded sets a random seed in a plan that has none. The seed is short enough to type.
 func seeded(p *plan.Plan) *plan.Plan {
 	if p == nil || p.SeedGiven {
 		return p

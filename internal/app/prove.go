@@ -103,8 +103,8 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 	return out, err
 }
 
-// noFault reports whether a class is not a limit that can be removed. The class shared-cpu is a limit,
-// because steps of a sweep can confirm it.
+// noFault reports whether a class is not a limit that can be removed. For shared-cpu, it returns false,
+// because the steps of a sweep can confirm that class.
 func noFault(class string) bool {
 	r, _ := diagnosis.RuleOf(class)
 	return r.Quiet && class != diagnosis.SharedCPU
@@ -123,7 +123,7 @@ func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, r
 	return nil, cell
 }
 
-// asFound describes the routers of a run as they were before the run changed anything.
+// asFound returns the situation of the routers as they were before the run changed anything.
 func asFound(doc *analysis.Document) tuning.Situation {
 	s := tuning.Situation{Found: *doc}
 	for _, c := range doc.Cells {
@@ -175,8 +175,8 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 	return tests
 }
 
-// without removes the steps of an experiment that would undo what was found on the router. why is the reason
-// if no step is left.
+// without removes the steps of an experiment that would undo settings found on the router. If no step is
+// left, why is the reason.
 func without(e diagnosis.Experiment, undoes func(tuning.Change) string) (left diagnosis.Experiment,
 	why string) {
 	undone := func(level string) bool {
@@ -292,7 +292,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	return nil
 }
 
-// put runs one experiment and notes its result. It returns nil if there is no result.
+// put runs one experiment and notes its result, which it also returns. It returns nil if there is no result.
 func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) {
 	done, err := a.run(ctx, p)
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {
@@ -331,8 +331,8 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 
 // ProveOptions select the causes to test.
 type ProveOptions struct {
-	Class    string    // test this class in each cell, diagnosed or not; if "", the diagnosed causes
-	CodeFile string    // file that holds the pairing code that the peer displays
+	Class    string    // class to test in each cell, diagnosed or not; if "", the diagnosed causes are tested
+	CodeFile string    // file that contains the pairing code shown by the peer
 	Until    time.Time // experiments that would end later are not started; zero means no limit
 }
 

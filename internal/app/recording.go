@@ -20,8 +20,8 @@ import (
 )
 
 // ImportRecording adds a recording of chokepoint-agent on a router to the run into, and returns a summary.
-// name is the recording's name in messages. With clockWrong, the router's wall clock is ignored, and only the
-// traffic determines the time of the recording.
+// Messages refer to the recording by name. If clockWrong is set, the router's wall clock is ignored, and the
+// time of the recording follows from the traffic alone.
 func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeeker, name string,
 	clockWrong bool) (summary string, err error) {
 	to, err := d.importedTo(ctx, into)
@@ -51,7 +51,7 @@ func (d Dirs) ForgetRecording(ctx context.Context, into string) (summary string,
 		}
 	}
 
-	if len(to.run.Imports) == 0 && facts < 2 { // the run itself recorded the data
+	if len(to.run.Imports) == 0 && facts < 2 { // the only facts are those that the run itself recorded
 		return "", Usage("chokepoint list shows the runs, --into names one",
 			"import --undo: nothing was imported into run %s", to.run.ID)
 	}
@@ -67,20 +67,21 @@ func (d Dirs) addNote(ctx context.Context, run string, note store.Note) error {
 	}
 	err = st.AddNote(ctx, run, note)
 	if err == nil {
-		err = st.SetResults(ctx, run, nil) // because the stored results do not include the import
+		err = st.SetResults(ctx, run, nil) // the stored results are out of date
 	}
 
 	return errors.Join(err, st.Close())
 }
 
-// imported describes the run to import into: its router without samples, and the traffic of its trials.
+// imported describes the run to which a recording is added: the name of its router, and the traffic of its
+// trials.
 type imported struct {
 	run      record.Run
 	router   string
 	carriage analysis.Carriage
 }
 
-// importedTo reads the run to import into, trial by trial.
+// importedTo reads the run to which a recording is added, trial by trial.
 func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 	to := &imported{}
 	watched := map[string]bool{}
@@ -141,8 +142,8 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 				to.run.ID), nil
 	}
 
-	// The samples of a day are too large to keep in memory. First read only those that show the time of the
-	// recording.
+	// The samples of a day are too large to keep in memory. First read only the samples that show the
+	// traffic, from which the time of the recording follows.
 	printed, err := readPrinted(text, name, func(probe string, _ int64) bool { return probe == "netdev" })
 	if err != nil {
 		return store.Note{}, "", err
@@ -207,7 +208,7 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	}, summary, nil
 }
 
-// maxImported is the largest number of values of an import that is not thinned (16 MB).
+// maxImported is the largest number of values of an import that is kept without thinning (16 MB).
 const maxImported = 2 << 20
 
 // maxFacts is the largest output of chokepoint-agent environment, in bytes.
@@ -252,7 +253,8 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	return printed, nil
 }
 
-// onOurClock converts the times of an import to the controller's clock, and returns its sources.
+// onOurClock converts the times of an import to the controller's clock. It returns the names of the probes
+// that have samples.
 func onOurClock(im *record.Import) (sources []string) {
 	declared := map[string][]record.Metric{}
 	for _, p := range node.Probes() {
@@ -274,7 +276,8 @@ func onOurClock(im *record.Import) (sources []string) {
 	return sources
 }
 
-// wallOffset returns the offset between the monotonic clocks that the wall clocks imply, or 0 if unknown.
+// wallOffset returns the offset between the monotonic clocks of the router and of the controller according to
+// their wall clocks, or 0 if it is unknown.
 func (to *imported) wallOffset(p *watch.Printed) int64 {
 	ours := to.carriage.Wall()
 	if p.Realtime == 0 || ours == 0 {

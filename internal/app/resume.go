@@ -24,13 +24,13 @@ import (
 
 // ResumeOptions configure Resume.
 type ResumeOptions struct {
-	Attach, Report string // see RunOptions; "" means those of the run
+	Attach, Report string // see RunOptions; "" means the value of the run
 	Force          bool   // continue with another program, kernel or lab, and mark the run
 	AcceptNew      bool   // accept the host key of an unknown machine
-	Peer           Peer   // the zero value means the run's peer
+	Peer           Peer   // zero means the run's peer
 }
 
-// refusedError explains why a run was not resumed. The run is unchanged.
+// refusedError explains why a run was not resumed. The run remains unchanged.
 type refusedError struct{ text, hint string }
 
 func (e *refusedError) Error() string { return e.text }
@@ -92,7 +92,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 		if _, err := lab.Standing(a.Dirs.Labs(), x.attach); err != nil {
 			err = refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
 				" --attach LAB", "%v", err)
-			if o.Attach != "" { // the user named the lab, so this is a usage error
+			if o.Attach != "" { // a usage error, because the user named the lab
 				err = Mark(ErrUsage, err)
 			}
 
@@ -118,7 +118,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 	x.run.Status = record.RunRunning
 	x.run.Reason = ""
 	x.run.Peer = o.Peer.At
-	// These facts are read again and compared with the old ones.
+	// These facts are determined again and compared with the recorded ones.
 	x.run.Topologies = nil
 	x.run.Nodes = nil
 	x.run.Environments = nil
@@ -198,7 +198,7 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// runIDs matches owners of journals that are runs. Other commands that make labs use ids with a prefix.
+// runIDs matches the owners of journals that are runs. Other commands that make labs use ids with a prefix.
 var runIDs = check.Pattern(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
 // reportUnstored notes runs that are newer than after and were killed before anything was stored.
@@ -209,7 +209,7 @@ func (a *App) reportUnstored(after string, stored map[string]bool) {
 	for _, s := range stale {
 		a.note("run %s was killed before anything of it was stored: there is nothing to resume; chokepoint "+
 			"lab restore clears it away", s.Owner)
-		_ = s.Release() // nothing was written
+		_ = s.Release() // the error is ignored, because nothing was written
 	}
 }
 
@@ -262,8 +262,8 @@ func changed(run record.Run) []string {
 	return out
 }
 
-// goOn stores that a run continues. If its lab has changed, goOn returns an error or, with force, marks the
-// run.
+// goOn records that a run continues. If the lab of the run has changed, goOn returns an error or, with force,
+// adds caveats.
 func (x *execution) goOn(ctx context.Context) error {
 	now := x.campaign.Run
 	bed := otherBed(x.before, &now)
@@ -296,14 +296,15 @@ func (x *execution) goOn(ctx context.Context) error {
 	}
 
 	return store.Patiently(ctx, settleTime, func() error {
-		if err := x.store.SetResults(ctx, x.run.ID, nil); err != nil { // further trials change the results
+		// Further trials change the results.
+		if err := x.store.SetResults(ctx, x.run.ID, nil); err != nil {
 			return err
 		}
 		return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
 	})
 }
 
-// learnt returns the skipped cells and caveats that a resumed run adds to its head, and the caveats for its
+// learnt returns the skipped cells and caveats that a resumed run adds to its head, and the caveats of its
 // further trials.
 func learnt(was, is *record.Run, changes []string, done int) (note store.Note, mark []record.Caveat) {
 	note.Skipped = is.Skipped[len(was.Skipped):]
@@ -325,8 +326,8 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 	return note, mark
 }
 
-// otherPeerVersion describes a change of the peer's version of chokepoint. If is is "", the peer has this
-// version.
+// otherPeerVersion describes the difference between the recorded version of the peer and the current one, is.
+// An empty version means that it equals this program's version.
 func otherPeerVersion(run *record.Run, is string) []string {
 	was := ""
 	for _, c := range run.Caveats {
@@ -345,7 +346,7 @@ func otherPeerVersion(run *record.Run, is string) []string {
 // pathFacts lists the facts about a path between two machines that must not change.
 var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
 
-// standsOn reports whether a fact of a node must not change when a run is resumed.
+// standsOn reports whether a resumed run requires a fact of a node to be unchanged.
 func standsOn(name string) bool {
 	path, what, _ := strings.Cut(name, ":")
 	if strings.HasPrefix(path, "path_ipv") {
@@ -356,11 +357,11 @@ func standsOn(name string) bool {
 	return slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix)
 }
 
-// bedFacts lists the facts of a node, or their prefixes, that must not change.
+// bedFacts lists the facts of a node that must not change in a resumed run. Some are prefixes of names.
 var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "kernel", "machine", "product",
 	"hypervisor", "governor", "boot:", "mitigation:", "guest_"}
 
-// otherBed describes the differences between the labs of was and is, for the nodes that both have.
+// otherBed describes the differences between the labs of two runs, for the nodes that both labs have.
 func otherBed(was, is *record.Run) (out []string) {
 	differ := func(what, was, is string) {
 		if was != is {

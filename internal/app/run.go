@@ -40,10 +40,10 @@ const undoTime = 20 * time.Second
 
 // RunOptions configure Run.
 type RunOptions struct {
-	Attach string    // name of a lab that the command "lab up" made; if "", the run makes its own
-	Peer   Peer      // other machine, if the lab consists of two machines and the path between them
+	Attach string    // name of a lab made by "lab up"; if "", the run makes a lab of its own
+	Peer   Peer      // other machine; the zero value means that the lab needs none
 	Report string    // path of the HTML report; "" means the run's directory
-	Until  time.Time // when the whole command must end; zero means no limit
+	Until  time.Time // time by which the whole command must end; zero means no limit
 }
 
 // Result is the result of a run.
@@ -96,25 +96,25 @@ func CanMeasure(pl *plan.Plan) error {
 	return Mark(ErrFailed, fmt.Errorf("nothing can be measured: %w", whyNothing(pl.Skipped())))
 }
 
-// execution runs one campaign, from opening the store to the result, for Run and Resume.
+// execution executes one campaign for Run or Resume, from opening the store to the result.
 type execution struct {
 	*App
 	plan   *plan.Plan
 	run    record.Run
 	attach string
-	// connects to the other machine; nil means the lab is on this machine
+	// peer connects to the other machine. If it is nil, the lab is on this machine.
 	peer       func(ctx context.Context) (*lab.Lab, error)
 	reportPath string
 	before     *record.Run // stored head, if the run is resumed
-	force      bool        // resume even if conditions have changed
-	until      time.Time   // when the whole command must end, including endTime; zero means no limit
+	force      bool        // resume the run even if conditions have changed
+	until      time.Time   // time by which the whole command must end, including endTime; zero means no limit
 
 	held  *labgrid.Held // the place of the machines; nil means none
 	guard *guard        // stops changes that do harm; nil means that none are tried
 
 	store    *store.Store
 	keeper   *store.Keeper // stores the trials
-	opened   time.Time     // time at which the run was started or resumed
+	opened   time.Time     // start time of this execution
 	began    bool          // the head of the run is stored
 	journal  *journal.Journal
 	sink     progress.Sink
@@ -124,8 +124,8 @@ type execution struct {
 	result   *Result // set when the run has ended
 }
 
-// whole runs the execution. It first opens everything that may fail, so that no result is lost, then runs the
-// campaign, restores the lab, and reports.
+// whole executes the campaign. It first opens everything that may fail, so that no result is lost. It then
+// runs the campaign, restores the lab, and reports.
 func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 	defer func() { err = errors.Join(err, x.shut()) }()
 	if err := x.open(ctx); err != nil {
@@ -148,7 +148,7 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 
 	x.sink = x.events()
 	runErr := x.campaignOver(ctx, labs, done)
-	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing was measured
+	if refused, ok := errors.AsType[*refusedError](runErr); ok { // refused before anything was measured
 		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), refused)
 	}
 
@@ -163,7 +163,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	reason := ""
 	gone := errors.Is(runErr, trial.ErrMachineGone)
 	switch {
-	// A signal after the last trial has interrupted nothing.
+	// A signal after the last trial does not interrupt anything.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status = record.RunInterrupted
 		reason = "by a signal"
@@ -179,7 +179,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 
 		runErr = Hinted(first+
 			"chokepoint resume "+x.run.ID, "run %s is interrupted: %w", x.run.ID, runErr)
-		if x.outcome.Trials == x.outcome.Failed { // nothing was measured
+		if x.outcome.Trials == x.outcome.Failed { // all trials failed, so nothing was measured
 			runErr = Mark(ErrFailed, runErr)
 		}
 	case runErr != nil:
@@ -219,7 +219,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
 	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
-		x.result.Outcome = nil // the last trial failed because a machine was lost
+		x.result.Outcome = nil // because the last trial failed when the machine was lost
 	}
 
 	return errors.Join(Dirty(undoErr), runErr, lost)
@@ -236,7 +236,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	case x.run.Machines != nil:
 		m := *x.run.Machines
 		remote := x.Remote(x.run.ID+"-machines", m, x.journal)
-		if m.Client.At+m.Server.At == "" { // the plan sends nothing
+		if m.Client.At+m.Server.At == "" { // the ends are not needed, because the plan sends nothing
 			return &lab.Peers{Up: remote.Reach}, nil
 		}
 
@@ -311,8 +311,8 @@ func (x *execution) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// refuseLeftovers notes killed runs whose changes were not undone. It returns an error if the lab has such
-// changes.
+// refuseLeftovers notes killed runs whose changes were not undone. It returns an error if such changes affect
+// the lab.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(x.Dirs.Journals(), nil)
 	if err != nil && x.attach != "" { // a damaged journal may belong to any lab
@@ -339,7 +339,7 @@ func (x *execution) refuseLeftovers() error {
 					"changes there", x.attach, owner(s.Owner))
 		}
 
-		end := s.Remove // the owner changed nothing, or everything is restored
+		end := s.Remove // remove the journal, because there are no changes to undo
 		if len(s.Entries) > 0 {
 			x.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
 				unit.Count(len(s.Entries), "change"))
@@ -367,7 +367,7 @@ func anotherRun(name string) record.Caveat {
 }
 
 // noteOthers adds a caveat if another run started on this machine during the run. The other run has had the
-// same caveat since its start. A failure is only noted, because the run itself is good.
+// same caveat since its start. An error is only noted, because the run itself is good.
 func (x *execution) noteOthers(ctx context.Context) {
 	var heads []store.Head
 	err := store.Patiently(ctx, settleTime, func() (err error) {
@@ -386,8 +386,8 @@ func (x *execution) noteOthers(ctx context.Context) {
 	}
 }
 
-// owner describes the owner of a journal: a run, or another command that makes labs, which uses an id that
-// starts with the command's name.
+// owner describes the owner of a journal. The owner is a run, or another command that makes labs. Ids of such
+// a command start with its name.
 func owner(id string) string {
 	word, _, _ := strings.Cut(id, "-")
 	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
@@ -405,7 +405,8 @@ func (x *execution) emit(e record.Event) {
 	x.sink.Event(e)
 }
 
-// campaignOver brings the labs up, stores the head of the run, and runs all rows.
+// campaignOver runs all rows of the campaign in the labs, after bringing the labs up and storing the head of
+// the run.
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
@@ -453,8 +454,8 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
-// ahead returns an event that announces the trials. It is called once it is known which cells cannot run. The
-// event contains the design if that differs from the one already sent.
+// ahead returns an event that announces the remaining trials. It is called when it is known which cells
+// cannot run. The event contains the design unless it equals the design that was sent before.
 func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	data, err := json.Marshal(c.Run.Design)
 	if err != nil {
@@ -562,11 +563,11 @@ func (x *execution) undo(ctx context.Context) error {
 // present derives the document and writes the report.
 func (x *execution) present(ctx context.Context) error {
 	run, lost := x.store.Find(ctx, x.run.ID)
-	if lost != nil { // use the trials in memory
+	if lost != nil { // use the trials in memory instead
 		run = x.campaign.Run
 	}
 
-	run.Status, run.Reason = x.run.Status, x.run.Reason // set them even if they could not be stored
+	run.Status, run.Reason = x.run.Status, x.run.Reason // show the status even if it could not be stored
 	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc, err := Derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
@@ -574,7 +575,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 
 	if lost == nil {
-		lost = proofsOf(ctx, x.store, run, doc) // because a resumed run may have experiments
+		lost = proofsOf(ctx, x.store, run, doc) // a resumed run may already have experiments
 	}
 
 	if lost == nil {
@@ -600,7 +601,7 @@ func (x *execution) present(ctx context.Context) error {
 	return errors.Join(lost, err)
 }
 
-// waits warns about trials that wait in memory for the store.
+// waits sends a warning that n trials wait in memory for the store, or that none waits any more.
 func (x *execution) waits(n int, why error) {
 	text := "the store has all trials again"
 	if n > 0 {
@@ -610,7 +611,7 @@ func (x *execution) waits(n int, why error) {
 	x.emit(record.Event{Event: "warning", Text: text})
 }
 
-// shut closes what open opened. Its errors do not affect the result.
+// shut closes everything that open has opened. Its errors do not affect the result.
 func (x *execution) shut() error {
 	defer x.Dirs.ClearRuntime()
 	var err error
@@ -619,7 +620,7 @@ func (x *execution) shut() error {
 	}
 
 	if !x.began {
-		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // fails if the directory is in use
+		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // fails if the directory contains files
 	}
 
 	if x.store != nil {

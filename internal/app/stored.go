@@ -64,7 +64,8 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	return runs, errors.Join(err, livingErr, st.Close())
 }
 
-// reckon sets the status of a run to killed if its process no longer holds the lock on its journal.
+// reckon sets the status of a run to killed if the run's process no longer holds the lock of the run's
+// journal.
 func reckon(living []string, run string, status *string) {
 	if *status == record.RunRunning && !slices.Contains(living, run) {
 		*status = record.RunKilled
@@ -81,7 +82,7 @@ func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
 	return st, err
 }
 
-// unknownRun marks the error as an ErrUsage if the name matched no run, or several.
+// unknownRun marks an error as an ErrUsage if the name matches no run or several runs.
 func unknownRun(err error) error {
 	_, missing := errors.AsType[*store.NotFoundError](err)
 	_, several := errors.AsType[*store.AmbiguousError](err)
@@ -131,7 +132,7 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 	return doc, err
 }
 
-// NamesFile reports whether Document treats a name as a file name.
+// NamesFile reports whether Document treats a name as the name of a file.
 func NamesFile(name string) bool { return IsDocumentFile(name) }
 
 // PlanText returns the text of a stored run's plan. It returns "" if the run has none, or if name is a
@@ -197,8 +198,8 @@ func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 	return errors.Join(err, st.Close())
 }
 
-// Rename changes the name of a run and returns the run's id. An empty name removes it. If the name is not
-// valid or another run has it, Rename returns an ErrUsage.
+// Rename changes the name of a run, and returns the run's id. An empty name removes the run's name. If the
+// name is not valid or another run has it, Rename returns an ErrUsage.
 func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err error) {
 	st, err := d.openToChange(ctx)
 	if err != nil {
@@ -219,13 +220,14 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 	return id, takenName(st.SetName(ctx, id, name))
 }
 
-// free returns an ErrUsage if a run has the name. It also returns an error for a store with another schema,
-// even if name is "", before anything is set up for the run.
+// free returns an ErrUsage if a run has the name. Even if name is "", it returns an error for a store with
+// another schema, so that the run ends before anything is set up.
 func (d Dirs) free(ctx context.Context, name string) error {
 	st, err := d.readStore(ctx)
 	_, other := errors.AsType[*store.VersionError](err)
 	switch {
-	case errors.Is(err, store.ErrNone), name == "" && err != nil && !other: // the run waits for a lock
+	// A locked store is no error here, because the run waits for the lock later.
+	case errors.Is(err, store.ErrNone), name == "" && err != nil && !other:
 		return nil
 	case err != nil:
 		return err
@@ -253,9 +255,9 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 	return Derive(run, len(entries), st.Each(ctx, run.ID))
 }
 
-// Derive creates the document of a run from its n trials, one at a time. Damaged trials become a caveat. If
-// all are damaged, or trials yields another error, Derive returns the error: a partial document looks like a
-// whole one.
+// Derive creates the document of a run from its n trials, which it reads one at a time. Damaged trials become
+// a caveat. Derive returns an error if all trials are damaged, or if trials yields another error, because a
+// partial document looks like a complete one.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
 	debug.SetMemoryLimit(DocumentMemory) // the limit also applies while the document is written
 	debug.FreeOSMemory()                 // return the memory of the measurement to the system
@@ -319,7 +321,7 @@ func outcome(d *analysis.Document) error {
 		case t.Grade == evidence.GradeFailed:
 			failed++
 			if t.Failure != nil {
-				help = max(help, t.Failure.Hint) // any single one, but always the same
+				help = max(help, t.Failure.Hint) // any hint, but always the same one
 			}
 		case t.Kind != record.RowIdle && t.Kind != record.RowVerify:
 			measured = true
@@ -332,7 +334,8 @@ func outcome(d *analysis.Document) error {
 		errs = append(errs, Mark(ErrFailed, err))
 	}
 
-	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // reported elsewhere
+	// If a trial failed or the run was interrupted, the cause is reported elsewhere.
+	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted {
 		err := fmt.Errorf("nothing was measured: %w", whyNothing(d.Skipped))
 		errs = append(errs, Mark(ErrFailed, check.WithHint(err, "chokepoint show "+d.Run.ID+
 			" lists what was skipped")))

@@ -10,10 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Transfer sends runs to the store of other: those in names or, if there are none, all ended runs that are
-// missing or shorter there, oldest first. It returns the runs that arrived, even with an error, because it
-// continues after a failed run. If the other store is missing, Transfer creates it, on a server even if
-// there is nothing to send.
+// Transfer sends runs to the store of other. It sends the runs in names or, if there are none, all ended runs
+// that are missing there or have fewer records there, oldest first. It continues after a run that fails, so
+// it returns the runs that arrived even with an error. If the other store is missing, Transfer creates it, on
+// a server even if there is nothing to send.
 func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []store.Sent, err error) {
 	from, err := d.OpenStore(ctx)
 	if errors.Is(err, store.ErrNone) && len(names) == 0 && other.Store != "" {
@@ -75,8 +75,8 @@ func (d Dirs) OpenToRecord(ctx context.Context) (*store.Store, error) {
 	return store.Open(ctx, d.place())
 }
 
-// lacking lists the ended runs that are missing or shorter in another store and have not been deleted
-// there, oldest first.
+// lacking lists the ended runs that are missing in another store or have fewer records there, and that were
+// not deleted there, oldest first.
 func lacking(ctx context.Context, from, to *store.Store) (ids []string, err error) {
 	ours, err := from.Sizes(ctx)
 	if err != nil {
@@ -105,9 +105,9 @@ func lacking(ctx context.Context, from, to *store.Store) (ids []string, err erro
 	return ids, err
 }
 
-// Recorded calls f, which records runs in this machine's own store, so that no run depends on a server. If
-// a server is in use, Recorded then sends it the new runs, and those that could not be sent before. If that
-// fails, it only prints a note.
+// Recorded calls f, which records runs in this machine's own store, so that no run depends on a server. If a
+// server is in use, Recorded then sends it the new runs, and runs that could not be sent before. If sending
+// fails, Recorded only notes it.
 func (a *App) Recorded(ctx context.Context, f func() error) error {
 	team := a.Dirs
 	if team.Store == "" {
@@ -169,7 +169,7 @@ func LongerNote(s store.Sent, place string) string {
 	return fmt.Sprintf("run %s: %s has more of it, added there or sent from elsewhere", s.Run, place)
 }
 
-// NameNote explains why a run that was sent has no name there.
+// NameNote explains why a sent run has no name in the other store.
 func NameNote(s store.Sent) string {
 	return "run " + s.Run + " has no name there: another run is called " + s.Name
 }
@@ -189,8 +189,8 @@ func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
 	return sizes, errors.Join(err, st.Close())
 }
 
-// sendRecorded sends the ended runs that this command and earlier ones have noted. A run that the server
-// refuses is not sent again, and does not stop the others.
+// sendRecorded sends the ended runs that were recorded by this command or an earlier one and have not been
+// sent. A run that the server refuses is not sent again. It does not prevent the other runs from being sent.
 func (d Dirs) sendRecorded(ctx context.Context, team Dirs) (sent []store.Sent, refused []error, err error) {
 	sizes, err := d.sizes(ctx)
 	if err != nil || len(sizes) == 0 {
@@ -200,14 +200,14 @@ func (d Dirs) sendRecorded(ctx context.Context, team Dirs) (sent []store.Sent, r
 	ids, err := d.unsent(ctx)
 	settled := map[string]store.Size{}
 	for _, id := range ids {
-		if !sizes[id].Ended { // it was resumed
+		if !sizes[id].Ended { // the run has been resumed
 			continue
 		}
 
 		one, failed := d.Transfer(ctx, team, []string{id})
 		sent = append(sent, one...)
 		if failed != nil && !store.OfRun(failed) {
-			err = failed // as the others would
+			err = failed // stop, because the other runs would fail, too
 			break
 		}
 
@@ -234,7 +234,7 @@ func (d Dirs) unsent(ctx context.Context) ([]string, error) {
 	return ids, errors.Join(err, st.Close())
 }
 
-// settle notes that runs no longer have to be sent, unless they went on since they had these sizes.
+// settle records that runs have been sent. A run that has grown beyond its size in sizes must be sent again.
 func (d Dirs) settle(ctx context.Context, sizes map[string]store.Size) error {
 	st, err := store.Open(ctx, d.StoreFile())
 	if err != nil {

@@ -37,9 +37,9 @@ import (
 type TuneOptions struct {
 	RunOptions // Report is not used
 
-	Try      []tuning.Change // in addition to the changes that the diagnosis suggests
+	Try      []tuning.Change // changes to try in addition to those that the diagnosis suggests
 	Only     bool            // try only the changes in Try
-	MaxDelay time.Duration   // largest delay that a load may add, p99
+	MaxDelay time.Duration   // largest delay (p99) that a load may add
 	MaxLoss  float64         // largest loss ratio
 	Keep     bool            // leave the changes that helped in the lab named by Attach
 }
@@ -65,8 +65,8 @@ func CanTune(base *plan.Plan) error {
 // usualChanges is the number of changes for which FitTune leaves time, if the plan can be cut enough.
 const usualChanges = 6
 
-// FitTune cuts a plan until the budget covers measuring the router as found, trying some changes (each alone,
-// and all together), and checking the changes that were kept.
+// FitTune shortens a plan until the budget is enough for measuring the router as found, trying usualChanges
+// changes (each alone, and all together), and checking the changes that were kept.
 func FitTune(base *plan.Plan, budget time.Duration) error {
 	const fixed = 3 * (labTime + endTime)
 	runs := time.Duration(base.Design.Method.Runs)
@@ -86,9 +86,9 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 			"is kept take about %s", unit.Seconds(budget), about(takes))
 }
 
-// Tune measures a plan in the lab of head without changes, tries changes that may help, and stores which ones
-// did. It leaves the lab as found, unless Keep is set. If anything was measured, it returns a result even
-// with an error.
+// Tune measures a plan without changes in the lab of head, tries changes that may help, and stores which
+// changes helped. Unless Keep is set, it leaves the lab as found. If anything was measured, it returns a
+// result even with an error.
 func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o TuneOptions) (*Tuned, error) {
 	t := a.tuner(base, head, o)
 	err := t.asFound(ctx)
@@ -126,7 +126,7 @@ func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o Tune
 	return &t.result, errors.Join(err, stored)
 }
 
-// Changes returns the changes that Tune would try without the diagnosis of a run. It measures nothing.
+// Changes returns the changes that Tune would try without a diagnosis. It measures nothing.
 func (a *App) Changes(base *plan.Plan, head record.Run, o TuneOptions) []tuning.Change {
 	t := a.tuner(base, head, o)
 	t.choose()
@@ -173,7 +173,8 @@ func (a *App) tuner(base *plan.Plan, head record.Run, o TuneOptions) *tuner {
 	return t
 }
 
-// cell returns a cell of the plan with a change applied. It shows the level that replaces a removed one.
+// cell returns a cell of the plan with a change applied. If the change removes a level, the cell has the
+// level that replaces it.
 func (t *tuner) cell(c tuning.Change) factor.Cell {
 	for _, arm := range t.arms([]tuning.Set{{c}}) {
 		if len(arm.Cells) > 0 {
@@ -193,7 +194,7 @@ func (t *tuner) measure(ctx context.Context, pl *plan.Plan) (*analysis.Document,
 	return doc, err
 }
 
-// blocksAsFound is the number of blocks for diagnosing the router as found.
+// blocksAsFound is the number of blocks in which the router is measured as found, for its diagnosis.
 const blocksAsFound = 3
 
 // asFound measures the plan without changes, and chooses the changes to try from the diagnosis.
@@ -232,8 +233,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 	return nil
 }
 
-// idleOf returns when a plan measures idle latency. If the plan measures latency under load but turned the
-// idle measurement off, it returns "", so that the default applies.
+// idleOf returns the plan's setting that determines when idle latency is measured. If the plan measures
+// latency under load but not idle latency, idleOf returns "", so that the default applies.
 func idleOf(m record.Measure) string {
 	if m.LatencyIdle == plan.IdleOff && m.LatencyLoaded {
 		return ""
@@ -241,8 +242,8 @@ func idleOf(m record.Measure) string {
 	return m.LatencyIdle
 }
 
-// choose sets the candidates: the changes of --try, those that an earlier result for the same router kept,
-// those that the diagnosis suggests, and the standard ones.
+// choose sets the candidates: the changes named by --try, the changes that an earlier result for the same
+// router kept, the changes that the diagnosis suggests, and the standard ones.
 func (t *tuner) choose() {
 	v := t.other.Vocabulary()
 	s := t.situation()
@@ -298,7 +299,7 @@ func quiet(all []*diagnosis.Diagnosis) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, fault)
 }
 
-// cores returns the number of cores of the router with the fewest, or 0 if unknown.
+// cores returns the number of cores of the router that has the fewest, or 0 if it is unknown.
 func cores(d *analysis.Document) int {
 	fewest := 0
 	for _, e := range d.Environment {
@@ -326,7 +327,7 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 			return c, Usage("did you mean "+
 				cmp.Or(check.Nearest(name, v.Names()), "queue")+"? chokepoint help plan",
 				"--try: unknown factor %q", name)
-		case level == "": // removes the factor
+		case level == "": // "" removes the factor
 			c.Levels[name] = ""
 			continue
 		}
@@ -377,7 +378,7 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 			switch {
 			case len(pl.Skipped()) > 0:
 				out[i].Why = pl.Skipped()[0].Reason
-			case len(cells) == 0: // the changes do not apply to this cell
+			case len(cells) == 0: // keep the cell, because the changes do not apply to it
 				cells = []factor.Cell{cell}
 			}
 
@@ -437,7 +438,7 @@ func (t *tuner) rounds(ctx context.Context) error {
 	}
 }
 
-// inTime reports whether --for leaves time for a round and for the measurements that must follow it.
+// inTime reports whether the time limit leaves time for a round and for the measurements that must follow it.
 func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 	if t.until.IsZero() {
 		return true
@@ -448,7 +449,7 @@ func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 	return !time.Now().Add(takes + takes*time.Duration(r.Follow)/time.Duration(sets)).After(t.until)
 }
 
-// possible removes the candidates that the lab or the plan cannot make, and records the reasons.
+// possible removes the candidates that are not possible in the lab or the plan, and records the reasons.
 func (t *tuner) possible(ctx context.Context) error {
 	var sets []tuning.Set
 	for _, c := range t.search.Candidates {
@@ -495,7 +496,7 @@ func (t *tuner) possible(ctx context.Context) error {
 	return nil
 }
 
-// skip removes the cells of each arm that contains a skipped cell.
+// skip removes all cells from an arm if the lab skipped one of its cells.
 func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	for i := range arms {
 		for _, s := range skipped {
@@ -561,18 +562,18 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	return tuning.Score(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
 }
 
-// guard stops trying a change as soon as traffic stops or the delay far exceeds the budget.
+// guard is a store that stops trying a change as soon as traffic stops or the delay far exceeds the budget.
 type guard struct {
 	trial.Store
 	maxDelay time.Duration
 	tester   []record.Ceiling // ceilings of the router as found
-	keep     map[string]bool  // cells of the router as found
+	keep     map[string]bool  // keys of the cells of the router as found
 
 	mu    sync.Mutex
 	unfit map[string]bool
 }
 
-// AppendTrial stores a trial and checks it.
+// AppendTrial stores a trial. If the trial tried a change, AppendTrial also checks for harm.
 func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 	tried := t.Row.Kind == record.RowLoad && !g.keep[t.Row.Cell()]
 	if tried && (t.Status == record.TrialFailed || g.late(&t)) {
@@ -585,7 +586,7 @@ func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 
 // late reports whether the median of the probes exceeds the fastest probe by more than the budget.
 func (g *guard) late(t *record.Trial) bool {
-	rtts := metrics.Answered(t.Loaded) // sorted
+	rtts := metrics.Answered(t.Loaded) // sorted in ascending order
 	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.maxDelay
 }
 
@@ -595,7 +596,7 @@ func (g *guard) out(cell record.Factors) bool {
 	return g.unfit[cell.Key()]
 }
 
-// settings returns the kept changes that are settings. Loads and paths end with the run.
+// settings returns the kept changes that are settings. Other changes, of loads and paths, end with the run.
 func (t *tuner) settings() factor.Cell {
 	c := registry.Catalogue()
 	patch := t.result.Kept.Patch()
@@ -608,7 +609,8 @@ func (t *tuner) settings() factor.Cell {
 // keepIt applies settings permanently in a lab made by lab up.
 func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 	patch = maps.Clone(patch)
-	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // "" means as the lab was found
+	// The level "" leaves the setting as found, so nothing must be applied.
+	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" })
 	return t.WithJournal("tune-"+t.result.ID, func(j *journal.Journal) error {
 		l, err := lab.Attach(t.Dirs.Labs(), t.o.Attach, registry.LabParts(), j)
 		if err != nil {
@@ -641,8 +643,8 @@ func (t *tuner) store() error {
 	return userfile.Put(userfile.CreateReport, file, append(data, '\n'))
 }
 
-// earlier returns the changes that the latest result for the same plan and lab kept, if it still applies.
-// Otherwise it notes what has changed.
+// earlier returns the changes that the latest result for the same plan and lab kept, if that result still
+// applies. Otherwise, it notes what has changed.
 func (t *tuner) earlier() []tuning.Change {
 	names, err := filepath.Glob(filepath.Join(t.dir(), "*.json"))
 	if err != nil {

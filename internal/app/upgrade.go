@@ -20,8 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// RouterVersion is a version of a router's software: what a virtual router boots, or a level of the factor
-// firmware, which the lab file installs on a real one.
+// RouterVersion is a version of a router's software: the image or kernel that a virtual router boots, or a
+// level of the factor firmware, which a command in the lab file installs on a real router.
 type RouterVersion struct {
 	Name     string
 	Image    *record.DiskImage
@@ -29,9 +29,9 @@ type RouterVersion struct {
 	Firmware string
 }
 
-// UpgradeOptions say what to measure and where.
+// UpgradeOptions configure Upgrade.
 type UpgradeOptions struct {
-	On       record.Run // head of a run with the lab
+	On       record.Run // head of a run in the lab to use
 	Versions []RouterVersion
 	Plans    []*plan.Plan // of a run with each version; a block has one of each
 	ID       string       // of the measurements to continue; "": new ones
@@ -47,13 +47,15 @@ func (o UpgradeOptions) names() (out []string) {
 	return out
 }
 
-// Upgrade compares later versions of a router with the first in blocks: in each, all versions in random
-// order, each in a run of its own with a freshly booted router. If six blocks show a change of a version, six
-// more repeat the measurement of it and of the first. It can be ended at any time and is continued by the
-// same options with the id.
+// Upgrade compares later versions of a router with the first one. In each block, it measures all versions in
+// random order, each in a separate run with a freshly booted router. If the first six blocks show that a
+// version changed a result, six more blocks measure that version and the first one again. Upgrade may be
+// interrupted at any time. Calling it again with the same options and the id of the measurements continues
+// them.
 //
-// The result has a comparison for each later version, nil if no block has both. An error comes with the
-// comparisons of what has been measured. labels names the cells by the keys of their factors.
+// c has a comparison for each later version, which is nil if no block has measured both versions. With an
+// error, Upgrade returns the comparisons of what has been measured so far. labels maps the keys of the cells'
+// factors to the cells' labels.
 func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c []*analysis.RunComparison,
 	labels map[string]string, err error) {
 	t, err := a.inTurn(ctx, o)
@@ -70,17 +72,17 @@ func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c []*analysis.RunC
 	return analysis.CompareVersions(o.names(), t.blocks), analysis.VersionLabels(t.blocks), err
 }
 
-// inTurn measures versions in turn, as the runs of a series.
+// inTurn measures versions in turn. Its runs form one series.
 type inTurn struct {
 	*App
 	UpgradeOptions
 	blocks  []analysis.VersionBlock
 	digest  string
-	prepare func(ctx context.Context, version int) (RouterVersion, error) // nil: nothing
+	prepare func(ctx context.Context, version int) (RouterVersion, error) // nil means that the versions exist
 	measure func(ctx context.Context, version int, pl *plan.Plan, s record.Series) (*analysis.Document, error)
 }
 
-// prepareError reports a version that could not be prepared, so that nothing was measured.
+// prepareError means that a version could not be prepared, so that nothing was measured.
 type prepareError struct {
 	version string
 	err     error
@@ -89,7 +91,7 @@ type prepareError struct {
 func (e *prepareError) Error() string { return "prepare " + e.version + ": " + e.err.Error() }
 func (e *prepareError) Unwrap() error { return e.err }
 
-// inTurn begins measurements, or continues those of the id.
+// inTurn starts new measurements or, if an id is given, continues the measurements with that id.
 func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
 	t := &inTurn{App: a, UpgradeOptions: o, digest: o.digest()}
 	t.measure = t.measureOnce
@@ -108,7 +110,7 @@ func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
 	return t, t.read(ctx)
 }
 
-// compared measures the first version and others in the blocks that a comparison needs.
+// compared measures the first version and the others in as many blocks as a comparison needs.
 func (t *inTurn) compared(ctx context.Context, others []int) error {
 	for block := 1; block <= comparison.VersionBlocks; block++ {
 		if err := t.measureBlock(ctx, block, append([]int{0}, others...)); err != nil {
@@ -136,7 +138,7 @@ func (t *inTurn) compared(ctx context.Context, others []int) error {
 	return nil
 }
 
-// block returns a block, which it adds if it is missing.
+// block returns the block with the given number. It adds the block if it is missing.
 func (t *inTurn) block(number int) *analysis.VersionBlock {
 	i, found := slices.BinarySearchFunc(t.blocks, number, func(b analysis.VersionBlock, n int) int {
 		return b.Block - n
@@ -149,8 +151,8 @@ func (t *inTurn) block(number int) *analysis.VersionBlock {
 	return &t.blocks[i]
 }
 
-// measureBlock measures versions in a block, in random order. A block that lacks one of them is measured
-// again, because its versions would not have been measured one after the other.
+// measureBlock measures versions in one block, in random order. If the block lacks one of the versions, all
+// of them are measured again, because the versions of a block must be measured one after the other.
 func (t *inTurn) measureBlock(ctx context.Context, number int, versions []int) error {
 	b := t.block(number)
 	if !slices.ContainsFunc(versions, func(v int) bool { return b.Runs[v] == nil }) {
@@ -192,7 +194,7 @@ func (t *inTurn) measureBlock(ctx context.Context, number int, versions []int) e
 	return nil
 }
 
-// measureOnce makes the run of a version.
+// measureOnce executes one run of a version.
 func (t *inTurn) measureOnce(ctx context.Context, version int, pl *plan.Plan,
 	s record.Series) (*analysis.Document, error) {
 	x := again{App: t.App, on: t.On}
@@ -207,7 +209,7 @@ func (t *inTurn) measureOnce(ctx context.Context, version int, pl *plan.Plan,
 	return result.Document, nil
 }
 
-// read reads the runs of earlier measurements.
+// read reads the runs of the measurements to continue.
 func (t *inTurn) read(ctx context.Context) error {
 	heads, err := t.Dirs.Runs(ctx)
 	if err != nil {
@@ -215,7 +217,7 @@ func (t *inTurn) read(ctx context.Context) error {
 	}
 
 	known := userfile.Exists(t.Dirs.BuildsDir(t.ID))
-	for _, h := range heads { // the newest first, which count
+	for _, h := range heads { // newest first: of several runs of a version in a block, the newest one counts
 		if h.Damaged != "" {
 			continue
 		}
@@ -257,8 +259,8 @@ func (t *inTurn) read(ctx context.Context) error {
 	return nil
 }
 
-// digest returns a hash of the versions in their order, of the files that they boot, by size and time, and of
-// the lab.
+// digest returns a hash of the versions in order, of the lab, and of the names, sizes and modification times
+// of the files that the versions boot.
 func (o UpgradeOptions) digest() string {
 	on := record.Run{
 		RunHead:   record.RunHead{Device: o.On.Device, Lab: o.On.Lab, Meter: o.On.Meter},
@@ -277,12 +279,13 @@ func (o UpgradeOptions) digest() string {
 		}
 	}
 
-	// A struct of strings and numbers has no error.
+	// Marshal cannot fail, because the values consist of strings and numbers.
 	text, _ := json.Marshal([]any{on, o.Versions, files, o.Build})
 	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
-// sameProcedure reports whether two designs measure the same in the same way, except for the order.
+// sameProcedure reports whether two designs measure the same things in the same way. The order of the trials,
+// which depends on the seed, may differ.
 func sameProcedure(a, b record.Design) bool {
 	a.Method.Seed, b.Method.Seed = 0, 0
 	return reflect.DeepEqual(a.Method, b.Method) && reflect.DeepEqual(a.Factors, b.Factors)

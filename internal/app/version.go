@@ -33,8 +33,8 @@ func ReadVersion() Version {
 // undetermined is the version that the Go toolchain records if it knows none.
 const undetermined = "(devel)"
 
-// versionOf returns a version from the build information (nil if there is none). A stamped version takes
-// precedence.
+// versionOf returns the version that the build information contains (info may be nil). A stamped version
+// takes precedence.
 func versionOf(info *debug.BuildInfo, version, revision string) Version {
 	v := Version{
 		Version:  version,
@@ -84,7 +84,7 @@ func (v Version) String() string {
 	return "chokepoint " + name + " " + v.Go + " " + v.Platform
 }
 
-// RunVersion returns the program's version in the form that runs store.
+// RunVersion returns the program's version in the form in which runs store it.
 func RunVersion() string { return strings.TrimPrefix(ReadVersion().String(), "chokepoint ") }
 
 // source returns a version without its last word, which is the platform.

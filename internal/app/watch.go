@@ -18,7 +18,7 @@ import (
 // WatchOptions configure Watch.
 type WatchOptions struct {
 	Every time.Duration // interval between two reports
-	For   time.Duration // duration; 0 means until ctx ends
+	For   time.Duration // time to watch; 0 means until ctx ends
 	// Found is called once with the devices, queues and rules on the path of packets, if they can be read.
 	Found func(*record.Inventory) error
 	// Show is called with each report.
@@ -58,7 +58,8 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 	return trial.Look(looking, l, router, node.Probes(), o.Every, show)
 }
 
-// Reach connects to a machine as the router of a temporary lab. purpose is the prefix of the lab's id.
+// Reach connects to a machine and returns a temporary lab with the machine as the router. purpose is the
+// prefix of the lab's id.
 func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
 	if err := Absolute(PathsOf(m)...); err != nil {
 		return nil, err
