@@ -71,8 +71,8 @@ func Article(d *analysis.Document, plan string) ([]File, error) {
 	return append(files, a.pictures...), nil
 }
 
-// subject describes the device under test: as the user named it, or else by the first router: its product
-// and system, or that it is a guest or a namespace.
+// subject describes the device under test: the name that the user gave it or, without one, the product and
+// system of the first router. A guest is described as a virtual router, and a namespace by the machine.
 func (v *view) subject() string {
 	if v.Run.Device != "" {
 		return v.Run.Device
@@ -100,7 +100,7 @@ func (v *view) subject() string {
 	return ""
 }
 
-// systemOf returns the name of a node's operating system.
+// systemOf returns the name and version of a node's operating system.
 func systemOf(facts map[string]string) string {
 	return joined(" ", cmp.Or(facts["distribution"], facts["os"]), facts["distribution_version"])
 }
@@ -257,7 +257,7 @@ func (a *article) results() {
 	}
 }
 
-// bottleneck writes what was found in each group of cells, with the numbers. Excluded causes are omitted.
+// bottleneck writes the verdict on each group of cells, with its evidence. It omits excluded causes.
 func (a *article) bottleneck() {
 	all := a.v.found()
 	if len(all) == 0 {
@@ -358,7 +358,7 @@ func (v *view) constantWords() string {
 	return strings.Join(words, ", ")
 }
 
-// repeat writes the command to repeat the run, and what the plan varied.
+// repeat writes the command that repeats the run, and what the plan varied.
 func (a *article) repeat() {
 	v := a.v
 	t := Table{Columns: columns("Factor", "Levels")}
@@ -446,7 +446,7 @@ func (a *article) picture(f Figure) {
 	points := "([PNG](" + name + ".png))"
 	for _, format := range []string{"svg", "png"} {
 		content, err := s.drawn(a.v.Run.ID, name, format, Size{})
-		if errors.Is(err, errTooLarge) { // with about a thousand cells
+		if errors.Is(err, errTooLarge) { // happens with about a thousand cells
 			points = ""
 			continue
 		}

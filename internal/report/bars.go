@@ -14,7 +14,7 @@ import (
 type bars struct {
 	Label  string // for screen readers
 	Axis   string // what the axis measures
-	Unit   string // base unit
+	Unit   string // base unit of the metric
 	Groups []barGroup
 }
 
@@ -32,7 +32,7 @@ func (b *bars) sort() {
 
 // estimate is a median with its interval, prepared for a chart.
 type estimate struct {
-	Class             string // c0 … c8
+	Class             string // CSS class of the colour: c0 … c8
 	Title             string // shown on hover
 	Text              string // the median
 	Median, Low, High float64
@@ -68,7 +68,7 @@ type bar struct {
 const (
 	narrowBelow = 600.0 // below this width, names are placed above what they describe
 
-	labelRoom = 15 // above a bar, for the number at the median
+	labelRoom = 15 // space above a bar, for the number at its median
 	barHeight = 13
 	barGap    = 6
 	barStep   = labelRoom + barHeight + barGap
@@ -152,7 +152,7 @@ func (b bars) Draw(width float64) *canvas {
 	x := linear{0, marks[len(marks)-1], left, right - 12}
 	d := delayAxis{narrow: narrow, right: width}
 	if high > 0 {
-		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 12} // with a margin at both ends
+		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 12} // leave a margin at both ends
 	}
 
 	b.axis(c, x, marks)
@@ -204,8 +204,8 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 	c.text("ax", "start", x.from, base+31, name)
 }
 
-// draw puts the number above the mark of its median. Beside the bar, it could be read as the end of the
-// whisker.
+// draw places the number above the mark of the median. Beside the bar, it could be read as the number at the
+// end of the whisker.
 func (b bar) draw(c *canvas, x linear, y float64) {
 	top := y + labelRoom
 	middle := top + barHeight/2.0

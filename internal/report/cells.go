@@ -28,11 +28,11 @@ func (v *view) keyMetrics() []string {
 }
 
 // CSV writes one line per cell: id, label, factors, the grade with the kinds of its reasons and caveats
-// (including those of the run), number of trials, and the cause with its confidence (0 to 1). For each key
-// metric, median, bounds of the interval and number of trials follow, in the base unit that the metric's
-// name ends with; bounds are empty if there is no interval. The last columns, if the run has them, are the
-// rate as a share of the baseline and of the rate at the default MTU. A skipped cell has the grade
-// "skipped" and its reason as text.
+// (including the caveats of the run), number of trials, and the cause with its confidence (0 to 1). For each
+// key metric, it adds the median, the bounds of the interval and the number of trials, in the base unit that
+// the metric's name ends with. The bounds are empty if there is no interval. The last columns, if the run has
+// them, are the rate as a share of the baseline and of the rate at the default MTU. A skipped cell has the
+// grade "skipped" and its reason as text.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -72,7 +72,7 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	return v.table(lines)
 }
 
-// skipped returns the skipped cells. CSV writes the text of their reason, which has no kind.
+// skipped returns the skipped cells. A reason for skipping has no kind, so its text serves as the kind.
 func (v *view) skipped() []*analysis.Cell {
 	return each(v.Skipped, func(k record.Skipped) *analysis.Cell {
 		return &analysis.Cell{Cell: metrics.Cell{
@@ -115,7 +115,7 @@ type shareColumn struct {
 	of   func(*analysis.Cell) *analysis.Share
 }
 
-// shares returns the columns of shares that at least one cell has.
+// shares returns the columns of shares. It omits columns that are empty for all cells.
 func (v *view) shares() []shareColumn {
 	return filter([]shareColumn{
 		{"of_baseline_ratio", func(c *analysis.Cell) *analysis.Share { return c.OfBaseline }},

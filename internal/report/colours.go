@@ -46,7 +46,8 @@ func (v *view) colour(name, level string) string {
 	return "c" + strconv.Itoa(i+1)
 }
 
-// levelLegend explains the colours of cells by their levels, or class by words if the cells have no level.
+// levelLegend explains the colours of cells by their levels. If the cells do not differ in level, it explains
+// their colour by words. class is the first part of the CSS class.
 func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []LegendItem {
 	l := levels(cells, v.line)
 	if len(l) < 2 {
@@ -61,8 +62,8 @@ func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []Legend
 	})
 }
 
-// tunnelClass returns the colour of the tunnel in the picture of a path: that of its level if colours show
-// tunnels and all cells have the same one, else c0.
+// tunnelClass returns the colour of the tunnel in the picture of a path. It is the colour of the tunnel's
+// level if the page shows tunnels by colour and all cells have the same tunnel, otherwise c0.
 func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	if v.line != string(factor.Tunnel) {
 		return "c0"
@@ -70,7 +71,7 @@ func (v *view) tunnelClass(cells []*analysis.Cell) string {
 
 	named := without(levels(cells, v.line), factor.NoTunnel)
 	if len(named) != 1 {
-		return "c0" // several levels share the path
+		return "c0" // no single tunnel uses the path
 	}
 
 	return v.colour(v.line, named[0])

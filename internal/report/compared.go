@@ -30,8 +30,8 @@ func CellLabels(docs ...*analysis.Document) map[string]string {
 	return labels
 }
 
-// ComparisonRows returns the heads of a table of two runs, and a row for each comparison of a main metric and
-// for each that found a difference. labels names the cells by key.
+// ComparisonRows returns the headings of a table that compares two runs, and a row for each comparison of a
+// main metric and for each other comparison that found a difference. labels names the cells by key.
 func ComparisonRows(c *analysis.RunComparison, labels map[string]string) [][]string {
 	rows := [][]string{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
 	for _, x := range c.Comparisons {
@@ -88,7 +88,7 @@ func RatioWords(c *analysis.RunComparison) string {
 	return "B ÷ A is the median of the ratios within blocks."
 }
 
-// OtherSkipped returns why the other run of a comparison skipped a cell, "" if it did not.
+// OtherSkipped returns the reason why the other run of a comparison skipped a cell, or "" if it did not.
 func OtherSkipped(other *analysis.Document, f record.Factors) string {
 	i := slices.IndexFunc(other.Skipped, func(s record.Skipped) bool { return s.Factors.Key() == f.Key() })
 	if i < 0 {

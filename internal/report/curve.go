@@ -11,7 +11,7 @@ import (
 // MTU.
 type curves struct {
 	Label, XName, YName, Unit string
-	X                         []float64 // measured levels
+	X                         []float64 // measured levels of the factor
 	Lines                     []curveLine
 }
 
@@ -28,8 +28,8 @@ type curvePoint struct {
 // maxSpan is the maximum ratio of the highest to the lowest level on a linear axis.
 const maxSpan = 4
 
-// scale maps the levels of X onto the axis, logarithmically if they span more than maxSpan, and returns the
-// axis's name.
+// scale returns a function that maps the levels of X onto the axis, and the axis's name. The axis is
+// logarithmic if the levels span more than maxSpan.
 func (k curves) scale(from, to float64) (at func(float64) float64, name string) {
 	low := k.X[0]
 	high := k.X[len(k.X)-1]
@@ -39,9 +39,9 @@ func (k curves) scale(from, to float64) (at func(float64) float64, name string) 
 	return linear{low, high, from, to}.at, k.XName
 }
 
-// Draw labels the measured levels of X.
+// Draw draws the curves. The ticks of the x axis are the measured levels.
 func (k curves) Draw(width float64) *canvas {
-	const top, height = 28, 240 // the name of the axis is above all points
+	const top, height = 28, 240 // top leaves space for the axis's name above all points
 	left, right := 56.0, 12.0
 	c := &canvas{w: width, h: top + height + 42}
 	x, name := k.scale(left+24, width-right-24)
@@ -93,7 +93,7 @@ func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
 	}
 }
 
-// pointKind returns the class of a point: suspect ones are hollow.
+// pointKind returns the CSS class of a point. Suspect points are hollow.
 func pointKind(doubt bool) string {
 	if doubt {
 		return "hollow "
@@ -105,7 +105,7 @@ func pointKind(doubt bool) string {
 // the left to the tail on the right. On its x axis, 90 %, 99 % and 99.9 % are equally far apart.
 type quantilePlot struct {
 	Label     string
-	Low, High float64 // bounds of all plots in the row, so that they can be compared
+	Low, High float64 // range of all plots in the row, so that they can be compared
 	Curves    []quantileCurve
 }
 
@@ -118,7 +118,7 @@ type quantileCurve struct {
 // nines returns the x coordinate of a quantile: −log10 of the share above it.
 func nines(level float64) float64 { return -math.Log10(1 - min(level, 0.99999)) }
 
-// Draw labels the axis at common quantiles.
+// Draw draws the curves. The ticks of the x axis are common quantiles.
 func (q quantilePlot) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 8 + 140 + 20}
 	last := nines(.9)

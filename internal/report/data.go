@@ -59,7 +59,7 @@ func (v *view) table(lines [][]string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// asText prefixes what a spreadsheet would interpret as a formula.
+// asText puts an apostrophe before text that a spreadsheet would interpret as a formula.
 func asText(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text
@@ -118,8 +118,8 @@ func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 // decimal formats a number with all digits and without exponent.
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// eachNumber calls add for each metric of a trial, with the value or why it is missing. For a trial without
-// numbers, it calls add once.
+// eachNumber calls add for each metric of a trial, with the value or the reason why it is missing. For a
+// failed trial, and for a trial without metrics, it also calls add once with an empty name.
 func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, missing string)) {
 	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
 		add(name, new(t.Metrics[name]), "")
@@ -154,7 +154,7 @@ func (v *view) caveatKinds(t *analysis.TrialView) string {
 	return v.kindsWith(all)
 }
 
-// kindsWith lists the kinds of the given caveats and of those of the run.
+// kindsWith lists the kinds of the given caveats and of the run's caveats.
 func (v *view) kindsWith(all []record.Caveat) string {
 	return strings.Join(distinct(slices.Concat(all, v.Caveats), caveatKind), " ")
 }

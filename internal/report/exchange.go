@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ForeignWords returns a sentence for each program that measured an imported run, with what its results
-// lack. It returns nil for other runs.
+// ForeignWords returns a sentence for each program that measured an imported run. It states what the results
+// of the program lack. For other runs, ForeignWords returns nil.
 func ForeignWords(d *analysis.Document) (all []string) {
 	for _, c := range d.Caveats {
 		if c.Kind == "foreign" {
@@ -32,7 +32,8 @@ func (v *view) measuredBy() string {
 	return printable(cmp.Or(strings.Join(v.Run.ImportedFrom, ", "), "chokepoint"))
 }
 
-// counted returns the trials of a cell that have metrics: for each row of the plan, the last one.
+// counted returns the trials of a cell that have metrics. If a row of the plan was repeated, only its last
+// trial counts.
 func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	var out []*analysis.TrialView
 	for _, t := range v.trials[c.Factors.Key()] {
@@ -101,11 +102,11 @@ func Benchstat(d *analysis.Document) []byte {
 	return b.Bytes()
 }
 
-// Ministat writes a table for ministat(1), to be read with -C. Each cell has a column with the base-unit
-// values of its trials: goodput or, if there is none, the rate of packets or of a cipher. Columns of cells
-// with fewer trials come last, because ministat skips lines that lack a column. Comments list the cells
-// with validity, median and interval, and those without the metric. Without any of these metrics, Ministat
-// returns an error.
+// Ministat writes a table for ministat(1) with the option -C. Each cell has a column with the values of its
+// trials in base units: goodput or, if there is none, the rate of packets or of a cipher. Columns of cells
+// with fewer trials come last, because ministat skips lines that lack a column. Comments list the cells with
+// validity, median and interval, and the cells without the metric. If no cell has one of these metrics,
+// Ministat returns an error.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	known := filter([]string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number},
@@ -184,7 +185,7 @@ func (v *view) valueWords(c *analysis.Cell, metric string) string {
 	return text + ", " + gradeWords(c)
 }
 
-// resultWords is valueWords for the metric that represents the cell.
+// resultWords calls valueWords for the metric that represents the cell.
 func (v *view) resultWords(c *analysis.Cell) string {
 	metric := rateOf(c)
 	if has(c, metrics.Number) {
@@ -200,8 +201,8 @@ func (v *view) resultWords(c *analysis.Cell) string {
 	return metrics.Label(metric) + " " + v.valueWords(c, metric)
 }
 
-// TrialWords describes each trial's validity and its cell's result, by trial ID, for formats with a file
-// per trial.
+// TrialWords describes, by trial id, the validity of each trial and the result of its cell. Formats with a
+// file per trial need it.
 func TrialWords(d *analysis.Document) map[string]string {
 	v := newView(d)
 	out := map[string]string{}

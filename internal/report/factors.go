@@ -31,7 +31,7 @@ func ordinary(level string) bool {
 	return slices.Contains([]string{"", "-", factor.Off, "default", "auto"}, level)
 }
 
-// independent drops the factors that are fixed within each level of the factor of, such as an MTU that
+// independent omits the factors that are fixed within each level of the factor named of, such as an MTU that
 // exists only with a tunnel.
 func independent(cells []*analysis.Cell, names []string, of string) []string {
 	return filter(names, func(n string) bool {
@@ -46,7 +46,7 @@ func independent(cells []*analysis.Cell, names []string, of string) []string {
 	})
 }
 
-// implied describes the factors that are fixed by a level of another one.
+// implied describes the factors that are fixed by a level of the factor named of.
 func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	rest := without(v.varying(cells), of)
 	names := without(rest, independent(cells, rest, of)...)
@@ -59,7 +59,7 @@ func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	return ""
 }
 
-// setWords describes a cell by those of the named factors that are set in it.
+// setWords describes a cell by the levels of the named factors that are set in it.
 func (v *view) setWords(f record.Factors, names []string) string {
 	var parts []string
 	for _, n := range names {
@@ -70,7 +70,7 @@ func (v *view) setWords(f record.Factors, names []string) string {
 	return strings.Join(parts, " · ")
 }
 
-// unsetWords describes a cell by those of the named factors that are not set in it.
+// unsetWords describes a cell by the named factors that are not set in it.
 func (v *view) unsetWords(f record.Factors, names []string) string {
 	return strings.Join(each(names, func(n string) string {
 		if level := f[n]; level != "" {
@@ -104,7 +104,7 @@ func (v *view) skippedWords(f record.Factors) string {
 	return v.setWords(f, v.sorted(f))
 }
 
-// sorted returns the factors of a cell in display order.
+// sorted returns the names of a cell's factors in display order.
 func (v *view) sorted(f record.Factors) []string {
 	names := f.Names()
 	v.Catalogue.Sort(names)

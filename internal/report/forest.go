@@ -90,7 +90,7 @@ func (f forest) Draw(width float64) *canvas {
 			y += groupHead
 		}
 
-		if narrow { // only beside the intervals, because the names take the full width
+		if narrow { // draw grid lines only beside the intervals, because the names take the full width
 			for _, m := range marks {
 				c.line(ratioLine(m), x.at(m), y+45, x.at(m), y+63)
 			}
@@ -103,10 +103,10 @@ func (f forest) Draw(width float64) *canvas {
 	return c.labelled(f.Label)
 }
 
-// Heights of a group's heading, and of the line with words that all names share.
+// Heights of a group's heading, and of the line that shows the words common to all names.
 const groupHead, sharedRoom = 30, 19
 
-// ratioLine returns the class of a grid line.
+// ratioLine returns the CSS class of the grid line at a ratio.
 func ratioLine(m float64) string {
 	if m == 1 {
 		return "one"
@@ -114,7 +114,7 @@ func ratioLine(m float64) string {
 	return "grid"
 }
 
-// heads reports whether row i is the first of its group.
+// heads reports whether row i is the first of its group, which is preceded by a heading.
 func (f forest) heads(i int) bool {
 	return f.Rows[i].Group != "" && (i == 0 || f.Rows[i-1].Group != f.Rows[i].Group)
 }
@@ -149,7 +149,8 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	}
 }
 
-// ratioTick formats a ratio like the numbers beside it.
+// ratioTick formats the ratio at a grid line. It omits the trailing zeros that the numbers beside the chart
+// have.
 func ratioTick(m float64) string {
 	text := unit.Times(m)
 	if strings.Contains(text, ".") {
@@ -165,7 +166,7 @@ func ratioTicks(low, high float64) []float64 {
 	for at, room := 1.0, high/low; room > 1 && at < 1e9; at *= 10 {
 		steps := []float64{2, 5, 10}
 		if room > 1e3 {
-			steps = []float64{10} // there is no space for more
+			steps = []float64{10} // because there is no space for more
 		}
 
 		for _, s := range steps {

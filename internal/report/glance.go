@@ -70,7 +70,7 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 // barWidth is the width of a bar in columns.
 const barWidth = 24
 
-// blocks draws a bar for a share of width.
+// blocks draws a bar that is filled up to the given share of its width.
 func blocks(share float64, width int) string {
 	full := int(min(max(share, 0), 1)*float64(width) + .5)
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)

@@ -30,7 +30,7 @@ func HistoryJSON(h *history.History) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// HistoryCSV writes a line for each cell and run, including those of the canary.
+// HistoryCSV writes a line for each cell and run, including the results of the canary firmware.
 func HistoryCSV(h *history.History) ([]byte, error) {
 	lines := [][]string{{"cell", "label", "metric", "unit", "started", "run", "name", "firmware", "kernel",
 		"canary", "n", "median", "low", "high", "grade", "missing", "change", "status"}}

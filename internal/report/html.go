@@ -75,19 +75,19 @@ func themes() string {
 		"@media (prefers-color-scheme:dark){:root{" + variables(1) + "}}"
 }
 
-// hash returns the Content Security Policy source of an inline style or script. Browsers do not run others,
-// even if text were interpreted as markup.
+// hash returns the source of an inline style or script for the Content Security Policy. Browsers ignore
+// scripts and styles without such a source, even if text of a run were interpreted as markup.
 func hash(content any) string {
 	sum := sha256.Sum256(fmt.Append(nil, content))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// pageCell is a cell with its CSS classes and its heading on a card.
+// pageCell is a table cell with its CSS classes, and with its heading if the row is shown as a card.
 type pageCell struct {
 	Table       Table
 	Cell        TableCell
 	Class, Head string
-	Heads       bool // heading of its row
+	Heads       bool // the cell is the heading of its row
 }
 
 func cellOf(t Table, i int, c TableCell) pageCell {

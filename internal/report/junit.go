@@ -76,14 +76,14 @@ func (s *junitSuite) encode() ([]byte, error) {
 	return append([]byte(xml.Header), append(b, '\n')...), nil
 }
 
-// JUnit renders a run for CI systems. Each cell is a test, which is an error if the cell has no number. So
-// is each requirement in each cell that it names; the test fails if the requirement is missed. Tests of
+// JUnit renders a run for CI systems. Each cell is a test, which is an error if the cell has no number. Each
+// requirement is a test in every cell to which it applies, and fails if the requirement is missed. Tests of
 // skipped and unreached cells are skipped, with the reason. Tests of suspect cells, and of requirements met
-// in a suspect cell, are skipped, or fail if strict.
+// in a suspect cell, are skipped or, if strict, fail.
 //
-// The properties of a cell's test are its id, its validity and, for each key metric, median, unit, bounds
-// of the interval and number of trials, named like the columns of CSV. Those of a requirement's test are
-// the compared value, its limit, unit, interval and number of trials. The output is the result in words.
+// The properties of a cell's test are its id, its validity and, for each key metric, the median, unit, bounds
+// of the interval and number of trials, named like the columns of CSV. The properties of a requirement's test
+// are the compared value, its limit, unit, interval and number of trials. The output is the result in words.
 func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 	v := newView(d)
 	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
@@ -187,7 +187,7 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 	return t
 }
 
-// doubt marks a test as skipped, or as failed if strict.
+// doubt marks a test as skipped or, if strict, as failed.
 func (t *junitCase) doubt(why string, strict bool) {
 	if strict {
 		t.Failure = &junitReason{why}

@@ -33,8 +33,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// Brief renders, as Markdown for a forum post, what Screen shows, with the run, the machine and the date of
-// the numbers.
+// Brief renders the content of Screen as Markdown for a forum post, with the run, the machine and the date.
 func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	m := &markdown{}
@@ -98,7 +97,7 @@ func (m *markdown) fence(lines []string) {
 	m.gap()
 }
 
-// table writes each median in one field with its interval and other details.
+// table writes a Markdown table. Each field contains a median with its interval and other details.
 func (m *markdown) table(t Table) {
 	if t.Of != "" {
 		m.line("**" + escape(t.Of) + "**")

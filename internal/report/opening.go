@@ -26,8 +26,8 @@ type opening struct {
 type loadedLatency struct {
 	Who                 string
 	Idle, Loaded, Added TableCell
-	Interval            string // of the round-trip time under load, with n
-	Grade               string // grade of bufferbloat
+	Interval            string // of the round-trip time under load, with the number of trials
+	Grade               string // bufferbloat grade
 	Tone                Tone
 	Doubt               bool
 }
@@ -47,7 +47,7 @@ const (
 type rates struct {
 	Axis   string // description of the axis of the bars
 	Spread string // heading of the intervals; "" if there are none
-	Delays bool   // some rows have round-trip times
+	Delays bool   // some rows show round-trip times
 	Doubt  bool   // some rows are suspect
 	Groups []rateGroup
 	Cells  int // number of cells with a rate
@@ -65,7 +65,7 @@ type rateRow struct {
 	Name, Key    string
 	Rate         TableCell
 	Spread       string
-	Bar          Drawing // nil if the rate's metric is not that of the axis
+	Bar          Drawing // nil if the rate is in another metric than the axis
 	Idle, Loaded TableCell
 	Doubt        bool
 	Desk         bool // hidden on a phone
@@ -105,7 +105,8 @@ func (l limit) lines() int {
 		len(phoneText(around("Fix ", l.Fix, ""), limitWide))
 }
 
-// loadedLatency returns nil unless a load and its idle path were measured.
+// loadedLatency describes the cell whose load adds the most delay. It returns nil unless both the load and
+// the idle path of that cell were measured.
 func (v *view) loadedLatency() *loadedLatency {
 	c, ns := v.HighestAddedRTT()
 	if c == nil || !has(c, idleP50) || !has(c, loadedP50) {
@@ -158,7 +159,7 @@ func (v *view) limit(f finding) limit {
 	return limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty(), Fix: f.fix()}
 }
 
-// cellWords returns the words that distinguish a cell from the others, in the order of its label.
+// cellWords returns the words that distinguish a cell from the other cells, in the order of its label.
 func (v *view) cellWords(c *analysis.Cell) []string {
 	head, rest := v.headAndRest(c)
 	if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
@@ -169,7 +170,8 @@ func (v *view) cellWords(c *analysis.Cell) []string {
 
 // rates groups the cells by the levels that the page shows by colour.
 func (v *view) rates() rates {
-	if len(v.Searches) > 0 { // a cell's rate is that of a single trial of its search
+	// The rate of a cell with a search is from a single trial of the search, so use the search's results.
+	if len(v.Searches) > 0 {
 		return v.searchedRates()
 	}
 
@@ -188,7 +190,7 @@ func (v *view) rates() rates {
 		shared := filter(words[0], func(word string) bool {
 			return !slices.ContainsFunc(words, func(w []string) bool { return !slices.Contains(w, word) })
 		})
-		if len(alike) == 1 { // the only row of the group would repeat the group's name
+		if len(alike) == 1 { // no name, because the only row of the group would repeat it
 			shared = nil
 		}
 
@@ -255,8 +257,8 @@ func (r rates) Columns() int {
 	return n
 }
 
-// pageIntervalHead returns the heading of the intervals: their kind and n if all are of the same kind, or
-// "" if there are none.
+// pageIntervalHead returns the heading of the intervals. It names their kind and the number of trials if all
+// intervals are of the same kind, and is "" if there are none.
 func pageIntervalHead(cells []*analysis.Cell) string {
 	kinds, runs := intervalKinds(cells, rateMetric)
 	switch len(kinds) {
@@ -268,7 +270,7 @@ func pageIntervalHead(cells []*analysis.Cell) string {
 	return "Interval"
 }
 
-// rateMetric returns the metric that rateCell shows.
+// rateMetric returns the metric of the number that rateCell shows.
 func rateMetric(c *analysis.Cell) string {
 	if has(c, metrics.Number) {
 		return metrics.Number

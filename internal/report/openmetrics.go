@@ -21,12 +21,12 @@ func OpenMetrics(d *analysis.Document) []byte { return Exposition(Families(d)) }
 // the bounds of its interval (label "stat"). The number of trials is in trials, the validity of the cell in
 // cell_valid, and the outcome of requirements in requirement_met.
 //
-// Names end with their unit: seconds, bits or packets per second, or ratio. All metrics are gauges, because
-// a median is not a counter. Samples are labelled with the id and factors of the cell, which are the same
-// in every run, so that the samples of several runs form one series. Labels that differ between runs are
-// those of cell_info: run, label and grade of the cell (including "skipped"), its reasons, and the programs
-// that measured an imported run. The help text names what an imported run lacks. Each sample begins with the
-// extra labels.
+// Names end with their unit: seconds, bits or packets per second, or ratio. All metrics are gauges, because a
+// median is not a counter. Samples are labelled with the id and factors of the cell, which are the same in
+// every run, so that the samples of several runs form one series. Labels that differ between runs belong to
+// chokepoint_cell_info: run, label and grade of the cell (including "skipped"), its reasons, and the programs
+// that measured an imported run. The help text states what an imported run lacks. The labels of each sample
+// start with extra.
 func Families(d *analysis.Document, extra ...[2]string) (all []Family) {
 	v := newView(d)
 	sample := func(name string, labels [][2]string, value float64) string {

@@ -16,14 +16,14 @@ type chain struct {
 	Nodes  []chainNode
 	Links  []string // Links[i] joins Nodes[i] and Nodes[i+1]
 	Tunnel [2]int   // indexes of the endpoints' nodes; equal if there is no tunnel
-	Name   string   // of the tunnel
+	Name   string   // name of the tunnel
 	Class  string   // colour of the tunnel
 }
 
 type chainNode struct {
 	Name   string
 	Router bool
-	Ends   bool // endpoint of the traffic
+	Ends   bool // the node is an endpoint of the traffic
 	Note   string
 }
 
@@ -61,7 +61,8 @@ func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 	return c
 }
 
-// chainOf follows the links from the near node. ok is false if nodes off the path were omitted.
+// chainOf follows the links of a topology from the near node. ok is false if some nodes are not on this path
+// and thus were omitted.
 func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 	routers := map[string]bool{}
 	for _, n := range t.Nodes {
@@ -142,8 +143,8 @@ func (c chain) lines() []string {
 	return filter(rows, func(r string) bool { return r != "" })
 }
 
-// edge returns the sign for the side of a box where a link ends; signs holds those for no link, a plain
-// link and a tunnel.
+// edge returns the character for the side of a box at which a link may end. signs contains the characters for
+// no link, for a plain link and for a tunnel.
 func (c chain) edge(link int, signs string) string {
 	r := []rune(signs)
 	switch {
@@ -257,7 +258,7 @@ func (c chain) drawDown(width float64) *canvas {
 
 		k.box(class, left, y(i), wide, height, 6)
 		name := node.Name
-		if node.Note != "" { // an address, or what the routers do, says more than the kind
+		if node.Note != "" { // show the note, because an address or a router's task tells more than the kind
 			name = node.Note
 		}
 

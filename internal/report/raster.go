@@ -26,7 +26,7 @@ type raster struct {
 	img   *image.RGBA
 	scale float64
 	rules []styleRule
-	x, y  []float64   // offsets of the open groups
+	x, y  []float64   // offsets of the enclosing groups
 	from  image.Point // origin of the part of the picture that is drawn
 	fonts map[string]*opentype.Font
 }
@@ -155,7 +155,7 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	h := part.Dy()
 	within, ok := r.img.SubImage(part).(*image.RGBA)
 	if !ok {
-		return // cannot happen: a part of an RGBA image is one
+		return // cannot happen, because SubImage of an RGBA image returns an RGBA image
 	}
 
 	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
@@ -227,7 +227,7 @@ func (r *raster) write(set map[string]string, s shape) error {
 		Face: face,
 		Dot:  rasterx.ToFixedP(r.px(s.x), r.py(s.y)),
 	}
-	text := strings.ReplaceAll(printable(s.text), "▶", "►") // the font lacks the former
+	text := strings.ReplaceAll(printable(s.text), "▶", "►") // the font lacks ▶
 	switch s.anchor {
 	case "middle":
 		d.Dot.X -= d.MeasureString(text) / 2
@@ -243,7 +243,7 @@ func (r *raster) write(set map[string]string, s shape) error {
 func hexColour(text string, opacity float64) color.NRGBA {
 	v, err := strconv.ParseUint(strings.TrimPrefix(text, "#"), 16, 32)
 	if err != nil {
-		v = 0 // the style uses no other notation
+		v = 0 // cannot happen, because the style uses no other notation
 	}
 	return color.NRGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), uint8(opacity*255 + .5)}
 }

@@ -16,7 +16,7 @@ import (
 type Section struct {
 	ID     string // for the anchor
 	Title  string
-	Lead   string // one or two sentences: what is shown, and what to be aware of
+	Lead   string // one or two sentences: what is shown, and what the reader should know about it
 	Blocks []Block
 }
 
@@ -89,7 +89,7 @@ const (
 // Table is a table. Its cells refer to Notes, the caveats of its numbers, by index.
 type Table struct {
 	ID, Caption string
-	Of          string // what the rows are about, if similar tables are about something else
+	Of          string // subject of the rows, if similar tables have other subjects
 	Columns     []Column
 	Rows        []TableRow
 	Notes       []Item
@@ -115,13 +115,13 @@ type TableRow struct {
 	Cells []TableCell
 	Tone  Tone
 	Notes []Item
-	Cell  *analysis.Cell // cell that the row describes
+	Cell  *analysis.Cell // the cell that the row describes
 }
 
 // TableCell holds text, a smaller second line, and a long form. Num and More name the metric of a shown
 // number, so that a program can check the page.
 type TableCell struct {
-	Head      string // on a card, if it differs from that of the column
+	Head      string // heading on a card, if it differs from the column's heading
 	Text      string
 	Href      string // page of the site, or source
 	Class     string // colour of the level
@@ -148,7 +148,7 @@ type Figure struct {
 	Draw               Drawing
 	Table              *Table
 	Whisker            string           // what the whiskers show
-	Cells              []*analysis.Cell // cells that it shows; nil means all
+	Cells              []*analysis.Cell // the cells that it shows; nil means all
 	Path               bool             // a picture of a path or, if Cells is nil, of a topology
 	Text               []string         // the drawing as text
 	Unsaved            bool             // the page does not offer to save it

@@ -97,7 +97,7 @@ func screenSections(v *view, dense int) []Section {
 	return out
 }
 
-// firstOf returns the first n lines, and a line with the number of omitted ones.
+// firstOf returns the first n lines, followed by a line with the number of omitted lines.
 func firstOf(lines []string, n int) []string {
 	if len(lines) <= n {
 		return lines
@@ -303,8 +303,8 @@ func (v *view) intervalHead(cells []*analysis.Cell) string {
 	return cmp.Or(strings.Join(words, " or "), "interval") + bracket(around("n=", runs, ""))
 }
 
-// plainRatio formats the rate as a share of the baseline's, such as the same cell without a tunnel or
-// filter.
+// plainRatio formats the rate as a share of the rate of the same cell without something, such as a tunnel or
+// filter. It returns "" if the baseline is another cell.
 func plainRatio(c *analysis.Cell) string {
 	if c.OfBaseline == nil || !strings.HasPrefix(c.OfBaseline.Of, "same without ") &&
 		!strings.HasPrefix(c.OfBaseline.Of, "same with no ") {
@@ -313,7 +313,7 @@ func plainRatio(c *analysis.Cell) string {
 	return unit.Percent(c.OfBaseline.Ratio)
 }
 
-// lossText formats the loss of UDP, if any.
+// lossText formats the loss ratio of a UDP cell, or returns "" if nothing was lost.
 func (v *view) lossText(c *analysis.Cell) string {
 	if !packets(c) || c.Metrics[lossRatio].Median == 0 {
 		return ""
@@ -332,7 +332,7 @@ func (v *view) rttText(c *analysis.Cell) string {
 	return unit.Significant(idle/s.Div, 2) + "→" + s.Text(load)
 }
 
-// marks returns a mark for each cell with a reason for doubt, and notes that explain the first most marks.
+// marks returns a mark for each cell with a reason for doubt, and notes that explain at most most marks.
 // Cells with the same reason share a note.
 func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 	marks = map[*analysis.Cell]string{}
@@ -383,8 +383,8 @@ type group struct {
 	rows []groupRow
 }
 
-// groupRow is a cell with the words that distinguish it within its group. label omits the words that repeat
-// the row above.
+// groupRow is a cell with the words that distinguish it within its group. label is these words without those
+// that repeat the row above.
 type groupRow struct {
 	cell        *analysis.Cell
 	words       []string
@@ -413,8 +413,8 @@ func (v *view) groups(cells []*analysis.Cell) []group {
 	return out
 }
 
-// order sorts the rows of a group by their words, in order of first occurrence, aligns the words, and
-// blanks those that repeat the row above.
+// order sorts the rows of a group by their words, in order of first occurrence. It aligns the words in
+// columns, and leaves out those that repeat the row above.
 func (g *group) order() {
 	places := []map[string]int{}
 	for _, r := range g.rows {
@@ -493,8 +493,8 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
 }
 
-// setFactors returns the factors with two or more levels other than off, and for each factor with such a
-// level one of them.
+// setFactors returns two sets of factors: swept has the factors with at least two levels, not counting off,
+// and switched has one level of each factor that is not off in all cells.
 func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.Factors) {
 	swept = map[string]bool{}
 	switched = record.Factors{}
@@ -541,7 +541,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 	return facts
 }
 
-// If space is short: the number of findings shown with their remedy, and the number shown at all.
+// Numbers of findings that are shown if space is short: those with a remedy, and all.
 const (
 	denseFixes  = 2
 	maxFindings = 3
@@ -609,8 +609,9 @@ func (v *view) names() *cellNames {
 	return n
 }
 
-// who names the cells of a finding by the fewest words that match only them. It names at most most sets of
-// cells; 0 means no limit. Words of a set are joined by a dot, as in labels, and sets by a comma.
+// who names the cells of a finding by the fewest words that match only these cells. It names at most most
+// sets of cells; 0 means no limit. The words of a set are joined by a dot, as in labels, and the sets by a
+// comma.
 func (v *view) who(f finding, most int) string {
 	n := v.names()
 	wanted := newCellSet(len(n.cells))
@@ -650,7 +651,7 @@ func (v *view) who(f finding, most int) string {
 	return strings.Join(names, ", ") + more
 }
 
-// offWords returns the switches that are off in a cell and on in others, such as "no masquerade".
+// offWords returns the switches that are off in a cell and on in other cells, such as "no masquerade".
 func (v *view) offWords(c *analysis.Cell) (out []string) {
 	for _, name := range v.sorted(c.Factors) {
 		on := v.switched[name]
@@ -678,8 +679,9 @@ const (
 	maxSets  = 6
 )
 
-// cover returns the words that only wanted cells have, choosing those that match the most nameless cells
-// and, among equals, the fewest words. covered is the matching cells, or nil if there are no such words.
+// cover returns words that only cells in wanted have. It chooses the words that match the most cells in
+// nameless and, among equals, the fewest words. covered contains the matching cells. It is nil if there are
+// no such words.
 func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cellSet) {
 	most := 1
 	var at [maxWords]cellSet // per recursion depth: the cells that match the chosen words
@@ -693,7 +695,7 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 		for i := from; i < len(n.words); i++ {
 			also.intersect(having, n.with[i])
 			more := also.shared(nameless)
-			if more < most { // adding words cannot match more
+			if more < most { // skip, because more words do not match more cells
 				continue
 			}
 
@@ -704,7 +706,7 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 				covered = slices.Clone(also)
 			}
 
-			if !only && len(chosen)+1 < maxWords { // adding words would match fewer cells
+			if !only && len(chosen)+1 < maxWords { // more words match fewer cells, perhaps only wanted ones
 				try(i+1, append(slices.Clone(chosen), n.words[i]), also)
 			}
 		}
@@ -756,7 +758,7 @@ func (v *view) worstAdded() string {
 	}
 
 	head, rest := v.headAndRest(c)
-	if len(head) > 1 { // a tunnel; there is no space for more
+	if len(head) > 1 { // a tunnel; there is no space for the other words
 		head = without(head, "TCP")
 	}
 
@@ -778,7 +780,8 @@ var changes = map[string]string{
 	"time-spent":    "chokepoint resume",
 }
 
-// change describes how to avoid a caveat of the run. Settings cannot change an imported run.
+// change describes how to avoid a caveat of the run. Settings do not change an imported run, so of its
+// caveats only few-runs can be avoided.
 func (v *view) change(kind string) string {
 	switch {
 	case len(v.Run.ImportedFrom) == 0:
@@ -789,8 +792,8 @@ func (v *view) change(kind string) string {
 	return ""
 }
 
-// cautionLines lists the limitations of the numbers, with what to do about them. It omits what users cannot
-// change and what the head states.
+// cautionLines lists the limitations of the numbers, with what to do about them. It omits limitations that
+// users cannot change, and those that the head states.
 func cautionLines(v *view, h head) []string {
 	var out []string
 	stopped := slices.ContainsFunc(v.Caveats, func(c record.Caveat) bool { return c.Kind == "incomplete" })

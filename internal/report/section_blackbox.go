@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// blackboxSection: what do measurements at the two endpoints show about the path between them?
+// blackboxSection shows what measurements at the two endpoints reveal about the path between them.
 func blackboxSection(v *view, s *Section) {
 	for i := range v.Paths {
 		p := &v.Paths[i]
@@ -45,7 +45,7 @@ func pathItems(p *diagnosis.Path) []Item {
 
 func evidenceText(e evidence.Evidence) string { return e.Text }
 
-// pathLines returns the section as lines, for output without sections.
+// pathLines returns the content of blackboxSection as lines, for output without sections.
 func pathLines(v *view) []Item {
 	var out []Item
 	for i := range v.Paths {

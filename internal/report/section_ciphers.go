@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// cipherSection: which cipher suits the CPU?
+// cipherSection shows which cipher suits the CPU.
 func cipherSection(v *view, s *Section) {
 	s.Lead = "Rates are those of the cipher alone: a VPN also moves the packets, and is slower. Figures of " +
 		"different libraries say nothing about each other."
@@ -50,7 +50,7 @@ func cipherSection(v *view, s *Section) {
 	}
 }
 
-// libraryOf returns the library that did a cell's work, "" for a cell without a cipher.
+// libraryOf returns the cryptographic library that a cell measures, or "" if the cell measures no cipher.
 func libraryOf(c *analysis.Cell) string {
 	if !enciphered(c) {
 		return ""
@@ -58,7 +58,7 @@ func libraryOf(c *analysis.Cell) string {
 	return cipher.LibraryFactor.Of(c.Factors)
 }
 
-// libraryWords returns the name of a library for what only that library has.
+// libraryWords returns the heading of the results of a library.
 func libraryWords(library string) string {
 	if library == "" {
 		return ""
@@ -77,7 +77,8 @@ func blocksOf(cells []*analysis.Cell) []string {
 	}
 
 	slices.SortFunc(out, func(a, b string) int {
-		return cmp.Or(len(b)-len(a), strings.Compare(b, a)) // compares whole numbers without leading zeros
+		// Block sizes are numbers without leading zeros, so a longer one is larger.
+		return cmp.Or(len(b)-len(a), strings.Compare(b, a))
 	})
 	return out
 }
@@ -115,7 +116,7 @@ func shareItems(n *analysis.CipherNode) []Item {
 	return each(n.Shares, func(s analysis.CipherShare) Item { return Item{Kind: s.Label, Text: s.Text} })
 }
 
-// cipherLines returns the section as lines, for output without sections.
+// cipherLines returns the content of cipherSection as lines, for output without sections.
 func cipherLines(v *view) []Item {
 	var out []Item
 	for i := range v.Ciphers {

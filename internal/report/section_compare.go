@@ -19,21 +19,21 @@ func missed(v *view) int {
 	return n
 }
 
-// missedSection shows the requirements at the top of the page if one is missed.
+// missedSection shows the requirements at the top of the page if a requirement is missed.
 func missedSection(v *view, s *Section) {
 	if missed(v) > 0 {
 		thresholdSection(v, s)
 	}
 }
 
-// metSection shows the requirements further down if none is missed.
+// metSection shows the requirements further down if no requirement is missed.
 func metSection(v *view, s *Section) {
 	if missed(v) == 0 && len(v.Thresholds) > 0 {
 		thresholdSection(v, s)
 	}
 }
 
-// thresholdSection: did the run meet what the plan requires?
+// thresholdSection shows whether the run met the requirements of the plan.
 func thresholdSection(v *view, s *Section) {
 	missed, unchecked := v.ThresholdCounts()
 	s.Lead = fmt.Sprintf("%d of %d met", len(v.Thresholds)-missed-unchecked, len(v.Thresholds))
@@ -73,7 +73,8 @@ func thresholdTable(v *view) Table {
 	return t
 }
 
-// thresholdItems returns a line for each row of the table. quote formats the requirement, escape the label.
+// thresholdItems returns a line for each row of thresholdTable. quote formats the requirement, and escape the
+// label.
 func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
 	for _, r := range thresholdTable(v).Rows {
 		outcome := r.Cells[0]
@@ -98,7 +99,7 @@ func (v *view) label(f map[string]string) string {
 	return v.setWords(f, v.sorted(f))
 }
 
-// comparisonSection: what does a setting cost or gain?
+// comparisonSection shows what a setting costs or gains.
 func comparisonSection(v *view, s *Section) {
 	if len(v.Comparisons) == 0 {
 		return
@@ -204,8 +205,9 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	row.Notes = items("confounded", Doubt, k.Confounders...)
 }
 
-// comparisonBlocks has a row for each comparison of rates and for each other comparison that found a
-// difference. The rest are listed on a line per verdict. The page shows all of them.
+// comparisonBlocks returns a table with a row for each comparison of rates and for each other comparison that
+// found a difference, followed by a line per verdict with the other comparisons. The page shows a row for
+// each of them.
 func comparisonBlocks(v *view) []Block {
 	var verdicts, intervals, metric []string
 	rest := map[string][]string{} // by verdict
@@ -219,7 +221,7 @@ func comparisonBlocks(v *view) []Block {
 		plain := strings.HasPrefix(k.Verdict, statistics.CannotTell) ||
 			strings.HasPrefix(k.Verdict, statistics.Same)
 		if strings.HasPrefix(k.Name, "of the baseline") && plain {
-			continue // cells differ in several factors; only the page has space for it
+			continue // too long, because the cells differ in several factors
 		}
 
 		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plain {
@@ -272,7 +274,7 @@ func comparisonBlocks(v *view) []Block {
 	return out
 }
 
-// findingSection: what else did the run show?
+// findingSection lists further findings of the run.
 func findingSection(v *view, s *Section) {
 	if items := findingItems(v); len(items) > 0 {
 		s.add(List{Items: items})
@@ -295,7 +297,7 @@ func findingItems(v *view) []Item {
 	return out
 }
 
-// skippedSection: what was not measured, and why?
+// skippedSection shows what was not measured, and why.
 func skippedSection(v *view, s *Section) {
 	if len(v.Skipped) > 0 {
 		t := Table{ID: "skipped-table", Cards: true, Columns: columns("Cell", "Reason")}
@@ -311,7 +313,7 @@ func skippedSection(v *view, s *Section) {
 	}
 }
 
-// skippedLines returns the section as lines.
+// skippedLines returns the content of skippedSection as lines.
 func skippedLines(v *view) []string {
 	cells := each(v.Skipped, func(k record.Skipped) string {
 		return v.skippedWords(k.Factors) + ": " + k.Reason

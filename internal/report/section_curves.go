@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// curveSection: how does the result depend on a numeric setting? A curve needs at least three levels; bars
-// already show two.
+// curveSection shows how the result depends on a numeric setting. A curve needs at least three levels,
+// because bars already show two.
 func curveSection(v *view, s *Section) {
 	for _, name := range v.varying(v.all) {
 		d := v.Catalogue.Of(name)
@@ -65,10 +65,10 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 			continue
 		}
 
-		class := v.colour("line", key) // if several factors set the lines apart
+		class := v.colour("line", key) // used if several factors distinguish the lines
 		switch {
 		case d.Name == v.line:
-			class = "c0" // colours stand for the factor on the axis, and each line has all of its levels
+			class = "c0" // because each line has all the levels that the colours stand for
 		case slices.Contains(names, v.line) || len(order) == 1:
 			class = v.class(byLine[key][0].Factors)
 		}
@@ -113,8 +113,8 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	}, len(k.Lines) > 0
 }
 
-// lineNames returns the factors that distinguish the lines of a curve: all that vary, except the factor on
-// the axis and one that follows from it.
+// lineNames returns the factors that distinguish the lines of a curve: all factors that vary, except the
+// factor on the axis and factors that follow from it.
 func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string {
 	all := without(v.varying(cells), d.Name)
 	var names []string
@@ -132,7 +132,7 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 	}
 
 	if len(taken) < len(cells) {
-		return all // a dropped factor also varies independently
+		return all // because an omitted factor also varies on its own
 	}
 
 	return names

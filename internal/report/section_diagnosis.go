@@ -24,7 +24,7 @@ const (
 // briefFacts is the maximum number of facts that follow the sentence of a verdict.
 const briefFacts = 3
 
-// finding is a verdict with the diagnosis of the cell that represents its cells.
+// finding is a verdict on several cells with the diagnosis of one of them, which represents the others.
 type finding struct {
 	analysis.Verdict
 	*diagnosis.Diagnosis
@@ -72,8 +72,8 @@ const (
 	minSecond = .20
 )
 
-// runnerUp names the second cause, with its probability, if it is nearly as likely as the first. If several
-// cells have such a cause, it is taken from the cell where the two are closest.
+// runnerUp describes the second cause, with its probability, if it is nearly as likely as the first. If
+// several cells have such a second cause, runnerUp uses the cell in which the two probabilities are closest.
 func (f finding) runnerUp() string {
 	text := ""
 	nearest := 1.0
@@ -146,7 +146,7 @@ func (f finding) proposal() string {
 	return ""
 }
 
-// smallShare is the share of a loss or delay below which the sentence omits it.
+// smallShare is the minimum share of a loss or delay that the sentence mentions.
 const smallShare = .05
 
 // fix describes the first remedy: with ranges if the cells' texts differ only in quantities, else with the
@@ -180,7 +180,7 @@ func (f finding) outlook() string {
 	return f.shares() + around("; gain at most ", f.gain(), "") + around("; to change: ", f.fix(), "")
 }
 
-// gainOf returns the maximum gain from removing the first cause in a cell, or 0 if it is unknown.
+// gainOf returns the maximum gain from removing the first cause in a cell, or 0 if the cause is unknown.
 func gainOf(c *analysis.Cell) float64 {
 	if !c.Diagnosis.Named() {
 		return 0
@@ -188,7 +188,7 @@ func gainOf(c *analysis.Cell) float64 {
 	return c.Diagnosis.Causes[0].GainAtMost
 }
 
-// gain formats the range of the maximum gains in the finding's cells, or returns "" if one of them is
+// gain formats the range of the maximum gains in the finding's cells, or returns "" if one of the gains is
 // unknown.
 func (f finding) gain() string {
 	all := each(f.all, gainOf)
@@ -295,7 +295,7 @@ func (v *view) factWords(e evidence.Evidence) string {
 	return text
 }
 
-// factLine formats a fact, and names its trial if it differs from the given one.
+// factLine formats a fact. It names the trial of the fact unless that is the given trial.
 func (v *view) factLine(e evidence.Evidence, trial string) string {
 	if e.Trial == trial {
 		return v.factWords(e)
@@ -307,7 +307,7 @@ func (v *view) factLines(facts []evidence.Evidence, trial string) []string {
 	return distinct(facts, func(e evidence.Evidence) string { return v.factLine(e, trial) })
 }
 
-// ofTrial names the trial that evidence comes from, if the cell has several.
+// ofTrial names the trial from which evidence comes, if the cell has several trials.
 func (f finding) ofTrial(trial string) string {
 	if f.Diagnosis.Trials < 2 || trial == "" {
 		return ""
@@ -377,11 +377,11 @@ func (f finding) picture(i int) []Block {
 	}}
 }
 
-// diagnosisSection: what held the traffic back, and what would change it?
+// diagnosisSection shows what held the traffic back, and what would change that.
 func diagnosisSection(v *view, s *Section) {
 	for i, f := range v.found() {
 		title := upperFirst(f.Verdict.Text) + bracket(v.who(f, 0)+f.sure())
-		if i > 0 { // the first screen shows its sentence
+		if i > 0 { // because the first screen shows the sentence of the first finding
 			s.add(Fold{Title: title, Blocks: append(f.picture(i), List{Items: v.details(f)})})
 			continue
 		}
@@ -504,8 +504,8 @@ func (v *view) details(f finding) []Item {
 	return out
 }
 
-// unexamined lists the causes that could not be examined in any cell, then those that could not be examined
-// in some.
+// unexamined lists the causes that could not be examined in any cell, followed by the causes that could not
+// be examined in some cells.
 func (v *view) unexamined() []Item {
 	all := v.found()
 	count := map[diagnosis.Gap]int{}
@@ -604,7 +604,7 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 			it.Evidence = nil
 			t.item("  ", it)
 			for _, l := range below {
-				if it.Tone == Good { // a command must stay on one line
+				if it.Tone == Good { // do not wrap a command, so that it can be copied
 					t.line("      " + printable(l))
 					continue
 				}

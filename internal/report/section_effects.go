@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// effectSection: what does each factor change, and which factors interact?
+// effectSection shows what each factor changes, and which factors interact.
 func effectSection(v *view, s *Section) {
 	if v.Effects != nil {
 		for _, e := range v.Effects.Parts() {

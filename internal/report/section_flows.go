@@ -11,7 +11,7 @@ const (
 	requestRate = "requests_per_s"
 )
 
-// flowTables returns the tables of short flows and of requests.
+// flowTables returns the tables of short flows and of requests, if they have rows.
 func flowTables(v *view) []Table { return filled(shortFlowTable(v), requestTable(v)) }
 
 // filled returns the tables that have rows.

@@ -33,9 +33,9 @@ func foundItems(v *view, all bool) []Item {
 	return out
 }
 
-// Found describes, one line each, what limits, drops, redirects or copies packets on a node. The second
-// result lists what could not be determined, with the reason. If all is set, Found also lists ports without
-// any of this; if it is not known which devices are ports, it then lists all devices.
+// Found describes the devices and rules of a node that limit, drop, redirect or copy packets, one per line.
+// unknown lists what could not be determined, with the reasons. If all is set, Found also describes ports
+// that do none of this. If it is not known which devices are ports, it then describes all devices.
 func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	named := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Port != "" })
 	for _, d := range v.Devices {

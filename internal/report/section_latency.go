@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// latencySection: what does load do to the round-trip time?
+// latencySection shows what load does to the round-trip time.
 func latencySection(v *view, s *Section) {
 	for _, t := range filled(underLoadTable(v)) {
 		s.add(t)
@@ -136,7 +136,8 @@ func addedTable(v *view, caption string) Table {
 
 const noneMeasurable = "none measurable"
 
-// added formats the median RTT that a load adds. It omits the number if that is within the noise.
+// added formats the median RTT that a load adds. It omits the number if noise is set, because the RTT is then
+// within the noise.
 func (v *view) added(ns float64, noise bool) string {
 	if noise {
 		return noneMeasurable
@@ -151,8 +152,8 @@ func (v *view) addedNumber(w analysis.LoadedPath) *Number {
 	return median(w.Cell, rttAdded, *w.AddedNs)
 }
 
-// briefTables returns the tables that the short forms show next to the results. If a run is not about
-// latency under load, its grades appear only in the summary.
+// briefTables returns the tables of latency and flows that short output shows next to the results. If a run
+// does not measure responsiveness, the summary alone shows the grades of its latency under load.
 func briefTables(v *view) []Table {
 	if slices.ContainsFunc(v.UnderLoad, responsive) {
 		return append(filled(underLoadTable(v)), flowTables(v)...)

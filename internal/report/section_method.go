@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pathSection: which path did the traffic take?
+// pathSection shows which path the traffic took.
 func pathSection(v *view, s *Section) {
 	for _, p := range v.pictures() {
 		s.add(p)
@@ -24,7 +24,7 @@ func pathSection(v *view, s *Section) {
 	switch {
 	case len(foundItems(v, false)) > 0:
 		s.add(List{Title: FoundTitle, Items: all})
-	case len(all) > 0: // ports without any of this
+	case len(all) > 0: // no port has a queue, rule or setting that affects packets
 		s.add(Fold{Title: FoundTitle, Blocks: []Block{List{Items: all}}})
 	}
 }
@@ -90,7 +90,7 @@ func (v *view) pictures() []Figure {
 	return out
 }
 
-// methodSection: how was it measured?
+// methodSection shows how the run was measured.
 func methodSection(v *view, s *Section) {
 	m := v.Run.Method
 	facts := Facts{Items: []Fact{
@@ -229,7 +229,7 @@ func observingFacts(v *view) Facts {
 	return Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: items}
 }
 
-// environmentSection: on which nodes was it measured? Facts that all nodes share are shown once.
+// environmentSection shows on which nodes the run was measured. Facts that all nodes share are shown once.
 func environmentSection(v *view, s *Section) {
 	if len(v.Environment) == 0 {
 		return

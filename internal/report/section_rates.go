@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// goodputSection: how fast is a bulk transfer?
+// goodputSection shows how fast a bulk transfer is.
 func goodputSection(v *view, s *Section) {
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && !packets(c) })
 	if !with(cells, goodput) {
@@ -24,23 +24,23 @@ func goodputSection(v *view, s *Section) {
 	s.addBars(v, cells, goodput, "TCP goodput"+v.countedBy("at the receiver"))
 }
 
-// packetSection: how many packets per second, and how many are lost?
+// packetSection shows how many packets per second pass, and how many are lost.
 func packetSection(v *view, s *Section) {
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && packets(c) })
 	if !with(cells, packetRate) || len(cells) == 1 && len(v.cells(loaded)) > 1 {
-		return // a single bar compares nothing; the table has its number
+		return // the table shows the number, and a single bar compares nothing
 	}
 
 	s.addBars(v, cells, packetRate, "UDP packets that arrived")
 }
 
-// addBars draws one metric of cells. Levels shown by colour are side by side, grouped by the other varying
-// factors.
+// addBars draws the bars of one metric. The levels that the page shows by colour are side by side, in groups
+// by the other varying factors.
 func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) {
 	names := v.varying(cells)
 	line := v.line
 	if !slices.Contains(names, line) || len(names) == 1 && line != string(factor.Tunnel) {
-		line = "" // the names of the bars already include it
+		line = "" // because the names of the bars already include it
 	}
 
 	rest := independent(cells, without(names, line), line)
@@ -107,8 +107,8 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 	return out
 }
 
-// doubtful explains the sign for suspect results, if there are any. A saved chart has the reasons in its
-// footer.
+// doubtful returns a legend for the sign of suspect results, if there are any. The footer of a saved chart
+// lists the reasons.
 func doubtful(cells []*analysis.Cell, class string) []LegendItem {
 	if !slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }) {
 		return nil

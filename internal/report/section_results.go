@@ -35,7 +35,7 @@ func resultTables(v *view) []Table {
 	return v.byLibrary(func(cells []*analysis.Cell) Table { return resultTable(v, cells) })
 }
 
-// byLibrary builds a table of the cells of each library, and one of all other cells.
+// byLibrary calls table for the cells of each library, and for all other cells.
 func (v *view) byLibrary(table func([]*analysis.Cell) Table) (out []Table) {
 	for _, library := range append([]string{""}, cipher.Libraries()...) {
 		cells := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
@@ -495,7 +495,8 @@ func testerWords(v *view) string {
 	return " The tester's own ceiling, without a router: " + strings.Join(all, "; ") + "."
 }
 
-// nameCell shows a cell's label in its colour and, below it, what its levels were resolved to.
+// nameCell shows a cell's label in its colour. Below the label, it shows how the cell's levels were resolved,
+// such as the kind of WireGuard.
 func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
 	if v.line != "" && len(v.all) > 1 {
@@ -532,7 +533,7 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 
 // rateCell shows the goodput of TCP or the packet rate of UDP.
 func rateCell(v *view, c *analysis.Cell) TableCell {
-	if has(c, metrics.Number) { // imported
+	if has(c, metrics.Number) { // set only for imported runs
 		return v.cellOf(c, metrics.Number)
 	}
 
@@ -588,7 +589,7 @@ func missingCell(c *analysis.Cell, metric string) TableCell {
 	return none
 }
 
-// pair shows p50 and p99 of a distribution.
+// pair shows p50 and p99 of the distribution whose metrics' names begin with stem.
 func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	lower := stem + "_p99_ns"
 	cell := v.twoLines(c, stem+"_p50_ns", "p99 ", lower)

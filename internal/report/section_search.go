@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// searchSection: what is the highest rate that meets the goals?
+// searchSection shows what the highest rate is that meets the goals.
 func searchSection(v *view, s *Section) {
 	if v.Searching == nil {
 		return
@@ -205,7 +205,7 @@ func (v *view) burstCell(b analysis.BackToBack) TableCell {
 	return cell
 }
 
-// lossTable shows the loss at each step down from the maximum load.
+// lossTable shows the loss at each load of the frame loss test, which decreases the load step by step.
 func lossTable(v *view) Table {
 	t := Table{
 		ID:      "frame-loss-table",

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// soakSection: does performance stay constant for hours?
+// soakSection shows whether performance stays constant for hours.
 func soakSection(v *view, s *Section) {
 	for _, k := range v.Soaks {
 		s.add(List{Title: soakTitle(k), Items: soakItems(k)})
@@ -51,7 +51,7 @@ func soakItems(k analysis.Soak) []Item {
 	return append(out, items("not watched", Quiet, k.Missing...)...)
 }
 
-// soakLines returns the section as lines, for output without sections.
+// soakLines returns the content of soakSection as lines, for output without sections.
 func soakLines(v *view) []Item {
 	var out []Item
 	for _, k := range v.Soaks {
@@ -78,7 +78,7 @@ func soakItem(k analysis.Soak) Item {
 
 func itemText(it Item) string { return it.Text }
 
-// scalingSection: what limits the gain from scaling?
+// scalingSection shows what limits the gain from scaling.
 func scalingSection(v *view, s *Section) {
 	s.Lead = "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
 		"can do at a time, coherence what each costs each other one."

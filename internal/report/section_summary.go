@@ -61,7 +61,7 @@ func unsaid(points []string, caveats []record.Caveat) []string {
 	})
 }
 
-// extent describes the number of cells and of runs of each.
+// extent describes the number of cells, and the number of runs per cell.
 func extent(v *view) string {
 	counts := slices.Sorted(slices.Values(each(v.all, func(c *analysis.Cell) int { return c.Runs })))
 	if len(counts) == 0 {
@@ -104,7 +104,7 @@ func machine(all []record.Environment) string {
 	return joined("; ", ends...)
 }
 
-// firmware returns the operating system of the real router, as found before the run.
+// firmware returns the firmware of the real router before the run, or "" if there is no real router.
 func firmware(all []record.Environment) string {
 	return cmp.Or(each(all, func(e record.Environment) string { return e.Facts["firmware"] })...)
 }

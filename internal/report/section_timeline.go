@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// timelineSection: is the rate steady, and which cores are busy?
+// timelineSection shows whether the rate is steady, and which cores are busy.
 func timelineSection(v *view, s *Section) {
 	p := Panels{
 		ID:    "timelines",

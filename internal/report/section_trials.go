@@ -74,7 +74,7 @@ func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
 	for _, m := range names {
 		x, ok := k.Metrics[m]
 		switch {
-		case ok && len(names) == 1: // the heading of the column names it
+		case ok && len(names) == 1: // the heading of the column names the metric
 			return TableCell{Text: v.text(m, x)}
 		case ok:
 			return TableCell{Text: v.text(m, x), Long: metrics.Label(m)}
@@ -111,8 +111,8 @@ func pathWords(p *record.PathEvidence) string {
 	return text + around("; counters moved on ", strings.Join(words, ", "), "")
 }
 
-// trialNotes summarises failures and the trials' caveats, for output that does not list every trial. It
-// omits caveats that are already notes of the known tables.
+// trialNotes summarises failures and the caveats of trials, for output that does not list every trial. It
+// omits caveats that are notes of one of the known tables.
 func trialNotes(v *view, known ...Table) []Item {
 	var out []Item
 	add := func(item Item, trial string) {

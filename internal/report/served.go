@@ -22,7 +22,7 @@ var servedScript string
 
 // ServedPage is a page of a server before it is laid out. It has a script only if Live is set.
 type ServedPage struct {
-	Links       []Link // to the other pages
+	Links       []Link // to the other pages of the server
 	Kind, Title string
 	Lead        string
 	Refresh     int // seconds until the browser loads the page again; 0: never
@@ -75,7 +75,7 @@ var servedLayout = sync.OnceValues(func() (*template.Template, error) {
 	return t, err
 })
 
-// HTML lays the page out. It refers to nothing but its links.
+// HTML renders the page. Except for its links, the page needs nothing else from the network.
 func (p ServedPage) HTML() ([]byte, error) {
 	t, err := servedLayout()
 	if err != nil {
@@ -92,8 +92,8 @@ func (p ServedPage) HTML() ([]byte, error) {
 
 var policyOfPage = check.Pattern(`<meta http-equiv="Content-Security-Policy" content="([^"]*)"/>`)
 
-// Policy returns the Content-Security-Policy in the head of an HTML page of this package, for the header of
-// a response; "" if there is none.
+// Policy returns the Content-Security-Policy in the head of an HTML page of this package, so that a server
+// can send it as a header. It returns "" if the page has none.
 func Policy(page []byte) string {
 	m := policyOfPage().FindSubmatch(page)
 	if m == nil {

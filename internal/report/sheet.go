@@ -33,7 +33,7 @@ const (
 	sheetEdge  = 20.0
 	sheetLine  = 18.0
 	sheetTitle = 17.0
-	minWide    = narrowBelow + 2*sheetEdge // below it, drawings switch to their narrow form
+	minWide    = narrowBelow + 2*sheetEdge // below this width, drawings switch to their narrow form
 	minUnit    = 0.6                       // pixels per unit; with fewer, text is not legible
 )
 
@@ -176,7 +176,7 @@ func shortSlug(s string) string {
 func (v *view) figureSheet(f Figure) sheet {
 	if f.Path {
 		title := f.Title
-		if f.Cells == nil { // of a topology; the title is its name
+		if f.Cells == nil { // the picture shows a topology, and its title is the topology's name
 			title = "Path under test: " + title
 		}
 

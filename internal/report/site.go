@@ -54,7 +54,7 @@ func (p *sitePage) add(s Section, blocks ...Block) {
 // Link leads to another page of a site or server.
 type Link struct {
 	Href, Text string
-	Here       bool // it is the page itself
+	Here       bool // the link leads to the page that contains it
 }
 
 // site assigns file names to the pages of a collection.
@@ -62,13 +62,13 @@ type site struct {
 	Collection
 	devices []string          // in the order of the index
 	page    map[string]string // device or bundle ID → file name of its page
-	own     map[string]ownRun // by ID
+	own     map[string]ownRun // by bundle ID
 	taken   map[string]bool   // file names in use, without extension
 }
 
 type ownRun struct {
 	*bundle.Bundle
-	results []bundle.Own // by row
+	results []bundle.Own // results[i] is row i+1 of the catalogue
 }
 
 // Site renders a collection as a self-contained set of pages: an index, a page for each device and each own
@@ -140,7 +140,7 @@ func (p *sitePage) lay(links []Link) ([]byte, error) {
 	}
 
 	functions := pageFunctions(v)
-	if p.view == nil { // no files to save: their titles name a run
+	if p.view == nil { // figures cannot be saved, because a saved chart names its run
 		functions["saveFigure"] = func(Figure) savedFile { return savedFile{} }
 	}
 
@@ -201,7 +201,7 @@ func (s *site) index() *sitePage {
 		power := none
 		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
 			each(speeds, func(x catalogue.Speed) string { return x.Source }))
-		for _, w := range powers { // the last one; that of another year only if there is no other
+		for _, w := range powers { // use the last figure, and one of another year only if there is no other
 			sources = append(sources, w.Source)
 			watts := w.Watts()
 			if watts != "" && (w.Device == name || power.Text == none.Text) {
@@ -219,7 +219,7 @@ func (s *site) index() *sitePage {
 	return p
 }
 
-// counted formats the number of results.
+// counted formats the number of results of each kind.
 func counted(rates []catalogue.Result, speeds []catalogue.Speed, powers []catalogue.Power) string {
 	var words []string
 	for _, n := range [...]struct {
@@ -298,8 +298,8 @@ func (s *site) shortSource(id string) string {
 	return id
 }
 
-// powers returns the power figures of a device, including those of another year of the device that has no
-// page of its own.
+// powers returns the power figures of a device. They include the figures of another year's model of the
+// device, unless that model has a page of its own.
 func (s *site) powers(device string) []catalogue.Power {
 	return filter(s.PowersOf(device), func(w catalogue.Power) bool {
 		return w.Device == device || s.page[w.Device] == ""

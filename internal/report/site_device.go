@@ -67,7 +67,8 @@ func settingWords(r catalogue.Result) []string {
 	return words
 }
 
-// apart names settings by the words that not all of them share; common is the words that all share.
+// apart returns a name for each setting, made of the words that not all settings share. common is the words
+// that all of them share.
 func apart(all [][]string) (names []string, common string) {
 	var shared []string
 	if len(all) > 1 {
@@ -232,7 +233,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 
 			doubt = doubt || one.Doubt
 			group := r
-			group.Tunnel = "none" // the chart's title names the tunnel
+			group.Tunnel = "none" // because the chart's title names the tunnel
 			settings = append(settings, settingWords(group))
 			b.Groups = append(b.Groups, barGroup{Bars: []bar{one}})
 		}
@@ -304,7 +305,7 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 				number.Value *= 8
 			}
 
-			// Results of own runs that are not comparable with published ones appear only in the table.
+			// Results of own runs that cannot be compared with published results appear only in the table.
 			_, own := s.own[x.Source]
 			if x.Unit == "B/s" && (x.Mode == "" || !own) {
 				i := index(&blocks, x.Block)

@@ -203,7 +203,7 @@ func linkText(x diagnosis.Stage) string {
 	return x.Label + " " + short(x)
 }
 
-// marked appends mark to class if all traffic is limited there.
+// marked returns class or, for a choke point, class with mark appended.
 func marked(choke bool, class, mark string) string {
 	if choke {
 		return class + mark
@@ -293,7 +293,7 @@ func (s stages) top() diagnosis.Stage {
 	return slices.MaxFunc(s, func(a, b diagnosis.Stage) int { return cmp.Compare(weight(a), weight(b)) })
 }
 
-// strip is a lower drawing of the same path for the first screen. It shows only the top stage of each node.
+// strip is a flat drawing of the same path for the first screen. It shows only the top stage of each node.
 type strip stages
 
 // Dimensions of the strip.
@@ -340,7 +340,7 @@ func (s strip) Draw(width float64) *canvas {
 
 	if len(shared) > 0 {
 		one := shared.top()
-		if one.Utilisation != nil { // of cores; without a utilisation, the stage is what uses them
+		if one.Utilisation != nil { // the stage is cores; otherwise, it is what uses the cores
 			one.Label += ", shared by all nodes"
 		}
 
@@ -360,7 +360,7 @@ func smallLabel(x diagnosis.Stage, wide float64) []string {
 	})
 }
 
-// drawSmall draws a node: its name, and label and number of its top stage.
+// drawSmall draws a node with its name, and with the label and the number of its top stage.
 func (s stages) drawSmall(k *canvas, x, wide, high float64) {
 	y := 2.0
 	top := s.top()

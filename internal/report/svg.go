@@ -102,7 +102,7 @@ func (c *canvas) whisker(x1, y1, x2, y2 float64) {
 		segment(x2-dx, y2-dy, x2+dx, y2+dy))
 }
 
-// bar draws a filled box. It is hatched if the number is in doubt, as in legends.
+// bar draws a filled box. The box is hatched if the number is in doubt, as legends explain.
 func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
 	if !doubt {
 		c.rect("bar "+class, x, y, w, h)
@@ -183,7 +183,7 @@ func (s shape) classes() string {
 	return s.class
 }
 
-// plain escapes text for an element or attribute.
+// plain escapes text for an SVG element or attribute.
 func plain(s string) string { return html.EscapeString(printable(s)) }
 
 func (s shape) svg() string {
@@ -259,8 +259,8 @@ func shorten(s string, size, width float64) string {
 	return cut(n)
 }
 
-// Apart removes the words that all labels start or end with. shared is these words, with an ellipsis in
-// place of the different part, or "" if there are none.
+// Apart removes the words with which all labels start or end. shared is the removed words, with an ellipsis
+// in place of the words that differ, or "" if no word was removed.
 func Apart(labels []string) (short []string, shared string) {
 	words := each(labels, strings.Fields)
 	if len(words) < 2 {

@@ -300,8 +300,8 @@ func (t *terminal) item(indent string, it Item) {
 	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
 }
 
-// minLabel is the minimum width at which the name of a cell is readable. Columns are dropped until names
-// have the width goodLabel.
+// minLabel is the minimum width at which the name of a cell is readable. Columns are dropped until the names
+// have at least the width goodLabel.
 const (
 	minLabel  = 14
 	goodLabel = 20
@@ -333,7 +333,7 @@ func terminalTable(full Table) Table {
 		efficiency := at("Goodput per W")
 		busy.Sub, efficiency.Sub = below("Of the tester"), below("Power")
 		if utf8.RuneCountInString(lost.Sub) > 9 {
-			lost.Sub = "" // too wide; the page shows it
+			lost.Sub = "" // too wide for the column; the page shows it
 		}
 
 		row := t.row(r.Cells[0], at("Rate"), at("RTT idle"), at("RTT under load"), lost, busy, efficiency,
@@ -446,7 +446,7 @@ func (t *terminal) columns(tab Table, widths []int) {
 			continue
 		}
 
-		label := []string{upperLine(r.Cells[0])} // may contain spaces for alignment
+		label := []string{upperLine(r.Cells[0])} // keep the spaces, because they align the words
 		if utf8.RuneCountInString(label[0]) > widths[0] {
 			indent := strings.Repeat(" ", min(len(label[0])-len(strings.TrimLeft(label[0], " ")), 4))
 			label = each(breakLines(label[0], widths[0]-len(indent)), func(s string) string {

@@ -15,8 +15,8 @@ type timeline struct {
 	Class       string  // colour of the cell
 	Window      float64 // length of the measured window in s
 	Lines       []timeLine
-	Cores       []coreLine // cores in the trial with the strong line
-	CoreName    string     // node of the cores
+	Cores       []coreLine // cores during the trial whose line is strong
+	CoreName    string     // name of the node that has the cores
 }
 
 type timeLine struct {

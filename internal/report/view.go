@@ -27,7 +27,7 @@ type view struct {
 
 	swept    map[string]bool // factors with at least two levels, not counting "off"
 	switched record.Factors  // one level of each factor that is not "off" in every cell
-	line     string          // the factor that is shown by colour
+	line     string          // factor that is shown by colour
 	coloured []string        // "factor=level", in the order of the colours
 	named    *cellNames      // nil until first used
 	top      *head           // nil until first used
@@ -134,8 +134,8 @@ func intervalName(x statistics.Value) string {
 	return "single value"
 }
 
-// intervalKinds lists the kinds of the intervals that cells have for a metric, and the number of runs they
-// are based on.
+// intervalKinds lists the kinds of the intervals that cells have for a metric, and the numbers of runs on
+// which they are based.
 func intervalKinds(cells []*analysis.Cell, metric func(*analysis.Cell) string) (kinds []string, runs string) {
 	var counts []int
 	for _, c := range cells {

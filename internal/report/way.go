@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// way draws a ledger: for each stage that the load's packets pass, how many entered, left and died there,
-// and how long they waited.
+// way draws a ledger: for each stage on the path of the load's packets, how many packets entered, left and
+// were lost there, and how long they waited.
 type way struct{ *diagnosis.Ledger }
 
 func stageName(a diagnosis.Account) string {
@@ -26,7 +26,7 @@ func stageName(a diagnosis.Account) string {
 }
 
 // rows returns the stages with counted packets or delay. It omits the number that the sender passed to its
-// stack if that does not balance, because it is then not a number of packets.
+// stack if the counters there do not balance, because that number then does not count packets.
 func (l way) rows() (out []diagnosis.Account) {
 	for i, a := range l.Data {
 		if a.In == nil || a.Out == nil {
@@ -162,7 +162,7 @@ func stageWordsOf(a diagnosis.Account) string {
 	return text
 }
 
-// ledgerLines lists where packets died, and where they waited.
+// ledgerLines lists where packets were lost, and where they waited.
 func ledgerLines(l *diagnosis.Ledger) (out []string) {
 	var died, waited []string
 	for _, a := range l.Data {
