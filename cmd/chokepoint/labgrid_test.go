@@ -79,7 +79,8 @@ func checkLabgridJob(t *testing.T, block string) {
 		t.Errorf("%v: %s", err, said)
 	}
 
-	for _, want := range []string{"chokepoint run ci.yaml --lab chokepoint.yaml --accept-new --output report.html\n",
+	for _, want := range []string{
+		"chokepoint run ci.yaml --lab chokepoint.yaml --accept-new --output report.html\n",
 		"chokepoint lab restore\n", "chokepoint report latest --format junit --output junit.xml;"} {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("the job has no step %s", want)
