@@ -503,7 +503,10 @@ func (f *farm) frozen(ctx context.Context) {
 	f.wants(said, "release place board-7, which ")
 	f.wants(said, "once the coordinator can be reached, chokepoint lab restore releases it")
 	_ = f.coordinator.Process.Signal(syscall.SIGCONT)
-	f.wants(f.chokepoint(ctx, 0, "lab", "restore"), "released place board-7\n")
+	// Without its coordinator the exporter has ended, so that the board cannot be switched off.
+	f.wants(f.chokepoint(ctx, 0, "lab", "restore"), "released place board-7")
+	f.stop()
+	f.start()
 }
 
 func (f *farm) deaf(ctx context.Context) {
