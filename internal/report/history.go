@@ -199,8 +199,8 @@ func historySection(h *history.History, c *history.Cell) Section {
 	}
 	shown := c.Points[max(0, len(c.Points)-maxHistoryRows):]
 	if len(shown) < len(c.Points) {
-		t.Caption = fmt.Sprintf("The newest %d of the %d runs of this chart; chokepoint history --format csv "+
-			"lists all", len(shown), len(c.Points))
+		t.Caption = fmt.Sprintf("The newest %d of the %d runs of this chart; chokepoint history --format "+
+			"csv lists all", len(shown), len(c.Points))
 	}
 
 	for _, p := range shown {
