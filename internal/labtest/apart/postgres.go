@@ -58,7 +58,7 @@ func NewDatabase() (place string, err error) {
 type postgres struct {
 	bin, dir  string // directories of the server's programs, and of its socket and data
 	databases atomic.Int64
-	input     *os.File // standard input of the shell that stops the server; open until this process ends
+	inputs    []*os.File // standard input of each shell that stops a server; open until this process ends
 }
 
 // PostgresOwner is the role that owns the databases of tests. Role PostgresWithPassword, which a test has to
@@ -152,7 +152,7 @@ func (s *postgres) serve(data string) error {
 		return err
 	}
 
-	s.input = out
+	s.inputs = append(s.inputs, out)
 	for range 200 {
 		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
 		if strings.Contains(string(log), "ready to accept connections") {
