@@ -189,17 +189,16 @@ func CrashPostgres() error {
 		return fmt.Errorf("kill PostgreSQL: %w", err)
 	}
 
-	// Its processes hold the data until they notice; a new server refuses to start before.
-	for range 20 {
-		time.Sleep(500 * time.Millisecond)
-		if err = os.Remove(filepath.Join(s.dir, "log")); err != nil {
-			return err
-		}
-
-		if err = s.serve(data); err == nil {
-			return nil
-		}
+	// Its processes end when they notice. The shell has not waited for the server, so its locks look valid.
+	time.Sleep(2 * time.Second)
+	locks, err := filepath.Glob(filepath.Join(s.dir, ".s.PGSQL.*"))
+	for _, file := range append(locks, filepath.Join(data, "postmaster.pid"), filepath.Join(s.dir, "log")) {
+		err = errors.Join(err, os.Remove(file))
 	}
 
-	return err
+	if err != nil {
+		return err
+	}
+
+	return s.serve(data)
 }
