@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -190,7 +189,7 @@ func planNames(b plan.Bed) (names []string) {
 }
 
 // refForm matches the refs of git that can be watched. No option of git begins like this.
-var refForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`)
+var refForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`)
 
 func wrongTrigger(t plan.BedTrigger) (key string, err error) {
 	switch t.Kind() {
@@ -207,7 +206,7 @@ func wrongTrigger(t plan.BedTrigger) (key string, err error) {
 	case "url":
 		return "url", webURL(t.URL)
 	case "git":
-		if !refForm.MatchString(t.Ref) || strings.Contains(t.Ref, "..") {
+		if !refForm().MatchString(t.Ref) || strings.Contains(t.Ref, "..") {
 			return "ref", app.Usage("such as refs/heads/main", "ref %q cannot be watched", t.Ref)
 		}
 

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +34,7 @@ type version struct {
 
 // versionForm matches names of versions that a trigger may pass on: to a plan, as an argument of the command
 // that installs them, and to pages. No option begins like this.
-var versionForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,59}$`)
+var versionForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,59}$`)
 
 // trigger remembers what it saw last.
 type trigger struct {
@@ -72,7 +71,7 @@ func (t *trigger) check(ctx context.Context) (v version, err error) {
 		return version{}, fmt.Errorf("trigger %s: %w", t.Name, err)
 	}
 
-	if v.name != "" && !versionForm.MatchString(v.name) {
+	if v.name != "" && !versionForm().MatchString(v.name) {
 		const hint = "letters, digits, dots, plus signs, tildes, dashes and underscores, at most 60"
 		return version{}, check.WithHint(fmt.Errorf("trigger %s: %q cannot be the name of a version", t.Name,
 			check.Plain(v.name)), hint)
@@ -246,7 +245,7 @@ func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
 
 	sum := fmt.Sprintf("%x", h.Sum(nil))
 	extension := path.Ext(base)
-	if !versionForm.MatchString("x" + extension) {
+	if !versionForm().MatchString("x" + extension) {
 		extension = ""
 	}
 
@@ -271,14 +270,14 @@ func (t *trigger) remote(ctx context.Context) (v version, err error) {
 	}
 
 	commit, ref, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
-	if ref, _, more := strings.Cut(ref, "\n"); !commitForm.MatchString(commit) || more || ref == "" {
+	if ref, _, more := strings.Cut(ref, "\n"); !commitForm().MatchString(commit) || more || ref == "" {
 		return v, fmt.Errorf("git ls-remote does not name one commit for %s", t.Ref)
 	}
 
 	return version{id: commit, name: commit}, nil
 }
 
-var commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+var commitForm = check.Pattern(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
 // ask returns the first line that a command prints. No line means that there is no version yet.
 func (t *trigger) ask(ctx context.Context) (v version, err error) {
