@@ -118,7 +118,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 		}
 	}
 
-	x.repeatSuspect(len(names), boots, suspect)
+	x.repeatSuspect(len(names), boots, suspect, skipped)
 	for v, name := range names {
 		row := BisectVersion{Name: name, Boots: boots[v], Suspect: suspect[v], Skipped: skipped[v]}
 		s, searched := sides[v]
@@ -143,11 +143,11 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 	return x
 }
 
-// repeatSuspect requests a second run of a version whose only run is suspect, before another version is
-// measured or an answer is given.
-func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int) {
+// repeatSuspect requests a second run of a version whose only run is suspect, unless the version is left out,
+// before another version is measured or an answer is given.
+func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int, skipped map[int]string) {
 	for v := range versions {
-		if boots[v] == 1 && suspect[v] == 1 {
+		if skipped[v] == "" && boots[v] == 1 && suspect[v] == 1 {
 			x.last, x.Outcome = comparison.BisectStep{Measure: v}, ""
 			return
 		}

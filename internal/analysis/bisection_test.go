@@ -186,6 +186,30 @@ func TestBisectionRepeatsSuspectRuns(t *testing.T) {
 	}
 }
 
+// TestBisectionLeavesOutSuspectVersions: a version that is left out is not measured once more.
+func TestBisectionLeavesOutSuspectVersions(t *testing.T) {
+	b := bisected{names: strings.Split("abcd", ""), up: sequence(4, 2, .9), down: sequence(4, 0, 1),
+		rng: rand.New(rand.NewPCG(1, 2))}
+	var blocks []VersionBlock
+	for block := 1; block <= 2*comparison.VersionBlocks; block++ {
+		blocks = append(blocks, VersionBlock{block, []*Document{b.document(0), nil, nil, b.document(3)}})
+	}
+
+	d := b.document(1)
+	for i := range d.Cells {
+		d.Cells[i].Grade = evidence.GradeSuspect
+	}
+
+	blocks = append(blocks, VersionBlock{len(blocks) + 1, []*Document{nil, d, nil, nil}})
+	for _, skipped := range []map[int]string{{}, {1: "it does not boot"}} {
+		x := Bisect("id", b.names, blocks, func(string) bool { return true }, skipped)
+		again, ok := x.Next()
+		if !ok || (again == 1) != (skipped[1] == "") {
+			t.Errorf("left out: %v: got version %d and %t", skipped, again, ok)
+		}
+	}
+}
+
 // TestBisectionMarksSuspectRuns: the answer says which runs of its cell are in doubt.
 func TestBisectionMarksSuspectRuns(t *testing.T) {
 	b := bisected{names: []string{"a", "b"}, up: sequence(2, 1, .9), down: sequence(2, 2, 1),

@@ -82,7 +82,7 @@ func (a *App) NewRunOn(pl *plan.Plan, on record.Run) record.Run {
 	run.Lab = on.Lab
 	run.Driver = on.Driver
 	run.Meter = on.Meter
-	run.Machines = on.Machines
+	run.Machines = on.Machines // shared, so that all runs of a command use the place that the first one takes
 	run.GuestSize = on.GuestSize
 	run.Image = on.Image
 	run.OwnKernel = on.OwnKernel
@@ -115,7 +115,8 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (x *execution,
 	err error) {
 	x = &execution{App: a, plan: pl, run: head, attach: o.Attach, reportPath: o.Report, until: o.Until}
-	remote := x.run.Machines != nil && x.run.Machines.Router.At == ""
+	m := x.run.Machines
+	remote := m != nil && m.Router.At == "" && m.Place == nil // the tags of a place may name the router
 	if o.Peer.At == "" && !remote {
 		return x, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -245,7 +246,13 @@ func (x *execution) hold(ctx context.Context) (err error) {
 	}
 
 	// Commands that make several runs share the description of the machines, and stay on one place.
+	placed := x.run.Machines.Place != nil
 	x.held, err = x.takePlace(ctx, x.run.ID, x.run.Machines, x.journal, x.noteText)
+	if err == nil && placed && x.run.Machines.Router.At == "" {
+		Peer{}.limit(&x.run.Design)
+		x.plan = plan.New(x.run.Design)
+	}
+
 	return err
 }
 

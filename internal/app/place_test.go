@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -40,6 +41,49 @@ func TestMachinesOfAPlace(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", tags, err, want)
 		}
+	}
+}
+
+// TestAPlaceMayNameTheRouter: address translation is only left out of a plan when it is known that the router
+// cannot be reached.
+func TestAPlaceMayNameTheRouter(t *testing.T) {
+	for _, place := range []*record.Place{nil, {Name: "board-7"}} {
+		pl, err := ReadPlan("x.yaml", "matrix: {nat: [off, masquerade]}", Peer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		head := record.Run{Machines: &record.Machines{Place: place}, Design: pl.Design}
+		x, err := (&App{}).execution(t.Context(), pl, head, RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		kept := 0
+		for _, cell := range x.run.Design.Cells {
+			if factor.NAT.In(cell) {
+				kept++
+			}
+		}
+
+		if want := len(x.run.Design.Cells); (kept == want) != (place != nil) {
+			t.Errorf("place %v: %d of %d cells have their address translation", place, kept, want)
+		}
+	}
+}
+
+// TestAComparisonKeepsItsMachines: the place that a comparison of versions takes is not written into the
+// description of the machines that it was started with.
+func TestAComparisonKeepsItsMachines(t *testing.T) {
+	on := record.Run{Machines: &record.Machines{Place: &record.Place{Tags: []string{"a=b"}}}}
+	turn, err := (&App{}).inTurn(t.Context(), UpgradeOptions{On: on, Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	turn.On.Machines.Place = &record.Place{Name: "board-7"}
+	if on.Machines.Place.Name != "" {
+		t.Error("the place that was taken is in the caller's description")
 	}
 }
 

@@ -94,6 +94,11 @@ func (e *prepareError) Unwrap() error { return e.err }
 // inTurn starts new measurements or, if an id is given, continues the measurements with that id.
 func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
 	t := &inTurn{App: a, UpgradeOptions: o, digest: o.digest()}
+	if o.On.Machines != nil { // the runs of the series share a copy, in which the first one names its place
+		m := *o.On.Machines
+		t.On.Machines = &m
+	}
+
 	t.measure = t.measureOnce
 	if o.ID == "" {
 		t.ID = NewID()

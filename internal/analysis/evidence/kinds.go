@@ -444,9 +444,11 @@ func caveats() []Kind {
 			Do:    "open the UDP ports in the firewall between the machines",
 		},
 		{
-			Name:  "no-tester-ceiling",
-			Of:    OfRun,
-			Means: "the maximum rate of the tester without the router was not measured, for the reason given",
+			Name: "no-tester-ceiling",
+			Of:   OfRun,
+			Means: "the maximum rate of the tester without the router was not measured, for the reason given, so " +
+				"no rate is compared with it",
+			Do: "leave measure.tester_ceiling out of the plan, if it is set",
 		},
 		{
 			Name: "other-boots",

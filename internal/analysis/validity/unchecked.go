@@ -51,6 +51,10 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 		return out
 	}
 
+	if s.run.Design.Measure.NoCeiling {
+		lack(evidence.ReasonTesterLimited, "the plan leaves the tester's ceiling out")
+	}
+
 	lack(evidence.ReasonLinkFlap, s.unseen("link", s.pathNodes()))
 	window := s.t.Window.End - s.t.Window.Start
 	_, all := metrics.Received(s.t.Traffic)
