@@ -111,7 +111,8 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
 	// Undo settings first, then dismiss guards, and finally remove the locations of the machines.
-	// A place is released last, because others may use its machines then.
+	// A place is released last, and only if all settings have been undone, because others may use its
+	// machines then.
 	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2, journal.KindPlace: 3}
 	slices.SortStableFunc(s.Entries, func(a, b journal.Entry) int {
 		return cmp.Compare(order[a.Kind], order[b.Kind])
@@ -127,6 +128,13 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 
 		if e.Kind == journal.KindMachines && failed {
 			continue // because the next attempt needs the locations
+		}
+
+		if e.Kind == journal.KindPlace && failed {
+			err = errors.Join(err, check.WithHint(fmt.Errorf("owner %s: the labgrid place that %s holds "+
+				"stays acquired, because not everything could be undone", s.Owner, e.Holder),
+				"restore again; or, to release it all the same: labgrid-client -p PLACE release"))
+			continue
 		}
 
 		if e.Kind == journal.KindGuard && guarded[site{e.Lab, e.Node}] {

@@ -119,6 +119,50 @@ func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
 	}
 }
 
+// TestRestoreKeepsPlaceOfChangedMachines: a labgrid place is released after all settings, or not at all. A
+// script plays labgrid-client.
+func TestRestoreKeepsPlaceOfChangedMachines(t *testing.T) {
+	const holder = "pc3.chokepoint-gone/paul"
+	const place = `{"entry":{"seq":1,"kind":"place","lab":"gone-place","labgrid":{"name":"board-7"},` +
+		`"holder":"` + holder + `"}}`
+	const setting = `{"entry":{"seq":2,"kind":"setting","lab":"a","node":%q,"knob":"cpu_quota",` +
+		`"place":{"node":"host"},"before":"off"}}`
+	client, err := os.ReadFile("labgrid/testdata/labgrid-client")
+	must(t, err)
+	for _, tt := range []struct{ name, node, left string }{
+		{"a setting that cannot be undone", "host", holder},
+		{"a setting whose lab is gone", "router", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, os.WriteFile(filepath.Join(dir, "labgrid-client"), client, 0o700))
+			must(t, os.WriteFile(filepath.Join(dir, "acquired"), []byte(holder), 0o600))
+			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+			t.Setenv("PLAYED", dir)
+			path := plant(t, dir, "", "", place, fmt.Sprintf(setting, tt.node))
+			r, err := Restore(t.Context(), filepath.Dir(path), nil, filepath.Join(dir, "labs"))
+			acquired, _ := os.ReadFile(filepath.Join(dir, "acquired"))
+			if string(acquired) != tt.left {
+				t.Errorf("got %+v, %v; board-7 is held by %q, want %q", r, err, acquired, tt.left)
+			}
+
+			text := ""
+			if b, err := os.ReadFile(path); err == nil {
+				text = string(b)
+			}
+
+			if kept := tt.left != ""; kept != (err != nil) || kept != strings.Contains(text, place) ||
+				strings.Contains(text, "undone") {
+				t.Errorf("got %v, and journal %s", err, text)
+			}
+
+			if tt.left != "" && !strings.Contains(check.HintOf(err), "labgrid-client -p PLACE release") {
+				t.Errorf("got %v, hint %q, want how to release it by hand", err, check.HintOf(err))
+			}
+		})
+	}
+}
+
 // TestRestoreFindsLabsOfAnotherLogin: a run of a job had its labs elsewhere. Where this user cannot have had
 // them nothing is undone, and the journal stays.
 func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {

@@ -267,6 +267,17 @@ func (j *Journal) Done(seq int) error {
 	return j.file.write(line{Undone: seq})
 }
 
+// Open returns the number of changes that are not undone.
+func (j *Journal) Open() int {
+	if j == nil {
+		return 0
+	}
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.open)
+}
+
 // Close removes the journal if all changes were undone. Otherwise, it keeps the journal for a later restore
 // and returns an error.
 func (j *Journal) Close() error {

@@ -30,9 +30,11 @@ const (
 	firstVersion = 25
 	// callTime bounds one call of the coordinator, which takes half a second, or some seconds over ssh.
 	callTime = time.Minute
-	// releaseTime is how long Release tries again, in steps of releasePause.
+	// releaseTime is how long Release tries each of its steps again, in steps of releasePause.
 	releaseTime  = 30 * time.Second
 	releasePause = 2 * time.Second
+	// powerTime bounds the power command before the release. labgrid waits for a dead power port forever.
+	powerTime = 15 * time.Second
 )
 
 // Held is a place that this process has acquired. A nil *Held is valid and holds nothing.
@@ -51,9 +53,10 @@ type Held struct {
 
 // client calls labgrid-client for one holder.
 type client struct {
-	host   host.Host
-	place  record.Place
-	holder string // HOST/USER
+	host      host.Host
+	place     record.Place
+	holder    string // HOST/USER
+	powerTime time.Duration
 }
 
 // Take reserves a place, acquires it, and cancels the reservation. id names the caller, such as a run, and is
@@ -64,7 +67,7 @@ func Take(ctx context.Context, h host.Host, j *journal.Journal, id string, p rec
 	tell func(text string)) (held *Held, err error) {
 	p.Coordinator = cmp.Or(p.Coordinator, os.Getenv("LG_COORDINATOR"))
 	p.Proxy = cmp.Or(p.Proxy, os.Getenv("LG_PROXY"))
-	held = &Held{client: client{host: h, place: p, holder: Holder(id)}, journal: j, tell: tell}
+	held = &Held{client: client{h, p, Holder(id), powerTime}, journal: j, tell: tell}
 	if held.Version, err = held.check(ctx); err != nil {
 		return nil, err
 	}
@@ -405,45 +408,72 @@ func (c client) await(ctx context.Context, token string) (name string, err error
 	return all[len(all)-1].place, nil
 }
 
-// Release releases the place and cancels the reservation, and records that in the journal. If labgrid fails,
-// Release tries again for half a minute, and then leaves the entry in the journal for a later restore. gone
-// reports that the place was not acquired any more: somebody released it, or the coordinator was restarted.
-// Further calls do nothing.
+// Release carries out the power command, releases the place and cancels the reservation, and records that in
+// the journal. If labgrid fails, Release tries each step again for half a minute. If it still fails, or if
+// other changes of the journal are not undone, such as settings on the machines of the place, Release leaves
+// the entry in the journal for a later restore. gone reports that the place was not acquired any more:
+// somebody released it, or the coordinator was restarted. Further calls do nothing.
 func (h *Held) Release(ctx context.Context) (gone bool, err error) {
 	if h == nil || h.released {
 		return false, nil
 	}
 
 	h.released = true
-	within, cancel := context.WithTimeout(ctx, releaseTime)
-	defer cancel()
-	names := []string{}
-	for {
-		done, _, failed := h.release(within, h.tell)
-		names = append(names, done...)
-		err = failed
-		if err == nil || host.Pause(within, releasePause) != nil {
-			break
-		}
+	what := fmt.Sprintf("release %s, which %s holds", h.wanted(), h.holder)
+	if h.journal.Open() > 1 {
+		return false, check.WithHint(fmt.Errorf("%s: settings on its machines are not undone, so it stays "+
+			"acquired", what), "once the machines can be reached, chokepoint lab restore undoes the settings, "+
+			"and then releases it")
+	}
+
+	var names []string
+	err = patiently(ctx, func(ctx context.Context) (err error) {
+		names, err = h.acquiredPlaces(ctx)
+		return err
+	})
+	if err == nil {
+		h.powerAfter(ctx, names, h.tell)
+		err = patiently(ctx, func(ctx context.Context) error {
+			_, _, err := h.release(ctx, names)
+			return err
+		})
 	}
 
 	if err != nil {
-		return false, check.WithHint(fmt.Errorf("release %s, which %s holds: %w", h.wanted(), h.holder, err),
+		return false, check.WithHint(fmt.Errorf("%s: %w", what, err),
 			"once the coordinator can be reached, chokepoint lab restore releases it")
 	}
 
 	return h.acquired && len(names) == 0, h.journal.Done(h.seq)
 }
 
+// patiently calls do until it succeeds or releaseTime has passed.
+func patiently(ctx context.Context, do func(ctx context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	for {
+		err := do(within)
+		if err == nil || host.Pause(within, releasePause) != nil {
+			return err
+		}
+	}
+}
+
 // Restore releases what the holder of a journal entry has acquired or reserved. It returns what it has done.
 func Restore(ctx context.Context, h host.Host, e journal.Entry) (text string, err error) {
-	c := client{host: h, place: *e.Labgrid, holder: e.Holder}
+	c := client{h, *e.Labgrid, e.Holder, powerTime}
 	if _, err = c.check(ctx); err != nil {
 		return "", fmt.Errorf("release %s, which %s holds: %w", c.wanted(), c.holder, err)
 	}
 
+	names, err := c.acquiredPlaces(ctx)
+	if err != nil {
+		return "", err
+	}
+
 	warnings := ""
-	names, cancelled, err := c.release(ctx, func(warning string) { warnings += "; " + warning })
+	c.powerAfter(ctx, names, func(warning string) { warnings += "; " + warning })
+	names, cancelled, err := c.release(ctx, names)
 	switch {
 	case len(names) > 0:
 		text = "released place " + strings.Join(names, " and ") + warnings
@@ -456,33 +486,28 @@ func Restore(ctx context.Context, h host.Host, e journal.Entry) (text string, er
 	return text, err
 }
 
-// release releases all places that the holder has acquired, and cancels its reservations. It returns the
-// names of those places, and the number of reservations that it has cancelled. warn receives what keeps a
-// board from being switched off, which does not keep its place from being released.
-func (c client) release(ctx context.Context, warn func(string)) (names []string, cancelled int, err error) {
+// acquiredPlaces returns the names of the places that the holder has acquired.
+func (c client) acquiredPlaces(ctx context.Context) (names []string, err error) {
 	all, err := c.places(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-
 	for _, p := range all {
-		if p.acquired != c.holder {
-			continue
+		if p.acquired == c.holder {
+			names = append(names, p.name)
 		}
+	}
+	return names, err
+}
 
-		c.place.Name = p.name
-		if failed := c.powerAfter(ctx); failed != nil {
-			text := failed.Error()
-			text = text[strings.LastIndexByte(text, '\n')+1:] // the end of a traceback
-			warn(fmt.Sprintf("place %s: power %s: %s", p.name, c.place.PowerAfter, text))
-		}
-
-		if _, failed := c.call(ctx, "-p", p.name, "release-from", c.holder); failed != nil {
+// release releases places, and cancels the reservations of the holder. It returns the names of the places
+// that it has released, and the number of reservations that it has cancelled. labgrid ignores the release of
+// a place that the holder does not have any more.
+func (c client) release(ctx context.Context, places []string) (names []string, cancelled int, err error) {
+	for _, name := range places {
+		if _, failed := c.call(ctx, "-p", name, "release-from", c.holder); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
 
-		names = append(names, p.name)
+		names = append(names, name)
 	}
 
 	reserved, failed := c.reservations(ctx)
@@ -503,14 +528,23 @@ func (c client) release(ctx context.Context, warn func(string)) (names []string,
 	return names, cancelled, err
 }
 
-// powerAfter carries out the power command before the release, if there is one.
-func (c client) powerAfter(ctx context.Context) error {
+// powerAfter carries out the power command before the release, if there is one. It tries once for each place,
+// because a board that cannot be switched off does not keep its place from being released. warn receives
+// the reason.
+func (c client) powerAfter(ctx context.Context, places []string, warn func(string)) {
 	if c.place.PowerAfter == "" {
-		return nil
+		return
 	}
 
-	within, cancel := host.Within(ctx, callTime)
-	defer cancel()
-	_, err := host.Run(within, c.host, (&Held{client: c}).Command("", "power", c.place.PowerAfter))
-	return err
+	for _, name := range places {
+		c.place.Name = name
+		within, cancel := host.Within(ctx, c.powerTime)
+		_, err := host.Run(within, c.host, (&Held{client: c}).Command("", "power", c.place.PowerAfter))
+		cancel()
+		if err != nil {
+			text := err.Error()
+			text = text[strings.LastIndexByte(text, '\n')+1:] // the end of a traceback
+			warn(fmt.Sprintf("place %s: power %s: %s", name, c.place.PowerAfter, text))
+		}
+	}
 }

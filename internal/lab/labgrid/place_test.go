@@ -327,6 +327,66 @@ func TestReleaseWithoutPower(t *testing.T) {
 	p.wants("acquired", "")
 }
 
+// TestReleaseWithHangingPower: a power command that never ends is tried once and ended. It takes no time from
+// the release, which is repeated if its answer is lost; the place was not lost then.
+func TestReleaseWithHangingPower(t *testing.T) {
+	p := play(t)
+	held, err := p.take(record.Place{Name: "board-7", PowerAfter: "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	p.put("hanging", "")
+	p.put("unanswered", "")
+	if held.powerTime >= releaseTime {
+		t.Errorf("a power command may take %s, the release %s", held.powerTime, releaseTime)
+	}
+
+	held.powerTime = 200 * time.Millisecond
+	gone, err := held.Release(t.Context())
+	const want = "place board-7: power off: run labgrid-client: unreachable: no answer within 200ms"
+	if gone || err != nil || len(p.told) != 1 || p.told[0] != want {
+		t.Errorf("got %v, %v, told %q, want %q", gone, err, p.told, want)
+	}
+
+	p.wants("acquired", "")
+	if log := p.has("log"); strings.Count(log, "power off") != 1 || len(p.left()) > 0 {
+		t.Errorf("want one power off and an empty journal: %s", log)
+	}
+}
+
+// TestKeepsPlaceOfChangedMachines: while settings are not undone, nobody else gets the machines, and the board
+// stays on, so that a restore can undo the settings.
+func TestKeepsPlaceOfChangedMachines(t *testing.T) {
+	p := play(t)
+	held, err := p.take(record.Place{Name: "board-7", PowerAfter: "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	seq, err := p.journal.Add(journal.Entry{Kind: journal.KindMachines, Lab: "run-1-machines",
+		Machines: &record.Machines{}})
+	if err != nil || seq != 2 {
+		t.Fatal(seq, err)
+	}
+
+	gone, err := held.Release(t.Context())
+	const want = "settings on its machines are not undone, so it stays acquired"
+	if gone || err == nil || !strings.Contains(err.Error(), want) ||
+		!strings.Contains(check.HintOf(err), "chokepoint lab restore undoes the settings") {
+		t.Errorf("got %v, %v, hint %q, want %s", gone, err, check.HintOf(err), want)
+	}
+
+	if _, err := held.Release(t.Context()); err != nil {
+		t.Errorf("again: got %v", err)
+	}
+
+	p.wants("acquired", own)
+	if entries := p.left(); len(entries) != 2 || strings.Contains(p.has("log"), "power off") {
+		t.Errorf("the journal has %+v, want the machines and the place, and no power off", entries)
+	}
+}
+
 // TestCommand: labgrid-client finds the place, its coordinator and the image in what it is started with.
 func TestCommand(t *testing.T) {
 	h := &Held{client: client{holder: own, place: record.Place{Name: "board-7", Coordinator: "hub:1",
