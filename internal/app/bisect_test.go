@@ -30,6 +30,8 @@ type bench struct {
 	scales  map[string]float64 // by version, 1 if it is missing
 	measure int                // runs so far
 	fail    func(version string, run int) error
+
+	machines *record.Machines // of the runs
 }
 
 func newBench(t *testing.T) *bench {
@@ -66,7 +68,7 @@ func (b *bench) run(ctx context.Context, _ int, _ *plan.Plan, place record.Serie
 	}
 
 	run := s.Run()
-	run.Series = &place
+	run.Series, run.Machines = &place, b.machines
 	trials := slices.DeleteFunc(s.Trials(), func(t record.Trial) bool { return t.Row.Block > 1 })
 	if !b.stored {
 		d := analysis.Begin(run, len(trials))
@@ -349,6 +351,28 @@ func TestBisectGoesOn(t *testing.T) {
 		tt.change(&other)
 		if _, err := b.inTurn(t.Context(), other); !errors.Is(err, ErrUsage) {
 			t.Errorf("another %s: got %v, want a usage error", tt.name, err)
+		}
+	}
+}
+
+// TestResumedOnItsPlace: versions that are measured later use the labgrid place of the earlier ones, also if
+// the lab file has only tags.
+func TestResumedOnItsPlace(t *testing.T) {
+	b := newBench(t)
+	b.stored = true
+	o := b.options("old", "new").UpgradeOptions
+	o.ID = NewID()
+	o.On.Machines = &record.Machines{Place: &record.Place{Tags: []string{"device=a"}}}
+	series := record.Series{ID: o.ID, Digest: o.digest(), Version: "old", Block: 1}
+	b.machines = &record.Machines{Place: &record.Place{Name: "board-7", Tags: []string{"device=a"}}}
+	if _, err := b.run(t.Context(), 0, nil, series); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 2 {
+		turn, err := b.inTurn(t.Context(), o)
+		if err != nil || turn.On.Machines.Place.Name != "board-7" || o.On.Machines.Place.Name != "" {
+			t.Errorf("got %v, want board-7, and the options as they were", err)
 		}
 	}
 }

@@ -248,6 +248,10 @@ func (t *inTurn) read(ctx context.Context) error {
 				"continue %s: run %s measured something else, version %s", t.ID, run.ID, s.Version)
 		}
 
+		if m := run.Machines; m != nil && m.Place != nil {
+			t.On.Machines = m // so that all versions are measured on the same place
+		}
+
 		into := &t.block(s.Block).Runs[v]
 		if *into == nil {
 			if *into, err = t.Dirs.Document(ctx, run.ID); err != nil {
