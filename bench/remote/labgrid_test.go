@@ -504,7 +504,7 @@ func (f *farm) frozen(ctx context.Context) {
 	f.wants(said, "once the coordinator can be reached, chokepoint lab restore releases it")
 	_ = f.coordinator.Process.Signal(syscall.SIGCONT)
 	// Without its coordinator the exporter has ended, so that the board cannot be switched off.
-	f.wants(f.chokepoint(ctx, 0, "lab", "restore"), "released place board-7")
+	f.wants(f.chokepoint(ctx, 0, "lab", "restore"), "released place board-7; place board-7: power off: ")
 	f.stop()
 	f.start()
 }
