@@ -422,8 +422,8 @@ func (h *Held) Release(ctx context.Context) (gone bool, err error) {
 	what := fmt.Sprintf("release %s, which %s holds", h.wanted(), h.holder)
 	if h.journal.Open() > 1 {
 		return false, check.WithHint(fmt.Errorf("%s: settings on its machines are not undone, so it stays "+
-			"acquired", what), "once the machines can be reached, chokepoint lab restore undoes the settings, "+
-			"and then releases it")
+			"acquired", what), "once the machines can be reached, chokepoint lab restore undoes the "+
+			"settings, and then releases it")
 	}
 
 	var names []string

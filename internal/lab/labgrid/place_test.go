@@ -355,8 +355,8 @@ func TestReleaseWithHangingPower(t *testing.T) {
 	}
 }
 
-// TestKeepsPlaceOfChangedMachines: while settings are not undone, nobody else gets the machines, and the board
-// stays on, so that a restore can undo the settings.
+// TestKeepsPlaceOfChangedMachines: while settings are not undone, nobody else gets the machines, and the
+// board stays on, so that a restore can undo the settings.
 func TestKeepsPlaceOfChangedMachines(t *testing.T) {
 	p := play(t)
 	held, err := p.take(record.Place{Name: "board-7", PowerAfter: "off"})
