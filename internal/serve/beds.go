@@ -149,6 +149,10 @@ func (b bed) progress() report.Progress {
 		p.Text = strings.Join(parts, " · ")
 	}
 
+	if b.Failure != "" {
+		p.Text = "unknown"
+	}
+
 	p.Text += ", reported " + b.Seen.UTC().Format("2006-01-02 15:04:05 UTC")
 	return p
 }
@@ -416,6 +420,10 @@ func (s *Server) bedSection(ctx context.Context, b bed, key []report.Field) (rep
 		Title: b.Name,
 		Lead:  fmt.Sprintf("Lab %s on host %s, chokepoint %s.", b.Lab, b.Host, b.Version),
 	}
+	if b.Failure != "" {
+		section.Lead = "On host " + b.Host + "."
+	}
+
 	if b.Silent != "" {
 		silent := report.Item{Kind: "silent", Text: b.Silent, Tone: report.Bad}
 		section.Blocks = append(section.Blocks, report.List{Items: []report.Item{silent}})

@@ -3,7 +3,9 @@ package serve
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -111,6 +113,31 @@ func TestBedPages(t *testing.T) {
 	}
 
 	text(t, s, "/api/v1/beds/nobody/requests", http.StatusNotFound)
+}
+
+// TestUnreadableBed: a testbed or a request that cannot be read hides nothing else.
+func TestUnreadableBed(t *testing.T) {
+	s, _ := serverOf(t)
+	addBeds(t, s, workingBed("lab-1"))
+	db, err := sql.Open("sqlite", s.app.Dirs.StoreFile())
+	if err == nil {
+		_, err = db.ExecContext(t.Context(), `INSERT INTO beds VALUES ('lab-2', 'planted-host', 1, '{"name": 1}');
+			INSERT INTO bed_requests VALUES ('r', 'lab-1', 1, '[]', 0, '', '')`)
+		err = errors.Join(err, db.Close())
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for path, want := range map[string]string{
+		"/beds":                       "On host planted-host.",
+		"/alarms":                     "its last report cannot be read",
+		"/metrics":                    `chokepoint_bed_silent{testbed="lab-2"} 1`,
+		"/api/v1/beds/lab-1/requests": `"unreadable"`,
+	} {
+		contains(t, text(t, s, path, http.StatusOK), want)
+	}
 }
 
 // TestManyBeds: testbeds and alarms come in parts.
@@ -350,7 +377,7 @@ func TestAsk(t *testing.T) {
 
 	post(t, s, "/beds/lab-1/cancel", "job="+later[1]+"&"+keyIn(t, page), fromPage(cookie))
 	page = text(t, s, "/beds", http.StatusOK)
-	contains(t, page, "refused: cancelled before its time, by serve, from 192.0.2.1")
+	contains(t, page, "refused: cancelled before its time")
 
 	for body, code := range map[string]int{
 		`{"kind": "start", "plan": "other"}`: 409, `{"kind": "cancel", "job": "job-6"}`: 409,

@@ -32,7 +32,17 @@ type Bed struct {
 	Alarms    []BedAlarm    `json:"alarms,omitempty"`  // the newest first, at most MaxBedItems
 	Started   time.Time     `json:"started"`           // when the service started
 	Seen      time.Time     `json:"seen"`              // when it reported this
+	Failure   string        `json:"failure,omitempty"` // why the report cannot be read
 }
+
+// Bounds of the JSON of one row in bytes.
+const (
+	maxBedBody     = 1 << 20
+	maxRequestBody = 16 << 10
+)
+
+// errBedBody is the reason why a row is not read.
+var errBedBody = errors.New("it is too long")
 
 // MaxBedItems is the maximum number of ended jobs, and of alarms, that a testbed reports.
 const MaxBedItems = 20
@@ -99,6 +109,10 @@ const quiet = time.Hour
 
 // Silent returns why a testbed that should have reported or finished a job did not, or "".
 func (b Bed) Silent(now time.Time) string {
+	if b.Failure != "" {
+		return "its last report cannot be read: " + b.Failure
+	}
+
 	for _, s := range b.Schedules {
 		if !s.By.IsZero() && now.After(s.By) {
 			return fmt.Sprintf("no job of schedule %s has ended by %s", s.Name,
@@ -138,7 +152,8 @@ func (e *BedTakenError) Hint() string {
 const takenFor = 10 * time.Minute
 
 // SetBed stores what a testbed reports, in place of its last report. It returns a *BedTakenError if another
-// host has reported a testbed of this name within the last ten minutes.
+// host has reported a testbed of this name within the last ten minutes. The clocks of both hosts count: a
+// report from more than ten minutes ahead does not keep the name.
 func (s *Store) SetBed(ctx context.Context, b Bed) error {
 	if err := CheckBedName(b.Name); err != nil {
 		return err
@@ -147,6 +162,10 @@ func (s *Store) SetBed(ctx context.Context, b Bed) error {
 	body, err := json.Marshal(b)
 	if err != nil {
 		return fmt.Errorf("store testbed %s: %v", b.Name, err)
+	}
+
+	if len(body) > maxBedBody {
+		return fmt.Errorf("store testbed %s: its report has %d bytes, more than %d", b.Name, len(body), maxBedBody)
 	}
 
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -158,8 +177,8 @@ func (s *Store) SetBed(ctx context.Context, b Bed) error {
 
 		done, err := tx.ExecContext(ctx, `INSERT INTO beds (name, host, seen_ns, body) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (name) DO UPDATE SET host = excluded.host, seen_ns = excluded.seen_ns, body = excluded.body
-			WHERE beds.host = excluded.host OR beds.seen_ns < $5`, b.Name, storable(b.Host), b.Seen.UnixNano(),
-			string(body), b.Seen.Add(-takenFor).UnixNano())
+			WHERE beds.host = excluded.host OR beds.seen_ns NOT BETWEEN $5 AND $6`, b.Name, storable(b.Host),
+			b.Seen.UnixNano(), string(body), b.Seen.Add(-takenFor).UnixNano(), b.Seen.Add(takenFor).UnixNano())
 		if err != nil {
 			return err
 		}
@@ -177,7 +196,7 @@ func (s *Store) SetBed(ctx context.Context, b Bed) error {
 	return s.storing("testbed "+b.Name, err)
 }
 
-// Beds lists the testbeds by name.
+// Beds lists the testbeds by name. If a report cannot be read, only Name, Host, Seen and Failure are set.
 func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
 	any, err := s.hasTable(ctx, s.db, "beds")
 	if err != nil || !any {
@@ -185,17 +204,36 @@ func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
 	}
 
 	beds, err := query(ctx, s.db, func(r *sql.Rows) (b Bed, err error) {
+		var name, host string
+		var seen int64
 		var body []byte
-		if err = r.Scan(&body); err == nil {
-			err = json.Unmarshal(body, &b)
+		if err = r.Scan(&name, &host, &seen, &body); err != nil {
+			return b, err
 		}
-		return b, err
-	}, `SELECT body FROM beds ORDER BY name`)
+
+		if err := readBody(body, &b); err != nil {
+			b = Bed{Host: host, Seen: time.Unix(0, seen).UTC(), Failure: err.Error()}
+		} else {
+			b.Failure = ""
+		}
+
+		b.Name = name
+		return b, nil
+	}, `SELECT name, substr(host, 1, 255), seen_ns, CASE WHEN octet_length(body) <= $1 THEN body END
+		FROM beds ORDER BY name`, maxBedBody)
 	if err != nil {
 		return nil, fmt.Errorf("list testbeds in %s: %w", s.path, err)
 	}
 
-	return beds, nil
+	return slices.DeleteFunc(beds, func(b Bed) bool { return !ValidID(b.Name) }), nil
+}
+
+// readBody decodes the JSON of a row. A row that is too long has none.
+func readBody(body []byte, v any) error {
+	if body == nil {
+		return errBedBody
+	}
+	return json.Unmarshal(body, v)
 }
 
 // UnknownBedError is returned for a testbed that has never reported.
@@ -276,8 +314,7 @@ const (
 	maxBy            = 100 // bytes
 )
 
-// AskBed stores a request, which the testbed answers when it next looks, and returns it with its id. If r
-// cancels a request that waits for its time, AskBed answers that one instead, and returns its id. AskBed
+// AskBed stores a request, which the testbed answers when it next looks, and returns it with its id. AskBed
 // returns an *UnknownBedError, or another error for a plan or job that the testbed does not have, and for
 // too many unanswered requests.
 func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
@@ -296,9 +333,9 @@ func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
 		return r, err
 	}
 
+	bound := maxOpenRequests
 	if waiting {
-		r.ID, r.Answered = r.Job, r.Asked
-		return r, s.AnswerBedRequest(ctx, r.ID, "", "cancelled before its time, by "+r.By, r.Asked)
+		bound *= 2 // one more for each request that waits
 	}
 
 	r.ID = NewID(r.Asked, uint16(rand.Uint32()))
@@ -312,13 +349,13 @@ func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
 		(id, bed, asked_ns, body, answered_ns, refused, job)
 		SELECT $1, $2, $3, $4, 0, '', '' WHERE $5 >
 			(SELECT count(*) FROM bed_requests WHERE bed = $2 AND answered_ns = 0)`, r.ID, r.Bed,
-		r.Asked.UnixNano(), string(body), maxOpenRequests)
+		r.Asked.UnixNano(), string(body), bound)
 	if err != nil {
 		return r, fmt.Errorf("ask testbed %s in %s: %w", r.Bed, s.path, advise(err))
 	}
 
 	if n, err := done.RowsAffected(); err == nil && n == 0 {
-		return r, &BedRefusedError{r.Bed, "it has not answered " + unit.Count(maxOpenRequests, "request"),
+		return r, &BedRefusedError{r.Bed, "it has not answered " + unit.Count(bound, "request"),
 			"check that chokepoint bed runs on " + bed.Host}
 	}
 
@@ -344,7 +381,7 @@ func (s *Store) scheduled(ctx context.Context, r BedRequest) (bool, error) {
 
 	requests, err := s.BedRequests(ctx, r.Bed)
 	return slices.ContainsFunc(requests, func(q BedRequest) bool {
-		return q.ID == r.Job && q.Kind == AskStart && !q.At.IsZero() && q.Answered.IsZero()
+		return q.ID == r.Job && q.waits()
 	}), err
 }
 
@@ -385,7 +422,8 @@ func (r BedRequest) check(b Bed, waiting bool) error {
 }
 
 // BedRequests lists the requests to a testbed, the newest first: those without an answer, and as many of
-// the others as make fifty.
+// the others as make fifty. The kind of a request that cannot be read is unknown, so the testbed refuses it. A
+// request that is to be cancelled before its time counts as answered.
 func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, error) {
 	any, err := s.hasTable(ctx, s.db, "bed_requests")
 	if err != nil || !any {
@@ -394,36 +432,75 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 
 	list, err := query(ctx, s.db, func(r *sql.Rows) (q BedRequest, err error) {
 		var body []byte
-		var answered int64
+		var asked, answered int64
 		var id, refused, job string
-		if err = r.Scan(&id, &body, &answered, &refused, &job); err == nil {
-			err = json.Unmarshal(body, &q)
+		if err = r.Scan(&id, &asked, &body, &answered, &refused, &job); err != nil {
+			return q, err
 		}
 
-		q.ID, q.Bed = id, bed
+		if readBody(body, &q) != nil {
+			q = BedRequest{Kind: "unreadable", Asked: time.Unix(0, asked).UTC()}
+		}
 
+		q.ID, q.Bed, q.Refused = id, bed, refused
+		q.Job = cmp.Or(job, q.Job)
+		q.By = shownBy(q.By)
+		q.Answered = time.Time{}
 		if answered != 0 {
 			q.Answered = time.Unix(0, answered).UTC()
 		}
-
-		q.Refused = refused
-		q.Job = cmp.Or(job, q.Job)
-		return q, err
-	}, `SELECT id, body, answered_ns, refused, job FROM bed_requests WHERE bed = $1
-		ORDER BY answered_ns = 0 DESC, asked_ns DESC, id DESC LIMIT $2`, bed, maxRequestsShown)
+		return q, nil
+	}, `SELECT id, asked_ns, CASE WHEN octet_length(body) <= $3 THEN body END, answered_ns,
+		substr(refused, 1, 1000), substr(job, 1, 100) FROM bed_requests WHERE bed = $1
+		ORDER BY answered_ns = 0 DESC, asked_ns DESC, id DESC LIMIT $2`, bed, maxRequestsShown, maxRequestBody)
 	if err != nil {
 		return nil, fmt.Errorf("list requests of testbed %s in %s: %w", bed, s.path, err)
+	}
+
+	for _, c := range list {
+		if c.Kind != AskCancel || !c.Answered.IsZero() {
+			continue
+		}
+
+		for i, q := range list {
+			if q.ID == c.Job && q.waits() && c.Asked.Before(q.At) {
+				list[i].Answered, list[i].Refused = c.Asked, beforeItsTime
+			}
+		}
 	}
 
 	slices.SortStableFunc(list, func(a, b BedRequest) int { return b.Asked.Compare(a.Asked) })
 	return list, nil
 }
 
+// beforeItsTime is the answer to a request for later that another request cancels.
+const beforeItsTime = "cancelled before its time"
+
+// waits reports whether a request waits for its time.
+func (r BedRequest) waits() bool { return r.Kind == AskStart && !r.At.IsZero() && r.Answered.IsZero() }
+
+// shownBy returns the name of a user in one line of bounded length.
+func shownBy(by string) string {
+	by = strings.Join(strings.Fields(check.Plain(by)), " ")
+	return strings.ToValidUTF8(by[:min(len(by), maxBy)], "")
+}
+
 // AnswerBedRequest stores the answer of a testbed: the job that was started or cancelled, or why it refused.
-// A second answer changes nothing.
+// If this job is a request of the same testbed that waits for its time, that request is answered, too. A
+// second answer changes nothing.
 func (s *Store) AnswerBedRequest(ctx context.Context, id, job, refused string, when time.Time) error {
-	_, err := s.db.ExecContext(ctx, `UPDATE bed_requests SET answered_ns = $1, refused = $2, job = $3
-		WHERE id = $4 AND answered_ns = 0`, when.UnixNano(), storable(refused), storable(job), id)
+	err := s.inTx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE bed_requests SET answered_ns = $1, refused = $2, job = $3
+			WHERE id = $4 AND answered_ns = 0`, when.UnixNano(), storable(refused), storable(job), id)
+		if err != nil || refused != "" {
+			return err
+		}
+
+		_, err = tx.ExecContext(ctx, `UPDATE bed_requests SET answered_ns = $1, refused = $2
+			WHERE id = $3 AND answered_ns = 0 AND bed = (SELECT bed FROM bed_requests WHERE id = $4)`,
+			when.UnixNano(), beforeItsTime, storable(job), id)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("answer request %s in %s: %w", id, s.path, advise(err))
 	}

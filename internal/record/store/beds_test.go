@@ -90,9 +90,61 @@ func testBedElsewhere(t *testing.T, s *Store) {
 
 	other.Seen = sampleStart.Add(takenFor + time.Second)
 	must(t, s.SetBed(ctx, other))
+	ahead := other.Seen.Add(1000 * time.Hour)
+	_, err := s.db.ExecContext(ctx, `UPDATE beds SET host = 'ahead', seen_ns = $1`, ahead.UnixNano())
+	must(t, err)
+	must(t, s.SetBed(ctx, other)) // the other clock was wrong
 	b, err := s.Bed(ctx, "lab-1")
 	if err != nil || b.Host != "elsewhere" {
 		t.Errorf("got host %q, %v", b.Host, err)
+	}
+}
+
+// A row that cannot be read is shown as such, and hides no other one.
+func testBedUnreadable(t *testing.T, s *Store) {
+	ctx := t.Context()
+	must(t, s.SetBed(ctx, sampleBed("lab-1")))
+	long := `"` + strings.Repeat("x", maxRequestBody) + `"`
+	insert := func(name, body string) {
+		_, err := s.db.ExecContext(ctx, `INSERT INTO beds (name, host, seen_ns, body) VALUES ($1, 'h', $2, $3)`,
+			name, sampleStart.UnixNano(), body)
+		must(t, err)
+	}
+	insert("../x", `{}`)
+	insert("lab-0", `{"name": 1}`)
+	insert("lab-2", `{"name": "lab-1"}`)
+	beds, err := s.Beds(ctx)
+	must(t, err)
+	if len(beds) != 3 || beds[0].Name != "lab-0" || beds[0].Host != "h" || !beds[0].Seen.Equal(sampleStart) ||
+		!strings.Contains(beds[0].Silent(sampleStart), "cannot be read") ||
+		beds[1].Failure != "" || beds[2].Name != "lab-2" {
+		t.Errorf("got %+v", beds)
+	}
+
+	ask := func(id, body string) error {
+		_, err := s.db.ExecContext(ctx, `INSERT INTO bed_requests (id, bed, asked_ns, body, answered_ns, refused,
+			job) VALUES ($1, 'lab-1', 1, $2, 0, '', '')`, id, body)
+		return err
+	}
+	must(t, ask("1", `{"kind": 1}`))
+	must(t, ask("2", `{"kind": "start", "plan": "quick", "by": "`+strings.Repeat(`a\n`, maxBy)+`"}`))
+	if err := ask("3", long); (err != nil) != s.server {
+		t.Errorf("a long request: got %v", err)
+	}
+
+	requests, err := s.BedRequests(ctx, "lab-1")
+	must(t, err)
+	for _, r := range requests {
+		if (r.ID == "2") != (r.Kind == AskStart) || !r.Answered.IsZero() || len(r.By) > maxBy ||
+			strings.Contains(r.By, "\n") {
+			t.Errorf("got %+v", r)
+		}
+	}
+
+	big := sampleBed("lab-1")
+	big.Lab = strings.Repeat("x", maxBedBody)
+	if err := s.SetBed(ctx, big); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("a long report: got %v", err)
 	}
 }
 
@@ -138,18 +190,20 @@ func testBedRequestsAhead(t *testing.T, s *Store) {
 
 	cancel := BedRequest{Bed: "lab-1", Kind: AskCancel, Job: first.ID, By: "bob", Asked: sampleStart}
 	gone, err := s.AskBed(ctx, cancel)
-	if err != nil || gone.ID != first.ID || gone.Answered.IsZero() {
-		t.Errorf("got %+v, %v", gone, err)
-	}
-
-	got, err := s.BedRequests(ctx, "lab-1")
 	must(t, err)
-	i := slices.IndexFunc(got, func(r BedRequest) bool { return r.ID == first.ID })
-	if len(got) != maxOpenRequests || !got[i].At.Equal(at) || got[i].Answered.IsZero() ||
-		got[i].Refused != "cancelled before its time, by bob" {
-		t.Errorf("got %+v", got[i])
+	looks := func(when string, answered time.Time) {
+		t.Helper()
+		got, err := s.BedRequests(ctx, "lab-1")
+		must(t, err)
+		i := slices.IndexFunc(got, func(r BedRequest) bool { return r.ID == first.ID })
+		if len(got) != maxOpenRequests+1 || !got[i].At.Equal(at) || !got[i].Answered.Equal(answered) ||
+			got[i].Refused != beforeItsTime {
+			t.Errorf("%s: got %+v", when, got[i])
+		}
 	}
-
+	looks("before the answer", sampleStart)
+	must(t, s.AnswerBedRequest(ctx, gone.ID, first.ID, "", sampleStart.Add(time.Minute)))
+	looks("after the answer", sampleStart.Add(time.Minute))
 	if _, err := s.AskBed(ctx, cancel); err == nil {
 		t.Error("it can be cancelled twice")
 	}

@@ -43,6 +43,7 @@ func bothEngines() map[string]func(*testing.T, *Store) {
 		"EveryText":                     testEveryText,
 		"Beds":                          testBeds,
 		"BedElsewhere":                  testBedElsewhere,
+		"BedUnreadable":                 testBedUnreadable,
 		"BedRequests":                   testBedRequests,
 		"BedRequestsAhead":              testBedRequestsAhead,
 		"BedRequestsRefused":            testBedRequestsRefused,

@@ -179,8 +179,37 @@ func serverSteps() []string {
 		types.Replace(schema) + serverTriggers,
 		types.Replace(schemaOfResults),
 		types.Replace(schemaOfBeds),
+		serverBeds,
 	}
 }
+
+// serverBeds lets only the user that first reported a testbed change its row and answer its requests, and
+// bounds the rows.
+const serverBeds = `
+ALTER TABLE beds ADD COLUMN owner TEXT COLLATE "C";
+ALTER TABLE beds ADD CHECK (octet_length(host) <= 255 AND octet_length(body) <= 1048576);
+ALTER TABLE bed_requests ADD CHECK (octet_length(id) <= 64 AND octet_length(body) <= 16384);
+CREATE FUNCTION own_bed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF OLD.owner <> session_user THEN
+		RAISE insufficient_privilege USING MESSAGE = format('testbed %s belongs to user %s', OLD.name, OLD.owner);
+	END IF;
+	NEW.owner := session_user;
+	RETURN NEW;
+END $$;
+CREATE FUNCTION own_request() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	owner text;
+BEGIN
+	EXECUTE format('SELECT owner FROM %I.beds WHERE name = $1', TG_TABLE_SCHEMA) INTO owner USING OLD.bed;
+	IF owner <> session_user THEN
+		RAISE insufficient_privilege USING MESSAGE = format('testbed %s belongs to user %s', OLD.bed, owner);
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER own BEFORE INSERT OR UPDATE ON beds FOR EACH ROW EXECUTE FUNCTION own_bed();
+CREATE TRIGGER own BEFORE UPDATE ON bed_requests FOR EACH ROW EXECUTE FUNCTION own_request();
+`
 
 // serverTriggers reject the same changes as schemaTriggers, and TRUNCATE. The table schema_version lists
 // the versions that were applied to the database.

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
@@ -27,15 +28,15 @@ func TestServerRoles(t *testing.T) {
 	}
 
 	t.Cleanup(func() {
-		execute(t, place, `DROP OWNED BY r, b, a, o, chokepoint_reader, chokepoint_bed, chokepoint_operator, chokepoint_admin;
-			DROP ROLE r, b, a, o, chokepoint_admin, chokepoint_operator, chokepoint_bed, chokepoint_reader`)
+		execute(t, place, `DROP OWNED BY r, b, c, a, o, chokepoint_reader, chokepoint_bed, chokepoint_operator, chokepoint_admin;
+			DROP ROLE r, b, c, a, o, chokepoint_admin, chokepoint_operator, chokepoint_bed, chokepoint_reader`)
 	})
 	for _, b := range blocks {
 		execute(t, place, b[1])
 	}
 
 	execute(t, place, `CREATE ROLE r LOGIN IN ROLE chokepoint_reader; CREATE ROLE b LOGIN IN ROLE chokepoint_bed;
-		CREATE ROLE a LOGIN IN ROLE chokepoint_admin; CREATE ROLE o LOGIN IN ROLE chokepoint_operator`)
+		CREATE ROLE c LOGIN IN ROLE chokepoint_bed; CREATE ROLE a LOGIN IN ROLE chokepoint_admin; CREATE ROLE o LOGIN IN ROLE chokepoint_operator`)
 	local := newStore(t)
 	ended(t, local, "r2")
 	send := func(s *Store) error { _, err := local.Send(ctx, s, "r2"); return err }
@@ -45,6 +46,13 @@ func TestServerRoles(t *testing.T) {
 	report := func(s *Store) error { return s.SetBed(ctx, sampleBed("lab-1")) }
 	ask := func(s *Store) error {
 		_, err := s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", Asked: sampleStart})
+		return err
+	}
+	schedule := func(s *Store) error {
+		q, err := s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskStart, Plan: "quick", Asked: sampleStart,
+			At: sampleStart.Add(time.Hour)})
+		must(t, err)
+		_, err = s.AskBed(ctx, BedRequest{Bed: "lab-1", Kind: AskCancel, Job: q.ID, Asked: sampleStart})
 		return err
 	}
 	answer := func(s *Store) error {
@@ -81,6 +89,10 @@ func TestServerRoles(t *testing.T) {
 		{"r", "ask", ask, false},
 		{"o", "report", report, false},
 		{"o", "ask", ask, true},
+		{"o", "schedule and cancel", schedule, true},
+		{"c", "answer for another testbed", answer, false},
+		{"c", "report another testbed", report, false},
+		{"c", "take another testbed", statement(`UPDATE beds SET owner = 'c', seen_ns = 1`), false},
 		{"o", "answer", answer, false},
 		{"o", "name", name, false},
 		{"b", "answer", answer, true},
