@@ -83,6 +83,9 @@ func strayExits(t *tree) []string {
 	return found
 }
 
+// driverHomes lists the drivers that register themselves when they are imported, and who may import them.
+var driverHomes = map[string]string{"github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite": "bed"}
+
 func initFunctions(t *tree) []string {
 	var found []string
 	for _, f := range t.sources {
@@ -93,8 +96,7 @@ func initFunctions(t *tree) []string {
 		}
 
 		f.imports(func(spec *ast.ImportSpec, name, imported string) {
-			// The drivers of SQL and of the jobs' database can only be had by their side effect.
-			if name == "_" && imported != "embed" && f.pkg != "record/store" && f.pkg != "bed" {
+			if name == "_" && imported != "embed" && driverHomes[imported] != f.pkg {
 				found = append(found, fmt.Sprintf("%s: import of %s for its side effect", t.at(spec),
 					imported))
 			}

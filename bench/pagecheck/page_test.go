@@ -306,18 +306,35 @@ func (c check) faults(t *testing.T, program string) (found []string) {
 		}
 	}
 
-	events := ""
-	if u, err := url.Parse(address); err == nil && u.Host != "" {
-		events = "http://" + u.Host + "/events"
-	}
-
 	for _, a := range b.fetched {
-		if a != address && a != events && a != "about:blank" {
+		if !mayFetch(address, a) {
 			found = append(found, "the page fetched "+a)
 		}
 	}
 
 	return found
+}
+
+// mayFetch reports whether the page at an address may fetch another one. The live pages of a server fetch
+// events.
+func mayFetch(address, other string) bool {
+	u, err := url.Parse(address)
+	live := err == nil && u.Host != "" && (u.Path == "/beds" || u.Path == "/alarms")
+	return other == address || other == "about:blank" || live && other == "http://"+u.Host+"/events"
+}
+
+func TestMayFetch(t *testing.T) {
+	const server = "http://127.0.0.1:8080"
+	for _, page := range []string{"/beds", "/alarms?page=2", "/", "/login", "/runs/beds"} {
+		want := page != "/" && page != "/login" && page != "/runs/beds"
+		if got := mayFetch(server+page, server+"/events"); got != want {
+			t.Errorf("%s: may fetch events: got %v, want %v", page, got, want)
+		}
+
+		if !mayFetch(server+page, server+page) || mayFetch(server+page, "http://127.0.0.1:8081/events") {
+			t.Errorf("%s: may not fetch itself, or may fetch from another server", page)
+		}
+	}
 }
 
 // look opens the page once, keeps pictures of it and of its first screen, and returns what is wrong.

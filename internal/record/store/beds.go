@@ -165,7 +165,8 @@ func (s *Store) SetBed(ctx context.Context, b Bed) error {
 	}
 
 	if len(body) > maxBedBody {
-		return fmt.Errorf("store testbed %s: its report has %d bytes, more than %d", b.Name, len(body), maxBedBody)
+		return fmt.Errorf("store testbed %s: its report has %d bytes, more than %d", b.Name, len(body),
+			maxBedBody)
 	}
 
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -176,9 +177,11 @@ func (s *Store) SetBed(ctx context.Context, b Bed) error {
 		}
 
 		done, err := tx.ExecContext(ctx, `INSERT INTO beds (name, host, seen_ns, body) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (name) DO UPDATE SET host = excluded.host, seen_ns = excluded.seen_ns, body = excluded.body
-			WHERE beds.host = excluded.host OR beds.seen_ns NOT BETWEEN $5 AND $6`, b.Name, storable(b.Host),
-			b.Seen.UnixNano(), string(body), b.Seen.Add(-takenFor).UnixNano(), b.Seen.Add(takenFor).UnixNano())
+			ON CONFLICT (name) DO UPDATE
+			SET host = excluded.host, seen_ns = excluded.seen_ns, body = excluded.body
+			WHERE beds.host = excluded.host OR beds.seen_ns NOT BETWEEN $5 AND $6`, b.Name,
+			storable(b.Host), b.Seen.UnixNano(), string(body), b.Seen.Add(-takenFor).UnixNano(),
+			b.Seen.Add(takenFor).UnixNano())
 		if err != nil {
 			return err
 		}
@@ -422,7 +425,7 @@ func (r BedRequest) check(b Bed, waiting bool) error {
 }
 
 // BedRequests lists the requests to a testbed, the newest first: those without an answer, and as many of
-// the others as make fifty. The kind of a request that cannot be read is unknown, so the testbed refuses it. A
+// the others as make fifty. A request that cannot be read has an unknown kind, so the testbed refuses it. A
 // request that is to be cancelled before its time counts as answered.
 func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, error) {
 	any, err := s.hasTable(ctx, s.db, "bed_requests")
