@@ -3,9 +3,11 @@
 (() => {
   const shown = document.getElementById("content").dataset.live;
   const events = new EventSource("/events");
+  const bars = () => document.querySelectorAll("[data-progress]");
+  const busy = () => document.activeElement && document.activeElement.form;
   events.onmessage = event => {
     const now = JSON.parse(event.data);
-    for (const p of document.querySelectorAll("[data-progress]")) {
+    for (const p of bars()) {
       const bed = now.beds.find(b => b.name === p.dataset.progress);
       if (!bed) continue;
       const bar = p.querySelector("progress");
@@ -14,10 +16,14 @@
       bar.value = bed.done;
       p.querySelector("span").textContent = bed.text;
     }
-    const busy = document.activeElement && document.activeElement.form;
-    if (now.state !== shown && !busy) {
+    if (now.state !== shown && !busy()) {
       events.close();
       location.reload();
     }
+  };
+  events.onerror = () => {
+    if (events.readyState !== EventSource.CLOSED) return; // the browser connects again
+    for (const p of bars()) p.querySelector("span").textContent += ", not live";
+    setInterval(() => busy() || location.reload(), 60000);
   };
 })();

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -311,6 +313,83 @@ func TestEventBounds(t *testing.T) {
 	if w.Code != http.StatusOK || w.Body.Len() > 0 {
 		t.Errorf("HEAD: got %d, %q", w.Code, w.Body)
 	}
+}
+
+// TestLiveFrom: one address of another machine cannot have all live pages.
+func TestLiveFrom(t *testing.T) {
+	s, _ := serverOf(t)
+	for address, want := range map[string]bool{"192.0.2.1:1": false, "127.0.0.1:1": true, "[::1]:1": true} {
+		r := httptest.NewRequest(http.MethodGet, eventsPath, nil)
+		r.RemoteAddr = address
+		for range maxLiveFrom {
+			if !s.follow(source(r), 1) {
+				t.Errorf("%s: refused", address)
+			}
+		}
+
+		if got := s.follow(source(r), 1); got != want {
+			t.Errorf("%s, one more: got %v, want %v", address, got, want)
+		}
+	}
+
+	text(t, s, eventsPath, http.StatusServiceUnavailable)
+	for range maxLiveFrom {
+		s.follow(netip.MustParsePrefix("192.0.2.1/32"), -1)
+	}
+
+	if len(s.from) > 0 {
+		t.Errorf("addresses without live pages are kept: %v", s.from)
+	}
+}
+
+// TestSlowBodies: clients that send no body keep no one from acting, and are cut.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	s, _ := serverWithToken(t)
+	addBeds(t, s, workingBed("lab-1"))
+	address, stop := serve(t, s)
+	var slow net.Conn
+	for range maxPosts {
+		c, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		defer c.Close()
+		fmt.Fprint(c, "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"+
+			"Expect: 100-continue\r\n\r\n")
+		line, err := bufio.NewReader(c).ReadString('\n') // the server waits for the body
+		if err != nil || !strings.Contains(line, "100 Continue") {
+			t.Fatalf("got %q, %v", line, err)
+		}
+
+		slow = c
+	}
+
+	r, err := http.NewRequest(http.MethodPost, address+"/api/v1/beds/lab-1/requests",
+		strings.NewReader(`{"kind": "start", "plan": "quick"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	bearer(token)(r)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusAccepted {
+		t.Errorf("got %s", answer.Status)
+	}
+
+	_ = slow.SetReadDeadline(time.Now().Add(readTime / 2))
+	rest, err := io.ReadAll(slow)
+	if err != nil || !strings.Contains(string(rest), "400 Bad Request") {
+		t.Errorf("a slow client: got %.100q, %v", rest, err)
+	}
+
+	stop()
 }
 
 // TestAsk: with the token, programs and signed-in browsers start, schedule and cancel through the store.

@@ -6,10 +6,12 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,10 +34,12 @@ const (
 	maxRequests = 64 // answered or waiting at once
 	maxLists    = 4  // laid out at once
 	maxLive     = 32 // clients of events
+	maxLiveFrom = 8  // from one address of another machine
 	maxPosts    = 8  // answered at once
 	maxBody     = 16 << 10
 	maxHeader   = 16 << 10
 	readTime    = 10 * time.Second
+	bodyTime    = 2 * time.Second   // until the body of a request has arrived
 	waitTime    = 30 * time.Second  // until other requests have derived documents
 	workTime    = 100 * time.Second // the document of a long run takes its time
 	answerTime  = 2 * time.Minute   // workTime, and to send
@@ -52,11 +57,14 @@ type Server struct {
 	turn   chan struct{} // held while documents are derived: one request at a time
 	lists  chan struct{} // held while all runs are listed
 	live   chan struct{} // one for each client of events
-	posts  chan struct{} // one for each request that has a body
+	posts  chan struct{} // one for each request whose body has been read
 	ending chan struct{} // closed when the server ends
 	kept   cache
 	beds   bedCache
 	counts counts
+
+	from   map[netip.Prefix]int // clients of events
+	fromMu sync.Mutex
 
 	unlisted atomic.Value // string: the last text of noteOnce
 	close    func() error // closes the store
@@ -131,6 +139,7 @@ func newServer(a *app.App) *Server {
 		posts:  make(chan struct{}, maxPosts),
 		ending: make(chan struct{}),
 		beds:   bedCache{turn: make(chan struct{}, 1)},
+		from:   map[netip.Prefix]int{},
 		counts: counts{all: map[[3]string]int{}},
 		close:  func() error { return nil },
 	}
@@ -253,15 +262,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 
-		r.Body = http.MaxBytesReader(seen, r.Body, maxBody)
+		if err := readWhole(seen, r); err != nil {
+			s.fail(seen, r, badRequest("the body of the request is too long, or arrives too slowly"))
+			return
+		}
 	}
 
 	places, limit := s.active, workTime
 	switch {
 	case r.Method == http.MethodPost:
-		places = s.posts // clients may send slowly
+		places = s.posts
 	case r.URL.Path == eventsPath:
 		places, limit = s.live, liveTime
+		from := source(r)
+		if !s.follow(from, 1) {
+			s.fail(seen, r, failure{http.StatusServiceUnavailable, "too many live pages from this address"})
+			return
+		}
+		defer s.follow(from, -1)
 	}
 
 	select {
@@ -274,6 +292,41 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.fail(seen, r, failure{http.StatusServiceUnavailable, "too many requests at once"})
 	}
+}
+
+// readWhole reads the body of a request, so that a client that sends slowly keeps no one else from acting.
+func readWhole(w http.ResponseWriter, r *http.Request) error {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // a connection in memory has none
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return err
+	}
+
+	_ = control.SetReadDeadline(time.Time{})
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// follow counts n more clients of events from an address. It returns false if there are too many. Clients on
+// this machine are not counted: they can be those of a proxy.
+func (s *Server) follow(from netip.Prefix, n int) bool {
+	if from.Addr().IsLoopback() {
+		return true
+	}
+
+	s.fromMu.Lock()
+	defer s.fromMu.Unlock()
+	if s.from[from]+n > maxLiveFrom {
+		return false
+	}
+
+	s.from[from] += n
+	if s.from[from] == 0 {
+		delete(s.from, from)
+	}
+
+	return true
 }
 
 // watched notes the status code of an answer.
@@ -373,7 +426,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		f = failure{http.StatusInternalServerError, "this cannot be read; the server's terminal has " +
 			"the reason"}
-		s.note("%s: %v", r.URL.Path, err)
+		s.note("%s: %v", r.URL.EscapedPath(), err)
 	}
 
 	switch f.code {
