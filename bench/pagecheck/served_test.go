@@ -50,8 +50,8 @@ func testbed(name string) store.Bed {
 }
 
 // TestServed looks at the pages of testbeds of a running server, with and without a session, sees progress
-// and the end of a job without loading a page, signs in with a wrong and the right token, and starts a
-// plan; the stage screenshots names axe-core.
+// and the end of a job without loading a page, sees that a page is not live, signs in with a wrong and the
+// right token, and starts a plan; the stage screenshots names axe-core.
 func TestServed(t *testing.T) {
 	source := readAxe(t)
 	if source == "" {
@@ -109,6 +109,24 @@ func TestServed(t *testing.T) {
 	must(t, st.SetBed(ctx, working))
 	b.wait() // the page itself loads again
 	b.until(`document.querySelector("[data-progress=lab-1]").textContent.includes("idle")`, true)
+
+	b.show(address+"/login", 1280, "light")
+	var others []*http.Response
+	for len(others) < 32 { // all that the server permits
+		answer, err := http.Get(address + "/events")
+		must(t, err)
+		if answer.StatusCode == http.StatusOK {
+			others = append(others, answer)
+		} else { // the last page still has one
+			must(t, answer.Body.Close())
+		}
+	}
+
+	b.show(address+"/beds", 1280, "light")
+	b.until(`document.querySelector("[data-progress=lab-1]").textContent.includes("not live")`, true)
+	for _, answer := range others {
+		must(t, answer.Body.Close())
+	}
 
 	signIn := func(token string) (text string) {
 		b.show(address+"/login", 1280, "light")
