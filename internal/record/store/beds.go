@@ -495,7 +495,7 @@ func (s *Store) AnswerBedRequest(ctx context.Context, id, job, refused string, w
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE bed_requests SET answered_ns = $1, refused = $2, job = $3
 			WHERE id = $4 AND answered_ns = 0`, when.UnixNano(), storable(refused), storable(job), id)
-		if err != nil || refused != "" {
+		if err != nil {
 			return err
 		}
 
