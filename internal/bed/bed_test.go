@@ -3,6 +3,7 @@ package bed
 import (
 	"context"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -218,6 +219,28 @@ func TestVerdict(t *testing.T) {
 		if got := kindOf(x); got != want {
 			t.Errorf("%+v: got %q, want %q", x, got, want)
 		}
+	}
+}
+
+// The unit and a shell of its user have one state directory, so that each sees which runs of the other are alive.
+func TestUnitState(t *testing.T) {
+	unit, err := os.ReadFile("../../dist/files/chokepoint-bed@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, line, _ := strings.Cut(string(unit), "\nEnvironment=")
+	line, _, _ = strings.Cut(line, "\n")
+	set := map[string]string{}
+	for _, word := range strings.Fields(line) {
+		name, value, _ := strings.Cut(word, "=")
+		set[name] = value
+	}
+
+	of := app.FindDirs(func(name string) string { return set[name] }, os.Getuid())
+	shell := app.FindDirs(func(string) string { return "" }, os.Getuid())
+	if len(set) == 0 || of.State != shell.State {
+		t.Errorf("%s: got state %s, want %s", line, of.State, shell.State)
 	}
 }
 
