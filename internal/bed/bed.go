@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -43,6 +44,8 @@ type Service struct {
 	alarms   alarms
 	started  time.Time
 	since    time.Time // when the schedules began
+
+	entering sync.Mutex // held while a job begins to run, and while one that waits is cancelled
 
 	mu       sync.Mutex
 	live     *store.BedJob // nil if no job runs
@@ -156,7 +159,7 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener) 
 	}
 
 	for i, t := range b.Config.Triggers {
-		watched := &trigger{BedTrigger: t, images: filepath.Join(dir, "images")}
+		watched := &trigger{BedTrigger: t, images: filepath.Join(dir, "images", t.Name)}
 		each(t.Every, func(ctx context.Context) error { return b.look(ctx, i, watched) })
 	}
 
@@ -211,8 +214,13 @@ func (b *Service) note(format string, args ...any) {
 	}
 }
 
-// look checks a trigger and starts the job of a new version.
+// look checks a trigger and starts the job of a new version. It does nothing while a job runs, because that
+// takes time of the machine.
 func (b *Service) look(ctx context.Context, i int, t *trigger) error {
+	if b.job() != nil {
+		return nil
+	}
+
 	v, err := t.check(ctx)
 	b.mu.Lock()
 	s := &b.triggers[i]
@@ -228,10 +236,11 @@ func (b *Service) look(ctx context.Context, i int, t *trigger) error {
 	}
 
 	j := Job{
-		ID:    fmt.Sprintf("trigger-%s-%.12x", t.Name, sha256.Sum256([]byte(v.id))),
-		Why:   "trigger " + t.Name + ": " + v.name,
-		Plans: t.Plans,
-		Note:  t.Kind() + " " + v.name,
+		ID:      fmt.Sprintf("trigger-%s-%.12x", t.Name, sha256.Sum256([]byte(v.id))),
+		Why:     "trigger " + t.Name + ": " + v.name,
+		Trigger: t.Name,
+		Plans:   t.Plans,
+		Note:    t.Kind() + " " + v.name,
 	}
 	switch {
 	case !b.installs():
@@ -241,7 +250,73 @@ func (b *Service) look(ctx context.Context, i int, t *trigger) error {
 		j.Version = v.name
 	}
 
+	if err := b.replace(j); err != nil {
+		return err
+	}
+	return b.clear(t.images)
+}
+
+// replace starts a job of a trigger, in place of the trigger's job that waits.
+func (b *Service) replace(j Job) error {
+	b.entering.Lock()
+	defer b.entering.Unlock()
+	_, found, err := b.engine.job(j.ID)
+	if err != nil || found {
+		return err
+	}
+
+	all, err := b.engine.jobs(knownJobs)
+	for _, p := range all {
+		if err == nil && p.status == store.BedWaiting && p.Trigger == j.Trigger {
+			b.note("job %s: a newer version replaces it", p.ID)
+			err = b.engine.cancel(p.ID)
+		}
+	}
+
+	if err != nil {
+		return err
+	}
 	return b.engine.start(j)
+}
+
+// clear removes images of a trigger that neither the bed file nor a job names, unless it is the newest one.
+func (b *Service) clear(images string) error {
+	entries, err := os.ReadDir(images)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) < 2:
+		return nil
+	case err != nil:
+		return err
+	}
+
+	all, err := b.engine.jobs(knownJobs)
+	if err != nil {
+		return err
+	}
+
+	keep := []string{b.Config.Firmware, b.Config.Good, b.Config.Canary}
+	for _, p := range all {
+		if p.status == store.BedWaiting || p.status == store.BedRunning {
+			keep = append(keep, p.Version)
+		}
+	}
+
+	var newest fs.FileInfo
+	for _, e := range entries {
+		info, failed := e.Info()
+		if err = errors.Join(err, failed); failed == nil &&
+			(newest == nil || info.ModTime().After(newest.ModTime())) {
+			newest = info
+		}
+	}
+
+	for _, e := range entries {
+		file := filepath.Join(images, e.Name())
+		if e.Name() != newest.Name() && !slices.Contains(keep, file) {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}
+	return err
 }
 
 // installs reports whether the lab can install a version.
@@ -295,7 +370,7 @@ func (b *Service) attend(ctx context.Context) error {
 		report.Schedules[i].By = c.Next(from).Add(s.Grace).UTC()
 	}
 
-	err = b.exchange(ctx, report, all)
+	err = b.exchange(ctx, report)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = report
@@ -387,7 +462,7 @@ func (b *Service) report(all []jobState, now time.Time) store.Bed {
 }
 
 // exchange stores the report and answers the requests to the testbed.
-func (b *Service) exchange(ctx context.Context, report store.Bed, all []jobState) (err error) {
+func (b *Service) exchange(ctx context.Context, report store.Bed) (err error) {
 	st, err := b.team.OpenToRecord(ctx)
 	if err != nil {
 		return fmt.Errorf("report testbed %s: %w", b.Config.Name, err)
@@ -400,14 +475,14 @@ func (b *Service) exchange(ctx context.Context, report store.Bed, all []jobState
 	requests, err := st.BedRequests(ctx, b.Config.Name)
 	for _, r := range slices.Backward(requests) {
 		if err == nil && r.Answered.IsZero() {
-			err = b.answer(ctx, st, r, all)
+			err = b.answer(ctx, st, r)
 		}
 	}
 	return err
 }
 
 // answer does what a request asks for.
-func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedRequest, all []jobState) error {
+func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedRequest) error {
 	if r.Kind == store.AskStart && r.At.After(b.now()) {
 		return nil // it waits for its time
 	}
@@ -426,9 +501,13 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 	case r.Kind == store.AskStart:
 		refused = "there is no such plan any more"
 	case r.Kind == store.AskCancel:
-		done, err := b.cancelJob(r.Job, all)
-		if err != nil || !done {
+		found, done, err := b.cancelJob(r.Job)
+		if err != nil || found && !done {
 			return err // it ends; the next look answers
+		}
+
+		if !found {
+			refused = "there is no such job"
 		}
 	default:
 		refused = "this version of chokepoint does not know the request"
@@ -437,25 +516,40 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 	return st.AnswerBedRequest(ctx, r.ID, job, refused, b.now())
 }
 
-// cancelJob cancels a job. It returns whether the job has ended.
-func (b *Service) cancelJob(id string, all []jobState) (done bool, err error) {
-	i := slices.IndexFunc(all, func(p jobState) bool { return p.ID == id })
-	if i < 0 {
-		return true, nil
+// cancelJob cancels a job. It returns whether there is such a job, and whether it has ended.
+func (b *Service) cancelJob(id string) (found, done bool, err error) {
+	b.entering.Lock()
+	defer b.entering.Unlock()
+	if b.cancelLive(id) {
+		return true, false, nil
 	}
 
-	switch all[i].status {
-	case store.BedWaiting:
-		return false, b.engine.cancel(id)
-	case store.BedRunning:
+	p, found, err := b.engine.job(id)
+	switch {
+	case err != nil || !found:
+		return found, false, err
+	case p.status == store.BedWaiting:
+		return true, false, b.engine.cancel(id)
+	case p.status == store.BedRunning: // it begins to run when this returns
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.asked = id
-		if b.cancel != nil && b.live != nil && b.live.ID == id {
-			b.cancel(errCancelled)
-		}
-		return false, nil
+		return true, false, nil
+	}
+	return true, true, nil
+}
+
+// cancelLive cancels the job that runs, if it is this one.
+func (b *Service) cancelLive(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.live == nil || b.live.ID != id {
+		return false
 	}
 
-	return true, nil
+	b.asked = id
+	if b.cancel != nil {
+		b.cancel(errCancelled)
+	}
+	return true
 }

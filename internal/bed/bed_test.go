@@ -2,6 +2,8 @@ package bed
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -30,6 +32,15 @@ func (l *listed) start(j Job) error {
 }
 
 func (l *listed) jobs(int) ([]jobState, error) { return slices.Clone(l.all), nil }
+
+func (l *listed) job(id string) (j jobState, found bool, err error) {
+	for _, j := range l.all {
+		if j.ID == id {
+			return j, true, nil
+		}
+	}
+	return j, false, nil
+}
 
 func (l *listed) cancel(id string) error {
 	l.set(id, store.BedCancelled)
@@ -195,6 +206,72 @@ func TestRequests(t *testing.T) {
 	*now = now.Add(time.Hour)
 	if _, requests = attended(t, b); len(l.all) != 2 || requests[0].Answered.IsZero() {
 		t.Errorf("at its time: got jobs %v, %+v", l.all, requests[0])
+	}
+}
+
+// A job that begins to run while it is cancelled is cancelled as a running one, so that its last steps are done.
+func TestCancelAtBeginning(t *testing.T) {
+	b, l, _ := service(t)
+	l.all = []jobState{{Job: Job{ID: "a"}, status: store.BedRunning}}
+	if found, done, err := b.cancelJob("a"); !found || done || err != nil || l.all[0].status != store.BedRunning {
+		t.Errorf("got %v, %v, %v, job %+v", found, done, err, l.all[0])
+	}
+
+	b.enter(l.all[0].Job)
+	o, err := b.stoppable(t.Context(), func(ctx context.Context) (outcome, error) {
+		return outcome{}, ctx.Err()
+	})
+	if err != nil || !o.Cancelled {
+		t.Errorf("got %+v, %v, want a cancelled job", o, err)
+	}
+
+	l.set("a", store.BedWaiting) // as a slow database says
+	if _, done, err := b.cancelJob("a"); done || err != nil || l.all[0].status != store.BedWaiting {
+		t.Errorf("a job that runs here: got %v, %v, job %+v", done, err, l.all[0])
+	}
+
+	if found, _, err := b.cancelJob("b"); found || err != nil {
+		t.Errorf("an unknown job: got %v, %v", found, err)
+	}
+}
+
+// A server with ever new images fills neither the disk nor the queue.
+func TestFlood(t *testing.T) {
+	n := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n++
+		fmt.Fprint(w, "image ", n)
+	}))
+	defer s.Close()
+	b, l, _ := service(t)
+	b.Config.Lab = "vm"
+	x := &trigger{images: t.TempDir(), BedTrigger: plan.BedTrigger{Name: "x", URL: s.URL + "/f.bin",
+		AllowPrivate: true, Plans: []string{"night"}}}
+	b.triggers = []store.BedTrigger{{}}
+	write(t, filepath.Join(x.images, ".download-1"), "half", 0o600)
+	for range 3 {
+		if err := b.look(t.Context(), 0, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if len(l.all) != 3 || l.all[0].status != store.BedWaiting || l.all[1].status != store.BedCancelled ||
+		l.all[2].status != store.BedCancelled {
+		t.Errorf("got jobs %+v, want that the newest one waits", l.all)
+	}
+
+	left, err := os.ReadDir(x.images)
+	if err != nil || len(left) != 1 || left[0].Name() != filepath.Base(l.all[0].Version) {
+		t.Errorf("got files %v, %v, want that of the newest job", left, err)
+	}
+
+	b.enter(l.all[0].Job)
+	if err := b.look(t.Context(), 0, x); err != nil || n != 3 {
+		t.Errorf("while a job runs: got %d downloads, %v, want none", n-3, err)
+	}
+
+	if limit, err := room(x.images); err != nil || limit > maxImage {
+		t.Errorf("got room for %d bytes, %v", limit, err)
 	}
 }
 

@@ -204,7 +204,18 @@ func wrongTrigger(t plan.BedTrigger) (key string, err error) {
 
 		return "directory", host.TrustedDir(t.Directory)
 	case "url":
-		return "url", webURL(t.URL)
+		if err := webURL(t.URL); err != nil {
+			return "url", err
+		}
+
+		u, _ := url.Parse(t.URL) // webURL has parsed it
+		name := imageName(t.Name, strings.Repeat("0", 64), path.Base(u.Path))
+		if !versionForm().MatchString(name) {
+			return "url", app.Usage("give the trigger a shorter name that begins with a letter",
+				"the name of an image, such as %s, cannot be the name of a version", name)
+		}
+
+		return "url", nil
 	case "git":
 		if !refForm().MatchString(t.Ref) || strings.Contains(t.Ref, "..") {
 			return "ref", app.Usage("such as refs/heads/main", "ref %q cannot be watched", t.Ref)

@@ -132,15 +132,23 @@ func (r recorded) do(name string, f func(context.Context) (string, error)) (stri
 }
 
 func (t *transact) start(j Job) error {
-	found, err := dbos.ListWorkflows(t.ctx, dbos.WithFilterWorkflowIDs(j.ID), dbos.WithFilterLoadInput(false),
-		dbos.WithFilterLoadOutput(false))
-	if err != nil || len(found) > 0 {
+	if _, found, err := t.job(j.ID); err != nil || found {
 		return err
 	}
 
-	_, err = dbos.Enqueue[Result](t.ctx, queueName, workflowName, j, dbos.WithEnqueueWorkflowID(j.ID),
+	_, err := dbos.Enqueue[Result](t.ctx, queueName, workflowName, j, dbos.WithEnqueueWorkflowID(j.ID),
 		dbos.WithEnqueueApplicationVersion(jobsVersion))
 	return err
+}
+
+func (t *transact) job(id string) (j jobState, found bool, err error) {
+	list, err := dbos.ListWorkflows(t.ctx, dbos.WithFilterWorkflowIDs(id))
+	if err != nil || len(list) == 0 {
+		return j, false, err
+	}
+
+	j, err = stateOf(list[0])
+	return j, true, err
 }
 
 func (t *transact) jobs(n int) (list []jobState, err error) {

@@ -12,6 +12,8 @@ type engine interface {
 	start(j Job) error
 	// jobs returns up to n jobs, the newest first.
 	jobs(n int) ([]jobState, error)
+	// job returns a job, and whether there is one of this id.
+	job(id string) (j jobState, found bool, err error)
 	// cancel ends a job that waits.
 	cancel(id string) error
 	// recover executes jobs again that the database lists as running, but that do not run here.

@@ -24,6 +24,7 @@ type Job struct {
 	Why      string    `json:"why"`
 	Schedule string    `json:"schedule,omitempty"`
 	At       time.Time `json:"at,omitzero"` // time of the schedule
+	Trigger  string    `json:"trigger,omitempty"`
 	Plans    []string  `json:"plans"`
 	Version  string    `json:"version,omitempty"` // that a trigger found and the lab can install
 	Note     string    `json:"note,omitempty"`    // what a trigger found

@@ -12,6 +12,8 @@ import (
 
 // enter notes that a job runs.
 func (b *Service) enter(j Job) {
+	b.entering.Lock()
+	defer b.entering.Unlock()
 	b.note("job %s: %s", j.ID, j.Why)
 	b.mu.Lock()
 	defer b.mu.Unlock()

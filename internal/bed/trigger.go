@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -39,7 +41,7 @@ var versionForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,59}$`)
 // trigger remembers what it saw last.
 type trigger struct {
 	plan.BedTrigger
-	images string // directory for downloads
+	images string // directory of its downloads
 
 	last    fs.FileInfo // newest file, until it has been seen twice alike
 	etag    string
@@ -50,6 +52,7 @@ type trigger struct {
 const (
 	lookTime = 10 * time.Minute // for one check
 	maxImage = 4 << 30          // bytes
+	keepFree = 1 << 30          // bytes that a download leaves free on its file system
 )
 
 // check returns the newest version, or a zero one if there is none yet.
@@ -224,6 +227,15 @@ func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
 		return v, err
 	}
 
+	if err := t.removeHalf(); err != nil {
+		return v, err
+	}
+
+	limit, err := room(t.images)
+	if err != nil {
+		return v, err
+	}
+
 	f, err := os.CreateTemp(t.images, ".download-*")
 	if err != nil {
 		return v, err
@@ -235,26 +247,52 @@ func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
 		}
 	}()
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(from, maxImage+1))
+	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(from, limit+1))
 	switch {
 	case err != nil:
 		return v, fmt.Errorf("download: %w", err)
-	case n > maxImage:
+	case n > limit && limit < maxImage:
+		return v, fmt.Errorf("download: it would leave less than %d bytes free in %s", int64(keepFree), t.images)
+	case n > limit:
 		return v, fmt.Errorf("download: it is larger than %d bytes", int64(maxImage))
 	}
 
 	sum := fmt.Sprintf("%x", h.Sum(nil))
-	extension := path.Ext(base)
-	if !versionForm().MatchString("x" + extension) {
-		extension = ""
-	}
-
-	v = version{id: sum, name: t.Name + "-" + sum[:12] + extension}
+	v = version{id: sum, name: imageName(t.Name, sum, base)}
 	v.file = filepath.Join(t.images, v.name)
 	if err := f.Sync(); err != nil {
 		return v, err
 	}
 	return v, os.Rename(f.Name(), v.file)
+}
+
+// imageName returns the name of an image: the trigger's, the beginning of the hash, and the extension of base.
+func imageName(trigger, sum, base string) string {
+	extension := path.Ext(base)
+	if !versionForm().MatchString("x" + extension) {
+		extension = ""
+	}
+	return trigger + "-" + sum[:12] + extension
+}
+
+// removeHalf removes what a killed download left.
+func (t *trigger) removeHalf() error {
+	left, err := filepath.Glob(filepath.Join(t.images, ".download-*"))
+	for _, file := range left {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
+}
+
+// room returns how many bytes an image in dir can have.
+func room(dir string) (int64, error) {
+	var system unix.Statfs_t
+	if err := unix.Statfs(dir, &system); err != nil {
+		return 0, fmt.Errorf("read the free space of %s: %w", dir, err)
+	}
+
+	free := int64(system.Bavail) * int64(system.Bsize)
+	return max(0, min(maxImage, free-keepFree)), nil
 }
 
 // remote returns the commit of a ref of a git repository.
