@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,13 +32,16 @@ type alarms struct {
 
 // raised is an alarm in the file.
 type raised struct {
-	Key  string `json:"key"`
-	Sent bool   `json:"sent"`
+	Key    string `json:"key"`
+	Sent   bool   `json:"sent"`             // by all channels
+	Ran    bool   `json:"ran,omitempty"`    // by the command
+	Posted bool   `json:"posted,omitempty"` // to the webhook
 	store.BedAlarm
 }
 
 const (
-	maxAlarms    = 1000 // that have been delivered
+	maxAlarms    = 1000
+	maxAlarmText = 2000 // bytes
 	maxAlarmFile = 16 << 20
 	alarmTime    = time.Minute // for one delivery
 )
@@ -59,12 +64,9 @@ func (a *alarms) read() (list []raised, err error) {
 }
 
 func (a *alarms) write(list []raised) error {
-	for i := 0; len(list) > maxAlarms && i < len(list); {
-		if list[i].Sent {
-			list = append(list[:i], list[i+1:]...)
-		} else {
-			i++
-		}
+	for len(list) > maxAlarms { // remove the oldest that was delivered, else the oldest
+		i := max(0, slices.IndexFunc(list, func(r raised) bool { return r.Sent }))
+		list = slices.Delete(list, i, i+1)
 	}
 
 	data, err := json.MarshalIndent(list, "", "\t")
@@ -91,6 +93,10 @@ func (a *alarms) raise(key string, of store.BedAlarm) error {
 	}
 
 	of.Text = check.Plain(of.Text)
+	if len(of.Text) > maxAlarmText {
+		of.Text = strings.ToValidUTF8(of.Text[:maxAlarmText], "") + " …"
+	}
+
 	of.Unsent = "it was just raised"
 	none := len(a.how.Command) == 0 && a.how.Webhook == ""
 	if none {
@@ -117,22 +123,22 @@ func (a *alarms) deliver(ctx context.Context) error {
 	list, err := a.read()
 	a.mu.Unlock()
 	for _, r := range list {
-		if r.Sent || err != nil {
+		if r.Sent {
 			continue
 		}
 
-		failed := a.send(ctx, r.BedAlarm)
+		failed := a.send(ctx, &r)
 		if ctx.Err() != nil {
-			return nil
+			failed = nil
 		}
 
-		err = a.mark(r.Key, failed)
+		err = errors.Join(err, failed, a.mark(r))
 	}
 	return err
 }
 
-// mark notes that an alarm was delivered, or why not.
-func (a *alarms) mark(key string, failed error) error {
+// mark notes by which channels an alarm was delivered, or why not.
+func (a *alarms) mark(sent raised) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list, err := a.read()
@@ -141,16 +147,12 @@ func (a *alarms) mark(key string, failed error) error {
 	}
 
 	for i := range list {
-		if list[i].Key == key {
-			list[i].Sent = failed == nil
-			list[i].Unsent = ""
-			if failed != nil {
-				list[i].Unsent = check.Plain(failed.Error())
-			}
+		if list[i].Key == sent.Key {
+			list[i] = sent
 		}
 	}
 
-	return errors.Join(a.write(list), failed)
+	return a.write(list)
 }
 
 // sentAlarm is an alarm as it is delivered.
@@ -161,19 +163,31 @@ type sentAlarm struct {
 	Unsent string `json:"unsent,omitempty"` // hides that of BedAlarm
 }
 
-func (a *alarms) send(ctx context.Context, of store.BedAlarm) error {
-	ctx, stop := context.WithTimeout(ctx, alarmTime)
-	defer stop()
-	body, err := json.Marshal(sentAlarm{Format: "chokepoint-alarm/1", Bed: a.bed, BedAlarm: of})
-	if err == nil && len(a.how.Command) > 0 {
-		err = a.command(ctx, body)
-	}
-
-	if err == nil && a.how.Webhook != "" {
-		err = post(ctx, a.how.Webhook, body)
-	}
-
+// send delivers an alarm by the channels that have not got it, and notes which have.
+func (a *alarms) send(ctx context.Context, r *raised) error {
+	body, err := json.Marshal(sentAlarm{Format: "chokepoint-alarm/1", Bed: a.bed, BedAlarm: r.BedAlarm})
 	if err != nil {
+		return err
+	}
+
+	each := func(done *bool, wanted bool, f func(context.Context) error) {
+		if *done || !wanted {
+			return
+		}
+
+		ctx, stop := context.WithTimeout(ctx, alarmTime)
+		defer stop()
+		failed := f(ctx)
+		*done = failed == nil
+		err = errors.Join(err, failed)
+	}
+	each(&r.Ran, len(a.how.Command) > 0, func(ctx context.Context) error { return a.command(ctx, body) })
+	each(&r.Posted, a.how.Webhook != "", func(ctx context.Context) error {
+		return post(ctx, a.how.Webhook, body)
+	})
+	r.Sent, r.Unsent = err == nil, ""
+	if err != nil {
+		r.Unsent = check.Plain(err.Error())
 		return fmt.Errorf("deliver alarm: %w", err)
 	}
 

@@ -65,7 +65,40 @@ func TestAlarms(t *testing.T) {
 	}
 
 	text, err := os.ReadFile(out)
-	if err != nil || strings.Count(string(text), "chokepoint-alarm/1") != 2 {
-		t.Errorf("command got %q, %v", text, err)
+	if err != nil || strings.Count(string(text), "chokepoint-alarm/1") != 1 {
+		t.Errorf("command got %q, %v, want the alarm once", text, err)
+	}
+}
+
+// An alarm that the receiver refuses keeps back no other one, and no text is long.
+func TestRefusedAlarm(t *testing.T) {
+	var got []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+
+		if strings.Contains(string(body), "xxx") {
+			w.WriteHeader(http.StatusBadRequest)
+		} else {
+			got = append(got, string(body))
+		}
+	}))
+	defer s.Close()
+	a := &alarms{file: filepath.Join(t.TempDir(), "alarms.json"), how: plan.BedAlarm{Webhook: s.URL}}
+	for _, text := range []string{strings.Repeat("x", 1<<20), "slower"} {
+		if err := a.raise(text, store.BedAlarm{Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := a.deliver(t.Context()); err == nil || !strings.Contains(err.Error(), "400") || len(got) != 1 {
+		t.Errorf("got %q, %v, want the other alarm", got, err)
+	}
+
+	newest, err := a.newest(5)
+	if err != nil || len(newest) != 2 || newest[0].Unsent != "" || len(newest[1].Text) > maxAlarmText+10 {
+		t.Errorf("got %d alarms, %v", len(newest), err)
 	}
 }
