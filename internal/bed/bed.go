@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -493,7 +494,7 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 		refused = "the request has no valid id"
 	case r.Kind == store.AskStart && slices.Contains(planNames(b.Config), r.Plan):
 		job = "request-" + r.ID
-		why := "request of " + cmp.Or(check.Plain(r.By), "a user")
+		why := "request of " + cmp.Or(by(r), "a user")
 		err := b.engine.start(Job{ID: job, Why: why, Plans: []string{r.Plan}})
 		if err != nil {
 			return err
@@ -514,6 +515,12 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 	}
 
 	return st.AnswerBedRequest(ctx, r.ID, job, refused, b.now())
+}
+
+// by returns who asked, in one line of up to 100 bytes.
+func by(r store.BedRequest) string {
+	line := strings.Join(strings.Fields(check.Plain(r.By)), " ")
+	return strings.ToValidUTF8(line[:min(len(line), 100)], "")
 }
 
 // cancelJob cancels a job. It returns whether there is such a job, and whether it has ended.

@@ -202,7 +202,7 @@ func wrongTrigger(t plan.BedTrigger) (key string, err error) {
 			return "directory", fmt.Errorf("%s is no directory", t.Directory)
 		}
 
-		return "directory", host.TrustedDir(t.Directory)
+		return "directory", ownDir(t.Directory)
 	case "url":
 		if err := webURL(t.URL); err != nil {
 			return "url", err

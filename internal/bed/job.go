@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -273,6 +274,17 @@ func (b *Service) measure(ctx context.Context, j Job, t task) (outcome, error) {
 }
 
 func (b *Service) measureOnce(ctx context.Context, j Job, t task) (outcome, error) {
+	if filepath.IsAbs(j.Version) {
+		f, err := host.OpenTrusted(j.Version)
+		if err != nil {
+			return outcome{}, fmt.Errorf("boot version: %w", err)
+		}
+
+		if err := f.Close(); err != nil {
+			return outcome{}, err
+		}
+	}
+
 	if err := b.App.RestoreAll(ctx); err != nil {
 		return outcome{}, err
 	}

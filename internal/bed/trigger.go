@@ -15,16 +15,17 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
-	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // version is what a trigger finds.
@@ -85,7 +86,7 @@ func (t *trigger) check(ctx context.Context) (v version, err error) {
 
 // directory returns the newest file, once its size and time were the same in two checks.
 func (t *trigger) directory() (v version, err error) {
-	if err := host.TrustedDir(t.Directory); err != nil {
+	if err := ownDir(t.Directory); err != nil {
 		return v, err
 	}
 
@@ -118,18 +119,35 @@ func (t *trigger) directory() (v version, err error) {
 		return t.found, nil
 	}
 
-	f, err := userfile.OpenRegular(file)
+	if newest.Size() > maxImage {
+		return v, fmt.Errorf("%s is larger than %d bytes", file, int64(maxImage))
+	}
+
+	f, err := host.OpenTrusted(file)
 	if err != nil {
 		return v, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.Copy(h, io.LimitReader(f, maxImage)); err != nil {
 		return v, err
 	}
 
 	t.found = version{fmt.Sprintf("%x %s", h.Sum(nil), stamp(newest)), newest.Name(), file}
 	return t.found, nil
+}
+
+// ownDir returns an error if other users can write to dir, even with the sticky bit.
+func ownDir(dir string) error {
+	if err := host.TrustedDir(dir); err != nil {
+		return err
+	}
+
+	info, err := os.Stat(dir)
+	if err == nil && info.Mode()&fs.ModeSticky != 0 && info.Mode().Perm()&0o022 != 0 {
+		err = app.Hinted("chmod go-w it", "others can write to %s", dir)
+	}
+	return err
 }
 
 func same(a, b fs.FileInfo) bool { return a.Name() == b.Name() && stamp(a) == stamp(b) }
@@ -139,7 +157,7 @@ func stamp(i fs.FileInfo) string { return fmt.Sprint(i.Size(), " ", i.ModTime().
 // errPrivate reports an address that a URL may not lead to.
 var errPrivate = errors.New("it is at a private address; allow_private: true permits that")
 
-// public refuses the addresses of this machine and of local networks. It is called with the address that is
+// public refuses private addresses, and those that may lead to private ones. It is called with the address that is
 // connected to, whatever the name server said before.
 func public(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
@@ -148,17 +166,28 @@ func public(_, address string, _ syscall.RawConn) error {
 	}
 
 	ip := at.Addr().Unmap()
-	if !ip.IsGlobalUnicast() || ip.IsPrivate() || shared.Contains(ip) || nat64.Contains(ip) {
+	if !ip.IsGlobalUnicast() || ip.IsPrivate() ||
+		slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return errPrivate
 	}
 	return nil
 }
 
-// Further networks whose addresses may lead to local ones (RFC 6598, RFC 6052).
-var (
-	shared = netip.MustParsePrefix("100.64.0.0/10")
-	nat64  = netip.MustParsePrefix("64:ff9b::/96")
-)
+// special lists further networks whose addresses are local or may lead to local ones (RFC 6890).
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/96"),
+	netip.MustParsePrefix("::ffff:0:0:0/96"),
+	netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("2001::/32"),
+	netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("fec0::/10"),
+}
 
 // client returns the client of a trigger. It follows redirects only to the same scheme and host.
 func (t *trigger) client() *http.Client {

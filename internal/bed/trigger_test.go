@@ -65,6 +65,39 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// A file that another user can change is no version, nor is one in a directory to which others can write.
+func TestDirectoryOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "a.bin"), "image", 0o600)
+	if err := os.Chmod(file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	x := &trigger{BedTrigger: plan.BedTrigger{Name: "x", Directory: dir}}
+	checked(t, x)
+	if _, err := x.check(t.Context()); err == nil || !strings.Contains(err.Error(), "others can change") {
+		t.Errorf("a file that others can write: got %v", err)
+	}
+
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+
+	if key, err := wrongTrigger(x.BedTrigger); key != "directory" || err == nil {
+		t.Errorf("a sticky directory: got %s, %v", key, err)
+	}
+
+	if _, err := x.check(t.Context()); err == nil || !strings.Contains(err.Error(), "others can write") {
+		t.Errorf("a sticky directory: got %v", err)
+	}
+
+	b, _, _ := service(t)
+	if _, err := b.measureOnce(t.Context(), Job{Version: file}, task{}); err == nil ||
+		!strings.Contains(err.Error(), "others can change") {
+		t.Errorf("boot: got %v", err)
+	}
+}
+
 func TestURL(t *testing.T) {
 	asked := map[int]int{}
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -128,6 +161,11 @@ func TestPublic(t *testing.T) {
 		"[fd00::1]:80":                 false,
 		"[::ffff:127.0.0.1]:80":        false,
 		"[64:ff9b::7f00:1]:80":         false,
+		"[64:ff9b:1::7f00:1]:80":       false,
+		"[2002:7f00:1::1]:80":          false,
+		"[fec0::1]:80":                 false,
+		"198.18.0.1:80":                false,
+		"240.0.0.1:80":                 false,
 		"0.0.0.0:80":                   false,
 		"224.0.0.1:80":                 false,
 		"255.255.255.255:80":           false,
