@@ -111,6 +111,26 @@ func (b *Service) serve(ctx context.Context) (err error) {
 		b.since = first.ModTime()
 	}
 
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	claim := &store.Claim{Place: b.Config.Database, Name: "bed " + b.Config.Name}
+	hold := func(ctx context.Context) error {
+		if !store.OnServer(b.Config.Database) {
+			return nil // the lock of the directory is enough
+		}
+
+		held, err := claim.Hold(ctx)
+		if !held && err == nil {
+			stop(errElsewhere)
+			err = errElsewhere
+		}
+		return err
+	}
+	if err := hold(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claim.Close()) }()
+
 	b.team = b.App.Dirs
 	b.App.Dirs = b.team.Recording()
 	b.App.Events = func() progress.Sink { return sink{b} }
@@ -136,11 +156,20 @@ func (b *Service) serve(ctx context.Context) (err error) {
 
 	b.note("testbed %s: %s, %s", b.Config.Name, unit.Count(len(b.Config.Schedules), "schedule"),
 		unit.Count(len(b.Config.Triggers), "trigger"))
-	return b.loops(ctx, dir, listener)
+	err = b.loops(ctx, dir, listener, hold)
+	if cause := context.Cause(ctx); errors.Is(cause, errElsewhere) {
+		err = errors.Join(err, cause)
+	}
+	return err
 }
 
-// loops runs the parts of the service until ctx ends.
-func (b *Service) loops(ctx context.Context, dir string, listener net.Listener) error {
+// errElsewhere reports a testbed whose jobs another machine executes.
+var errElsewhere = app.Hinted("stop that one, or give this one another name in its bed file",
+	"chokepoint bed already runs for this name and database on another machine")
+
+// loops runs the parts of the service until ctx ends. hold checks that no other machine executes the jobs.
+func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
+	hold func(context.Context) error) error {
 	var all sync.WaitGroup
 	each := func(every time.Duration, f func(context.Context) error) {
 		all.Go(func() {
@@ -165,6 +194,10 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener) 
 	}
 
 	each(lookEach, b.attend)
+	each(lookEach, func(ctx context.Context) error {
+		_ = hold(ctx) // it ends ctx if another machine has the jobs; the engine notes a lost database
+		return nil
+	})
 	each(recoverEach, func(context.Context) error { return b.engine.recover() })
 	each(deliverEach, b.alarms.deliver)
 	each(resendEach, func(ctx context.Context) error {

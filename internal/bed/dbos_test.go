@@ -2,6 +2,7 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +23,21 @@ func TestEngineContinues(t *testing.T) {
 			t.Parallel()
 			continues(t, place())
 		})
+	}
+}
+
+// A second machine with the same name and database does not execute the jobs of the first.
+func TestElsewhere(t *testing.T) {
+	place := apart.Postgres(t)
+	first := store.Claim{Place: place, Name: "bed lab-1"}
+	if held, err := first.Hold(t.Context()); !held || err != nil {
+		t.Fatal(held, err)
+	}
+	defer first.Close()
+	b, _, _ := service(t)
+	b.Config.Database, b.engine = place, nil
+	if err := b.serve(t.Context()); !errors.Is(err, errElsewhere) {
+		t.Errorf("got %v", err)
 	}
 }
 
