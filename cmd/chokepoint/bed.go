@@ -213,8 +213,8 @@ func checkBed(s *bed.Service) error {
 			return err
 		}
 
-		if v.Firmware != "" && s.On.Machines.Firmware == nil {
-			return app.Usage("add firmware: {command: …} to it",
+		if v.Firmware != "" && !s.On.Machines.Installs() {
+			return app.Usage("add firmware: {command: …} or firmware: {labgrid: …} to it",
 				"the lab file cannot install version %s", word)
 		}
 

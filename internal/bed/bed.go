@@ -355,7 +355,7 @@ func (b *Service) clear(images string) error {
 
 // installs reports whether the lab can install a version.
 func (b *Service) installs() bool {
-	return canBoot(b.Config.Lab) && (b.On.Machines == nil || b.On.Machines.Firmware != nil)
+	return canBoot(b.Config.Lab) && (b.On.Machines == nil || b.On.Machines.Installs())
 }
 
 // attend starts due jobs, answers requests and reports the testbed.

@@ -61,6 +61,9 @@ type Machines struct {
 	Place *Place `json:"place,omitempty"`
 }
 
+// Installs reports whether firmware can be installed on the router without the user.
+func (m *Machines) Installs() bool { return m != nil && (m.Firmware != nil || m.Flash != nil) }
+
 // Place describes a place of a labgrid coordinator. A run reserves and acquires it before the first
 // connection to a machine, and releases it at the end.
 type Place struct {
