@@ -46,15 +46,17 @@ func (x *execution) installer() func(ctx context.Context, level string) error {
 }
 
 // install runs a command without a shell, with the level as its last argument, and shows its output. If the
-// router belongs to a labgrid place, labgrid-client finds the place in the command's environment.
+// router belongs to a labgrid place, labgrid-client finds the place in the command's environment. The end of ctx does
+// not stop a command that has started, because half an installation can leave a router that does not boot.
 func (x *execution) install(ctx context.Context, command []string, level string, limit time.Duration) error {
 	if err := host.TrustedCommand(command); err != nil {
 		return err
 	}
-	return shown(ctx, host.Command{
-		Path: command[0],
-		Args: append(slices.Clone(command[1:]), level),
-		Env:  x.held.Env(),
+	return whole(ctx, host.Command{
+		Path:  command[0],
+		Args:  append(slices.Clone(command[1:]), level),
+		Env:   x.held.Env(),
+		Bound: true, // a second one would start while it runs
 	}, limit, x.showFirmware(level))
 }
 
@@ -83,13 +85,21 @@ func (x *execution) flash(ctx context.Context, f record.Flash, level string) err
 			words[i] = strings.ReplaceAll(strings.ReplaceAll(word, "LEVEL", level), "IMAGE", image)
 		}
 
-		err := shown(ctx, x.held.Command(image, words...), installTime, x.showFirmware(level))
+		err := whole(ctx, x.held.Command(image, words...), installTime, x.showFirmware(level))
 		if err != nil {
 			return err
 		}
 	}
 
 	return nil
+}
+
+// whole is like shown, but the end of ctx does not stop a command that has started.
+func whole(ctx context.Context, c host.Command, limit time.Duration, show func(line string)) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return shown(context.WithoutCancel(ctx), c, limit, show)
 }
 
 // shown runs a command on this machine and calls show with each of its first lines.

@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +41,7 @@ case $2 in
 long) i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done ;;
 wrong) printf 'no \033[2Jimage\n' >&2; exit 3 ;;
 slow) exec sleep 100 ;;
+writes) sleep 0.4; echo whole ;;
 esac`), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,20 @@ esac`), 0o700); err != nil {
 		}
 	}
 
-	x := &execution{sink: &heard{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var h heard
+	x := &execution{sink: &h}
+	time.AfterFunc(100*time.Millisecond, cancel)
+	err := x.install(ctx, []string{script, "flash"}, "writes", time.Minute)
+	if err != nil || ctx.Err() == nil || !slices.Contains(h.texts, "firmware writes: whole") {
+		t.Errorf("cancelled while it writes: got %v, %q", err, h.texts)
+	}
+
+	if err := x.install(ctx, []string{script}, "x", time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled before it starts: got %v", err)
+	}
+
+	x = &execution{sink: &heard{}}
 	if err := x.install(t.Context(), []string{filepath.Join(t.TempDir(), "absent")}, "a",
 		time.Minute); err == nil {
 		t.Error("a command that is not there: got no error")

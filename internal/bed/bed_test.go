@@ -18,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
@@ -275,6 +276,21 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// A lab file with either way to install firmware can measure versions.
+func TestInstalls(t *testing.T) {
+	b, _, _ := service(t)
+	b.Config.Lab = "lab.yaml"
+	for _, tt := range []struct {
+		m    record.Machines
+		want bool
+	}{{record.Machines{}, false}, {record.Machines{Firmware: &[]string{"flash"}}, true},
+		{record.Machines{Flash: &record.Flash{}}, true}} {
+		if b.On.Machines = &tt.m; b.installs() != tt.want {
+			t.Errorf("%+v: got %v", tt.m, !tt.want)
+		}
+	}
+}
+
 func TestBy(t *testing.T) {
 	got := by(store.BedRequest{By: "eve\nnote: x" + strings.Repeat(" y", 99)})
 	if !strings.HasPrefix(got, "eve note: x y") || len(got) != 100 {
@@ -311,6 +327,11 @@ func TestUnitState(t *testing.T) {
 	unit, err := os.ReadFile("../../dist/files/chokepoint-bed@.service")
 	if err != nil {
 		t.Fatal(err)
+	}
+
+	if want := fmt.Sprintf("TimeoutStopSec=%.0f\n", (stopTime + 80*time.Second).Seconds()); !strings.Contains(
+		string(unit), want) {
+		t.Errorf("got no %s in the unit", want)
 	}
 
 	_, line, _ := strings.Cut(string(unit), "\nEnvironment=")

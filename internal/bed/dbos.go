@@ -28,7 +28,9 @@ const (
 	queueName    = "jobs"
 	lookForJobs  = time.Second
 	startTime    = 2 * time.Minute // to reach the database
-	stopTime     = 2 * time.Minute // to put the router back
+	// stopTime is the time to finish an installation of firmware, which takes up to 30 minutes, and to put the router
+	// back. TimeoutStopSec of the unit is longer.
+	stopTime = 32 * time.Minute
 )
 
 // transact is an engine of DBOS Transact. Its database is a file, or a schema of a PostgreSQL database.
