@@ -43,6 +43,7 @@ type Service struct {
 	team     app.Dirs      // where runs and reports are shown
 	engine   engine
 	alarms   alarms
+	attempts attempts
 	started  time.Time
 	since    time.Time // when the schedules began
 
@@ -135,6 +136,7 @@ func (b *Service) serve(ctx context.Context) (err error) {
 	b.App.Dirs = b.team.Recording()
 	b.App.Events = func() progress.Sink { return sink{b} }
 	b.alarms = alarms{file: filepath.Join(dir, "alarms.json"), how: b.Config.Alarm, bed: b.Config.Name}
+	b.attempts.file = filepath.Join(dir, "attempt.json")
 	var listener net.Listener
 	if b.Config.Metrics != "" {
 		var lc net.ListenConfig

@@ -83,6 +83,7 @@ func service(t *testing.T) (b *Service, l *listed, now *time.Time) {
 		alarms: alarms{file: filepath.Join(dir, "alarms.json")},
 	}
 	b.team = b.App.Dirs
+	b.attempts.file = filepath.Join(dir, "attempt.json")
 	b.now = func() time.Time { return noon }
 	return b, l, &noon
 }

@@ -79,7 +79,12 @@ func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error
 				return outcome{}, ctx.Err()
 			}
 
+			if err := b.attempts.begin(j.ID, name); err != nil {
+				return outcome{Failure: err.Error()}, nil
+			}
+
 			o, err := f(ctx)
+			err = errors.Join(err, b.attempts.end())
 			if stopped := cmp.Or(ctx.Err(), stepCtx.Err()); stopped != nil || err == nil {
 				return o, stopped
 			}

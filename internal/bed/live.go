@@ -77,6 +77,10 @@ func (s sink) Event(e record.Event) {
 		s.note("run %s: %s", e.Run, e.Text)
 	case progress.RunEnded:
 		s.note("run %s: %s", e.Run, strings.TrimSpace(e.Status+" "+e.Text))
+	case progress.TrialEnded:
+		if err := s.attempts.end(); err != nil {
+			s.note("%v", err)
+		}
 	}
 
 	s.change(func(j *store.BedJob) {
