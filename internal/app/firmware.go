@@ -46,8 +46,9 @@ func (x *execution) installer() func(ctx context.Context, level string) error {
 }
 
 // install runs a command without a shell, with the level as its last argument, and shows its output. If the
-// router belongs to a labgrid place, labgrid-client finds the place in the command's environment. The end of ctx does
-// not stop a command that has started, because half an installation can leave a router that does not boot.
+// router belongs to a labgrid place, labgrid-client finds the place in the command's environment. The end of
+// ctx does not stop a command that has started, because half an installation can leave a router that does
+// not boot.
 func (x *execution) install(ctx context.Context, command []string, level string, limit time.Duration) error {
 	if err := host.TrustedCommand(command); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// attempts counts in a file how often the process or the machine died in the current step, so that a step that
-// kills them is not executed for ever.
+// attempts counts in a file how often the process or the machine died in the current step, so that a step
+// that kills them is not executed for ever.
 type attempts struct {
 	file string
 	mu   sync.Mutex
@@ -51,8 +51,8 @@ func (a *attempts) begin(job, step string) error {
 
 	last.Times++
 	if last.Times > maxAttempts {
-		return fmt.Errorf("%s: the program or the machine died in this step %d times, without a new trial", step,
-			maxAttempts)
+		return fmt.Errorf("%s: the program or the machine died in this step %d times, without a new trial",
+			step, maxAttempts)
 	}
 
 	data, err = json.Marshal(last)

@@ -211,11 +211,13 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A job that begins to run while it is cancelled is cancelled as a running one, so that its last steps are done.
+// A job that begins to run while it is cancelled is cancelled as a running one, so that its last steps are
+// done.
 func TestCancelAtBeginning(t *testing.T) {
 	b, l, _ := service(t)
 	l.all = []jobState{{Job: Job{ID: "a"}, status: store.BedRunning}}
-	if found, done, err := b.cancelJob("a"); !found || done || err != nil || l.all[0].status != store.BedRunning {
+	found, done, err := b.cancelJob("a")
+	if !found || done || err != nil || l.all[0].status != store.BedRunning {
 		t.Errorf("got %v, %v, %v, job %+v", found, done, err, l.all[0])
 	}
 
@@ -323,7 +325,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The unit and a shell of its user have one state directory, so that each sees which runs of the other are alive.
+// The unit and a shell of its user have one state directory, so that each sees which runs of the other
+// are alive.
 func TestUnitState(t *testing.T) {
 	unit, err := os.ReadFile("../../dist/files/chokepoint-bed@.service")
 	if err != nil {

@@ -28,8 +28,8 @@ const (
 	queueName    = "jobs"
 	lookForJobs  = time.Second
 	startTime    = 2 * time.Minute // to reach the database
-	// stopTime is the time to finish an installation of firmware, which takes up to 30 minutes, and to put the router
-	// back. TimeoutStopSec of the unit is longer.
+	// stopTime is the time to finish an installation of firmware, which takes up to 30 minutes, and to put
+	// the router back. TimeoutStopSec of the unit is longer.
 	stopTime = 32 * time.Minute
 )
 

@@ -157,8 +157,8 @@ func stamp(i fs.FileInfo) string { return fmt.Sprint(i.Size(), " ", i.ModTime().
 // errPrivate reports an address that a URL may not lead to.
 var errPrivate = errors.New("it is at a private address; allow_private: true permits that")
 
-// public refuses private addresses, and those that may lead to private ones. It is called with the address that is
-// connected to, whatever the name server said before.
+// public refuses private addresses, and those that may lead to private ones. It is called with the address
+// that is connected to, whatever the name server said before.
 func public(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -281,7 +281,8 @@ func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
 	case err != nil:
 		return v, fmt.Errorf("download: %w", err)
 	case n > limit && limit < maxImage:
-		return v, fmt.Errorf("download: it would leave less than %d bytes free in %s", int64(keepFree), t.images)
+		return v, fmt.Errorf("download: it would leave less than %d bytes free in %s", int64(keepFree),
+			t.images)
 	case n > limit:
 		return v, fmt.Errorf("download: it is larger than %d bytes", int64(maxImage))
 	}
@@ -295,7 +296,8 @@ func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
 	return v, os.Rename(f.Name(), v.file)
 }
 
-// imageName returns the name of an image: the trigger's, the beginning of the hash, and the extension of base.
+// imageName returns the name of an image: the trigger's, the beginning of the hash, and the extension of
+// base.
 func imageName(trigger, sum, base string) string {
 	extension := path.Ext(base)
 	if !versionForm().MatchString("x" + extension) {

@@ -19,8 +19,8 @@ type Claim struct {
 // claimTime is the timeout of Hold.
 const claimTime = 20 * time.Second
 
-// Hold takes the name, or checks that this claim still holds it. After the connection was lost, it takes the name
-// again. It returns false if another connection holds the name.
+// Hold takes the name, or checks that this claim still holds it. After the connection was lost, it takes the
+// name again. It returns false if another connection holds the name.
 func (c *Claim) Hold(ctx context.Context) (held bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, claimTime)
 	defer stop()
