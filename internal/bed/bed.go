@@ -542,7 +542,7 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 			return err // it ends; the next look answers
 		}
 
-		if !found {
+		if !found && app.CheckID(r.Job) != nil { // the store itself cancels a request that waits for its time
 			refused = "there is no such job"
 		}
 	default:

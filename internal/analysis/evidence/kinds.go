@@ -446,8 +446,8 @@ func caveats() []Kind {
 		{
 			Name: "no-tester-ceiling",
 			Of:   OfRun,
-			Means: "the maximum rate of the tester without the router was not measured, for the reason given, so " +
-				"no rate is compared with it",
+			Means: "the maximum rate of the tester without the router was not measured, for the reason " +
+				"given, so no rate is compared with it",
 			Do: "leave measure.tester_ceiling out of the plan, if it is set",
 		},
 		{
