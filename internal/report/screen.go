@@ -45,12 +45,12 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 const screenLines = 38
 
 // densest is the last density that is tried to fit the screen.
-const densest = 8
+const densest = 6
 
 // screenSections returns the sections of the screen. The first has no markup except its title. A higher
 // dense saves lines: from 1, remedies are on the line of their cause; from 2, only the first findings have
 // a remedy; from 3, none has. From 4, only the first caution is shown and the others are counted; from 5,
-// also for reasons and skipped cells; at 6, 7 and 8, only the first three, two and one findings are shown.
+// also for reasons and skipped cells; at 6, only the first three findings are shown.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -515,7 +515,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 	var facts Facts
 	found := v.found()
 	for i, f := range found {
-		if dense > 5 && i == maxFindings+6-dense {
+		if dense > 5 && i == maxFindings {
 			facts.Items = append(facts.Items, Fact{Value: moreLines(len(found) - i)})
 			break
 		}
@@ -541,7 +541,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 	return facts
 }
 
-// Numbers of findings that are shown if space is short: those with a remedy, and all at density 6.
+// Numbers of findings that are shown if space is short: those with a remedy, and all.
 const (
 	denseFixes  = 2
 	maxFindings = 3
