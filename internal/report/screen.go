@@ -23,18 +23,23 @@ import (
 // latency under load, and the limitations of the numbers. Text shows the rest.
 func Screen(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
-	text := ""
 	for dense := range densest + 1 {
-		t := &terminal{width: max(width, 40), colour: colour}
-		t.sections(screenSections(v, dense))
-		text = strings.TrimRight(t.b.String(), "\n") + "\n"
-		if dense > 0 {
-			text = strings.ReplaceAll(text, "\n\n  · ", "\n  · ")
-		}
-
+		text := screenText(v, dense, width, colour)
 		if strings.Count(text, "\n") <= screenLines {
-			break
+			return text
 		}
+	}
+
+	return screenText(v, overfull, width, colour) // the tables alone take too much
+}
+
+// screenText renders the screen at a density.
+func screenText(v *view, dense, width int, colour bool) string {
+	t := &terminal{width: max(width, 40), colour: colour}
+	t.sections(screenSections(v, dense))
+	text := strings.TrimRight(t.b.String(), "\n") + "\n"
+	if dense > 0 {
+		text = strings.ReplaceAll(text, "\n\n  · ", "\n  · ")
 	}
 
 	return text
@@ -44,13 +49,16 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 // commands.
 const screenLines = 38
 
-// densest is the last density that is tried to fit the screen.
-const densest = 6
+// Densities: the last one that is tried to fit the screen, and that of a screen that no density makes fit.
+const (
+	densest  = 8
+	overfull = 6
+)
 
 // screenSections returns the sections of the screen. The first has no markup except its title. A higher
 // dense saves lines: from 1, remedies are on the line of their cause; from 2, only the first findings have
 // a remedy; from 3, none has. From 4, only the first caution is shown and the others are counted; from 5,
-// also for reasons and skipped cells; at 6, only the first three findings are shown.
+// also for reasons and skipped cells; at 6, 7 and 8, only the first three, two and one findings are shown.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -515,7 +523,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 	var facts Facts
 	found := v.found()
 	for i, f := range found {
-		if dense > 5 && i == maxFindings {
+		if dense > 5 && i == maxFindings+6-dense {
 			facts.Items = append(facts.Items, Fact{Value: moreLines(len(found) - i)})
 			break
 		}
@@ -541,7 +549,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 	return facts
 }
 
-// Numbers of findings that are shown if space is short: those with a remedy, and all.
+// Numbers of findings that are shown if space is short: those with a remedy, and all at density 6.
 const (
 	denseFixes  = 2
 	maxFindings = 3

@@ -127,6 +127,9 @@ func TestScreenFitsWithEverything(t *testing.T) {
 		c.Diagnosis.Causes = slices.Clone(c.Diagnosis.Causes)
 		if len(c.Diagnosis.Causes) > 0 {
 			c.Diagnosis.Causes[0].Element = fmt.Sprint("cpu", i)
+			second := c.Diagnosis.Causes[0]
+			second.Class, second.Text = diagnosis.Policer, long
+			c.Diagnosis.Causes = append(c.Diagnosis.Causes[:1], second)
 		}
 
 		caveat := record.Caveat{Kind: fmt.Sprint("caveat-", i), Text: fmt.Sprint(i, long)}
