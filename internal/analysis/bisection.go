@@ -200,8 +200,8 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 		switch c.Verdict {
 		case statistics.Different:
 			width := max(math.Log(c.High/c.Low), 1e-9)
-			// Of changes that are equally clear but for rounding, bisect follows the first, so that it follows
-			// the same cell after an interruption.
+			// Of changes that are equally clear but for rounding, bisect follows the first, so that it
+			// follows the same cell after an interruption.
 			if clear := math.Abs(math.Log(c.Ratio)) / width; clear > most*1.001 {
 				most, x.step = clear, &x.Ends.Comparisons[i]
 			}
