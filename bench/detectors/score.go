@@ -77,7 +77,7 @@ const (
 	cells
 )
 
-// condition is what happens to the nights of a history.
+// condition describes which nights of a history are bad or changed.
 type condition struct {
 	name  string
 	bad   bool

@@ -26,7 +26,7 @@ type carried struct {
 	bytes         statistics.Curve
 }
 
-// Add adds a trial, of which it keeps only the traffic. Trials may be added in any order.
+// Add adds a trial and keeps only its traffic. Trials may be added in any order.
 func (c *Carriage) Add(t record.Trial) {
 	c.trials = append(c.trials, carried{t.Origin, t.Ended, t.Started, carriedIn(t)})
 }

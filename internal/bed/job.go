@@ -40,7 +40,7 @@ type Result struct {
 	Ended   time.Time `json:"ended"`
 }
 
-// drawn is what a job draws once, so that each attempt measures the same.
+// drawn holds the start time and tasks that a job draws once, so that each attempt measures the same.
 type drawn struct {
 	Started time.Time `json:"started"`
 	Tasks   []task    `json:"tasks"`

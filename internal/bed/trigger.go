@@ -28,7 +28,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 )
 
-// version is what a trigger finds.
+// version describes the version that a trigger found.
 type version struct {
 	id   string // identifies the content
 	name string // of the version, as the lab installs it

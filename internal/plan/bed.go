@@ -64,7 +64,7 @@ func (t BedTrigger) Kind() string {
 	return "command"
 }
 
-// BedAlarm is how a testbed alarms.
+// BedAlarm names the receivers of a testbed's alarms.
 type BedAlarm struct {
 	Command []string // gets the alarm as JSON on its standard input
 	Webhook string   // URL to which the alarm is posted as JSON

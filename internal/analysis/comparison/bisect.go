@@ -309,8 +309,8 @@ func (s search) checked(answer BisectStep) BisectStep {
 	return answer
 }
 
-// follow returns the belief after all runs, for steps at the positions first and second, of which the first
-// has the share part of the whole. If each is not nil, follow calls it before every run.
+// follow returns the belief after all runs, for steps at the positions first and second. The first step has
+// the share part of the whole change. If each is not nil, follow calls it before every run.
 func (s search) follow(first, second int, part float64, each func(before belief, r VersionRun)) belief {
 	x := s.start
 	for _, r := range s.runs {

@@ -56,8 +56,8 @@ type Point struct {
 type Change struct {
 	Before string `json:"before"` // id of the last run before the change
 	After  string `json:"after"`  // id of the first run after the change
-	// Firmware is that of the first point after the change. It is necessary because a run may have several
-	// points.
+	// Firmware is the firmware of the first point after the change. After alone does not identify this point,
+	// because a run may have several points.
 	Firmware string    `json:"-"`
 	From     time.Time `json:"from"` // start time of Before
 	To       time.Time `json:"to"`

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// none is what labgrid prints as the holder of a place that nobody has acquired.
+// none stands for the holder in labgrid's output if nobody has acquired a place.
 const none = "None"
 
 // place is a place as labgrid-client prints it.

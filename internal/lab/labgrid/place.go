@@ -30,7 +30,7 @@ const (
 	firstVersion = 25
 	// callTime bounds one call of the coordinator, which takes half a second, or some seconds over ssh.
 	callTime = time.Minute
-	// releaseTime is how long Release tries each of its steps again, in steps of releasePause.
+	// releaseTime bounds the repeated attempts of each step of Release, with releasePause between them.
 	releaseTime  = 30 * time.Second
 	releasePause = 2 * time.Second
 	// powerTime bounds the power command before the release. labgrid waits for a dead power port forever.
