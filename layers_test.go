@@ -31,10 +31,11 @@ var layers = [][]string{
 	8: {"registry"},
 	9: {"app"},
 
-	10: {"serve", "bed"},
+	10: {"serve"},
+	11: {"bed"},
 
-	11: {"bench/rig"},
-	12: {"cmd/*", "bench/*", "dist"},
+	12: {"bench/rig"},
+	13: {"cmd/*", "bench/*", "dist"},
 }
 
 // laterStages lists, for a room, those that it may not import in any layer: a lab and a probe do not know the

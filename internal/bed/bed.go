@@ -24,6 +24,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/serve"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -212,7 +214,7 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
 	})
 	if listener != nil {
 		all.Go(func() {
-			if err := b.serveMetrics(ctx, listener); err != nil {
+			if err := serve.NewMetrics(&b.App, b.families).Serve(ctx, listener); err != nil {
 				b.note("%v", err)
 			}
 		})
@@ -222,6 +224,16 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
 	err := b.engine.close() // ends what waits for the database
 	all.Wait()
 	return err
+}
+
+// families returns the last report as metrics. It is in memory, so a request costs a running measurement little.
+func (b *Service) families() []report.Family {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last.Name == "" { // the service is starting
+		return nil
+	}
+	return serve.BedFamilies(b.last, b.now())
 }
 
 // lockDir locks the directory of a testbed for this process.

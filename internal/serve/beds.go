@@ -661,22 +661,10 @@ func (s *Server) alarmsPage(r *http.Request) ([]byte, error) {
 	return p.HTML()
 }
 
-// bedFamilies returns the testbeds as metrics.
+// families returns the testbeds as metrics.
 func (l bedList) families() (all []report.Family) {
-	add := func(b bed, name, unit, help string, value float64) {
-		all = append(all, report.Family{Name: name, Unit: unit, Help: help,
-			Samples: report.Sample(name, [][2]string{{"testbed", b.Name}}, value)})
-	}
 	for _, b := range l.Beds {
-		silent := 0.0
-		if b.Silent != "" {
-			silent = 1
-		}
-
-		add(b, "chokepoint_bed_silent", "", "1: the testbed should have reported or ended a job, 0: it is "+
-			"not overdue", silent)
-		add(b, "chokepoint_bed_report_timestamp_seconds", "seconds", "time of the last report of the testbed",
-			float64(b.Seen.UnixMilli())/1000)
+		all = append(all, BedFamilies(b.Bed, time.Now())...)
 	}
 	return all
 }
