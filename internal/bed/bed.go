@@ -226,7 +226,8 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
 	return err
 }
 
-// families returns the last report as metrics. It is in memory, so a request costs a running measurement little.
+// families returns the last report as metrics. The report is in memory, so a request costs a running
+// measurement little.
 func (b *Service) families() []report.Family {
 	b.mu.Lock()
 	defer b.mu.Unlock()
