@@ -47,6 +47,7 @@ type Service struct {
 	alarms   alarms
 	attempts attempts
 	started  time.Time
+	turn     *os.File  // lock of the job that runs, against other testbeds of this machine
 	since    time.Time // when the schedules began
 
 	entering sync.Mutex // held while a job begins to run, and while one that waits is cancelled

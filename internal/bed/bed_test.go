@@ -2,6 +2,7 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -157,6 +158,33 @@ func TestScheduled(t *testing.T) {
 	}
 }
 
+// Of two testbeds of one machine, the second waits until the job of the first has ended.
+func TestAlone(t *testing.T) {
+	first, _, _ := service(t)
+	second, _, _ := service(t)
+	second.App.Dirs = first.App.Dirs
+	first.enter(Job{ID: "one"})
+	second.enter(Job{ID: "two"})
+	for range 2 { // each step asks
+		if err := first.alone(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if err := second.alone(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("during a job of the first: got %v, want to wait", err)
+	}
+
+	first.leave(t.Context())
+	if err := second.alone(t.Context()); err != nil {
+		t.Errorf("after the job of the first: got %v", err)
+	}
+
+	second.leave(t.Context())
+}
+
 // A request is done and answered; one that cancels is answered when the job has ended.
 func TestRequests(t *testing.T) {
 	b, l, now := service(t)
@@ -195,7 +223,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("cancel: answered while the job runs: %+v", requests[0])
 	}
 
-	b.leave()
+	b.leave(t.Context())
 	l.set(id, store.BedCancelled)
 	if _, requests = attended(t, b); requests[0].Answered.IsZero() || requests[0].Refused != "" {
 		t.Errorf("cancel: got %+v, want an answer", requests[0])

@@ -71,7 +71,7 @@ var errCancelled = app.Mark(app.ErrInterrupted, errors.New("the job was cancelle
 // to ask for the same steps in the same order. ctx ends with the service.
 func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error) {
 	b.enter(j)
-	defer b.leave()
+	defer b.leave(ctx)
 	do := func(name string, f func(ctx context.Context) (outcome, error)) (outcome, error) {
 		return step(s, name, func(stepCtx context.Context) (outcome, error) {
 			b.stepping(name)
@@ -252,14 +252,20 @@ func (b *Service) tried(ctx context.Context, f func() (o outcome, again bool)) (
 	}
 }
 
-// stoppable calls f with a context that a request to cancel the job ends.
+// stoppable calls f when no other testbed of this machine executes a job, with a context that a request to
+// cancel the job ends.
 func (b *Service) stoppable(ctx context.Context,
 	f func(ctx context.Context) (outcome, error)) (outcome, error) {
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	b.cancellable(cancel)
 	defer b.cancellable(nil)
-	o, err := f(working)
+	err := b.alone(working)
+	var o outcome
+	if err == nil {
+		o, err = f(working)
+	}
+
 	if ctx.Err() == nil && working.Err() != nil {
 		o.Cancelled, o.Failure = true, ""
 		return o, nil

@@ -2,9 +2,17 @@ package bed
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -26,12 +34,63 @@ func (b *Service) enter(j Job) {
 	}
 }
 
-func (b *Service) leave() {
+// leave notes that a job ended or, if ctx has ended, that it is interrupted. Other testbeds of this machine
+// may then execute theirs.
+func (b *Service) leave(ctx context.Context) {
+	if b.turn != nil {
+		_ = b.turn.Close() // nothing was written
+		b.turn = nil
+	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.note("job %s: ended", b.live.ID)
+	if ctx.Err() != nil {
+		b.note("job %s: interrupted; it continues when the service runs again", b.live.ID)
+	} else {
+		b.note("job %s: ended", b.live.ID)
+	}
+
 	b.live = nil
 }
+
+// alone waits until no other testbed of this machine executes a job, and keeps others waiting until leave.
+func (b *Service) alone(ctx context.Context) error {
+	if b.turn != nil {
+		return nil
+	}
+
+	path := Dir(b.App.Dirs, ".turn") // no testbed can have this name
+	err := app.Prepare(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("wait for other testbeds of this machine: %w", err)
+	}
+
+	step := b.job().Step
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for errors.Is(err, unix.EWOULDBLOCK) {
+		b.stepping("waiting for another testbed of this machine")
+		if err := host.Pause(ctx, otherBedLook); err != nil {
+			return errors.Join(err, f.Close())
+		}
+
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+
+	if err != nil {
+		return errors.Join(fmt.Errorf("wait for other testbeds of this machine: %w", err), f.Close())
+	}
+
+	b.stepping(step)
+	b.turn = f
+	return nil
+}
+
+const otherBedLook = time.Second
 
 // job returns the job that runs, or nil.
 func (b *Service) job() *store.BedJob {
