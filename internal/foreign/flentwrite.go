@@ -287,8 +287,8 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 		sum, count := 0.0, 0
 		for i, v := range c.values {
 			if values[i] = number(v); !math.IsNaN(v) {
-				sum = sum + v
-				count = count + 1
+				sum += v
+				count++
 			}
 		}
 

@@ -82,7 +82,7 @@ func checkBytes(file string, data []byte) error {
 		}
 
 		if column++; c == '\n' {
-			line = line + 1
+			line++
 			column = 1
 		}
 

@@ -263,7 +263,7 @@ func wgRate(bps float64) string {
 	prefix := ""
 	for _, p := range []string{"K", "M", "G"} {
 		if bps >= 1000 {
-			bps = bps / 1000
+			bps /= 1000
 			prefix = p
 		}
 	}

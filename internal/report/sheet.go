@@ -103,7 +103,7 @@ func (s sheet) compose(width float64) *canvas {
 		w := 28 + textWidth(l.Text, 11.5) + 18
 		if x > sheetEdge && x+w > width-sheetEdge {
 			x = sheetEdge
-			y = y + sheetLine
+			y += sheetLine
 		}
 
 		c.place(swatch(l.Class), x, y)

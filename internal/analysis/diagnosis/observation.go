@@ -37,11 +37,12 @@ type Observation struct {
 	Run     *record.Run
 	Trial   *record.Trial
 	Metrics *metrics.Measured
-	Reasons []evidence.Reason  // reasons given by the validity gate
-	Line    Limit              // rate limit of the path, stated or detected
-	Tester  Limit              // rate that the tester reaches with this load without the router
-	Idle    map[string]float64 // metrics of the idle path, if measured
-	ledger  *Ledger            // cache of the method Ledger
+	Reasons []evidence.Reason      // reasons given by the validity gate
+	Line    Limit                  // rate limit of the path, stated or detected
+	Tester  Limit                  // rate that the tester reaches with this load without the router
+	Idle    map[string]float64     // metrics of the idle path, if measured
+	ledger  *Ledger                // cache of the method Ledger
+	columns map[[3]string][]Column // cache of the method Columns
 }
 
 // Limit is an upper bound of a metric. A Value of 0 means that it is unknown.
@@ -119,8 +120,15 @@ type Column struct {
 	w     record.Window
 }
 
-// Columns returns the series of a probe's stem at a node. If there is none, why is the reason.
+// Columns returns the series of a probe's stem at a node. Callers must not change it. If there is none, why
+// is the reason.
 func (o *Observation) Columns(node, probe, stem string) (columns []Column, why string) {
+	key := [...]string{node, probe, stem}
+	columns, known := o.columns[key]
+	if known {
+		return columns, ""
+	}
+
 	table, why := metrics.SamplesOf(o.Trial.Nodes[node], probe)
 	if table == nil {
 		return nil, why
@@ -139,6 +147,11 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 		return nil, "probe " + probe + " of " + node + " has no " + stem
 	}
 
+	if o.columns == nil {
+		o.columns = map[[3]string][]Column{}
+	}
+
+	o.columns[key] = columns
 	return columns, ""
 }
 
@@ -208,10 +221,10 @@ func (o *Observation) sumOf(node, probe string, keep func(label string) bool, st
 	}
 
 	if covered {
-		return sum, ""
+		why = ""
 	}
 
-	return 0, why
+	return sum, why
 }
 
 // Core splits the window of one core of a node into shares.

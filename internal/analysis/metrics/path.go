@@ -63,8 +63,8 @@ func PayloadShareBy(f record.Factors, headers int, count func(size int) int) flo
 			return 0
 		}
 
-		payload = payload + max(size-headers, 0)
-		bytes = bytes + n
+		payload += max(size-headers, 0)
+		bytes += n
 	}
 
 	return float64(payload) / float64(bytes)

@@ -187,7 +187,7 @@ func (m *Measured) largestOfRouters(metric string, t *record.Trial, p place, pro
 		reason = cmp.Or(why, reason)
 		for _, c := range ColumnsOf(table, stem) {
 			if v, ok := c.Curve.Largest(t.Window.Start, t.Window.End); ok {
-				sum = sum + v
+				sum += v
 				found = true
 			}
 		}

@@ -47,14 +47,9 @@ func ColumnsOf(t *record.Table, stem string) []column {
 
 	var out []column
 	for i, name := range t.Names {
-		label := ""
-		cut := strings.LastIndexByte(name, '/')
-		if cut >= 0 {
-			label = name[:cut]
-			name = name[cut+1:]
-		}
-
-		if name == stem {
+		label, found := strings.CutSuffix(name, stem)
+		label, labelled := strings.CutSuffix(label, "/")
+		if found && (labelled || label == "") {
 			out = append(out, column{label, statistics.NewCurve(t.T, t.V[i])})
 		}
 	}
@@ -285,7 +280,7 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 		joules, found := 0.0, false
 		for _, c := range energy {
 			if j, ok := c.Curve.Moved(from, to); ok {
-				joules = joules + j
+				joules += j
 				found = true
 			}
 		}
@@ -298,7 +293,7 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	why = "the samples of probe power do not cover the window"
 	for _, c := range ColumnsOf(table, "power_w") {
 		if v, ok := c.Curve.Mean(from, to); ok {
-			watts = watts + v
+			watts += v
 			why = ""
 		}
 	}
@@ -334,7 +329,7 @@ func (m *Measured) addTemperature(prefix string, n record.NodeData, w record.Win
 	most := math.Inf(-1)
 	for _, c := range ColumnsOf(table, "temperature_c") {
 		if v, ok := c.Curve.Largest(w.Start, w.End); ok {
-			most = math.Max(most, v)
+			most = max(most, v)
 		}
 	}
 
