@@ -370,7 +370,7 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  199_000,
+	"analysis":  199_100,
 	"app":       44_100,
 	"bed":       17_000,
 	"bundle":    7_700,

@@ -283,7 +283,7 @@ func verdictCounts(all []comparison.Comparison) []verdictCount {
 	return append(different, same...)
 }
 
-// causeWords describes the changes that may explain a difference of results. It mentions chance only if no
+// causeWords describes the changes that may explain different results. It mentions chance only if no
 // difference was found.
 func causeWords(c *RunComparison) string {
 	causes := causesOf(c.Changes)

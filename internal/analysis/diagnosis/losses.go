@@ -114,8 +114,8 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	return bytes > .2*span*total/float64(len(flows))
 }
 
-// shortGaps reports whether the load's datagrams were numbered, and no flow lost as many datagrams in a row
-// as half of those that it sends in the shortest outage.
+// shortGaps reports whether the load's datagrams were numbered and every gap was short: less than half of the
+// datagrams that a flow sends in the shortest outage.
 func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	for _, f := range o.Trial.Traffic.Flows {
 		if f.Packets == nil || f.Packets.Duplicates == nil {

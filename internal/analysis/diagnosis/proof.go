@@ -416,8 +416,8 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 	return statistics.Summarise(values)
 }
 
-// Tests returns the experiments that test a cause, at most one per factor: steps of levels in the plan, those
-// of the rule, and those for the kind of limit. Experiments at the tester come first.
+// Tests returns the experiments that test a cause, at most one per factor. They come from the levels in the
+// plan, from the cause's rule, and from the kind of limit. Experiments at the tester come first.
 func Tests(o *Observation, class string) (out []Experiment) {
 	r, _ := RuleOf(class)
 	all := o.statedTests(r)

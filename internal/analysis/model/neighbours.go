@@ -238,7 +238,7 @@ func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Resu
 }
 
 // byNearest estimates the rate from the nearest of the device's own results, if the device has no results on
-// both sides of the requested levels. On each axis, the result must be within the factor reach. byNearest
+// both sides of the requested levels. On each axis, the result must be within a factor of reach. byNearest
 // assumes that the time per packet does not depend on the size, and the rate does not depend on the number of
 // streams.
 func (w world) byNearest(q catalogue.Result) (Estimate, error) {

@@ -240,8 +240,8 @@ func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	return out
 }
 
-// tunnelsBefore returns the number of tunnels in all whose counters cover the same interval and direction as
-// the counters of this.
+// tunnelsBefore returns how many of the devices are tunnels and have counters for the same interval and
+// direction as this device.
 func tunnelsBefore(all []deviceMove, this deviceMove) (n int) {
 	for _, d := range all {
 		if d.tunnel > 0 && d.when == this.when && d.direction == this.direction {
