@@ -205,7 +205,7 @@ func (o peerOptions) target(own []netip.Addr) string {
 	return net.JoinHostPort(at, strconv.Itoa(o.port))
 }
 
-// writeCode creates a file for the pairing code. It never overwrites a file, because that may be another
+// writeCode creates a file for the pairing code. It never overwrites a file, because that file may be another
 // user's, or readable by others.
 func writeCode(file string, code host.Secret) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)

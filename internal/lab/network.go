@@ -19,7 +19,7 @@ type network struct {
 	farOpens int            // IP version with which the far node may open connections
 	mutual   bool           // whether both ends may open connections with both IP versions
 	ports    DataPorts
-	tag      func(name string) string // returns a text that distinguishes our packets from those of others
+	tag      func(name string) string // returns a string that distinguishes our packets from those of others
 	lost     error                    // reason why a node that was lost could not be reached again
 	// reachable checks whether a third-party server responds. If nil, the far node has an agent.
 	reachable func(ctx context.Context) error

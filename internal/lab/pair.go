@@ -208,7 +208,7 @@ type peering struct {
 	about About
 }
 
-// tag returns a text that is computed with the key of the run, so that others cannot guess it.
+// tag returns a string that is computed with the key of the run, so that others cannot guess it.
 func (p *peering) tag(name string) string {
 	text := ""
 	_ = p.visit.Data.Use(func(key []byte) error { // error ignored: the function never fails
@@ -218,7 +218,7 @@ func (p *peering) tag(name string) string {
 	return text
 }
 
-// tagBy returns a text that is computed with key, so that others cannot guess it.
+// tagBy returns a string that is computed with key, so that others cannot guess it.
 func tagBy(key []byte, name string) string {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(name))

@@ -293,7 +293,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// suited returns the driver named if it is not nil. Otherwise, it returns the first driver that supports the
+// suited returns the driver that the lab file names, if any, or else the first driver that supports the
 // machine.
 func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Driver, error) {
 	candidates := driver.All()
@@ -350,7 +350,7 @@ func (r *remote) down(context.Context) error {
 	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
 }
 
-// tag returns a text that is computed with the key of the run, so that others cannot guess it.
+// tag returns a string that is computed with the key of the run, so that others cannot guess it.
 func (r *remote) tag(name string) string {
 	return tagBy(r.key[:], name)
 }

@@ -35,8 +35,8 @@ var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	level("average_delay_ns", "ns", "mean queueing delay in CAKE"),
 )
 
-// queues reads values that only some qdiscs have: of the classes of htb, the flows and marks of fq_codel,
-// and the tins of CAKE.
+// queues reads values that only some qdiscs have, such as the classes of htb, the flows and marks of
+// fq_codel, and the tins of CAKE.
 func queues(Root) Probe {
 	return Probe{
 		Name:  "queues",

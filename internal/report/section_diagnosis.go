@@ -530,7 +530,7 @@ func (v *view) unexamined() []Item {
 }
 
 // experiments returns the outcomes of experiments that are not shown beside a cause: the outcome of the run
-// itself, if the run is an experiment, and the outcomes about causes that the diagnosis no longer lists.
+// itself, if the run is an experiment, and those that tested a cause that the diagnosis no longer lists.
 func (v *view) experiments() (out []diagnosis.Proof) {
 	if v.Proof != nil {
 		out = append(out, *v.Proof)

@@ -398,8 +398,8 @@ func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
 // inventoryTime limits the time to read all inventories after the last trial.
 const inventoryTime = 20 * time.Second
 
-// inventoriesAfter reads and stores the inventories after the last trial, of all nodes that had an
-// inventory in Prepare.
+// inventoriesAfter reads and stores the inventory of each node after the last trial. It skips nodes for which
+// Prepare found none.
 func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, inventoryTime)
 	defer cancel()

@@ -242,7 +242,7 @@ func attributesOf(kind string) (actions, class, policer uint16, ok bool) {
 	return at[0], at[1], at[2], ok
 }
 
-// readFilter parses the body of a message RTM_NEWTFILTER. index is the device to which the filter sends
+// readFilter parses the body of an RTM_NEWTFILTER message. index is the device to which the filter sends
 // packets, or 0 if there is none. ok is false if the message describes only a part of a filter, such as a
 // hash table of u32.
 func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {

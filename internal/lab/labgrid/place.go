@@ -265,8 +265,8 @@ func (h *Held) Env() []string {
 	return env
 }
 
-// Command returns the command line of a command of labgrid-client for the place. If image is not "", an
-// environment file can read its path from LG_IMAGE.
+// Command returns a command line that runs labgrid-client for the place. If image is not "", LG_IMAGE
+// contains its path, which labgrid's environment file may use.
 func (h *Held) Command(image string, words ...string) host.Command {
 	env := h.Env()
 	if image != "" {

@@ -387,7 +387,7 @@ const (
 	aliveTries = 3
 )
 
-// start runs ssh with the option how and a command for the machine. The process ssh is killed if this program
+// start runs ssh with the option how and a command for the machine. The ssh process is killed if this program
 // exits.
 func (c *Connection) start(how, command string) (*host.Child, error) {
 	if err := c.flood(); err != nil {

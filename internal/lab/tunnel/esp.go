@@ -237,7 +237,7 @@ const loopback = "lo" // device that has the inner addresses of policy-based tun
 
 func alone(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
 
-// innerLike returns the inner address whose IP version is that of to.
+// innerLike returns the inner address of the same IP version as to.
 func innerLike(to netip.Prefix, inner []netip.Prefix) netip.Addr {
 	for _, p := range inner {
 		if p.Addr().Is4() == to.Addr().Is4() {

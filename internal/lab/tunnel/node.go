@@ -191,7 +191,7 @@ func meet(ctx context.Context, s host.Session, public string,
 	})
 }
 
-// report sends a status once, and then another status in reply to each ask.
+// report sends a status once, and then another status in reply to each request.
 func report(ctx context.Context, s host.Session, read func() (status, error),
 	send func(to netip.Addr) error) error {
 	for ctx.Err() == nil {

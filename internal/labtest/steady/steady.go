@@ -81,8 +81,8 @@ func Run(t testing.TB, body func(t *Trial)) {
 	run(t, watchCPUs, needed, body)
 }
 
-// run fails t if Timedf was called in needed trials without a stalled CPU. Tests of this package pass
-// another watch.
+// run repeats body until it does not call Timedf. It fails t after needed repetitions that call Timedf
+// although no CPU was stalled. Tests of this package pass another watch.
 func run(t testing.TB, watch func() (stop func() time.Duration), needed int, body func(t *Trial)) {
 	t.Helper()
 	for n := 1; ; n++ {

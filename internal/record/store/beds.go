@@ -476,7 +476,7 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 	return list, nil
 }
 
-// beforeItsTime is the answer to a request for later that another request cancels.
+// beforeItsTime is the answer to a request that was to be carried out later and was cancelled before.
 const beforeItsTime = "cancelled before its time"
 
 // waits reports whether a request waits for its time.

@@ -110,7 +110,7 @@ func Connect(fd int, to netip.AddrPort, ip int) error {
 }
 
 // DontFragment makes a socket return an error if a packet would have to be fragmented, because fragments
-// would have another size than the packets to measure.
+// differ in size from the packets to measure.
 func DontFragment(fd int, ip int) error {
 	if ip == 6 {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)

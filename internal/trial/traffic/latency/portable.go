@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// ServePortable is a node side of the probe that uses only package net. It has no kernel time stamps, so
-// round-trip times include the wake-up times of the processes at both ends, even if the other end has
+// ServePortable implements the node side of the probe with package net alone. It has no kernel time stamps,
+// so round-trip times include the wake-up times of the processes at both ends, even if the other end has
 // kernel time stamps.
 func ServePortable(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, func(at *net.UDPConn, prober netip.AddrPort, _ int) (echoSocket, error) {

@@ -24,9 +24,9 @@ const (
 	outboxRoom  = 4        // enough, because a connection has only one request or response at a time
 )
 
-// The limit of unsent data in the kernel is the amount of data that the connection sends in two milliseconds,
-// within bounds. A slow path would take half a second to send a fixed limit that is large enough for a fast
-// path.
+// The limit on unsent data in the kernel is the amount of data that the connection sends in two milliseconds,
+// within bounds. If a fixed limit were large enough for a fast path, a slow path would take half a second to
+// send that much data.
 const (
 	unsentTime  = 2 * time.Millisecond
 	minUnsent   = 4 << 10

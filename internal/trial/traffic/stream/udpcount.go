@@ -209,7 +209,7 @@ type sizes struct {
 	ahead []int64 // sum of the sizes before each size; the last entry is the sum of the whole cycle
 }
 
-// sizesOf returns the sizes for a flow. Flows begin at different positions of the cycle, so that flows
+// sizesOf returns the sizes for a flow. Flows begin at different positions in the cycle, so that flows
 // that take turns do not all send large datagrams at the same time.
 func sizesOf(load record.Load, flow int) sizes {
 	all := load.PacketSizes()
