@@ -56,9 +56,10 @@ const (
 )
 
 // screenSections returns the sections of the screen. The first has no markup except its title. A higher
-// dense saves lines: from 1, remedies are on the line of their cause; from 2, only the first findings have
-// a remedy; from 3, none has. From 4, only the first caution is shown and the others are counted; from 5,
-// also for reasons and skipped cells; at 6, 7 and 8, only the first three, two and one findings are shown.
+// dense saves lines: from 1, remedies are on the line of their cause; from 2, only the first caution is shown
+// and the others are counted; from 3, also for reasons and skipped cells; at 4, only the first two findings
+// have a remedy; from 5, only the first; at 6, 7 and 8, only the first three, two and one findings are shown,
+// without the gain and without what the cause leaves unexplained; from 7, also without the second cause.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -88,11 +89,11 @@ func screenSections(v *view, dense int) []Section {
 	rest.say("Experiment", each(v.experiments(), func(p diagnosis.Proof) string { return p.Text })...)
 	rest.say("Latency", v.worstAdded())
 	cautions, skipped := cautionLines(v, h), skippedCounts(v)
-	if dense > 3 {
+	if dense > 1 {
 		cautions = firstOf(cautions, 1)
 	}
 
-	if dense > 4 {
+	if dense > 2 {
 		skipped = firstOf(skipped, 1)
 	}
 
@@ -199,7 +200,7 @@ func missedItems(v *view) []Item {
 func screenTables(v *view, dense int) (out []Block) {
 	tables := v.openTables()
 	most := maxReasons
-	if dense > 4 {
+	if dense > 2 {
 		most = 1
 	}
 
@@ -274,7 +275,7 @@ func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]stri
 			}
 
 			row := t.row(label, TableCell{Text: rate.Text, Num: rate.Num, Tone: rate.Tone}, rate.Sub,
-				plainRatio(c), v.lossText(c), v.rttText(c), v.coreText(c, owner), v.short(c, powerLoaded),
+				plainRatio(c), v.lossText(c), v.rttText(c), v.coreText(c, owner, 2), v.short(c, powerLoaded),
 				v.short(c, metrics.CyclesPerByte), TableCell{Text: marks[c], Tone: Doubt})
 			row.Name = strings.TrimSpace(g.head + " " + r.full)
 			row.Cell = c
@@ -534,7 +535,11 @@ func bottleneckFacts(v *view, dense int) Facts {
 			Aside: f.sureWords(),
 			Below: f.fixes(),
 		}
-		if dense > 2 || dense == 2 && i >= denseFixes {
+		if dense > 5 {
+			fact.Value, fact.Below = f.Verdict.Text, around("fix: ", f.fix(), "")
+		}
+
+		if dense > 3 && i >= max(1, 6-dense) {
 			fact.Below = ""
 		}
 
@@ -543,17 +548,17 @@ func bottleneckFacts(v *view, dense int) Facts {
 			fact.Below = ""
 		}
 
-		fact.Value += f.runnerUp() // last, because the text before it is about the first cause
+		if dense < 7 {
+			fact.Value += f.runnerUp() // last, because the text before it is about the first cause
+		}
+
 		facts.Items = append(facts.Items, fact)
 	}
 	return facts
 }
 
-// Numbers of findings that are shown if space is short: those with a remedy, and all at density 6.
-const (
-	denseFixes  = 2
-	maxFindings = 3
-)
+// maxFindings is the number of findings that are shown at density 6.
+const maxFindings = 3
 
 // sureWords formats the range of probabilities of a cause, or the outcome of an experiment.
 func (f finding) sureWords() string {
@@ -619,10 +624,10 @@ func (v *view) names() *cellNames {
 
 // who names the cells of a finding by the fewest words that match only these cells. It names at most most
 // sets of cells; 0 means no limit. The words of a set are joined by a dot, as in labels, and the sets by a
-// comma.
+// semicolon. If it takes fewer words, it names the cells that are left out.
 func (v *view) who(f finding, most int) string {
 	n := v.names()
-	wanted := newCellSet(len(n.cells))
+	wanted, others := newCellSet(len(n.cells)), n.every()
 	known := true
 	for _, k := range f.Cells {
 		i, ok := n.at[k.Key()]
@@ -632,22 +637,23 @@ func (v *view) who(f finding, most int) string {
 		}
 	}
 
-	if known && len(n.cells) > 1 && wanted.count() == len(n.cells) {
-		return "all cells"
-	}
-
-	var names []string
-	for nameless := slices.Clone(wanted); known && nameless.count() > 0; {
-		words, covered := n.cover(wanted, nameless)
-		known = covered != nil && len(names) < maxSets
-		if known {
-			names = append(names, strings.Join(n.inOrder(words), " · "))
-			nameless.remove(covered)
+	others.remove(wanted)
+	left := others.count()
+	names := f.Labels // if few words do not suffice, use whole labels
+	if known {
+		if left == 0 && len(n.cells) > 1 {
+			return "all cells"
 		}
-	}
 
-	if !known { // if few words do not suffice, use whole labels
-		names = f.Labels
+		if sets := n.sets(wanted); sets != nil {
+			names = sets
+		}
+
+		if left < len(names) {
+			if but := n.sets(others); len(but) == 1 {
+				return "all but " + but[0]
+			}
+		}
 	}
 
 	more := ""
@@ -656,7 +662,29 @@ func (v *view) who(f finding, most int) string {
 		names = names[:most]
 	}
 
-	return strings.Join(names, ", ") + more
+	return strings.Join(names, "; ") + more
+}
+
+// sets names sets of cells that are together those in wanted, or returns nil if few words do not suffice.
+func (n *cellNames) sets(wanted cellSet) (names []string) {
+	for nameless := slices.Clone(wanted); nameless.count() > 0; {
+		words, covered := n.cover(wanted, nameless)
+		if covered == nil || len(names) == maxSets {
+			return nil
+		}
+
+		names = append(names, strings.Join(n.inOrder(words), " · "))
+		nameless.remove(covered)
+	}
+	return names
+}
+
+func (n *cellNames) every() cellSet {
+	all := newCellSet(len(n.cells))
+	for i := range n.cells {
+		all.add(i)
+	}
+	return all
 }
 
 // offWords returns the switches that are off in a cell and on in other cells, such as "no masquerade".
@@ -719,12 +747,8 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 			}
 		}
 	}
-	every := newCellSet(len(n.cells))
-	for i := range n.cells {
-		every.add(i)
-	}
 
-	try(0, nil, every)
+	try(0, nil, n.every())
 	return words, covered
 }
 

@@ -77,10 +77,11 @@ func TestNamesOfCells(t *testing.T) {
 		{"WireGuard", []int{4, 5, 6, 7}},
 		{"no tunnel · 4 streams", []int{2, 3}},
 		{"masquerade", []int{8}},
-		{"WireGuard, masquerade", []int{4, 5, 6, 7, 8}},
-		{"no tunnel · down, masquerade", []int{1, 3, 8}},
+		{"WireGuard; masquerade", []int{4, 5, 6, 7, 8}},
+		{"no tunnel · down; masquerade", []int{1, 3, 8}},
 		{"no tunnel · up · 1 stream · no masquerade", []int{0}},
-		{"no tunnel · down, WireGuard · up and 1 more", []int{1, 3, 4, 6, 8}},
+		{"no tunnel · down; WireGuard · up and 1 more", []int{1, 3, 4, 6, 8}},
+		{"all but WireGuard · down · 1 stream", []int{0, 1, 2, 3, 4, 6, 7, 8}},
 	} {
 		var f finding
 		for _, i := range tt.cells {
@@ -127,6 +128,7 @@ func TestScreenFitsWithEverything(t *testing.T) {
 		c.Diagnosis.Causes = slices.Clone(c.Diagnosis.Causes)
 		if len(c.Diagnosis.Causes) > 0 {
 			c.Diagnosis.Causes[0].Element = fmt.Sprint("cpu", i)
+			c.Diagnosis.Causes[0].Remedies = []diagnosis.Remedy{{Do: "raise the rate"}}
 			second := c.Diagnosis.Causes[0]
 			second.Class, second.Text = diagnosis.Policer, long
 			c.Diagnosis.Causes = append(c.Diagnosis.Causes[:1], second)
@@ -139,8 +141,9 @@ func TestScreenFitsWithEverything(t *testing.T) {
 
 	d.Verdicts = analysis.Verdicts(d.Cells)
 	got := Screen(d, 80, false)
-	if n := strings.Count(got, "\n"); n > screenLines || !strings.Contains(got, "more: --full") {
-		t.Errorf("%d lines, want %d at most and what was left out:\n%s", n, screenLines, got)
+	if n := strings.Count(got, "\n"); n > screenLines || !strings.Contains(got, "more: --full") ||
+		!strings.Contains(got, "fix: ") {
+		t.Errorf("%d lines, want %d at most, a fix, and what was left out:\n%s", n, screenLines, got)
 	}
 }
 

@@ -226,8 +226,8 @@ func (f finding) unexplained() string {
 		}
 
 		most = rest
-		text = fmt.Sprintf("; explains at most %s of the %s by which %s is slower than the %s: %s is not "+
-			"explained", unit.Times(gain), unit.Times(slower), c.Label, c.OfBaseline.Of, unit.Times(rest))
+		text = fmt.Sprintf("; explains at most %s of the %s by which %s is slower than the %s",
+			unit.Times(gain), unit.Times(slower), c.Label, c.OfBaseline.Of)
 	}
 
 	return text

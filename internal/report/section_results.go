@@ -74,7 +74,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		busiest, _ := core(c)
 		busy := v.cellOf(c, busiest)
 		if busy.Num != nil {
-			busy.Text = v.coreText(c, owner)
+			busy.Text = v.coreText(c, owner, 3)
 		}
 
 		cycles := metrics.CyclesPerByte
@@ -617,11 +617,16 @@ func coreOwner(all []*analysis.Cell) string {
 	return strings.Join(owners, "")
 }
 
-// coreText formats the load of a cell's busiest core, with its machine unless the heading names it.
-func (v *view) coreText(c *analysis.Cell, owner string) string {
+// coreText formats the load of a cell's busiest core with so many digits, and with its machine unless the
+// heading names it.
+func (v *view) coreText(c *analysis.Cell, owner string, digits int) string {
 	busiest, whose := core(c)
-	text := v.short(c, busiest)
-	if owner == "" && text != "" {
+	if !has(c, busiest) {
+		return ""
+	}
+
+	text := unit.Significant(100*c.Metrics[busiest].Median, digits) + " %"
+	if owner == "" {
 		text = whose + " " + text
 	}
 	return text

@@ -138,14 +138,21 @@ func alerts(v *view) []Item {
 		" not checked: the run did not reach their cells.")
 	add(alertNotReached, Bad, len(graded(evidence.GradeNotReached)), "cell was", "cells were",
 		" not reached.")
-	failed := graded(evidence.GradeFailed)
-	suspect := graded(evidence.GradeSuspect)
 	of = fmt.Sprintf(" of %d", len(v.all))
-	add("failed", Bad, len(failed), "cell", "cells", of+reasonNames(failed)+
-		"; the reasons stand in the table.")
-	add("suspect", Doubt, len(suspect), "cell", "cells", of+reasonNames(suspect)+
-		"; the reasons stand in the table.")
-	add(alertTester, Doubt, len(v.cells(exceedsTester)), "cell", "cells", " exceeded what the tester "+
-		"reached without a router: that was not its maximum, so there is no share of it.")
+	for _, grade := range []string{evidence.GradeFailed, evidence.GradeSuspect} {
+		all := graded(grade)
+		add(grade, gradeTone(grade), len(all), "cell", "cells", of+reasonNames(all)+"; the table gives the reasons.")
+	}
+
+	if over := v.cells(exceedsTester); len(over) > 0 {
+		var f finding
+		for _, c := range over {
+			f.Cells, f.Labels = append(f.Cells, c.Factors), append(f.Labels, c.Label)
+		}
+
+		out = append(out, items(alertTester, Doubt, v.who(f, 2)+": more than the tester reached without a "+
+			"router, so there is no share of it.")...)
+	}
+
 	return out
 }
