@@ -388,7 +388,7 @@ var tokenBudgets = map[string]int{
 	"qdisc":     4_400,
 	"record":    32_600,
 	"registry":  3_200,
-	"report":    95_000,
+	"report":    95_200,
 	"serve":     17_100,
 	"trial":     140_000,
 	"unit":      1_300,

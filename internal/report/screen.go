@@ -850,14 +850,21 @@ func cautionLines(v *view, h head) []string {
 // inNotes lists the alerts that are shown by marks or in another section of the screen.
 var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReached, alertMissed}
 
-// skippedCounts counts the cells that were not measured, by reason.
+// skippedCounts names the first of the cells that were not measured for the same reason, and counts the
+// others.
 func skippedCounts(v *view) []string {
 	count := map[string]int{}
+	first := map[string]string{}
 	for _, k := range v.Skipped {
 		count[k.Reason]++
+		first[k.Reason] = cmp.Or(first[k.Reason], k.Label)
 	}
 
 	return append(distinct(v.Skipped, func(k record.Skipped) string {
-		return unit.Count(count[k.Reason], "cell") + ": " + k.Reason
+		n := count[k.Reason]
+		if first[k.Reason] == "" || n == 1 {
+			return cmp.Or(first[k.Reason], unit.Count(n, "cell")) + ": " + k.Reason
+		}
+		return fmt.Sprintf("%s and %d more: %s", first[k.Reason], n-1, k.Reason)
 	}), v.Run.Cuts...)
 }

@@ -285,3 +285,25 @@ func TestPacketsHaveBits(t *testing.T) {
 		}
 	}
 }
+
+// TestSkippedCellsHaveNames: the screen never counts skipped cells without naming one of them.
+func TestSkippedCellsHaveNames(t *testing.T) {
+	d := sampleDocument()
+	d.Skipped = []record.Skipped{{Label: "A", Reason: "no module"}, {Label: "B", Reason: "no rights"},
+		{Label: "C", Reason: "no module"}, {Reason: "no device"}}
+	want := []string{"A and 1 more: no module", "B: no rights", "1 cell: no device"}
+	if got := skippedCounts(newView(d)); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestStackedRowsNameBothQuantities: on a terminal too narrow for the table, the share of the tester is not
+// a bare number beside the core's load.
+func TestStackedRowsNameBothQuantities(t *testing.T) {
+	d := sampleDocument()
+	d.Cells[0].Ceiling.TesterRatio = .5
+	got := strings.Join(strings.Fields(Text(d, 40, false)), " ")
+	if !strings.Contains(got, "% (50.0 % of tester)") || strings.Contains(got, "Core, ") {
+		t.Errorf("the share of the tester is not named:\n%s", got)
+	}
+}

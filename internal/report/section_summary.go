@@ -141,7 +141,8 @@ func alerts(v *view) []Item {
 	of = fmt.Sprintf(" of %d", len(v.all))
 	for _, grade := range []string{evidence.GradeFailed, evidence.GradeSuspect} {
 		all := graded(grade)
-		add(grade, gradeTone(grade), len(all), "cell", "cells", of+reasonNames(all)+"; the table gives the reasons.")
+		add(grade, gradeTone(grade), len(all), "cell", "cells", of+reasonNames(all)+
+			"; the table gives the reasons.")
 	}
 
 	if over := v.cells(exceedsTester); len(over) > 0 {

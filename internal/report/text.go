@@ -511,7 +511,14 @@ func (t *terminal) stacked(tab Table) {
 		var parts []string
 		for i, c := range r.Cells[1:] {
 			if c.Text != none.Text && c.Text != "" {
-				parts = append(parts, cmp.Or(c.Head, tab.Columns[i+1].Head)+" "+c.Text+bracket(c.Pre+c.Sub))
+				column := tab.Columns[i+1]
+				head, two := strings.CutSuffix(cmp.Or(c.Head, column.Head), ",")
+				sub := c.Pre + c.Sub
+				if two { // of two quantities, such as the core's load and the share of the tester
+					sub = around("", sub, " "+column.Sub)
+				}
+
+				parts = append(parts, head+" "+c.Text+bracket(sub))
 			}
 		}
 
