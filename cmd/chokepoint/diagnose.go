@@ -122,7 +122,7 @@ func only(doc *analysis.Document, words string) error {
 		return c.ID != words && !app.HasWords(c.Label, words)
 	})
 	if len(doc.Cells) == 0 {
-		return app.Usage("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
+		return app.Usage("cells: "+strings.Join(labels, "; "), "--cell %q: run %s has no such cell",
 			words, doc.Run.ID)
 	}
 

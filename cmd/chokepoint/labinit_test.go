@@ -37,7 +37,7 @@ func TestAskMachines(t *testing.T) {
 			want:  machines(client, router, server),
 			typed: "pc1\nlocal\n\nlocal\n" + router + "\n" + server + "\n",
 			asked: 6,
-			says:  `client: "pc1" is no machine`,
+			says:  `client: "pc1" is not a machine`,
 		},
 	} {
 		person, tty := terminal(t)

@@ -128,9 +128,9 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 	case o.tunnel != factor.NoTunnel && !stacks:
 		return app.Usage("TCP makes segments of what it carries, and no formula gives their lengths",
 			"--tunnel %q: a stream is not joined to others", o.tunnel)
-	case err != nil || rate <= 0:
-		return app.Usage("give bits per second with k, M or G, such as 300M", "--line %q is not a rate",
-			o.link)
+	case err != nil || rate < 10e3:
+		return app.Usage("give bits per second with k, M or G, such as 300M",
+			"--line %q is not a rate of 10k or more", o.link)
 	case rate > maxLink:
 		return app.Usage("no line is as fast", "--line %s is more than %s", o.link, unit.Bitrate(maxLink))
 	case o.ip != 4 && o.ip != 6 || o.outerIP != 4 && o.outerIP != 6:

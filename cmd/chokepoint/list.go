@@ -20,8 +20,8 @@ func newListCommand(p *program) *cobra.Command {
 		Short: "List the stored runs, newest first",
 		Long: `List the stored runs, the most recently stored first. If there are none, it prints
 nothing. RUN is the run's name, or else the shortest prefix of its id that no other run
-has. DEVICE is the device, or the lab if the device is unknown. VARIED lists the factors
-with several levels, and the levels that are numbers. BEST is the highest goodput of all
+has. DEVICE is the device, if it is known, and the lab. VARIED lists the factors with
+several levels, and the levels that are numbers. BEST is the highest goodput of all
 cells, or what the run measured instead. IN is the cell with that result; ! marks a
 suspect cell. A terminal shows only the columns that fit into its width; other output
 and --json contain all columns.
@@ -67,8 +67,9 @@ func listText(runs []store.Head, now time.Time, width int) string {
 		}
 
 		best, in := app.BestWords(r)
-		rows.add(cmp.Or(line(r.Name), short[i]), when(r.Started.Local(), now), line(r.Device, r.Lab),
-			line(r.Plan), line(app.VariedWords(r.Varied)), best, line(in))
+		rows.add(cmp.Or(line(r.Name), short[i]), when(r.Started.Local(), now),
+			line(strings.Trim(r.Device+" · "+r.Lab, " ·")), line(r.Plan),
+			line(app.VariedWords(r.Varied)), best, line(in))
 	}
 
 	if width > 0 {
@@ -78,10 +79,8 @@ func listText(runs []store.Head, now time.Time, width int) string {
 	return trimmed(table(rows, 0))
 }
 
-// line returns the first non-empty text without line breaks, because a store may come from elsewhere.
-func line(texts ...string) string {
-	return strings.Join(strings.Fields(cmp.Or(texts...)), " ")
-}
+// line returns text without line breaks, because a store may come from elsewhere.
+func line(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // fit shortens rows to a width as far as possible: first the last column, which is dropped if little of it
 // would remain, then the widest of the shrinking columns. The first column keeps at least ids characters,

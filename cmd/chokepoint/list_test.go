@@ -83,7 +83,7 @@ func TestList(t *testing.T) {
 	}
 
 	all := listText(runsToList(), now, 0)
-	if !strings.Contains(all, "GL.iNet GL-MT6000, OpenWrt 24.10.0  router  streams 1,4 × direction") ||
+	if !strings.Contains(all, "GL.iNet GL-MT6000, OpenWrt 24.10.0 · ssh  router  streams 1,4 × direction") ||
 		!strings.Contains(all, "941 Mbit/s !, 2 failed  4 streams · up\n") {
 		t.Errorf("without a width:\n%s", all)
 	}

@@ -97,7 +97,7 @@ func (s *bisection) hasCell(d *analysis.Document) error {
 			return nil
 		}
 	}
-	return Hinted("cells: "+strings.Join(labels, "; "), "--cell %q: no cell is called so", s.o.Cell)
+	return Hinted("cells: "+strings.Join(labels, "; "), "--cell %q: no such cell", s.o.Cell)
 }
 
 // state returns what has been found so far, or nil if no block of the ends is complete.

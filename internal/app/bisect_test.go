@@ -247,7 +247,7 @@ func TestBisectOfNoCell(t *testing.T) {
 	b := newBench(t)
 	o := b.options(letters...)
 	o.Cell = "nonesuch"
-	if _, err := b.bisect(t, o); err == nil || !strings.Contains(err.Error(), "no cell is called so") ||
+	if _, err := b.bisect(t, o); err == nil || !strings.Contains(err.Error(), "no such cell") ||
 		b.measure != 1 {
 		t.Errorf("got %v after %d runs, want an error after one", err, b.measure)
 	}

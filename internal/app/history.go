@@ -268,7 +268,7 @@ func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 		return false
 	})
 	if len(cells) == 0 {
-		return nil, Usage("cells: "+strings.Join(labels, "; "), "--cell %q: no cell of run %s is called so",
+		return nil, Usage("cells: "+strings.Join(labels, "; "), "--cell %q: run %s has no such cell",
 			o.Cell, runs[0].ID)
 	}
 

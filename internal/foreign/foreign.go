@@ -145,7 +145,7 @@ func Read(text []byte, name string) ([]Result, error) {
 	if name == "" {
 		if name = detect(text); name == "" {
 			return nil, fileError("known are: "+known()+"; --from says which it is",
-				"it is in no form that is known")
+				"its format is not known")
 		}
 	}
 

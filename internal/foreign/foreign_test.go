@@ -285,8 +285,8 @@ func TestRefused(t *testing.T) {
 		{"benchstat's old summary", "", "name     old time/op  new time/op  delta\nRun-8  13.6ms ± 1%  11.8ms ± 1%" +
 			"  -13.31%  (p=0.016 n=4+5)\n", "it is a summary of benchstat"},
 		{"nothing", "", "", "there is nothing in it"},
-		{"prose", "", "hello\n", "in no form that is known"},
-		{"brackets", "", strings.Repeat("[", 1000), "in no form that is known"},
+		{"prose", "", "hello\n", "its format is not known"},
+		{"brackets", "", strings.Repeat("[", 1000), "its format is not known"},
 		{"iperf3's text, cut", "", "Connecting to host 127.0.0.1, port 5201\n[ ID] Interval  Transfer\n" +
 			"[  5]   0.00-1.00   sec   112 MBytes   941 Mbits/sec    0   1.2 MBytes\n",
 			"iperf3's last lines, those of sender and receiver, are not all in it"},

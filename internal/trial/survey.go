@@ -234,10 +234,10 @@ func headroom(found []record.Ceiling, err error) check.Answer {
 	case err != nil:
 		return check.CouldNotTell("measure what the ends can send alone: %v", err)
 	case len(found) == 0:
-		return check.CouldNotTell("no end told what it can send alone")
+		return check.CouldNotTell("no end reported what it can send alone")
 	}
-	return check.OKBecause("the slower end sends itself %s over TCP; a result near that is its own",
-		unit.Bitrate(found[0].Value))
+	return check.OKBecause("the slower end sends itself %s over TCP; a result near this rate is limited by "+
+		"the tester", unit.Bitrate(found[0].Value))
 }
 
 // Measurable reports whether the lab can be used according to the result of Survey: each machine must be

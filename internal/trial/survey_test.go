@@ -85,7 +85,7 @@ func TestHeadroom(t *testing.T) {
 	}{
 		{[]record.Ceiling{{Value: 12.8e9}}, nil, check.Yes, "12.8 Gbit/s over TCP"},
 		{nil, errors.New("agent lost"), check.Unknown, "agent lost"},
-		{nil, nil, check.Unknown, "no end told"},
+		{nil, nil, check.Unknown, "no end reported"},
 	} {
 		a := headroom(x.found, x.err)
 		if a.State != x.state || !strings.Contains(a.Reason, x.says) || strings.Contains(a.Reason, "<nil>") {

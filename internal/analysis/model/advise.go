@@ -258,7 +258,7 @@ func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64,
 			a.Verdict = NotEnough
 		}
 	default:
-		a.Why = "neither a result nor what a model needs"
+		a.Why = "no published result, and too little data for a model"
 	}
 
 	if a.Verdict == CannotTell && p.Unbound != "" {

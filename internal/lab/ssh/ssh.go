@@ -38,7 +38,7 @@ type Destination struct {
 func Parse(text string) (d Destination, err error) {
 	rest, ok := strings.CutPrefix(text, Scheme)
 	wrong := func(format string, args ...any) (Destination, error) {
-		return Destination{}, check.WithHint(fmt.Errorf("%q is no machine: %s", check.Plain(text),
+		return Destination{}, check.WithHint(fmt.Errorf("%q is not a machine: %s", check.Plain(text),
 			fmt.Sprintf(format, args...)), "write ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT")
 	}
 	if !ok {
