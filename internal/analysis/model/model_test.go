@@ -810,7 +810,7 @@ func TestAdvise(t *testing.T) {
 		{"Edge4Go", "none", 1e9, 4, Borderline, "924 Mbit/s (IPv4, 2026, separate client, firewall on)"},
 		{"APU4d4", "none", 1e9, 1, NotEnough, "338 Mbit/s (IPv6, 2026, separate client, firewall on) to 373 Mbit/s"},
 		{"mt7621", "wireguard", 1e9, 1, NotEnough, "no more than"},
-		{"Turris Omnia", "wireguard", 1e9, 1, CannotTell, "neither"},
+		{"Turris Omnia", "wireguard", 1e9, 1, CannotTell, "no published result"},
 		{"mt7622", "wireguard", 5e9, 1, NotEnough, "model cores and clock"},
 		{"mt7621", "openvpn", 1e9, 1, NotEnough, "no more than"},
 	} {
