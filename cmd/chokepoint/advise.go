@@ -30,9 +30,10 @@ func newAdviseCommand(p *program) *cobra.Command {
 published results or, if a router has none, from a model; such a verdict is marked.
 "Enough": even the worst comparable result reaches 95 % of the line's TCP goodput.
 "Enough if": it does so with the named setting of the router, such as its clock or
-queue. "Not enough": even the best result does not reach 80 %. "Unknown": nobody
-measured it. The energy per year is computed from the published power, with --busy hours
-a day at full load.`,
+queue. "Not enough": even the best result does not reach 80 %. "Borderline": between
+these. "Cannot tell": there is neither a comparable result nor enough data for a model.
+Below each router, "unknown" lists what nobody measured. The energy per year is computed
+from the published power, with --busy hours a day at full load.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rate, err := unit.ParseBitrate(wan)
 			switch {
@@ -70,7 +71,7 @@ a day at full load.`,
 	f := cmd.Flags()
 	f.StringVar(&wan, "line", "", "`RATE` of the line, such as 1G")
 	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords())
-	f.IntVar(&n.MTU, "mtu", 0, "inner MTU in `BYTES` (default: the usual one; other MTUs\ncount as settings)")
+	f.IntVar(&n.MTU, "mtu", 0, "inner MTU in `BYTES` (default: the usual one; other MTUs count as settings)")
 	f.IntVar(&n.Users, "users", 1, "number `N` of simultaneous users")
 	f.Float64Var(&n.BusyHours, "busy", 2, "`HOURS` a day at full load, for the energy per year")
 	f.Float64Var(&n.Price, "price", 0, "`PRICE` of a kWh, for the cost of a year's energy")

@@ -31,7 +31,7 @@ func bundleDir(d app.Dirs) string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "bundles", "", "use the bundles in this folder `DIR` (default: the folder "+
-		"in\nwhich catalog add stores them)")
+		"in which catalog add stores them)")
 }
 
 func newCatalogAddCommand(p *program) *cobra.Command {
@@ -76,12 +76,12 @@ included. Read the file before you share it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&device, "device", "", "`NAME` of the device; use the catalogue's name if it has one\n"+
+	f.StringVar(&device, "device", "", "`NAME` of the device; use the catalogue's name if it has one "+
 		"(default: the run's device)")
 	f.StringVar(&firmware, "firmware", "", "system and version of the device, a `TEXT` such as 'OpenWrt "+
 		"24.10.0'")
 	f.StringVar(&note, "note", "", "one line of `TEXT` for those who read the bundle")
-	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep\nit beside "+
+	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep it beside "+
 		"the runs)")
 	return cmd
 }

@@ -72,10 +72,10 @@ only RUN, it is the first run.`,
 	}
 	addJSON(cmd, "print one JSON document")
 	cmd.Flags().StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML): a "+
-		"worse\ncell fails; a suspect one, or one without a verdict, is skipped")
+		"worse cell fails; a suspect one, or one without a verdict, is skipped")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
-		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
-			"a cell that is suspect in either run does not count, but a note names it;\n"+
+		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there; "+
+			"a cell that is suspect in either run does not count, but a note names it; "+
 			"exit with 1 if nothing was compared")
 	cmd.Flags().BoolVar(&strict, "strict", false,
 		"with --fail-on-regression or --junit: suspect cells count, too")

@@ -75,10 +75,10 @@ prints the plans of these runs instead; you can run each by hand.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order,\n"+
+	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order, "+
 		"or the cell with this id")
 	f.BoolVar(&prove, "prove", false, proveUsage)
-	f.StringVar(&class, "cause", "", "with --prove: test this `CLASS` of cause in each cell, even\n"+
+	f.StringVar(&class, "cause", "", "with --prove: test this `CLASS` of cause in each cell, even "+
 		"if it was not found, such as receive-window")
 	f.BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
 		"run none")

@@ -88,7 +88,7 @@ the interactions of such a factor, each run therefore counts only once.`,
 	}
 	cmd.Flags().StringVar(&source, "source", "", "use the study `ID` of the catalogue")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "a factor that was set by hand, "+
-		"`FACTOR=LEVEL,LEVEL…`, with\na level for each RUN; may be repeated")
+		"`FACTOR=LEVELS`, with a level for each RUN, between commas; may be repeated")
 	cmd.MarkFlagsMutuallyExclusive("source", "label")
 	return addJSON(cmd, "print one JSON document")
 }

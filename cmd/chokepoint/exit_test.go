@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -130,6 +131,12 @@ func TestEveryCommandIsComplete(t *testing.T) {
 			text := helpText(cmd)
 			if !bytes.Contains([]byte(text), []byte("EXIT STATUS\n    0  ")) {
 				t.Errorf("help: got %q, want a section EXIT STATUS", text)
+			}
+
+			for line := range strings.Lines(text) {
+				if got := utf8.RuneCountInString(line); got > 95 {
+					t.Errorf("help: got a line of %d columns, want at most 95: %s", got, line)
+				}
 			}
 		})
 		for _, sub := range cmd.Commands() {

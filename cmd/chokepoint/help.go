@@ -50,7 +50,7 @@ func helpText(cmd *cobra.Command) string {
 
 	flags := cmd.LocalFlags()
 	if flags.HasAvailableFlags() {
-		b.WriteString("\nFLAGS\n" + flags.FlagUsages())
+		b.WriteString("\nFLAGS\n" + flags.FlagUsagesWrapped(88))
 	}
 
 	b.WriteString("\nEXIT STATUS\n" + exitStatus(cmd))

@@ -84,11 +84,11 @@ to within two minutes. A new import replaces an earlier one.`,
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
 	completeOne(cmd, "from", foreign.Formats())
-	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results, as `FACTOR=LEVEL`; an empty\n"+
+	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results, as `FACTOR=LEVEL`; an empty "+
 		"level removes the factor")
 	f.BoolVar(&undo, "undo", false, "remove what was imported")
 	f.BoolVar(&clockWrong, "clock-wrong", false,
-		"align by traffic alone: the router's clock is off by\nmore than two minutes")
+		"align by traffic alone: the router's clock is off by more than two minutes")
 	cmd.MarkFlagsMutuallyExclusive("undo", "clock-wrong")
 	f.StringVar(&into, "into", "latest", "the `RUN` that the recording belongs to")
 	o.labels.addFlags(f)

@@ -97,17 +97,17 @@ gets. A + nests tunnels: wireguard+gre is WireGuard in GRE.`,
 	names := tunnelNames()
 	f := cmd.Flags()
 	f.StringVar(&o.tunnel, "tunnel", factor.NoTunnel,
-		"`NAME` of the tunnel, as in plans, or of an encapsulation:\n"+
+		"`NAME` of the tunnel, as in plans, or of an encapsulation: "+
 			list(names))
 	completeOne(cmd, "tunnel", names)
-	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that\n"+
-		"fits without fragments; for WireGuard, 80 less than the line's,\n"+
+	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES` (default: the largest that "+
+		"fits without fragments; for WireGuard, 80 less than the line's, "+
 		"which leaves room for outer IPv6 headers)")
 	f.StringVar(&o.link, "line", "1G", "`RATE` of the line, an Ethernet link, such as 2.5G")
-	f.IntVar(&o.linkMTU, "line-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the\n"+
+	f.IntVar(&o.linkMTU, "line-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the "+
 		"default is 1492")
 	f.IntVar(&o.vlans, "vlans", 0, "`NUMBER` of VLAN tags on the link")
-	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session with an MTU of 1492, or with\n"+
+	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session with an MTU of 1492, or with "+
 		"--line-mtu 1500 one as in RFC 4638")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")

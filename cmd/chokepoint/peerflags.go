@@ -15,10 +15,10 @@ import (
 
 // addPeerFlags adds the flags that name the peer. does describes what the command does with the peer.
 func addPeerFlags(f *pflag.FlagSet, peer *app.Peer, does string) {
-	f.StringVar(&peer.At, "peer", "", does+": a name or an address,\nwith :PORT if it is not the default; "+
+	f.StringVar(&peer.At, "peer", "", does+": a name or an address, with :PORT if it is not the default; "+
 		"or iperf3://HOST, a third-party iperf3 server")
 	f.StringVar(&peer.CodeFile, "peer-code-file", "", "read the peer's code from this `FILE`; else it comes "+
-		"from\nthe environment variable "+app.CodeVariable+", or from a prompt")
+		"from the environment variable "+app.CodeVariable+", or from a prompt")
 }
 
 // askCode asks for the pairing code on the terminal, without echo.

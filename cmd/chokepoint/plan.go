@@ -159,7 +159,7 @@ run, and ends. To list the trials, use chokepoint run --dry-run.`,
 	}
 	o.addFlags(cmd)
 	addTarget(cmd, &on, &to, "list what would be skipped in this `LAB`, started by lab up",
-		"list what would be skipped with `HOST`, which runs chokepoint peer")
+		"list what would be skipped with `HOST`, where the command peer runs")
 	f := cmd.Flags()
 	f.Lookup("lab").Usage = "list what would be skipped in this `KIND` of lab: local, vm, " +
 		"vm:ARCH, or a lab file"

@@ -21,16 +21,16 @@ type planOptions struct {
 
 func (o *planOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.Sets, "set", nil, "set the value at this path in the plan, as `PATH=VALUE`,\n"+
+	flags.StringArrayVar(&o.Sets, "set", nil, "set the value at this path in the plan, as `PATH=VALUE`, "+
 		"such as method.duration=5s or matrix.streams=1,4; may be repeated")
 	cmd.RegisterFlagCompletionFunc("set", completeSet)
 	flags.StringVar(&o.seed, "seed", "", "seed `N` for the random order of the trials (default: a random "+
 		"one)")
-	flags.DurationVar(&o.Budget, "for", 0, "shorten the plan to this time `D`, such as 10m: first\n"+
-		"reduce the repetitions, to no fewer than six, then the\nwindows, to no less than "+
-		plan.MinWindow.String()+", then drop the\ncells listed last")
+	flags.DurationVar(&o.Budget, "for", 0, "shorten the plan to this time `D`, such as 10m: first "+
+		"reduce the repetitions, to no fewer than six, then the windows, to no less than "+
+		plan.MinWindow.String()+", then drop the cells listed last")
 	flags.BoolVar(&o.Strict, "strict", false,
-		"with the plan rfc2544: use the standard's own durations: hours\nfor each frame size")
+		"with the plan rfc2544: use the standard's own durations: hours for each frame size")
 	// pflag shows a zero duration as a default that means something.
 	flags.Lookup("for").DefValue = "0"
 }

@@ -111,12 +111,12 @@ counts the rates to which a model does not apply.`,
 	f.StringVar(&q.Device, "device", "", "the device `NAME` of the catalogue")
 	f.StringVar(&run, "run", "", "predict from the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
-	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords()+"; with\n"+
+	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords()+"; with "+
 		"--run the default is that of all its cells")
-	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME`: tcp or udp; with --run the default\n"+
+	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME`: tcp or udp; with --run the default "+
 		"is that of all its cells")
 	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6 (default: either)")
-	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both\n"+
+	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both "+
 		"(default: any)")
 	f.IntVar(&q.Streams, "streams", 0, "`N` streams (default: any number)")
 	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: any)")

@@ -172,7 +172,7 @@ is left out.`,
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&p.place, "store", "",
-		"the runs are those of this `STORE`: a directory, or\n"+
+		"the runs are those of this `STORE`: a directory, or "+
 			"the URL of a PostgreSQL database (default: $CHOKEPOINT_STORE)")
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true

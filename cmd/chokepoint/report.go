@@ -70,8 +70,8 @@ at FILE, and replaces an older article there.`,
 			return writeReport(cmd.Context(), runOf(args), o, p)
 		},
 	}
-	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+list(formats[:7])+
-		",\n"+list(formats[7:])+"; default: from the\nname of the file")
+	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+list(formats)+
+		"; default: from the name of the file")
 	o.add(cmd)
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "with junit: a suspect cell fails")
 	addOutput(cmd, &o.file, "write to this `FILE`; - is standard output")

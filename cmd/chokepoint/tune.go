@@ -48,11 +48,11 @@ tried again. Ring buffers are never enlarged.`,
 		},
 	}
 	o.plan.addFlags(cmd)
-	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "tune what this machine sends to `HOST`, which runs "+
-		"chokepoint peer")
+	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "tune what this machine sends to `HOST`, "+
+		"where the command peer runs")
 	f := cmd.Flags()
 	f.StringArrayVar(&o.try, "try", nil, "also try this `CHANGE`: FACTOR=LEVEL, or several to apply "+
-		"together,\nseparated by semicolons; may be repeated")
+		"together, separated by semicolons; may be repeated")
 	f.BoolVar(&o.Only, "only", false, "try only the changes that --try names")
 	f.DurationVar(&o.MaxDelay, "max-added-delay", usualAddedDelay,
 		"maximum delay `D` that a load may add (p99)")

@@ -56,7 +56,7 @@ ssh://[USER@]HOST[:PORT].`,
 	f.DurationVar(&o.stopAfter, "for", 0, "end after `D` (default: at Ctrl-C)")
 	f.StringVar(&o.machines.Router.Driver, "driver", "", "sample through the machine's shell, without an "+
 		"agent, with this `DRIVER`, such as linux")
-	f.StringVar(&o.metrics, "metrics", "", "also show the last sample to Prometheus on this machine,\n"+
+	f.StringVar(&o.metrics, "metrics", "", "also show the last sample to Prometheus on this machine, "+
 		"at this `ADDRESS:PORT` and path /metrics; port 0 is any free one")
 	addSSHFlags(f, &o.machines)
 	return addJSON(cmd, "print a JSON object of the configuration, then one per sample")
