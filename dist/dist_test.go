@@ -110,6 +110,8 @@ func TestTarball(t *testing.T) {
 		"lib/chokepoint/agent-linux-mipsel":          0o755,
 		"lib/systemd/system/chokepoint-peer.service": 0o644, "lib/systemd/system/chokepoint-bed@.service": 0o644,
 		"share/doc/chokepoint/THIRD-PARTY":                     0o644,
+		"share/doc/chokepoint/LICENSE":                         0o644,
+		"share/doc/chokepoint/SECURITY.md":                     0o644, // pages link to it
 		"share/doc/chokepoint/docs/reference/show.schema.json": 0o644} {
 		if got, ok := modes["chokepoint-1/"+name]; !ok || got != mode {
 			t.Errorf("%s: got mode %o, there: %v; want %o", name, got, ok, mode)

@@ -200,7 +200,7 @@ func (r *release) files(b binary, bill string) []file {
 	}
 
 	const docs = "share/doc/chokepoint/"
-	for _, pattern := range []string{"docs/*.*", "docs/*/*.*"} { // with schemas
+	for _, pattern := range []string{"*.md", "LICENSE", "docs/*.*", "docs/*/*.*"} { // with schemas
 		found, _ := filepath.Glob(filepath.Join(r.source, pattern)) // fails only if the pattern is wrong
 		for _, name := range found {
 			place, _ := strings.CutPrefix(name, r.source+string(filepath.Separator))
@@ -213,8 +213,6 @@ func (r *release) files(b binary, bill string) []file {
 	}
 
 	return append(append(all, r.pages...),
-		file{docs + "README.md", filepath.Join(r.source, "README.md"), 0o644},
-		file{docs + "LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
 		file{docs + thirdParty, r.path(thirdParty), 0o644},
 		file{docs + "sbom.cdx.json", bill, 0o644})
 }
