@@ -380,8 +380,7 @@ func (a *article) repeat() {
 
 	a.fence([]string{v.Run.Command})
 	if a.hasPlan {
-		a.line("The plan is beside this text, [" + planFile + "](" + planFile +
-			"): chokepoint run also takes its name.")
+		a.line("The plan, for chokepoint run: [" + planFile + "](" + planFile + ").")
 		a.gap()
 	}
 

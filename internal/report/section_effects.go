@@ -34,8 +34,9 @@ func effectSection(v *view, s *Section) {
 // interactions, the ratio by which an effect differs between levels of another factor. id keeps the anchors
 // of a page unique.
 func (s *Section) addEffects(e model.Effects, id string, say func(name, level string) string) {
-	s.Lead = "By how many times a level of a factor changes the rate, in the geometric mean over all " +
-		"settings of the other factors at which every level of it was measured, or where there is none, both."
+	s.Lead = "The ratio by which a level of a factor changes the rate: the geometric mean over all " +
+		"settings of the other factors with which all its levels were measured, or if there are none, " +
+		"both levels."
 	id = strings.TrimSuffix("-"+id, "-")
 	what := "Goodput"
 	switch {

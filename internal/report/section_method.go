@@ -76,7 +76,7 @@ func (v *view) pictures() []Figure {
 			Caption: fmt.Sprintf("Traffic runs between %s and %s.", t.Near, t.Far),
 		}
 		if name != "" && c.Tunnel[0] != c.Tunnel[1] {
-			p.Caption += fmt.Sprintf(" The tunnel, where a cell has one (%s), is laid between %s and %s.",
+			p.Caption += fmt.Sprintf(" The tunnel, where a cell has one (%s), runs between %s and %s.",
 				name, c.Nodes[c.Tunnel[0]].Name, c.Nodes[c.Tunnel[1]].Name)
 		}
 
@@ -159,7 +159,7 @@ func (v *view) countWords() string {
 
 	if own == 0 || own < len(v.all) {
 		words = append(words, "Goodput is application payload counted by the receiver inside the measured "+
-			"window, divided by the receiver's own length of it. Packet rates count the datagrams of the "+
+			"window, divided by its length on the receiver's clock. Packet rates count the datagrams of the "+
 			"window that arrived, identified by sequence numbers, so that sent = received + lost. "+
 			"Round-trip times come from a UDP echo at a fixed rate beside the load, and on the idle path.")
 	}
@@ -205,7 +205,7 @@ func orderWords(m record.Method) string {
 	if m.Order == "listed" {
 		return "as listed in the plan, not randomised: a drift of the machine looks like an effect"
 	}
-	return "randomised complete blocks: each block holds every cell once, in an order of its own"
+	return "randomised complete blocks: each block holds every cell once, in random order"
 }
 
 func testerFacts(v *view) Facts {

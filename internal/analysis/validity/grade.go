@@ -249,8 +249,8 @@ func Caveats(run *record.Run, trials []*Graded, runs []int, cells []record.Facto
 	tested := run.Tested()
 	sends := len(cells) == 0 || slices.ContainsFunc(cells, factor.Sends)
 	if sends && tested.CPUs == record.CPUsShared {
-		add("shared-cores", "client, router and server share this machine's cores: numbers are of one "+
-			"machine in all three roles, not of a router")
+		add("shared-cores", "client, router and server share this machine's cores: numbers describe one "+
+			"machine in all three roles, not a router")
 	}
 
 	told := map[string]bool{}
