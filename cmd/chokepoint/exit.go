@@ -135,7 +135,7 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 		}
 	}
 
-	if asJSON {
+	if asJSON && text != "" {
 		_ = printLine(w, report) // an error cannot be reported anywhere
 		return
 	}

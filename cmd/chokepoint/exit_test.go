@@ -86,6 +86,7 @@ func TestPrintError(t *testing.T) {
 		{"object", twice, true,
 			`{"errors":["first","second: inner","third"],"hints":["do this","do that"],"exit":1}` + "\n"},
 		{"all was said", &exitError{code: codeFailed}, false, ""},
+		{"all was said, as an object", &exitError{code: codeFailed}, true, ""},
 		{"interrupted", interruptedBy(fmt.Errorf("list runs: %w", context.Canceled)), false,
 			"chokepoint: error: interrupted\n"},
 		{"interrupted and more", interruptedBy(errors.Join(context.Canceled,
