@@ -119,6 +119,29 @@ func TestTarball(t *testing.T) {
 	}
 }
 
+// TestMetadataOfApk: each line is a key with its value, which is all that apk reads.
+func TestMetadataOfApk(t *testing.T) {
+	r, b := madeRelease(t, time.Now())
+	must(t, r.packProgram(b, r.files(b, r.path(thirdParty))))
+	found, err := filepath.Glob(filepath.Join(r.output, "*.apk"))
+	must(t, err)
+	packed, err := os.Open(found[0])
+	must(t, err)
+	defer packed.Close()
+	unzipped, err := gzip.NewReader(packed)
+	must(t, err)
+	archive := tar.NewReader(unzipped)
+	first, err := archive.Next()
+	must(t, err)
+	text, err := io.ReadAll(archive)
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "#") && !strings.Contains(line, " = ") {
+			t.Errorf("%s: got the line %q, want a key and its value", first.Name, line)
+		}
+	}
+}
+
 // contents returns the modes of the files in a compressed tar archive.
 func contents(t *testing.T, packed io.Reader) map[string]int64 {
 	t.Helper()

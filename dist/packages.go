@@ -42,6 +42,8 @@ func (r *release) packProgram(b binary, content []file) error {
 			info.Recommends = []string{"openssh-client"}
 		case "rpm":
 			info.Recommends = []string{"openssh-clients"}
+		case "apk":
+			info.Description, _, _ = strings.Cut(info.Description, "\n") // a line for each key
 		}
 
 		if f.name != "apk" { // Alpine has no systemd
