@@ -3,7 +3,8 @@ package unit
 import "testing"
 
 func TestRatio(t *testing.T) {
-	for ratio, want := range map[float64]string{.813: "81.3 %", 1: "100 %", 1.994: "199 %", 2.333: "×2.33",
+	for ratio, want := range map[float64]string{.813: "81.3 %", .9996: "100 %", 1: "100 %",
+		1.994: "199 %", 2.333: "×2.33",
 		99.2: "×99.2", 123.4: "×123", 2329.24: "×2,330", 1234567: "×1,230,000", 0: "0 %"} {
 		got := Ratio(ratio)
 		if got != want {

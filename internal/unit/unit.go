@@ -86,7 +86,10 @@ func Significant(v float64, n int) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
-	return strconv.FormatFloat(v, 'f', max(0, n-1-int(math.Floor(math.Log10(math.Abs(v))))), 64)
+
+	_, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', n-1, 64), "e") // of the rounded number
+	e, _ := strconv.Atoi(exponent)
+	return strconv.FormatFloat(v, 'f', max(0, n-1-e), 64)
 }
 
 // Nanoseconds formats a duration in nanoseconds with three significant digits and a suitable unit: "8.50
