@@ -93,7 +93,7 @@ func TestBedPages(t *testing.T) {
 		"/beds": {"2 testbeds", `id="bed-lab-1"`, "Lab board.yaml on host lab2.example.net", "0 2 * * *",
 			`<progress aria-label="lab-1" value="2" max="12">`,
 			"schedule nightly · measure · 2 of 12 trials · ready about ", "status 502", "no power",
-			"silent</b>: no job of schedule nightly has ended by ",
+			"silent</b>: no job of schedule nightly has succeeded by ",
 			`<a href="/runs/` + labtest.Samples["good"].ID},
 		"/alarms": {"1 alarm, the newest first; 1 testbed silent", "lab-2</b>: no job of schedule nightly has ended",
 			"wireguard, down: −4 %", `<a href="/beds#bed-lab-1">`, "not yet: the mail server is away", `class="tone-bad">slower<`},

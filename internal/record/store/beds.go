@@ -115,7 +115,7 @@ func (b Bed) Silent(now time.Time) string {
 
 	for _, s := range b.Schedules {
 		if !s.By.IsZero() && now.After(s.By) {
-			return fmt.Sprintf("no job of schedule %s has ended by %s", s.Name,
+			return fmt.Sprintf("no job of schedule %s has succeeded by %s", s.Name,
 				s.By.UTC().Format("2006-01-02 15:04 UTC"))
 		}
 	}
