@@ -95,7 +95,7 @@ func TestBedPages(t *testing.T) {
 			"schedule nightly · measure · 2 of 12 trials · ready about ", "status 502", "no power",
 			"silent</b>: no job of schedule nightly has succeeded by ",
 			`<a href="/runs/` + labtest.Samples["good"].ID},
-		"/alarms": {"1 alarm, the newest first; 1 testbed silent", "lab-2</b>: no job of schedule nightly has ended",
+		"/alarms": {"1 alarm, the newest first; 1 testbed silent", "lab-2</b>: no job of schedule nightly has succeeded",
 			"wireguard, down: −4 %", `<a href="/beds#bed-lab-1">`, "not yet: the mail server is away", `class="tone-bad">slower<`},
 		"/api/v1/beds": {`"format": "chokepoint-beds/1"`, `"silent": "no job of schedule nightly`, `"total": 12`},
 		"/metrics": {`chokepoint_bed_silent{testbed="lab-1"} 0`, `chokepoint_bed_silent{testbed="lab-2"} 1`,
