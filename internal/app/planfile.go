@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -47,7 +48,7 @@ func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	data, err := userfile.Read(name, maxPlanBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		hint := check.Choice(name, "built-in plans", plan.BuiltIns())
+		hint := check.Choice(filepath.Base(name), "built-in plans", plan.BuiltIns())
 		if _, err := os.Stat(name + ".yaml"); err == nil {
 			hint = "did you mean " + name + ".yaml?"
 		}
