@@ -241,6 +241,9 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 			hint := ""
 			if factor.WholeForm().MatchString(text) {
 				hint = "add the unit, such as " + text + "s"
+				if low >= time.Minute {
+					hint = "add the unit, such as " + text + "m"
+				}
 			}
 			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low),
 				short(high))
