@@ -371,7 +371,7 @@ func (s *Server) bedsPage(r *http.Request) ([]byte, error) {
 	p := report.ServedPage{
 		Links:   links("/beds"),
 		Title:   "Testbeds",
-		Lead:    unit.Count(len(list.Beds), "testbed") + ", as their services last reported.",
+		Lead:    unit.Count(len(list.Beds), "testbed") + ", as last reported.",
 		Live:    list.state,
 		Refresh: reloadAfter,
 	}
