@@ -116,10 +116,9 @@ func wrong(b plan.Bed) (key string, err error) {
 		}
 	}
 
-	versions := map[string]string{"firmware": b.Firmware, "good": b.Good, "canary": b.Canary}
-	for _, key := range []string{"firmware", "good", "canary"} {
-		if v := versions[key]; v != "" && !canBoot(b.Lab) {
-			return key, app.Usage("lab: vm, or a lab file with firmware: {command: …}",
+	for _, v := range [][2]string{{"firmware", b.Firmware}, {"good", b.Good}, {"canary", b.Canary}} {
+		if v[1] != "" && !canBoot(b.Lab) {
+			return v[0], app.Usage("lab: vm, or a lab file with firmware: {command: …}",
 				"lab %s cannot install a version", b.Lab)
 		}
 	}
@@ -162,12 +161,8 @@ func wrong(b plan.Bed) (key string, err error) {
 
 // canBoot reports whether the routers of a lab can have several versions.
 func canBoot(lab string) bool {
-	if isFile(lab) {
-		return true
-	}
-
 	arch, err := app.GuestArch(lab)
-	return err == nil && arch != ""
+	return isFile(lab) || (err == nil && arch != "")
 }
 
 // known returns an error for plans that a bed file does not name.
@@ -269,17 +264,18 @@ func parseCron(text string) (cron.Schedule, error) {
 	if strings.HasPrefix(text, "@every") {
 		return nil, errors.New("@every has no fixed times")
 	}
-	return cron.ParseStandard(text)
+
+	s, err := cron.ParseStandard(text)
+	if err == nil && s.Next(time.Now()).IsZero() {
+		err = errors.New("no such day comes in the next five years")
+	}
+	return s, err
 }
 
 // tick returns the time of a schedule for which a job is due, or zero: the last one up to now that is later
 // than the time of the newest job. Without a job, since is when the schedule began.
 func tick(s cron.Schedule, newest, since, now time.Time) (due time.Time) {
-	from := newest
-	if from.IsZero() {
-		from = since
-	}
-
+	from := cmp.Or(newest, since)
 	if month := now.AddDate(0, -1, 0); from.Before(month) { // so that the search ends
 		from = month
 	}

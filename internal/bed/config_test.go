@@ -58,6 +58,7 @@ func TestRead(t *testing.T) {
 		{"name: lab-1", "name: " + strings.Repeat("a", 41), "name of a testbed"},
 		{`"0 2 * * *"`, `"99 2 * * *"`, ":9:"},
 		{`"0 2 * * *"`, `"@every 1m"`, "no fixed times"},
+		{`"0 2 * * *"`, `"0 2 30 2 *"`, "no such day"},
 		{"plans: [night]", "plans: [nigth]", `no plan "nigth"`},
 		{"nightly:", "night.ly:", "not a name"},
 		{"metrics: 127.0.0.1:9101", "metrics: 0.0.0.0:9101", "loopback"},
@@ -73,7 +74,7 @@ func TestRead(t *testing.T) {
 		{"store: postgres://u@h/d", "store: mysql://u@h/d", ":3:"},
 		{"lab: lab.yaml", "lab: local", "cannot install"},
 		{"alarm: {", "alert: {", `no key "alert"`},
-		{"grace: 3h", "grace: 3", "add the unit"},
+		{"grace: 3h", "grace: 3", "such as 3m"},
 	} {
 		text := strings.Replace(wholeBed, tt.old, tt.new, 1)
 		if text == wholeBed {
