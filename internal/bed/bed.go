@@ -270,6 +270,7 @@ func (b *Service) look(ctx context.Context, i int, t *trigger) error {
 	v, err := t.check(ctx)
 	b.mu.Lock()
 	s := &b.triggers[i]
+	before := s.Failure
 	s.Checked, s.Failure = b.now().UTC(), ""
 	if err != nil {
 		s.Failure = check.Plain(err.Error())
@@ -277,6 +278,10 @@ func (b *Service) look(ctx context.Context, i int, t *trigger) error {
 		s.Seen = v.name
 	}
 	b.mu.Unlock()
+	if err != nil && s.Failure == before { // it was noted before
+		return nil
+	}
+
 	if err != nil || v.name == "" {
 		return err
 	}

@@ -76,9 +76,8 @@ func (t *trigger) check(ctx context.Context) (v version, err error) {
 	}
 
 	if v.name != "" && !versionForm().MatchString(v.name) {
-		const hint = "letters, digits, dots, plus signs, tildes, dashes and underscores, at most 60"
-		return version{}, check.WithHint(fmt.Errorf("trigger %s: %q cannot be the name of a version", t.Name,
-			check.Plain(v.name)), hint)
+		return version{}, fmt.Errorf("trigger %s: %q cannot be the name of a version: up to 60 letters, "+
+			"digits, dots, plus signs, tildes, dashes and underscores", t.Name, check.Plain(v.name))
 	}
 
 	return v, nil
