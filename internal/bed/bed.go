@@ -379,7 +379,7 @@ func (b *Service) installs() bool {
 func (b *Service) attend(ctx context.Context) error {
 	now := b.now()
 	b.mu.Lock()
-	early := b.live != nil && now.Sub(b.last.Seen) < lookBusy
+	early := b.live != nil && b.last.Job != nil && now.Sub(b.last.Seen) < lookBusy
 	b.mu.Unlock()
 	if early {
 		return nil
@@ -466,8 +466,7 @@ func (b *Service) report(all []jobState, now time.Time) store.Bed {
 	b.mu.Lock()
 	r.Triggers = slices.Clone(b.triggers)
 	if b.live != nil {
-		live := *b.live
-		r.Job = &live
+		r.Job = new(*b.live)
 	}
 	b.mu.Unlock()
 
@@ -476,17 +475,13 @@ func (b *Service) report(all []jobState, now time.Time) store.Bed {
 			ID:       p.ID,
 			Why:      p.Why,
 			Plans:    p.Plans,
-			Firmware: filepath.Base(cmp.Or(p.Version, ".")),
+			Firmware: strings.TrimPrefix(filepath.Base(p.Version), "."), // of no version: .
 			Status:   p.status,
 			Reason:   cmp.Or(p.failed, p.result.Reason),
 			Runs:     p.result.Runs,
 			Started:  p.result.Started,
 			Ended:    p.result.Ended,
 		}
-		if p.Version == "" {
-			j.Firmware = ""
-		}
-
 		if n := len(j.Runs); n > 0 {
 			j.Run = j.Runs[n-1]
 		}
