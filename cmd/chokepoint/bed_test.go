@@ -31,7 +31,7 @@ type killedBed struct {
 }
 
 var (
-	jobEnded = regexp.MustCompile(`job (trigger-builds-[0-9a-f]+): ended$`)
+	jobEnded = regexp.MustCompile(`job (trigger-builds-[0-9a-f]+): (?:done|failed|cancelled)$`)
 	bedKills = 2 // .ci/nightly kills-bed: CHOKEPOINT_KILLS
 )
 

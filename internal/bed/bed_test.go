@@ -177,12 +177,12 @@ func TestAlone(t *testing.T) {
 		t.Errorf("during a job of the first: got %v, want to wait", err)
 	}
 
-	first.leave(t.Context())
+	first.leave(t.Context(), store.BedDone)
 	if err := second.alone(t.Context()); err != nil {
 		t.Errorf("after the job of the first: got %v", err)
 	}
 
-	second.leave(t.Context())
+	second.leave(t.Context(), store.BedDone)
 }
 
 // A request is done and answered; one that cancels is answered when the job has ended.
@@ -223,7 +223,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("cancel: answered while the job runs: %+v", requests[0])
 	}
 
-	b.leave(t.Context())
+	b.leave(t.Context(), store.BedDone)
 	l.set(id, store.BedCancelled)
 	if _, requests = attended(t, b); requests[0].Answered.IsZero() || requests[0].Refused != "" {
 		t.Errorf("cancel: got %+v, want an answer", requests[0])

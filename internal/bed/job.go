@@ -71,7 +71,7 @@ var errCancelled = app.Mark(app.ErrInterrupted, errors.New("the job was cancelle
 // to ask for the same steps in the same order. ctx ends with the service.
 func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error) {
 	b.enter(j)
-	defer b.leave(ctx)
+	defer func() { b.leave(ctx, cmp.Or(r.Status, store.BedFailed)) }()
 	do := func(name string, f func(ctx context.Context) (outcome, error)) (outcome, error) {
 		return step(s, name, func(stepCtx context.Context) (outcome, error) {
 			b.stepping(name)

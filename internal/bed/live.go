@@ -34,9 +34,9 @@ func (b *Service) enter(j Job) {
 	}
 }
 
-// leave notes that a job ended or, if ctx has ended, that it is interrupted. Other testbeds of this machine
+// leave notes how a job ended or, if ctx has ended, that it is interrupted. Other testbeds of this machine
 // may then execute theirs.
-func (b *Service) leave(ctx context.Context) {
+func (b *Service) leave(ctx context.Context, status string) {
 	if b.turn != nil {
 		_ = b.turn.Close() // nothing was written
 		b.turn = nil
@@ -45,11 +45,10 @@ func (b *Service) leave(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
-		b.note("job %s: interrupted; it continues when the service runs again", b.live.ID)
-	} else {
-		b.note("job %s: ended", b.live.ID)
+		status = "interrupted; it continues when the service runs again"
 	}
 
+	b.note("job %s: %s", b.live.ID, status)
 	b.live = nil
 }
 
@@ -135,7 +134,7 @@ func (s sink) Event(e record.Event) {
 	case progress.Warning:
 		s.note("run %s: %s", e.Run, e.Text)
 	case progress.RunEnded:
-		s.note("run %s: %s", e.Run, strings.TrimSpace(e.Status+" "+e.Text))
+		s.note("run %s: %s", e.Run, strings.TrimSuffix(e.Status+": "+e.Text, ": "))
 	case progress.TrialEnded:
 		if err := s.attempts.end(); err != nil {
 			s.note("%v", err)
