@@ -177,6 +177,12 @@ func TestAlone(t *testing.T) {
 		t.Errorf("during a job of the first: got %v, want to wait", err)
 	}
 
+	first.passTurn() // as during the pause before a step is tried again
+	if err := second.alone(t.Context()); err != nil {
+		t.Errorf("in a pause of the first: got %v", err)
+	}
+
+	second.passTurn()
 	first.leave(t.Context(), store.BedDone)
 	if err := second.alone(t.Context()); err != nil {
 		t.Errorf("after the job of the first: got %v", err)

@@ -246,7 +246,8 @@ func (b *Service) tried(ctx context.Context, f func() (o outcome, again bool)) (
 		}
 
 		b.note("%s; trying again in %s", o.Failure, tryAgain[i])
-		if err := host.Pause(ctx, min(tryAgain[i], b.maxPause)); err != nil {
+		held := b.passTurn()
+		if host.Pause(ctx, min(tryAgain[i], b.maxPause)) != nil || held && b.alone(ctx) != nil {
 			return o, ctx.Err()
 		}
 	}

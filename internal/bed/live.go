@@ -37,11 +37,7 @@ func (b *Service) enter(j Job) {
 // leave notes how a job ended or, if ctx has ended, that it is interrupted. Other testbeds of this machine
 // may then execute theirs.
 func (b *Service) leave(ctx context.Context, status string) {
-	if b.turn != nil {
-		_ = b.turn.Close() // nothing was written
-		b.turn = nil
-	}
-
+	b.passTurn()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
@@ -52,7 +48,18 @@ func (b *Service) leave(ctx context.Context, status string) {
 	b.live = nil
 }
 
-// alone waits until no other testbed of this machine executes a job, and keeps others waiting until leave.
+// passTurn lets other testbeds of this machine work. held is true if it was this testbed's turn.
+func (b *Service) passTurn() (held bool) {
+	if b.turn == nil {
+		return false
+	}
+
+	_ = b.turn.Close() // nothing was written
+	b.turn = nil
+	return true
+}
+
+// alone waits until no other testbed of this machine executes a job, and keeps others waiting until passTurn.
 func (b *Service) alone(ctx context.Context) error {
 	if b.turn != nil {
 		return nil
