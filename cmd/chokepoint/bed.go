@@ -73,13 +73,12 @@ func newBedStatusCommand(p *program) *cobra.Command {
 was done in time, or if it has no schedules and has not reported for an hour. Then the
 exit code is 1, so that a cron job on another machine can alarm.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := p.Dirs.OpenStore(cmd.Context())
-			if err != nil {
-				return err
+			beds, err := p.Dirs.Beds(cmd.Context())
+			if err == nil && len(beds) == 0 {
+				err = app.Hinted("name the store of the testbeds with --store", "no testbed reports to this store")
 			}
 
-			beds, err := st.Beds(cmd.Context())
-			if err = errors.Join(err, st.Close()); err != nil {
+			if err != nil {
 				return err
 			}
 			return p.bedStatus(beds, time.Now())

@@ -501,8 +501,9 @@ func (b bed) forms(jobs []store.BedJob, requests []store.BedRequest,
 // table returns a table of a testbed without rows.
 func (b bed) table(name, caption string, heads ...string) report.Table {
 	t := report.Table{ID: b.Name + "-" + name, Caption: caption, Cards: true}
+	times := []string{"Next", "A job has to end by", "Last check", "Asked", "Started", "Ended", "When"}
 	for _, head := range heads {
-		t.Columns = append(t.Columns, report.Column{Head: head})
+		t.Columns = append(t.Columns, report.Column{Head: head, Keep: slices.Contains(times, head)})
 	}
 	return t
 }
