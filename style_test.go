@@ -380,7 +380,7 @@ var tokenBudgets = map[string]int{
 	"cmd":       67_800,
 	"factor":    9_100,
 	"foreign":   23_600,
-	"lab":       244_500,
+	"lab":       245_000,
 	"overhead":  2_900,
 	"plan":      27_100,
 	"probe":     42_200,

@@ -46,6 +46,59 @@ func (r *refusedLogin) Unwrap() error { return r.error }
 
 func errLogin(text, hint string) error { return &refusedLogin{check.WithHint(errors.New(text), hint)} }
 
+// QEMU keeps what a guest writes to its disk in a temporary file, which grows up to the virtual size of the
+// image. A guest may write up to maxWritten bytes, and all guests of a lab together no more than half of the
+// free space.
+const (
+	maxWritten  = 4 << 30
+	minWritten  = 256 << 20
+	partWritten = 4 // a lab has up to two guests
+)
+
+// tempDir returns the directory of QEMU's temporary files.
+func tempDir() string {
+	if dir := os.Getenv("TMPDIR"); dir != "" && dir != "/tmp" {
+		return dir
+	}
+	return "/var/tmp"
+}
+
+// roomToWrite returns how many bytes a guest may write to its disk if free bytes are free in dir.
+func roomToWrite(dir string, free uint64) (uint64, error) {
+	if free/partWritten < minWritten {
+		return 0, check.WithHint(fmt.Errorf("%s has %d MiB free, what the guest writes to its disk needs %d",
+			dir, free>>20, minWritten*partWritten>>20), "make room there, or name another by TMPDIR")
+	}
+	return min(maxWritten, free/partWritten), nil
+}
+
+// boundDisk bounds what a guest may write to its disk. After that, writing fails in the guest.
+func boundDisk(qemu int, most uint64) error {
+	limit := unix.Rlimit{Cur: most, Max: most}
+	if err := unix.Prlimit(qemu, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
+		return fmt.Errorf("bound what the guest writes to its disk: %w", err)
+	}
+	return nil
+}
+
+// nearlyFull is the distance from the bound within which QEMU stops to write.
+const nearlyFull = 16 << 20
+
+// errWrote returns an error if what a guest wrote to its disk has reached the bound.
+func errWrote(qemu int, most uint64) error {
+	dir := fmt.Sprintf("/proc/%d/fd", qemu)
+	files, _ := os.ReadDir(dir) // the process may have exited
+	for _, f := range files {
+		var is unix.Stat_t
+		err := unix.Stat(filepath.Join(dir, f.Name()), &is)
+		temporary := err == nil && is.Nlink == 0 && is.Mode&unix.S_IFMT == unix.S_IFREG
+		if temporary && most > 0 && uint64(is.Size)+nearlyFull > most {
+			return fmt.Errorf("it wrote more than %d MiB to its disk", (most-nearlyFull)>>20)
+		}
+	}
+	return nil
+}
+
 // startScript copies the agent from its disk into the guest and starts it on the virtio port.
 //
 //go:embed foreign.sh

@@ -70,10 +70,11 @@ type machine struct {
 type running struct {
 	child *host.Child
 	far   host.Agent
-	words func() string // returns the end of the console output as it was at the first call
-	as    bootedAs      // how the guest was booted; Why is not set
-	hung  atomic.Bool   // whether the guest was killed because it did not respond
-	ended chan struct{} // closed when QEMU has exited
+	words func() string         // returns the end of the console output as it was at the first call
+	as    bootedAs              // how the guest was booted; Why is not set
+	room  uint64                // bytes that the guest may write to its disk; 0 means that it has none
+	why   atomic.Pointer[error] // reason why the guest was killed, if it misbehaved
+	ended chan struct{}         // closed when QEMU has exited
 }
 
 // begin boots the first guest.
@@ -122,8 +123,8 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 // epitaph returns the error that reports that a guest has ended.
 func (m *machine) epitaph(g *running) error {
 	how := "has ended"
-	if g.hung.Load() {
-		how = fmt.Sprintf("hung, %v, and was ended", errHangs)
+	if why := g.why.Load(); why != nil {
+		how = fmt.Sprintf("was ended: %v", *why)
 	}
 	return fmt.Errorf("guest %s %s: %w; its console%s", m.node, how, host.ErrUnreachable, g.words())
 }
@@ -165,16 +166,21 @@ func (m *machine) guard(g *running) {
 
 		// Ignore errors, because readers of the file also limit its size.
 		_ = errors.Join(cutConsole(m.q.Console), cutConsole(m.q.Console+".qemu"))
-		if look(context.Background(), g.far) == errHangs {
+		why := errWrote(g.child.Pid(), g.room)
+		if why == nil && look(context.Background(), g.far) == errHangs {
+			why = errHangs
+		}
+
+		if why != nil {
 			g.words()
-			g.hung.Store(true)
+			g.why.Store(&why)
 			g.child.Kill()
 		}
 	}
 }
 
 // errHangs reports that a guest runs but does not respond.
-var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
+var errHangs = fmt.Errorf("it hung, no answer within %s", wakeTries*wakeTime)
 
 // look checks whether a guest responds. It returns errHangs if the guest does not, and ErrUnreachable if the
 // guest has ended.
@@ -266,12 +272,22 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	files := m.taps
 	g.KVM = kvm
 	var inside *foreign
+	room := uint64(0)
 	defer func() {
 		if err != nil {
 			inside.leave()
 		}
 	}()
 	if g.Disk != nil {
+		var system unix.Statfs_t
+		if err = unix.Statfs(tempDir(), &system); err == nil {
+			room, err = roomToWrite(tempDir(), system.Bavail*uint64(system.Bsize))
+		}
+
+		if err != nil {
+			return nil, &refusedLogin{err} // another accelerator makes no room
+		}
+
 		disk := *g.Disk
 		inside, err = enterForeign(&disk, filepath.Dir(m.q.Console), m.q.Number, 3+len(files))
 		if err != nil {
@@ -321,11 +337,21 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	defer cancel()
 	r := &running{
 		child: child,
+		room:  room,
 		ended: make(chan struct{}),
 		words: sync.OnceValue(func() string { return lastWords(m.q.Console) }),
 	}
 	r.as.Root = cage.root
-	if err := r.meet(ctx, inside, m.q.Layout); err != nil {
+	if room > 0 {
+		err = boundDisk(child.Pid(), room)
+	}
+
+	if err == nil {
+		err = r.meet(ctx, inside, m.q.Layout)
+	}
+
+	if err != nil {
+		err = cmp.Or(errWrote(child.Pid(), room), err)
 		child.Kill()
 		child.Close()
 		return nil, fmt.Errorf("%w%s", err, lastWords(m.q.Console))
