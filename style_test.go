@@ -371,7 +371,7 @@ func firstText(e ast.Expr) (string, bool) {
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
 	"analysis":  199_100,
-	"app":       44_100,
+	"app":       44_200,
 	"bed":       17_100,
 	"bundle":    7_700,
 	"catalogue": 3_200,
@@ -386,7 +386,7 @@ var tokenBudgets = map[string]int{
 	"probe":     42_200,
 	"progress":  7_100,
 	"qdisc":     4_400,
-	"record":    32_600,
+	"record":    33_100,
 	"registry":  3_200,
 	"report":    95_200,
 	"serve":     17_100,

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,33 +38,42 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 		return out, err
 	}
 
-	alive, err := journal.Living(d.Journals())
-	if err != nil {
-		return out, err
-	}
-
 	ids, err := chosen(ctx, st, heads, names)
 	if err != nil {
 		return out, err
 	}
 
-	for _, id := range ids {
-		if slices.Contains(alive, id) {
-			return out, goingOn(id, ", nothing was deleted")
-		}
-	}
-
 	var doomed []store.Head
 	for i, h := range heads {
-		old := keep >= 0 && i >= keep && !slices.Contains(alive, h.ID)
+		named := slices.Contains(ids, h.ID)
+		if !named && (keep < 0 || i < keep) {
+			continue
+		}
+
+		alive, err := st.Alive(h.ID)
 		switch {
-		case old && h.Name != "":
+		case err != nil:
+			return out, err
+		case named && alive:
+			return out, goingOn(h.ID)
+		case alive:
+		case !named && h.Name != "":
 			out.Named = append(out.Named, h)
-		case old || slices.Contains(ids, h.ID):
+		default:
 			doomed = append(doomed, h)
+			ids = append(ids, h.ID)
 		}
 	}
 
+	ours, err := st.Record(ids...) // so that nobody resumes one
+	if taken, ok := errors.AsType[*store.AliveError](err); ok {
+		return out, goingOn(taken.Run)
+	}
+
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, ours.Close()) }()
 	for _, h := range doomed { // remove directories first, because the store needs free space to delete runs
 		if err := d.removeRun(h.ID); err != nil {
 			return out, err
@@ -71,10 +81,6 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 	}
 
 	for _, h := range doomed {
-		if journal.Lives(d.Journals(), h.ID) { // the run has been resumed in the meantime
-			return out, goingOn(h.ID, "")
-		}
-
 		if err := st.Remove(ctx, h.ID); err != nil {
 			return out, err
 		}
@@ -85,8 +91,9 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 	return out, nil
 }
 
-func goingOn(id, more string) error {
-	return Hinted("wait for it, or stop it with Ctrl-C", "delete run %s: it is still going on%s", id, more)
+func goingOn(id string) error {
+	return Hinted("wait for it, or stop it with Ctrl-C",
+		"delete run %s: it is still going on, nothing was deleted", id)
 }
 
 // openToChange opens the store for removal. It returns an error if there is none.
@@ -144,7 +151,7 @@ func (d Dirs) removeRun(id string) error {
 
 // removeEmptyRuns removes the directories of runs that were killed before they began. It keeps other files in
 // these directories. A server has no such directories.
-func (d Dirs) removeEmptyRuns() {
+func (d Dirs) removeEmptyRuns(st *store.Store) {
 	if d.Store != "" {
 		return
 	}
@@ -152,7 +159,8 @@ func (d Dirs) removeEmptyRuns() {
 	runs := filepath.Dir(filepath.Dir(d.ReportFile("run")))
 	entries, _ := os.ReadDir(runs)
 	for _, e := range entries {
-		if e.IsDir() && store.ValidID(e.Name()) && !journal.Lives(d.Journals(), e.Name()) {
+		alive, err := st.Alive(e.Name())
+		if e.IsDir() && store.ValidID(e.Name()) && !alive && err == nil {
 			_ = unix.Rmdir(filepath.Join(runs, e.Name())) // fails if the directory is not empty
 		}
 	}
@@ -161,14 +169,9 @@ func (d Dirs) removeEmptyRuns() {
 // Compact returns the space of deleted runs to the file system. It returns the size of the store in bytes
 // before and after.
 func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
-	alive, err := journal.Living(d.Journals())
+	living, err := journal.Living(d.Journals())
 	if err != nil {
 		return 0, 0, err
-	}
-
-	if len(alive) > 0 && d.Store == "" {
-		return 0, 0, Hinted("wait for it, or stop it with Ctrl-C",
-			"the space of deleted runs is not returned: run %s is going on, and would be disturbed", alive[0])
 	}
 
 	st, err := d.openToChange(ctx)
@@ -176,12 +179,23 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	alive, err := st.Alive("")
+	if err == nil && (alive || len(living) > 0 && d.Store == "") {
+		which := cmp.Or(append(living, "of another user or session")...)
+		err = Hinted("wait for it, or stop it with Ctrl-C",
+			"the space of deleted runs is not returned: run %s is going on, and would be disturbed", which)
+	}
+
+	if err != nil {
+		return 0, 0, err
+	}
+
 	ids, err := st.Removed(ctx)
 	for _, id := range ids {
 		err = errors.Join(err, d.removeRun(id)) // remove directories that a failed deletion left behind
 	}
 
-	d.removeEmptyRuns()
+	d.removeEmptyRuns(st)
 
 	if err != nil {
 		return 0, 0, err

@@ -12,7 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -132,11 +131,6 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 		return nil, err
 	}
 
-	living, err := journal.Living(a.Dirs.Journals())
-	if err != nil {
-		return nil, err
-	}
-
 	derived := o.Derived
 	if derived == nil {
 		derived = a.derived
@@ -145,7 +139,10 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 	var runs []store.ResultHead
 	var sizes map[string]store.Size
 	for _, h := range all {
-		reckon(living, h.ID, &h.Status)
+		if err := reckon(r.Store, h.ID, &h.Status); err != nil {
+			return nil, err
+		}
+
 		if h.Status == record.RunRunning || o.Plan != "" && h.Plan != o.Plan || h.Started.Before(o.Since) {
 			continue
 		}

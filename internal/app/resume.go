@@ -124,7 +124,8 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 	x.run.Environments = nil
 	x.run.LabNote = ""
 	result, err := x.whole(ctx)
-	if errors.Is(err, fs.ErrExist) && x.journal == nil {
+	_, alive := errors.AsType[*store.AliveError](err)
+	if alive || errors.Is(err, fs.ErrExist) && x.journal == nil {
 		return nil, refuse(run, "wait for it", "another program is resuming it")
 	}
 
@@ -137,8 +138,7 @@ func (d Dirs) head(ctx context.Context, name string) (run record.Run, err error)
 	return run, err
 }
 
-// done returns the stored trials of a resumed run. The journal ensures that no other process continues the
-// run.
+// done returns the stored trials of a resumed run, which no other process continues any more.
 func (x *execution) done(ctx context.Context) (trials []record.Trial, err error) {
 	if x.before == nil {
 		return nil, nil
@@ -149,7 +149,11 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 		return nil, err
 	}
 
-	if reckon(nil, now.ID, &now.Status); now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
+	if now.Status == record.RunRunning {
+		now.Status = record.RunKilled // until now
+	}
+
+	if now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
 		return nil, refuse(*x.before, "resume it again if it is not complete", "it was resumed meanwhile")
 	}
 

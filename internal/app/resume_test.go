@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/expect"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -312,4 +313,68 @@ func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
 	if _, err := x.done(ctx); !errors.As(err, new(*refusedError)) {
 		t.Errorf("resumed by another meanwhile: got %v, want a refusal", err)
 	}
+}
+
+// TestARunOfAnotherSession is one that a program with another state directory records in the same store: it
+// is seen to run, and neither resumed nor deleted.
+func TestARunOfAnotherSession(t *testing.T) {
+	d := Dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir(), Runtime: t.TempDir()}
+	ctx := t.Context()
+	id := labtest.Samples["killed"].ID
+	if err := labtest.WriteSample(ctx, d.StoreFile(), "killed"); err != nil {
+		t.Fatal(err)
+	}
+
+	st, err := store.Open(ctx, d.StoreFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	status := func(want string) {
+		t.Helper()
+		run, err := d.head(ctx, id)
+		runs, listErr := d.Runs(ctx)
+		if errors.Join(err, listErr) != nil || run.Status != want || runs[0].Status != want {
+			t.Errorf("status: got %q and %+v, %v, want %s", run.Status, runs, errors.Join(err, listErr), want)
+		}
+	}
+	status(record.RunKilled)
+	end, err := st.Record(id) // as the other session does
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	status(record.RunRunning)
+	a := &App{Dirs: d}
+	for _, name := range []string{id, ""} {
+		if _, err := a.Resume(ctx, name, ResumeOptions{Force: true}); err == nil {
+			t.Errorf("resume %q: got no error", name)
+		}
+	}
+
+	_, err = d.Delete(ctx, []string{id}, -1)
+	expect.Error(t, "delete", err, "it is still going on, nothing was deleted")
+	if out, err := d.Delete(ctx, nil, 0); err != nil || len(out.Removed) > 0 {
+		t.Errorf("delete all: got %v, %v, want nothing removed", out, err)
+	}
+
+	_, _, err = d.Compact(ctx)
+	expect.Error(t, "compact", err, "of another user or session is going on")
+	run, err := d.head(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// It was resumed there after its status had been read here.
+	x := &execution{App: a, run: run, reportPath: t.TempDir() + "/report.html"}
+	err = x.open(ctx)
+	if _, alive := errors.AsType[*store.AliveError](err); !alive {
+		t.Errorf("record it twice: got %v", err)
+	}
+
+	if err := errors.Join(x.shut(), end.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	status(record.RunKilled)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +114,7 @@ type execution struct {
 	guard *guard        // stops changes that do harm; nil means that none are tried
 
 	store    *store.Store
+	alive    io.Closer     // shows others that the run is being recorded
 	keeper   *store.Keeper // stores the trials
 	opened   time.Time     // start time of this execution
 	began    bool          // the head of the run is stored
@@ -304,6 +306,10 @@ func (x *execution) open(ctx context.Context) (err error) {
 	}
 
 	if x.store, err = d.OpenOwn(ctx); err != nil {
+		return err
+	}
+
+	if x.alive, err = x.store.Record(x.run.ID); err != nil {
 		return err
 	}
 
@@ -625,6 +631,10 @@ func (x *execution) shut() error {
 
 	if x.store != nil {
 		err = errors.Join(err, x.store.Close())
+	}
+
+	if x.alive != nil {
+		err = errors.Join(err, x.alive.Close())
 	}
 
 	// Unless the run has ended normally, the place is still acquired.

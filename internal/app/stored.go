@@ -16,7 +16,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -54,22 +53,24 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	}
 
 	runs, err := st.Runs(ctx)
-	living, livingErr := journal.Living(d.Journals())
 	for i := range runs {
-		if livingErr == nil {
-			reckon(living, runs[i].ID, &runs[i].Status)
-		}
+		err = errors.Join(err, reckon(st, runs[i].ID, &runs[i].Status))
 	}
 
-	return runs, errors.Join(err, livingErr, st.Close())
+	return runs, errors.Join(err, st.Close())
 }
 
-// reckon sets the status of a run to killed if the run's process no longer holds the lock of the run's
-// journal.
-func reckon(living []string, run string, status *string) {
-	if *status == record.RunRunning && !slices.Contains(living, run) {
+// reckon sets the status of a run that is not recorded any more to killed.
+func reckon(st *store.Store, run string, status *string) error {
+	if *status != record.RunRunning {
+		return nil
+	}
+
+	alive, err := st.Alive(run)
+	if err == nil && !alive {
 		*status = record.RunKilled
 	}
+	return err
 }
 
 // OpenStore opens the store for a command that names a run. If there is none, it returns an ErrUsage.
@@ -100,14 +101,11 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 	}
 
 	run, err := st.Find(ctx, name)
-	err = unknownRun(err)
-	var living []string
-	if err == nil && run.Status == record.RunRunning {
-		living, err = journal.Living(d.Journals())
+	if err = unknownRun(err); err == nil {
+		err = reckon(st, run.ID, &run.Status)
 	}
 
 	if err == nil {
-		reckon(living, run.ID, &run.Status)
 		run.Design.Catalogue = registry.Catalogue().Labelled(run.Design.Labels)
 		err = f(st, run)
 	}

@@ -23,7 +23,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -526,21 +525,29 @@ func TestRunningRun(t *testing.T) {
 	s, _ := serverOf(t, "killed")
 	id := labtest.Samples["killed"].ID
 	const again, words = `<meta http-equiv="refresh" content="60"/>`, "running, 6 trials"
-	err := s.app.WithJournal(id, func(*journal.Journal) error {
-		body := text(t, s, "/", http.StatusOK)
-		if !strings.Contains(body, again) || !strings.Contains(body, words) {
-			t.Errorf("got no %s or %q in\n%s", again, words, shown(body))
-		}
+	st, err := s.app.Dirs.OpenOwn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	end, err := st.Record(id)
+	if err != nil {
+		t.Fatal(err)
+	}
 
-		body = text(t, s, "/?still=1", http.StatusOK)
-		if strings.Contains(body, again) || !strings.Contains(body, words) {
-			t.Errorf("with still: got\n%s", shown(body))
-		}
-
-		text(t, s, "/runs/"+id, http.StatusOK)
-		return nil
-	})
 	body := text(t, s, "/", http.StatusOK)
+	if !strings.Contains(body, again) || !strings.Contains(body, words) {
+		t.Errorf("got no %s or %q in\n%s", again, words, shown(body))
+	}
+
+	body = text(t, s, "/?still=1", http.StatusOK)
+	if strings.Contains(body, again) || !strings.Contains(body, words) {
+		t.Errorf("with still: got\n%s", shown(body))
+	}
+
+	text(t, s, "/runs/"+id, http.StatusOK)
+	err = end.Close()
+	body = text(t, s, "/", http.StatusOK)
 	if err != nil || strings.Contains(body, again) || !strings.Contains(body, "killed, 6 trials") {
 		t.Errorf("after its end: %v,\n%s", err, shown(body))
 	}
