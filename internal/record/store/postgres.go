@@ -180,6 +180,7 @@ func serverSteps() []string {
 		types.Replace(schemaOfResults),
 		types.Replace(schemaOfBeds),
 		serverBeds,
+		serverOwners,
 	}
 }
 
@@ -209,6 +210,59 @@ BEGIN
 END $$;
 CREATE TRIGGER own BEFORE INSERT OR UPDATE ON beds FOR EACH ROW EXECUTE FUNCTION own_bed();
 CREATE TRIGGER own BEFORE UPDATE ON bed_requests FOR EACH ROW EXECUTE FUNCTION own_request();
+`
+
+// serverOwners lets only the user who sent a run, and who may delete runs, add to it, and only such users to
+// runs from before. It bounds what lists read and the testbeds of a user, and lets the functions of triggers
+// find no names but those of PostgreSQL.
+const serverOwners = `
+ALTER TABLE runs ADD COLUMN owner TEXT COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE runs ADD CHECK (octet_length(plan) + octet_length(lab) + octet_length(line) <= 1048576) NOT VALID;
+ALTER TABLE run_ends ADD CHECK (octet_length(reason) <= 1048576) NOT VALID;
+ALTER TABLE run_labels ADD CHECK (octet_length(text) <= 1048576) NOT VALID;
+CREATE FUNCTION new_run() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	NEW.owner := session_user;
+	RETURN NEW;
+END $$;
+CREATE FUNCTION own_run() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	changed record;
+	owner text;
+BEGIN
+	IF TG_OP = 'DELETE' THEN changed := OLD; ELSE changed := NEW; END IF;
+	EXECUTE format('SELECT owner FROM %I.runs WHERE id = $1', TG_TABLE_SCHEMA) INTO owner USING changed.run;
+	IF owner <> session_user
+		AND NOT has_table_privilege(session_user, format('%I.runs', TG_TABLE_SCHEMA), 'DELETE') THEN
+		RAISE EXCEPTION USING MESSAGE = format('run %s belongs to user %s', changed.run,
+			coalesce(nullif(owner, ''), 'unknown'));
+	END IF;
+	RETURN changed;
+END $$;
+CREATE FUNCTION few_beds() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	few bool;
+BEGIN
+	EXECUTE format('SELECT count(*) < 100 FROM %I.beds WHERE owner = session_user', TG_TABLE_SCHEMA) INTO few;
+	IF NOT few THEN
+		RAISE insufficient_privilege USING MESSAGE = format('user %s has 100 testbeds', session_user);
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER own BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION new_run();
+CREATE TRIGGER own BEFORE INSERT ON run_notes FOR EACH ROW EXECUTE FUNCTION own_run();
+CREATE TRIGGER own BEFORE INSERT ON run_ends FOR EACH ROW EXECUTE FUNCTION own_run();
+CREATE TRIGGER own BEFORE INSERT ON run_labels FOR EACH ROW EXECUTE FUNCTION own_run();
+CREATE TRIGGER own BEFORE INSERT ON trials FOR EACH ROW EXECUTE FUNCTION own_run();
+CREATE TRIGGER own BEFORE INSERT OR DELETE OR UPDATE ON cell_results FOR EACH ROW EXECUTE FUNCTION own_run();
+CREATE TRIGGER few BEFORE INSERT ON beds FOR EACH ROW EXECUTE FUNCTION few_beds();
+ALTER FUNCTION append_only() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION kept() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION own_bed() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION own_request() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION new_run() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION own_run() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION few_beds() SET search_path = pg_catalog, pg_temp;
 `
 
 // serverTriggers reject the same changes as schemaTriggers, and TRUNCATE. The table schema_version lists

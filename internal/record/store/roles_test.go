@@ -10,6 +10,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // The roles of the guide may do what it says.
@@ -64,6 +65,10 @@ func TestServerRoles(t *testing.T) {
 	statement := func(text string) func(*Store) error {
 		return func(s *Store) error { _, err := s.db.ExecContext(ctx, text); return err }
 	}
+	result := func(run string) func(*Store) error {
+		return statement(`INSERT INTO cell_results (cell, run, firmware, body)
+			VALUES ('x', '` + run + `', '', '{}') ON CONFLICT (cell, run, firmware) DO NOTHING`)
+	}
 	for _, tt := range []struct {
 		role, what string
 		do         func(*Store) error
@@ -77,6 +82,30 @@ func TestServerRoles(t *testing.T) {
 		{"r", "remove", remove, false},
 		{"b", "read", read, true},
 		{"b", "send", send, true},
+		{"b", "send it again", func(s *Store) error {
+			must(t, local.EndRun(ctx, "r2", record.RunDone, "", sampleStart))
+			return send(s)
+		}, true},
+		{"c", "end a run of another", statement(`INSERT INTO run_ends (run, status, reason, ended_ns)
+			VALUES ('r2', 'failed', '', 0)`), false},
+		{"c", "name a run of another", func(s *Store) error { return s.SetName(ctx, "r2", "other") }, false},
+		{"c", "annotate a run of another", func(s *Store) error {
+			return s.AddNote(ctx, "r2", Note{ForgetFacts: "router"})
+		}, false},
+		{"c", "add a trial to a run of another", func(s *Store) error {
+			return s.AppendTrial(ctx, sampleTrial("r2", 9))
+		}, false},
+		{"b", "store results", result("r2"), true},
+		{"c", "store results of another's run", result("r2"), false},
+		{"c", "delete results of another's run", statement(`DELETE FROM cell_results`), false},
+		{"c", "send a run as its own, whatever it says", statement(`BEGIN;
+			INSERT INTO runs (id, stored_ns, started_ns, plan, lab, line, head, owner)
+			VALUES ('r4', 0, 0, '', '', '', '', 'b');
+			SELECT 1 / (SELECT count(*) FROM runs WHERE id = 'r4' AND owner = 'c'); ROLLBACK`), true},
+		{"c", "store a line of any length", statement(`INSERT INTO runs (id, stored_ns, started_ns, plan, lab,
+			line, head) VALUES ('r5', 0, 0, '', '', repeat('x', 1048577), '')`), false},
+		{"c", "report 101 testbeds", statement(`INSERT INTO beds SELECT 'x-' || i, 'h', 1, '{}'
+			FROM generate_series(1, 101) i`), false},
 		{"b", "remove", remove, false},
 		{"b", "delete trials", statement(`DELETE FROM trials`), false},
 		{"b", "block an id", statement(`INSERT INTO removed VALUES ('r3', 0)`), false},
@@ -122,5 +151,19 @@ func TestServerRoles(t *testing.T) {
 		}
 
 		must(t, s.Close())
+	}
+}
+
+// TestServerFunctionsAreClosed: no function of a trigger finds a type or table that its caller made.
+func TestServerFunctionsAreClosed(t *testing.T) {
+	place := apart.Postgres(t)
+	s, err := Open(t.Context(), place)
+	must(t, err)
+	defer s.Close()
+	open, err := query(t.Context(), s.db, scanText, `SELECT DISTINCT p.proname FROM pg_trigger t
+		JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal
+		AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)`)
+	if err != nil || len(open) > 0 {
+		t.Errorf("functions with the search path of the caller: got %v, %v, want none", open, err)
 	}
 }
