@@ -229,9 +229,17 @@ func webURL(text string) error {
 	return nil
 }
 
-// gitURL accepts only transports that execute no command of the URL.
+// gitURL accepts only transports that execute no command of the URL. A URL is an argument of git, which all
+// users of the machine can see, so it cannot have a secret.
 func gitURL(text string) error {
 	u, err := url.Parse(text)
+	if err == nil && u.User != nil {
+		if _, password := u.User.Password(); password || u.Scheme == "https" {
+			return app.Usage("git config --global credential.helper store, or an ssh key",
+				"git: a user or password in the URL would show in the list of processes")
+		}
+	}
+
 	if err == nil && (u.Scheme == "https" || u.Scheme == "ssh") && u.Hostname() != "" &&
 		!strings.HasPrefix(u.Hostname(), "-") && !strings.HasPrefix(u.User.Username(), "-") {
 		return nil

@@ -65,6 +65,8 @@ func TestRead(t *testing.T) {
 		{"https://example.net/x.bin", "file:///etc/passwd", ":12:"},
 		{`url: "https://example.net/x.bin"`, `git: "ext::sh -c x", ref: main`, "no repository"},
 		{`url: "https://example.net/x.bin"`, `git: "ssh://-oProxyCommand=x/y", ref: main`, "no repository"},
+		{`url: "https://example.net/x.bin"`, `git: "https://secret@h/x", ref: main`, "list of processes"},
+		{`url: "https://example.net/x.bin"`, `git: "ssh://git:secret@h/x", ref: main`, "list of processes"},
 		{`url: "https://example.net/x.bin"`, `git: "https://h/x", ref: --upload-pack=x`, "cannot be watched"},
 		{`url: "https://example.net/x.bin"`, `git: "https://h/x"`, "ref with git"},
 		{`url: "https://example.net/x.bin",`, "", "0 sources"},
