@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -315,31 +314,54 @@ func TestEventBounds(t *testing.T) {
 	}
 }
 
-// TestLiveFrom: one address of another machine cannot have all live pages.
-func TestLiveFrom(t *testing.T) {
+// TestShareOfAnAddress: one address of another machine cannot have all places for requests of a kind.
+func TestShareOfAnAddress(t *testing.T) {
 	s, _ := serverOf(t)
-	for address, want := range map[string]bool{"192.0.2.1:1": false, "127.0.0.1:1": true, "[::1]:1": true} {
-		r := httptest.NewRequest(http.MethodGet, eventsPath, nil)
-		r.RemoteAddr = address
-		for range maxLiveFrom {
-			if !s.follow(source(r), 1) {
-				t.Errorf("%s: refused", address)
+	for _, tt := range []struct {
+		path   string
+		places chan struct{}
+		most   int
+	}{{"/devices", s.active, maxFrom}, {eventsPath, s.live, maxLiveFrom}} {
+		for address, want := range map[string]int{
+			"192.0.2.1:1":       http.StatusServiceUnavailable,
+			"[2001:db8::1:2]:1": http.StatusServiceUnavailable,
+			"127.0.0.1:1":       http.StatusOK,
+			"[::1]:1":           http.StatusOK,
+		} {
+			r := httptest.NewRequest(http.MethodHead, tt.path, nil)
+			r.RemoteAddr = address
+			share := taken{tt.places, source(r)}
+			for range tt.most {
+				if !s.take(share, 1, tt.most) {
+					t.Errorf("%s from %s: refused", tt.path, address)
+				}
+			}
+
+			if got := answer(s, r); got != want {
+				t.Errorf("%s, one more from %s: got %d, want %d", tt.path, address, got, want)
+			}
+
+			r.RemoteAddr = "198.51.100.1:1"
+			if got := answer(s, r); got != http.StatusOK {
+				t.Errorf("%s from another address than %s: got %d", tt.path, address, got)
+			}
+
+			for range tt.most {
+				s.take(share, -1, tt.most)
 			}
 		}
-
-		if got := s.follow(source(r), 1); got != want {
-			t.Errorf("%s, one more: got %v, want %v", address, got, want)
-		}
-	}
-
-	text(t, s, eventsPath, http.StatusServiceUnavailable)
-	for range maxLiveFrom {
-		s.follow(netip.MustParsePrefix("192.0.2.1/32"), -1)
 	}
 
 	if len(s.from) > 0 {
-		t.Errorf("addresses without live pages are kept: %v", s.from)
+		t.Errorf("addresses without requests are kept: %v", s.from)
 	}
+}
+
+func answer(s *Server, r *http.Request) int {
+	w := httptest.NewRecorder()
+	r.Host = "localhost"
+	s.ServeHTTP(w, r)
+	return w.Code
 }
 
 // TestSlowBodies: clients that send no body keep no one from acting, and are cut.

@@ -32,10 +32,12 @@ import (
 // Bounds of the server.
 const (
 	maxRequests = 64 // answered or waiting at once
+	maxFrom     = 56 // from one address of another machine
 	maxLists    = 4  // laid out at once
 	maxLive     = 32 // clients of events
 	maxLiveFrom = 8  // from one address of another machine
 	maxPosts    = 8  // answered at once
+	maxPostFrom = 4  // from one address of another machine
 	maxBody     = 16 << 10
 	maxHeader   = 16 << 10
 	readTime    = 10 * time.Second
@@ -63,7 +65,7 @@ type Server struct {
 	beds   bedCache
 	counts counts
 
-	from   map[netip.Prefix]int // clients of events
+	from   map[taken]int // clients that wait or are answered
 	fromMu sync.Mutex
 
 	unlisted atomic.Value // string: the last text of noteOnce
@@ -139,7 +141,7 @@ func newServer(a *app.App) *Server {
 		posts:  make(chan struct{}, maxPosts),
 		ending: make(chan struct{}),
 		beds:   bedCache{turn: make(chan struct{}, 1)},
-		from:   map[netip.Prefix]int{},
+		from:   map[taken]int{},
 		counts: counts{all: map[[3]string]int{}},
 		close:  func() error { return nil },
 	}
@@ -268,20 +270,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 
-	places, limit := s.active, workTime
+	places, most, limit := s.active, maxFrom, workTime
 	switch {
 	case r.Method == http.MethodPost:
-		places = s.posts
+		places, most = s.posts, maxPostFrom
 	case r.URL.Path == eventsPath:
-		places, limit = s.live, liveTime
-		from := source(r)
-		if !s.follow(from, 1) {
-			s.fail(seen, r, failure{http.StatusServiceUnavailable, "too many live pages from this address"})
-			return
-		}
-		defer s.follow(from, -1)
+		places, most, limit = s.live, maxLiveFrom, liveTime
 	}
 
+	share := taken{places, source(r)}
+	if !s.take(share, 1, most) {
+		s.fail(seen, r, failure{http.StatusServiceUnavailable, "too many requests at once from this address"})
+		return
+	}
+	defer s.take(share, -1, most)
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
@@ -308,22 +310,29 @@ func readWhole(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// follow counts n more clients of events from an address. It returns false if there are too many. Clients on
-// this machine are not counted: they can be those of a proxy.
-func (s *Server) follow(from netip.Prefix, n int) bool {
-	if from.Addr().IsLoopback() {
+// taken is what one address takes of the places for requests of one kind.
+type taken struct {
+	places chan struct{}
+	from   netip.Prefix
+}
+
+// take counts n more clients of an address. It returns false if they would have more than most places: who
+// reads slowly keeps a place for long, and others would not be answered. Clients on this machine are not
+// counted: they can be those of a proxy.
+func (s *Server) take(t taken, n, most int) bool {
+	if t.from.Addr().IsLoopback() {
 		return true
 	}
 
 	s.fromMu.Lock()
 	defer s.fromMu.Unlock()
-	if s.from[from]+n > maxLiveFrom {
+	if s.from[t]+n > most {
 		return false
 	}
 
-	s.from[from] += n
-	if s.from[from] == 0 {
-		delete(s.from, from)
+	s.from[t] += n
+	if s.from[t] == 0 {
+		delete(s.from, t)
 	}
 
 	return true
