@@ -377,7 +377,7 @@ var tokenBudgets = map[string]int{
 	"catalogue": 3_200,
 	"cipher":    2_800,
 	"check":     2_000,
-	"cmd":       67_800,
+	"cmd":       67_900,
 	"factor":    9_100,
 	"foreign":   23_600,
 	"lab":       245_000,

@@ -155,7 +155,8 @@ func table(rows grid, flags uint) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', flags)
 	for _, r := range rows {
-		fmt.Fprintln(w, check.Plain(strings.Join(r, "\t")))
+		line := strings.ReplaceAll(strings.Join(r, "\t"), "\n", " ") // a cell cannot look like a row
+		fmt.Fprintln(w, check.Plain(line))
 	}
 
 	w.Flush() // cannot fail: it writes to memory
@@ -183,8 +184,12 @@ func (p *program) sink() progress.Sink {
 // note prints a line of information that is not an error.
 func (s streams) note(format string, args ...any) {
 	// a lost note does not change the result
-	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: %s\n", check.Plain(fmt.Sprintf(format, args...)))
+	text := check.Plain(fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: %s\n", indented(text))
 }
+
+// indented indents further lines, so that what others wrote cannot look like a line of its own.
+func indented(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") }
 
 // fileWidth is the width of text if there is no terminal.
 const fileWidth = 100
