@@ -389,7 +389,7 @@ var tokenBudgets = map[string]int{
 	"record":    33_100,
 	"registry":  3_200,
 	"report":    95_200,
-	"serve":     17_100,
+	"serve":     17_200,
 	"trial":     140_000,
 	"unit":      1_300,
 	"userfile":  2_200,

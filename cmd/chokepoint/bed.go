@@ -75,7 +75,8 @@ exit code is 1, so that a cron job on another machine can alarm.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			beds, err := p.Dirs.Beds(cmd.Context())
 			if err == nil && len(beds) == 0 {
-				err = app.Hinted("name the store of the testbeds with --store", "no testbed reports to this store")
+				err = app.Hinted("name the store of the testbeds with --store",
+					"no testbed reports to this store")
 			}
 
 			if err != nil {
