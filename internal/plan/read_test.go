@@ -32,6 +32,8 @@ var badFiles = []struct{ name, text, want, hint string }{
 		"write the value out where it is needed"},
 	{"alias", "name: *s\n", "1:7: an alias (*) is not allowed",
 		"write the value out; a text that starts with * needs quotes"},
+	{"star without quotes", "name: * 2 * * *\n", "1:8: an alias (*) is not allowed",
+		"write the value out; a text that starts with * needs quotes"},
 	{"alias of itself", "a: &a [*a]\n", "1:4: an anchor (&a) is not allowed", ""},
 	{"merge key", "<<: {name: x}\n", "1:1: a merge key (<<) is not allowed", "write the keys out"},
 	{"tag", "name: !!binary aGk=\n", "1:7: a tag (!!binary) is not allowed",

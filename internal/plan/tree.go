@@ -122,7 +122,7 @@ func yamlError(file string, data []byte, err error) error {
 		text = at.ContextMsg + ": " + text
 	}
 
-	if strings.Contains(text, "unknown anchor") {
+	if strings.Contains(text, "unknown anchor") || strings.Contains(text, "scanning an alias") {
 		return &Error{file, at.Mark.Line, at.Mark.Column, aliasText, aliasHint}
 	}
 
