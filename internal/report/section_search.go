@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// searchSection shows what the highest rate is that meets the goals.
+// searchSection shows the highest rate that meets the goals.
 func searchSection(v *view, s *Section) {
 	if v.Searching == nil {
 		return
@@ -30,7 +30,8 @@ func searchSection(v *view, s *Section) {
 
 func quietItems(lines []string) []Item { return items("", Quiet, each(lines, upperFirst)...) }
 
-// searchTables returns the results of the searches, and those of further RFC 2544 tests, if any.
+// searchTables returns a table of the results of the searches and, if there are any, tables of further RFC
+// 2544 tests.
 func (v *view) searchTables() []Table {
 	if len(v.Searches) == 0 {
 		return nil
@@ -125,7 +126,7 @@ func (v *view) rateOr(unit string, load *float64) string {
 	return v.text(loadMetric(unit), *load)
 }
 
-// loadMetric returns the metric whose unit is that of a search's loads.
+// loadMetric returns the metric that is measured in the given unit of a search's loads.
 func loadMetric(unit string) string {
 	switch unit {
 	case record.UnitBits:

@@ -112,7 +112,7 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 	return out, true
 }
 
-// addCores adds the cores of all sampled nodes. If there are several nodes, names of cores include the
+// addCores adds the cores of all sampled nodes. If there are several nodes, the name of a core includes its
 // node.
 func (t *timeline) addCores(s *analysis.Series) {
 	names := slices.SortedFunc(maps.Keys(s.Cores), coresByName)

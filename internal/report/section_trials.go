@@ -112,7 +112,7 @@ func pathWords(p *record.PathEvidence) string {
 }
 
 // trialNotes summarises failures and the caveats of trials, for output that does not list every trial. It
-// omits caveats that are notes of one of the known tables.
+// omits caveats that the known tables already show as notes.
 func trialNotes(v *view, known ...Table) []Item {
 	var out []Item
 	add := func(item Item, trial string) {

@@ -26,13 +26,14 @@ type ServedPage struct {
 	Kind, Title string
 	Lead        string
 	Refresh     int // seconds until the browser loads the page again; 0: never
-	// Live identifies what the page shows of the events of the server. Its script shows progress, and loads
-	// the page again when the events have another value. Without scripts, Refresh applies.
+	// Live identifies the state that the page shows. If it is set, the page's script follows the events of
+	// the server: it shows progress, and reloads the page when the state changes. Without scripts, Refresh
+	// applies.
 	Live     string
 	Alerts   []Item
 	Form     *Form
 	Sections []Section
-	More     []Link // at the end: other parts of a list, or other forms of the same
+	More     []Link // shown at the end: other parts of a list, or the same data in another format
 }
 
 // Form sends its fields to Action as the parameters of a GET request or, if Post is set, in the body of a
@@ -54,7 +55,8 @@ type Field struct {
 	Options            []Option
 }
 
-// Progress shows how far something has come. The script of the page follows the events of the server.
+// Progress shows the progress of something in words and as a bar. The page's script updates it from the
+// events of the server.
 type Progress struct {
 	Name        string
 	Text        string

@@ -123,8 +123,8 @@ func (s sheet) compose(width float64) *canvas {
 	return c
 }
 
-// sheets returns all charts of a run, and their names in the order of the page, except that pictures of
-// paths follow the results and folded charts come last.
+// sheets returns all charts of a run and their names. The names are in the order of the page, except that
+// pictures of paths follow the results, and folded charts come last.
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}
 	add := func(name string, s sheet) {

@@ -201,7 +201,7 @@ func (s *site) index() *sitePage {
 		power := none
 		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
 			each(speeds, func(x catalogue.Speed) string { return x.Source }))
-		for _, w := range powers { // use the last figure, and one of another year only if there is no other
+		for _, w := range powers { // take the last figure, but one of another year only if there is no other
 			sources = append(sources, w.Source)
 			watts := w.Watts()
 			if watts != "" && (w.Device == name || power.Text == none.Text) {
@@ -299,7 +299,7 @@ func (s *site) shortSource(id string) string {
 }
 
 // powers returns the power figures of a device. They include the figures of another year's model of the
-// device, unless that model has a page of its own.
+// device, unless that model has its own page.
 func (s *site) powers(device string) []catalogue.Power {
 	return filter(s.PowersOf(device), func(w catalogue.Power) bool {
 		return w.Device == device || s.page[w.Device] == ""

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// published identifies a shown number in the catalogue.
+// published returns a reference to a number in the catalogue, or nil if the result lacks the number.
 func published(r catalogue.Result, metric string, v *float64) *Number {
 	if v == nil {
 		return nil
@@ -67,8 +67,8 @@ func settingWords(r catalogue.Result) []string {
 	return words
 }
 
-// apart returns a name for each setting, made of the words that not all settings share. common is the words
-// that all of them share.
+// apart returns a name for each setting, made of the words that not all settings share. common holds the
+// words that all settings share.
 func apart(all [][]string) (names []string, common string) {
 	var shared []string
 	if len(all) > 1 {
@@ -194,7 +194,7 @@ func (s *site) device(name string) *sitePage {
 	return p
 }
 
-// addRates draws a bar for each result, one chart per tunnel. Bars are in the order of their source.
+// addRates draws one chart per tunnel, with a bar for each result. The bars keep the order of their source.
 func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	if len(rows) == 0 {
 		return

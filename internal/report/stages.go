@@ -293,7 +293,7 @@ func (s stages) top() diagnosis.Stage {
 	return slices.MaxFunc(s, func(a, b diagnosis.Stage) int { return cmp.Compare(weight(a), weight(b)) })
 }
 
-// strip is a flat drawing of the same path for the first screen. It shows only the top stage of each node.
+// strip draws the same path flat, for the first screen. It shows only the top stage of each node.
 type strip stages
 
 // Dimensions of the strip.
@@ -340,7 +340,7 @@ func (s strip) Draw(width float64) *canvas {
 
 	if len(shared) > 0 {
 		one := shared.top()
-		if one.Utilisation != nil { // the stage is cores; otherwise, it is what uses the cores
+		if one.Utilisation != nil { // the stage is cores; otherwise, it names what uses the cores
 			one.Label += ", shared by all nodes"
 		}
 

@@ -84,7 +84,7 @@ func (c *canvas) circle(class string, x, y, r float64) {
 
 func (c *canvas) path(class, d string) { c.broad(class, 0, d) }
 
-// broad draws a path with the given stroke width; 0 means that of its style.
+// broad draws a path with the given stroke width. The width 0 means the width in the style of class.
 func (c *canvas) broad(class string, width float64, d string) {
 	if d != "" {
 		c.add(shape{kind: "path", class: class, w: width, text: d})
@@ -164,8 +164,8 @@ func (c *canvas) labelled(label string) *canvas {
 	return c
 }
 
-// svg returns the drawing as an SVG element with additional attributes. before is inserted in front of its
-// shapes.
+// svg returns the drawing as an SVG element with additional attributes. It inserts the markup in before in
+// front of the shapes.
 func (c *canvas) svg(attributes, before string) string {
 	named := `aria-hidden="true"`
 	if c.label != "" {
@@ -259,8 +259,8 @@ func shorten(s string, size, width float64) string {
 	return cut(n)
 }
 
-// Apart removes the words with which all labels start or end. shared is the removed words, with an ellipsis
-// in place of the words that differ, or "" if no word was removed.
+// Apart removes the words with which all labels start or end. shared holds the removed words, with an
+// ellipsis in place of the words that differ. It is "" if no word was removed.
 func Apart(labels []string) (short []string, shared string) {
 	words := each(labels, strings.Fields)
 	if len(words) < 2 {
@@ -290,8 +290,8 @@ func Apart(labels []string) (short []string, shared string) {
 	return short, joined(" ", plain(first[:begin]), "…", plain(first[len(first)-end:]))
 }
 
-// fitted returns the labels unchanged if they fit. Otherwise it removes the words that all share, and
-// returns a line with these words.
+// fitted returns the labels unchanged if they fit. Otherwise it removes the words that all labels share, and
+// returns a line with these words as said.
 func fitted(labels []string, size, room float64) (short []string, said string) {
 	if !slices.ContainsFunc(labels, func(s string) bool { return textWidth(s, size) > room }) {
 		return labels, ""
@@ -329,7 +329,8 @@ func (l linear) at(v float64) float64 {
 	return l.from + (v-l.low)/(l.high-l.low)*(l.to-l.from)
 }
 
-// ticks returns about want round numbers from low to high, in steps of 1, 2 or 5 times a power of ten.
+// ticks returns round numbers from low to high, in steps of 1, 2 or 5 times a power of ten. Their number is
+// about the number in want.
 func ticks(low, high float64, want int) []float64 {
 	if !(high > low) || want < 1 {
 		return []float64{low}

@@ -117,7 +117,8 @@ func toneCode(tone Tone) string {
 
 func (t *terminal) line(s string) { t.b.WriteString(strings.TrimRight(s, " ") + "\n") }
 
-// wrap breaks text into lines within the width. first precedes the first line, rest the others.
+// wrap breaks text into lines within the width. It puts the prefix first before the first line, and the
+// prefix rest before each other line.
 func (t *terminal) wrap(first, rest, text, code string) {
 	lead := first
 	for _, l := range breakLines(text, t.width-utf8.RuneCountInString(rest)) {
@@ -514,7 +515,7 @@ func (t *terminal) stacked(tab Table) {
 				column := tab.Columns[i+1]
 				head, two := strings.CutSuffix(cmp.Or(c.Head, column.Head), ",")
 				sub := c.Pre + c.Sub
-				if two { // of two quantities, such as the core's load and the share of the tester
+				if two { // the column has two quantities, such as the core's load and the share of the tester
 					sub = around("", sub, " "+column.Sub)
 				}
 

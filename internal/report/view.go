@@ -216,7 +216,7 @@ func index[T comparable](list *[]T, x T) int {
 	return i
 }
 
-// filter returns the elements for which keep is true.
+// filter returns the elements for which keep returns true.
 func filter[T any](list []T, keep func(T) bool) (out []T) {
 	for _, x := range list {
 		if keep(x) {
@@ -226,15 +226,15 @@ func filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
-// every reports whether is returns true for all cells.
+// every reports whether the predicate is returns true for all cells.
 func every(cells []*analysis.Cell, is func(*analysis.Cell) bool) bool {
 	return len(filter(cells, is)) == len(cells)
 }
 
-// distinct applies of to each element and returns the different non-empty results.
+// distinct applies the function of to each element, and returns the different non-empty results.
 func distinct[T any](list []T, of func(T) string) []string { return once(nil, each(list, of)...) }
 
-// each applies of to each element of list.
+// each applies the function of to each element of list.
 func each[T, U any](list []T, of func(T) U) []U {
 	var out []U
 	for _, x := range list {
@@ -300,8 +300,8 @@ func with(cells []*analysis.Cell, metric string) bool {
 // whiskerWords returns the end of a caption that explains the whiskers, or "" if there are none.
 func whiskerWords(words string) string { return around(" Whisker: ", words, ".") }
 
-// core returns the metric with the load of the busiest core, and whose core it is: the router's or, without
-// such a metric, the host's, which the nodes share.
+// core returns the metric for the load of the busiest core, and whose core it is: the router's if the cell
+// has that metric, otherwise the host's, which all nodes share.
 func core(c *analysis.Cell) (metric, whose string) {
 	if has(c, routerCore) {
 		return routerCore, "router"
