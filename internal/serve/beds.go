@@ -21,30 +21,30 @@ import (
 
 const (
 	eventsPath   = "/events"
-	pollEvery    = 2 * time.Second  // between two looks at the testbeds
-	aliveEvery   = 15 * time.Second // between events without news, which keep proxies from ending them
-	sendTime     = 10 * time.Second // until the client has taken an event
-	maxShownAsks = 5                // answered requests of a testbed on its page
+	pollEvery    = 2 * time.Second  // interval between two readings of the testbeds
+	aliveEvery   = 15 * time.Second // between events without news, which keep proxies connected
+	sendTime     = 10 * time.Second // limit for a client to receive an event
+	maxShownAsks = 5                // answered requests that the page of a testbed shows
 )
 
 // bed is a testbed as the API lists it.
 type bed struct {
 	store.Bed
-	Silent string `json:"silent,omitempty"` // why it raises an alarm: it should have reported or ended a job
+	Silent string `json:"silent,omitempty"` // reason for an alarm: it should have reported, or ended a job
 }
 
-// bedList holds the testbeds at a moment.
+// bedList holds the testbeds as they were at one moment.
 type bedList struct {
 	Format string `json:"format"`
 	Beds   []bed  `json:"beds"`
 
-	state string // hash of what pages show of them, except their progress
-	event string // news, as JSON
+	state string // hash of what the pages show of the testbeds, except their progress
+	event string // the news, as JSON
 }
 
-// bedCache holds the testbeds for a short time, so that the store is asked once for all clients.
+// bedCache keeps the list of testbeds for a short time, so that one query of the store serves all clients.
 type bedCache struct {
-	turn chan struct{} // held while the rest is used
+	turn chan struct{} // held while list and at are in use
 	list bedList
 	at   time.Time
 }
@@ -79,9 +79,9 @@ func (s *Server) allBeds(ctx context.Context) (list bedList, err error) {
 	return list, err
 }
 
-// forgetBeds makes the next reader see what has just changed.
+// forgetBeds empties the cache, so that the next reader sees a change at once.
 func (s *Server) forgetBeds(ctx context.Context) {
-	_ = inTurn(ctx, s.beds.turn, func() error { // else it is seen pollEvery later
+	_ = inTurn(ctx, s.beds.turn, func() error { // if this fails, readers see the change pollEvery later
 		s.beds.at = time.Time{}
 		return nil
 	})
@@ -118,7 +118,7 @@ func (l *bedList) sum() error {
 	return err
 }
 
-// moment formats a time of a testbed, or returns "" for none.
+// moment formats a time of a testbed. It returns "" for the zero time.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -157,7 +157,8 @@ func (b bed) progress() report.Progress {
 	return p
 }
 
-// news is an event: the progress of the testbeds, and the state of all else on their pages.
+// news is the content of an event: the progress of the testbeds, and the state of everything else on their
+// pages.
 type news struct {
 	State string    `json:"state"`
 	Beds  []bedNews `json:"beds"`
@@ -181,7 +182,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx would buffer the events
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return
@@ -222,7 +223,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		case <-poll.C:
 		}
 
-		if list, err = s.allBeds(ctx); err != nil { // the browser asks again
+		if list, err = s.allBeds(ctx); err != nil { // the browser will ask again
 			s.noteOnce(err.Error())
 			return
 		}
@@ -300,10 +301,10 @@ func (s *Server) ask(r *http.Request, q store.BedRequest) (store.BedRequest, err
 	return q, nil
 }
 
-// startForm is the form of times in forms, without seconds and in UTC.
+// startForm is the layout of times in forms: UTC without seconds.
 const startForm = "2006-01-02T15:04"
 
-// askForm stores the request of a form.
+// askForm stores the request that a form describes.
 func (s *Server) askForm(_ http.ResponseWriter, r *http.Request) (to string, err error) {
 	q := store.BedRequest{
 		Kind: r.PathValue("kind"),
@@ -323,7 +324,7 @@ func (s *Server) askForm(_ http.ResponseWriter, r *http.Request) (to string, err
 	return "/beds#bed-" + q.Bed, nil
 }
 
-// askData stores the request of a program, which has a store.BedRequest as its body.
+// askData stores the request of a program. The body of the HTTP request is a store.BedRequest.
 func (s *Server) askData(w http.ResponseWriter, r *http.Request) {
 	err := s.gate.bearer(r)
 	var q store.BedRequest
@@ -413,7 +414,7 @@ func (s *Server) bedsPage(r *http.Request) ([]byte, error) {
 	return p.HTML()
 }
 
-// bedSection shows a testbed and, with the key of a session, the forms of its actions.
+// bedSection shows a testbed. With the key of a session, it also shows the forms for the testbed's actions.
 func (s *Server) bedSection(ctx context.Context, b bed, key []report.Field) (report.Section, error) {
 	section := report.Section{
 		ID:    "bed-" + b.Name,
@@ -454,7 +455,7 @@ func (s *Server) bedSection(ctx context.Context, b bed, key []report.Field) (rep
 	return section, nil
 }
 
-// forms returns the forms that start a plan, and that cancel one of the jobs or a request for later.
+// forms returns the form that starts a plan, and the form that cancels a job or a scheduled start.
 func (b bed) forms(jobs []store.BedJob, requests []store.BedRequest,
 	key []report.Field) (forms []report.Block) {
 	var plans, open []report.Option
@@ -498,7 +499,7 @@ func (b bed) forms(jobs []store.BedJob, requests []store.BedRequest,
 	return forms
 }
 
-// table returns a table of a testbed without rows.
+// table returns an empty table about a testbed.
 func (b bed) table(name, caption string, heads ...string) report.Table {
 	t := report.Table{ID: b.Name + "-" + name, Caption: caption, Cards: true}
 	times := []string{"Next", "A job has to end by", "Last check", "Asked", "Started", "Ended", "When"}
@@ -535,7 +536,7 @@ func (b bed) triggerTable() report.Table {
 	return t
 }
 
-// requestTable shows the requests without an answer, and the newest others.
+// requestTable shows the unanswered requests, and the newest answered ones.
 func (b bed) requestTable(requests []store.BedRequest) report.Table {
 	t := b.table("requests", "Requests", "Request", "Asked", "By", "Answer")
 	answered := 0
@@ -579,7 +580,7 @@ func (b bed) jobTable(jobs []store.BedJob) report.Table {
 	return t
 }
 
-// runCell leads to a run, which a testbed may not have sent yet.
+// runCell links to a run. The testbed may not have sent the run yet.
 func runCell(id string) report.TableCell {
 	c := cell(app.ShownID(id))
 	if store.ValidID(id) {

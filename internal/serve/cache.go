@@ -11,10 +11,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
-// maxKept bounds the bytes of what was made of runs and is kept. It leaves most of app.DocumentMemory free.
+// maxKept limits the total size of the cache in bytes. It leaves most of app.DocumentMemory free.
 const maxKept = 16 << 20
 
-// cache keeps what was made of runs. What was not asked for the longest goes first.
+// cache keeps content derived from runs. It drops the least recently used content first.
 type cache struct {
 	mu    sync.Mutex
 	all   []kept
@@ -26,7 +26,7 @@ type kept struct {
 	content []byte
 }
 
-// get returns the content of a key, or nil.
+// get returns the content of a key, or nil if there is none.
 func (c *cache) get(key string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +40,8 @@ func (c *cache) get(key string) []byte {
 	return found.content
 }
 
-// put keeps the content of a key that is not kept yet, as only one request at a time puts.
+// put adds the content of a key. The key must be new; this holds because only one request at a time calls
+// put.
 func (c *cache) put(key string, content []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +53,8 @@ func (c *cache) put(key string, content []byte) {
 	}
 }
 
-// made returns what render makes of the document of a run, or what it made before if the run is the same.
+// made returns what render makes of the document of a run. If the run has not changed, it returns the content
+// of an earlier call.
 func (s *Server) made(ctx context.Context, kind string, h app.Head,
 	render func(*analysis.Document) ([]byte, error)) ([]byte, error) {
 	key, err := s.keyOf(ctx, kind, h.ID)
@@ -72,13 +74,13 @@ func (s *Server) made(ctx context.Context, kind string, h app.Head,
 	return content, err
 }
 
-// keyOf returns the key of what is made of a run as it is now.
+// keyOf returns the key of content derived from the current state of a run.
 func (s *Server) keyOf(ctx context.Context, kind, run string) (string, error) {
 	revision, err := s.app.Dirs.Revision(ctx, run)
 	return kind + " " + run + " " + revision, err
 }
 
-// derived is like made, for who is alone.
+// derived is like made, but its caller must be inside a call of alone.
 func (s *Server) derived(ctx context.Context, kind, run string,
 	render func(*analysis.Document) ([]byte, error)) ([]byte, error) {
 	key, err := s.keyOf(ctx, kind, run)
@@ -104,11 +106,12 @@ func (s *Server) derived(ctx context.Context, kind, run string,
 	return content, nil
 }
 
-// alone calls f when no other request derives documents, which takes memory and all of a CPU. f also lays out
-// what it derives.
+// alone calls f while no other request derives documents, because this takes memory and a whole CPU. f also
+// lays out the documents that it derives.
 func (s *Server) alone(ctx context.Context, f func() error) error { return inTurn(ctx, s.turn, f) }
 
-// few returns f for a few requests at once: a list of all runs takes memory.
+// few returns a function that calls f, but for only a few requests at once, because a list of all runs takes
+// memory.
 func (s *Server) few(f func(*http.Request) ([]byte, error)) func(*http.Request) ([]byte, error) {
 	return func(r *http.Request) (content []byte, err error) {
 		err = inTurn(r.Context(), s.lists, func() error {
@@ -119,7 +122,7 @@ func (s *Server) few(f func(*http.Request) ([]byte, error)) func(*http.Request) 
 	}
 }
 
-// inTurn calls f when turns has a place, unless that takes too long.
+// inTurn calls f as soon as turns has a free place. It returns an error if that takes too long.
 func inTurn(ctx context.Context, turns chan struct{}, f func() error) error {
 	patience := time.NewTimer(waitTime)
 	defer patience.Stop()

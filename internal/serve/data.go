@@ -55,10 +55,10 @@ func (s *Server) historyData(r *http.Request) ([]byte, error) {
 	return s.history(r, report.HistoryJSON)
 }
 
-// maxResults bounds the results in a history. More would take longer than anyone waits.
+// maxResults limits the number of results in a history. Nobody would wait for more.
 const maxResults = 20_000
 
-// tooMany is the failure of a history with too many results.
+// tooMany is the error for a history with too many results.
 type tooMany struct {
 	*app.ManyResultsError
 	failure
@@ -67,7 +67,7 @@ type tooMany struct {
 func (t tooMany) Error() string   { return t.failure.Error() }
 func (t tooMany) Unwrap() []error { return []error{t.ManyResultsError, t.failure} }
 
-// history returns what render makes of the history of the cells that the parameters of a request name.
+// history returns what render makes of a history. The parameters of the request select its cells.
 func (s *Server) history(r *http.Request, render func(*history.History) ([]byte, error)) (content []byte,
 	err error) {
 	q := r.URL.Query()
@@ -99,13 +99,13 @@ func (s *Server) history(r *http.Request, render func(*history.History) ([]byte,
 	return content, err
 }
 
-// keptResults are record.Results with their cells.
+// keptResults holds a record.Results with its cells, for the cache.
 type keptResults struct {
 	record.ResultFacts
 	Cells []record.CellResult
 }
 
-// results returns the results of a run for a history, as app.HistoryOptions asks for them.
+// results returns the results of a run for a history. It serves as app.HistoryOptions.Derived.
 func (s *Server) results(ctx context.Context, run string) (*record.Results, error) {
 	content, err := s.derived(ctx, "results", run, func(d *analysis.Document) ([]byte, error) {
 		if len(d.Trials) == 0 {
@@ -128,10 +128,10 @@ func (s *Server) results(ctx context.Context, run string) (*record.Results, erro
 	return &record.Results{ResultFacts: r.ResultFacts, Cells: r.Cells}, nil
 }
 
-// maxExposed bounds the runs in the answer for Prometheus.
+// maxExposed limits the number of runs in the answer for Prometheus.
 const maxExposed = 50
 
-// metrics exposes, for each plan and device, the newest run that has ended, at most maxExposed runs.
+// metrics exposes the newest finished run of each plan and device, up to maxExposed runs.
 func (s *Server) metrics(r *http.Request) ([]byte, error) {
 	heads, err := s.heads(r)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Server) metrics(r *http.Request) ([]byte, error) {
 	seen := map[string]bool{}
 	for _, h := range heads {
 		labels := [][2]string{{"device", device(h)}, {"plan", h.Plan}}
-		of := report.Sample("", labels, 0) // as a scrape distinguishes them
+		of := report.Sample("", labels, 0) // the identity of the run's series in a scrape
 		if seen[of] || len(seen) == maxExposed || h.Damaged != "" || h.Trials == 0 ||
 			h.Status == record.RunRunning {
 			continue
@@ -194,7 +194,7 @@ func (s *Server) own() []report.Family {
 	}
 }
 
-// counts counts the requests since the server began.
+// counts counts the requests since the server started.
 type counts struct {
 	mu  sync.Mutex
 	all map[[3]string]int // by status code, method and handler
@@ -206,7 +206,7 @@ func (c *counts) add(r *http.Request, code int) {
 		method = strings.ToLower(r.Method)
 	}
 
-	_, handler, _ := strings.Cut(r.Pattern, " ") // one of ours, never the path itself
+	_, handler, _ := strings.Cut(r.Pattern, " ") // one of our own patterns, never the path of the request
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all[[3]string{strconv.Itoa(code), method, cmp.Or(handler, "none")}]++

@@ -19,13 +19,13 @@ import (
 // MinToken is the minimum length of a token in bytes.
 const MinToken = 16
 
-// Bounds of a gate.
+// Limits of a gate.
 const (
 	sessionTime  = 12 * time.Hour
 	maxSessions  = 32
-	maxWrong     = 10 // wrong tokens from one address
+	maxWrong     = 10 // number of wrong tokens from one address
 	wrongTime    = time.Minute
-	maxAddresses = 1000 // with wrong tokens
+	maxAddresses = 1000 // number of addresses that sent wrong tokens
 )
 
 // gate decides who may act on testbeds: programs that send the token, and browsers that have exchanged it for
@@ -35,18 +35,18 @@ type gate struct {
 	secure bool // browsers reach the server through HTTPS
 
 	mu       sync.Mutex
-	sessions []session // the oldest first
-	wrong    []guesses // the oldest first
+	sessions []session // oldest first
+	wrong    []guesses // oldest first
 }
 
-// session is a browser that has sent the token.
+// session represents a browser that has sent the token.
 type session struct {
 	cookie [sha256.Size]byte
-	form   string // in the forms of its pages, which other sites cannot read
+	form   string // secret in the forms of its pages, which other sites cannot read
 	until  time.Time
 }
 
-// guesses counts the wrong tokens from an address since a time.
+// guesses counts the wrong tokens from one address since a certain time.
 type guesses struct {
 	from  netip.Prefix
 	since time.Time
@@ -62,7 +62,8 @@ func newGate(token host.Secret, secure bool) *gate {
 	return g
 }
 
-// source returns the address of a client, or the network that one client has with IPv6.
+// source returns the address of a client. For IPv6, it returns the /64 network, because one client may have
+// all of it.
 func source(r *http.Request) netip.Prefix {
 	name, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -76,7 +77,7 @@ func source(r *http.Request) netip.Prefix {
 		bits = 64
 	}
 
-	from, _ := ip.Prefix(bits) // the zero prefix for all clients without an address
+	from, _ := ip.Prefix(bits) // the zero prefix for clients without an address
 	return from
 }
 
@@ -89,8 +90,8 @@ var (
 	errForeign   = failure{http.StatusForbidden, "only a form of this server may ask for that"}
 )
 
-// check returns an error unless the client has sent the right token. It bounds only wrong tokens: several
-// clients can have one address, and no client may lock out the others.
+// check returns an error unless the client has sent the right token. It limits only the number of wrong
+// tokens: several clients may share an address, and no client may lock out the others.
 func (g *gate) check(r *http.Request, token string) error {
 	sum := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1 {
@@ -128,7 +129,8 @@ func (g *gate) bearer(r *http.Request) error {
 	return g.check(r, token)
 }
 
-// cookieName binds the cookie to this host and to HTTPS, if browsers use HTTPS.
+// cookieName returns the name of the session cookie. If browsers use HTTPS, its prefix binds the cookie to
+// this host and to HTTPS.
 func (g *gate) cookieName() string {
 	if g.secure {
 		return "__Host-chokepoint"
@@ -155,7 +157,8 @@ func (g *gate) cookie(value string) *http.Cookie {
 		SameSite: http.SameSiteStrictMode}
 }
 
-// close ends the session of a request and returns the cookie that removes its cookie.
+// close ends the session of a request. It returns a cookie that makes the browser delete the session's
+// cookie.
 func (g *gate) close(r *http.Request) *http.Cookie {
 	s, ok := g.session(r)
 	g.mu.Lock()
@@ -166,7 +169,7 @@ func (g *gate) close(r *http.Request) *http.Cookie {
 	return gone
 }
 
-// session returns the session of a request.
+// session returns the session to which a request belongs.
 func (g *gate) session(r *http.Request) (s session, ok bool) {
 	c, err := r.Cookie(g.cookieName())
 	if err != nil {
@@ -188,10 +191,10 @@ func (g *gate) session(r *http.Request) (s session, ok bool) {
 	return g.sessions[i], true
 }
 
-// formKey is the name of the field with session.form.
+// formKey is the name of the form field that holds session.form.
 const formKey = "key"
 
-// signed returns an error unless a form of a session's page was sent by a browser.
+// signed returns an error unless a browser has sent the request from a form on a page of its session.
 func (g *gate) signed(r *http.Request) error {
 	s, ok := g.session(r)
 	if !ok {
@@ -207,10 +210,11 @@ func (g *gate) signed(r *http.Request) error {
 	return nil
 }
 
-// key returns the hidden field of the forms of a session.
+// key returns the hidden field for the forms of a session.
 func (s session) key() []report.Field { return []report.Field{{Name: formKey, Value: s.form}} }
 
-// openGate answers the forms with which browsers begin and end a session, and lets them and programs act.
+// openGate adds the handlers with which browsers start and end a session, and with which browsers and
+// programs act.
 func (s *Server) openGate(g *gate) {
 	s.gate = g
 	s.handle("/login", htmlText, func(r *http.Request) ([]byte, error) { return s.loginPage(r, nil) })
@@ -223,7 +227,7 @@ func (s *Server) openGate(g *gate) {
 	s.mux.HandleFunc("POST /api/v1/beds/{bed}/requests", s.askData)
 }
 
-// handleForm answers a form of a session with what f leads to.
+// handleForm adds a handler for a form of a session. The handler redirects to the path that f returns.
 func (s *Server) handleForm(path string, f func(http.ResponseWriter, *http.Request) (string, error)) {
 	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		to := ""
@@ -241,7 +245,7 @@ func (s *Server) handleForm(path string, f func(http.ResponseWriter, *http.Reque
 	})
 }
 
-// loginPage has the form for the token or, in a session, the one that ends it.
+// loginPage returns the page with the form for the token or, in a session, the form that ends the session.
 func (s *Server) loginPage(r *http.Request, wrong error) ([]byte, error) {
 	p := report.ServedPage{Links: links(""), Title: "Sign in"}
 	if of, ok := s.gate.session(r); ok {

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	pageLength  = 50 // runs of a list
-	perDevice   = 5  // newest runs of a device
+	pageLength  = 50 // runs on a page of the list
+	perDevice   = 5  // newest runs shown for a device
 	maxChoices  = 500
-	maxWords    = 200 // bytes of the search
-	reloadAfter = 60  // seconds, while a run of the list is running
+	maxWords    = 200 // length of the search text in bytes
+	reloadAfter = 60  // interval in seconds, while a run in the list is running
 )
 
-// links returns the links of all pages; here is that of the page itself.
+// links returns the links that every page has. here is the path of the current page.
 func links(here string) []report.Link {
 	all := []report.Link{{Href: "/", Text: "Runs"}, {Href: "/devices", Text: "Devices"},
 		{Href: "/compare", Text: "Compare"}, {Href: "/history", Text: "History"},
@@ -40,7 +40,7 @@ func links(here string) []report.Link {
 	return all
 }
 
-// linkTo returns a local link with parameters, given as names and values in turn.
+// linkTo returns a local link with parameters. Names and values of the parameters alternate.
 func linkTo(path string, parameters ...string) string {
 	v := url.Values{}
 	for pair := range slices.Chunk(parameters, 2) {
@@ -49,11 +49,11 @@ func linkTo(path string, parameters ...string) string {
 	return path + "?" + v.Encode()
 }
 
-// heads lists the runs, the newest first.
+// heads lists the runs, newest first.
 func (s *Server) heads(r *http.Request) ([]app.Head, error) {
 	heads, err := s.app.Dirs.Runs(r.Context())
 	unlisted := ""
-	if err != nil && len(heads) > 0 { // those that could be read
+	if err != nil && len(heads) > 0 { // some runs could be read
 		unlisted = err.Error()
 		err = nil
 	}
@@ -62,8 +62,8 @@ func (s *Server) heads(r *http.Request) ([]app.Head, error) {
 	return heads, err
 }
 
-// noteOnce reports an error unless it is the last one: lists and events are asked for again and again. "" is
-// none.
+// noteOnce reports an error unless it equals the previous one, because browsers request lists and events
+// again and again. The text "" means that there was no error.
 func (s *Server) noteOnce(text string) {
 	before, _ := s.unlisted.Swap(text).(string)
 	if text != "" && text != before {
@@ -89,10 +89,10 @@ func (s *Server) run(r *http.Request) (app.Head, error) {
 	return runOf(heads, r.PathValue("id"))
 }
 
-// device returns the device of a run as a list shows it: the lab if no device is known.
+// device returns the device of a run as lists show it. If the device is unknown, it returns the lab.
 func device(h app.Head) string { return cmp.Or(h.Device, h.Lab) }
 
-// filters are the parameters that a run must match.
+// filters lists the parameters that select runs by an exact value.
 var filters = []struct {
 	name, label string
 	of          func(app.Head) string
@@ -103,7 +103,7 @@ var filters = []struct {
 	{"status", "Status", func(h app.Head) string { return h.Status }},
 }
 
-// matches reports whether a run has all words of the parameter q, and the values of the filters.
+// matches reports whether a run contains all words of the parameter q and has the values of the filters.
 func matches(h app.Head, q url.Values) bool {
 	_, in := app.BestWords(h)
 	texts := append([]string{h.ID, h.Name, h.Device, h.Plan, h.Lab, h.Status, app.VariedWords(h.Varied), in},
@@ -116,14 +116,14 @@ func matches(h app.Head, q url.Values) bool {
 	return ok
 }
 
-// part is the part of a list that a request asks for.
+// part describes the page of a list that a request asks for.
 type part struct {
-	Found int `json:"found"` // on all pages
+	Found int `json:"found"` // number of entries on all pages
 	Page  int `json:"page"`
 	Pages int `json:"pages"`
 }
 
-// partOf returns the part that the parameter page names.
+// partOf returns the part that the parameter "page" selects.
 func partOf(q url.Values) (p part, err error) {
 	p.Page, err = strconv.Atoi(cmp.Or(q.Get("page"), "1"))
 	if err != nil || p.Page < 1 {
@@ -132,7 +132,7 @@ func partOf(q url.Values) (p part, err error) {
 	return p, nil
 }
 
-// add counts another entry of the list, and reports whether it is in this part.
+// add counts one more entry of the list and reports whether the entry is in this part.
 func (p *part) add() bool {
 	p.Found++
 	return (p.Found-1)/pageLength == p.Page-1
@@ -147,7 +147,7 @@ func (p *part) end() error {
 	return nil
 }
 
-// links returns the links of the parts before and after.
+// links returns links to the previous and the next part.
 func (p *part) links(path string, q url.Values, before, after string) (all []report.Link) {
 	if p.Page > 1 {
 		all = append(all, report.Link{Href: with(path, q, "page", p.Page-1), Text: before})
@@ -168,7 +168,7 @@ type runList struct {
 	Runs []app.Listed `json:"runs"`
 }
 
-// selected returns all runs, and the part of them that a request asks for.
+// selected returns all runs, and the part of the list that the request asks for.
 func (s *Server) selected(r *http.Request) (all []app.Head, l runList, err error) {
 	q := r.URL.Query()
 	l = runList{Format: "chokepoint-runs/1", Runs: []app.Listed{}}
@@ -239,14 +239,14 @@ func (s *Server) runsPage(r *http.Request) ([]byte, error) {
 	return p.HTML()
 }
 
-// with returns the link of a list with another value of a parameter.
+// with returns a link to the list with one parameter changed.
 func with(path string, q url.Values, name string, value int) string {
 	changed := maps.Clone(q)
 	changed.Set(name, strconv.Itoa(value))
 	return path + "?" + changed.Encode()
 }
 
-// choices lists the values that runs have, and "" for any.
+// choices lists the values that occur in the runs, and "" for any value.
 func choices(heads []app.Head, of func(app.Head) string) []report.Option {
 	var values []string
 	for _, h := range heads {
@@ -264,7 +264,7 @@ func choices(heads []app.Head, of func(app.Head) string) []report.Option {
 	return options
 }
 
-// runTable has a row for each run, as list prints it.
+// runTable returns a table with a row for each run, in the form that the command list prints.
 func runTable(id string, runs []app.Listed) report.Table {
 	t := report.Table{ID: id, Cards: true}
 	for _, head := range []string{"Run", "When", "Device", "Plan", "Varied", "Best", "In", "Validity"} {
@@ -305,7 +305,7 @@ func runTable(id string, runs []app.Listed) report.Table {
 	return t
 }
 
-// cell shows a text, or that there is none.
+// cell returns a cell that shows a text, or that there is none.
 func cell(text string) report.TableCell {
 	if text == "" || text == "-" {
 		return report.TableCell{Text: "–", Tone: report.Quiet}
@@ -339,7 +339,7 @@ func (s *Server) devicesPage(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 
-	var names []string // of this part
+	var names []string // names in this part of the list
 	runs := map[string]int{}
 	newest := map[string][]app.Listed{}
 	for _, h := range heads {
@@ -377,8 +377,8 @@ func (s *Server) devicesPage(r *http.Request) ([]byte, error) {
 	return p.HTML()
 }
 
-// compared returns what render makes of the comparison of the runs that the parameters a and b name, and of
-// their documents.
+// compared compares the runs that the parameters a and b name. It returns what render makes of the comparison
+// and of the documents of both runs.
 func (s *Server) compared(r *http.Request, heads []app.Head,
 	render func(*analysis.RunComparison, [2]*analysis.Document) ([]byte, error)) (content []byte, err error) {
 	q := r.URL.Query()
@@ -411,7 +411,7 @@ func (s *Server) comparePage(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
 	a, b := q.Get("a"), q.Get("b")
 	_, err = runOf(heads, b)
-	if a == "" && (b == "" || err == nil) { // propose the runs that compare would take
+	if a == "" && (b == "" || err == nil) { // propose the runs that the command compare would choose
 		older, newer, err := s.app.Dirs.Pair(r.Context(), b)
 		if err == nil {
 			a, b = older, newer
@@ -441,7 +441,7 @@ func (s *Server) comparePage(r *http.Request) ([]byte, error) {
 	})
 }
 
-// runChoices lists the newest runs with results, and the chosen one.
+// runChoices lists the newest runs with results, and the run that is already chosen.
 func runChoices(heads []app.Head, chosen string) (options []report.Option) {
 	for _, h := range heads {
 		if h.Damaged == "" && h.Trials > 0 && len(options) < maxChoices || h.ID == chosen {
@@ -502,7 +502,7 @@ func (s *Server) historyPage(r *http.Request) ([]byte, error) {
 	return p.HTML()
 }
 
-// cellsPage lets the reader choose a cell if a history has too many.
+// cellsPage lets the reader choose a cell when a history would have too many results.
 func cellsPage(many *app.ManyResultsError, q url.Values) ([]byte, error) {
 	p := report.ServedPage{
 		Links: links("/history"),

@@ -1,8 +1,9 @@
 // Package serve shows the stored runs and the testbeds to browsers and other programs over HTTP: as pages, as
-// JSON and as OpenMetrics. It changes no run; SQLite may create its files beside the store. Who has the token
-// of the server may ask testbeds to start and cancel jobs, through the store. The package names no file of
-// the machine but those in the commands of runs and in the reasons why they ended. Pages refer to nothing
-// outside of the server, and all but live progress works without scripts.
+// JSON and as OpenMetrics. It changes no run, but SQLite may create its files beside the store. A client with
+// the server's token may ask testbeds to start and cancel jobs; these requests go through the store. The
+// package shows no file names of the machine, except those in the commands of runs and in the reasons why
+// runs ended. Pages load nothing from outside the server. Everything except live progress works without
+// scripts.
 package serve
 
 import (
@@ -29,62 +30,63 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
-// Bounds of the server.
+// Limits of the server.
 const (
-	maxRequests = 64 // answered or waiting at once
-	maxFrom     = 56 // from one address of another machine
-	maxLists    = 4  // laid out at once
-	maxLive     = 32 // clients of events
-	maxLiveFrom = 8  // from one address of another machine
-	maxPosts    = 8  // answered at once
-	maxPostFrom = 4  // from one address of another machine
+	maxRequests = 64 // number of requests answered or waiting at once
+	maxFrom     = 56 // of these, from one address of another machine
+	maxLists    = 4  // number of lists laid out at once
+	maxLive     = 32 // number of clients that receive events
+	maxLiveFrom = 8  // of these, from one address of another machine
+	maxPosts    = 8  // number of POST requests answered at once
+	maxPostFrom = 4  // of these, from one address of another machine
 	maxBody     = 16 << 10
 	maxHeader   = 16 << 10
 	readTime    = 10 * time.Second
-	bodyTime    = 2 * time.Second   // until the body of a request has arrived
-	waitTime    = 30 * time.Second  // until other requests have derived documents
-	workTime    = 100 * time.Second // the document of a long run takes its time
-	answerTime  = 2 * time.Minute   // workTime, and to send
-	liveTime    = 24 * time.Hour    // of events; then browsers ask for them again
+	bodyTime    = 2 * time.Second   // for the body of a request to arrive
+	waitTime    = 30 * time.Second  // to wait until other requests have derived documents
+	workTime    = 100 * time.Second // to answer, because the document of a long run takes time
+	answerTime  = 2 * time.Minute   // workTime, and the time to send the answer
+	liveTime    = 24 * time.Hour    // for events; after that, browsers ask for them again
 	idleTime    = time.Minute
-	endTime     = 5 * time.Second // for answers under way when the server ends
+	endTime     = 5 * time.Second // for answers in progress when the server ends
 )
 
-// Server answers requests from the runs of an App.
+// Server answers requests about the runs of an App.
 type Server struct {
 	app    *app.App
-	hosts  []string // names of the server, apart from the loopback ones
+	hosts  []string // names of the server, besides loopback names
 	mux    *http.ServeMux
-	active chan struct{} // one for each request
-	turn   chan struct{} // held while documents are derived: one request at a time
+	active chan struct{} // one element per request
+	turn   chan struct{} // held while documents are derived, for one request at a time
 	lists  chan struct{} // held while all runs are listed
-	live   chan struct{} // one for each client of events
-	posts  chan struct{} // one for each request whose body has been read
+	live   chan struct{} // one element per client of events
+	posts  chan struct{} // one element per request whose body has been read
 	ending chan struct{} // closed when the server ends
 	kept   cache
 	beds   bedCache
 	counts counts
 
-	from   map[taken]int // clients that wait or are answered
+	from   map[taken]int // number of clients that wait or are being answered
 	fromMu sync.Mutex
 
-	unlisted atomic.Value // string: the last text of noteOnce
+	unlisted atomic.Value // string: the last text passed to noteOnce
 	close    func() error // closes the store
-	gate     *gate        // nil: no one may act
+	gate     *gate        // nil means that no client may act
 }
 
 // Options configure a server.
 type Options struct {
-	// Hosts are names of the server. Browsers reach it also by a loopback name, and by the address that it
-	// listens on; other values of the header Host are refused, as DNS rebinding needs them.
+	// Hosts lists names of the server. Browsers also reach the server by a loopback name and by the address
+	// on which it listens. The server refuses all other values of the Host header, because DNS rebinding
+	// relies on them.
 	Hosts []string
-	// Token lets clients act on testbeds. Without one they only read.
+	// Token lets clients act on testbeds. Without a token, they can only read.
 	Token host.Secret
 	// HTTPS is set if browsers reach the server through a proxy that speaks HTTPS.
 	HTTPS bool
 }
 
-// New returns a server of the runs of an App.
+// New returns a server for the runs of an App.
 func New(a *app.App, o Options) *Server {
 	s := newServer(a)
 	s.app.Dirs, s.close = a.Dirs.Share()
@@ -128,7 +130,7 @@ func NewMetrics(a *app.App, families func() []report.Family) *Server {
 	return s
 }
 
-// newServer returns a server that has no page.
+// newServer returns a server without pages.
 func newServer(a *app.App) *Server {
 	own := *a
 	s := &Server{
@@ -151,8 +153,8 @@ func newServer(a *app.App) *Server {
 
 const htmlText = "text/html; charset=utf-8"
 
-// Serve answers requests on ln until ctx ends, and then ends those under way within seconds. It closes ln and
-// the store.
+// Serve answers requests on ln until ctx ends. It then ends the requests in progress within seconds. It
+// closes ln and the store.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	server := &http.Server{
@@ -175,7 +177,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) (err error) {
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer stop()
 	err = server.Shutdown(ending)
-	if err != nil { // an answer takes too long
+	if err != nil { // an answer took too long
 		err = server.Close()
 	}
 
@@ -183,7 +185,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) (err error) {
 	return err
 }
 
-// logged passes messages of net/http to the notes of the App.
+// logged passes messages of net/http to Server.note.
 type logged struct{ *Server }
 
 func (l logged) Write(text []byte) (int, error) {
@@ -191,7 +193,7 @@ func (l logged) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// note reports what no client must see.
+// note reports something that no client may see.
 func (s *Server) note(format string, args ...any) {
 	if s.app.Note != nil {
 		s.app.Note(format, args...)
@@ -210,15 +212,15 @@ func notFound(what string) error {
 	return failure{http.StatusNotFound, "there is no such " + what}
 }
 
-// errBusy is returned if others derive documents all the time.
+// errBusy is returned to a request that has waited too long for its turn.
 var errBusy = failure{http.StatusServiceUnavailable, "the server works on other requests; try again later"}
 
-// statusLeft counts the requests whose client left before the answer.
+// statusLeft is the status code that counts requests whose client left before the answer.
 const statusLeft = 499
 
 func badRequest(text string) error { return failure{http.StatusBadRequest, text} }
 
-// unframed keeps pages out of the frames of others, which a policy inside a page cannot.
+// unframed forbids other sites to show the pages in frames. A policy inside a page cannot do that.
 const unframed = "frame-ancestors 'none'"
 
 // ServeHTTP answers a request.
@@ -230,7 +232,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "private, no-cache")
-	seen := &watched{w, http.StatusInternalServerError} // if a handler panics
+	seen := &watched{w, http.StatusInternalServerError} // the code that is counted if a handler panics
 	defer func() { s.counts.add(r, seen.code) }()
 	if !s.named(r) {
 		text := "this server has another name; chokepoint serve --host adds one"
@@ -248,8 +250,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if s.gate != nil {
-		h.Set("Referrer-Policy", "same-origin") // else the forms of our pages have no origin, either
-		h.Set("Cache-Control", "no-store")      // pages of a session have its key
+		h.Set("Referrer-Policy", "same-origin") // otherwise even our own forms would send no origin
+		h.Set("Cache-Control", "no-store")      // pages of a session contain the session's key
 	}
 
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -296,10 +298,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readWhole reads the body of a request, so that a client that sends slowly keeps no one else from acting.
+// readWhole reads the body of a request before the request takes a place, so that slow senders do not block
+// others.
 func readWhole(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // a connection in memory has none
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // connections in memory do not support deadlines
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		return err
@@ -310,15 +313,15 @@ func readWhole(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// taken is what one address takes of the places for requests of one kind.
+// taken identifies the places of one kind that clients from one address occupy.
 type taken struct {
 	places chan struct{}
 	from   netip.Prefix
 }
 
-// take counts n more clients of an address. It returns false if they would have more than most places: who
-// reads slowly keeps a place for long, and others would not be answered. Clients on this machine are not
-// counted: they can be those of a proxy.
+// take adds n to the number of places that an address occupies. It returns false if the number would exceed
+// most: a client that reads slowly keeps its place for a long time, and other clients would not be answered.
+// Clients on this machine are not counted, because they may come through a proxy.
 func (s *Server) take(t taken, n, most int) bool {
 	if t.from.Addr().IsLoopback() {
 		return true
@@ -338,22 +341,23 @@ func (s *Server) take(t taken, n, most int) bool {
 	return true
 }
 
-// watched notes the status code of an answer.
+// watched records the status code of an answer.
 type watched struct {
 	http.ResponseWriter
 	code int
 }
 
-// WriteHeader notes the code and sends it.
+// WriteHeader records the code and sends it.
 func (w *watched) WriteHeader(code int) {
 	w.code = code
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Unwrap returns the writer for http.ResponseController.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// possibleName matches names and addresses that the flag --host takes, but no options and no code of a shell.
+// possibleName matches names and addresses that the flag --host accepts. It matches no options and no shell
+// code.
 var possibleName = check.Pattern(`^[a-z0-9:][a-z0-9.:-]*$`)
 
 // named reports whether the request names this server.
@@ -373,7 +377,7 @@ func (s *Server) named(r *http.Request) bool {
 }
 
 // foreign reports whether a browser says that a page of another site loads something from the server, which
-// takes time of the machine. A link to a page is none.
+// costs time on this machine. Following a link to a page does not count.
 func foreign(r *http.Request) bool {
 	h := r.Header
 	site := h.Get("Sec-Fetch-Site")
@@ -381,7 +385,8 @@ func foreign(r *http.Request) bool {
 		(h.Get("Sec-Fetch-Mode") != "navigate" || h.Get("Sec-Fetch-Dest") != "document")
 }
 
-// hostName returns the name or address in a header Host, without its port, as it is compared.
+// hostName returns the name or address in a Host header without its port, in the form in which names are
+// compared.
 func hostName(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -395,7 +400,7 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// handle answers a path with what f returns. A page brings its own policy.
+// handle answers GET requests for a path with the content that f returns. A page brings its own policy.
 func (s *Server) handle(path, kind string, f func(*http.Request) ([]byte, error)) {
 	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		content, err := f(r)
@@ -421,7 +426,8 @@ func send(w http.ResponseWriter, code int, kind string, content []byte) {
 	_, _ = w.Write(content) // the client may have left
 }
 
-// fail answers with an error. The cause of one that is not a client's is only noted: it may name files.
+// fail answers with an error. If the client did not cause the error, fail only notes the cause, because it
+// may contain file names.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[failure](err)
 	switch {
@@ -430,7 +436,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		f = failure{http.StatusServiceUnavailable, "the answer takes too long"}
 	case r.Context().Err() != nil:
 		f = failure{statusLeft, "the client left"}
-	case errors.Is(err, app.ErrUsage): // deleted since it was listed
+	case errors.Is(err, app.ErrUsage): // the run was deleted after it was listed
 		f = failure{http.StatusNotFound, "there is no such run"}
 	default:
 		f = failure{http.StatusInternalServerError, "this cannot be read; the server's terminal has " +
