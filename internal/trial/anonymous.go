@@ -27,8 +27,8 @@ var (
 	// slashes, but does not end in "=".
 	keyLike = check.Pattern(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
 		`\b(?:0x)?[0-9A-Fa-f]{32,}\b|[0-9A-Za-z+/]{42,}==?|AAAA[0-9A-Za-z+/]{30,}|[0-9A-Za-z+]{42,}`)
-	// given matches properties whose value is a user's text or is specific to one router: name and value in
-	// the syntax of JSON, uci, RouterOS or sh.
+	// given matches the name and value of a property, in the syntax of JSON, uci, RouterOS or sh, if the
+	// value is a user's text or specific to one router.
 	given = check.Pattern(`(?i)((?:\b|_|-)(?:comment|description|descr|identity|hostname|host-name|` +
 		`user|username|login|ssid|password|passphrase|passwd|psk|secret|private[-_]key|public[-_]key|` +
 		`preshared[-_]key|wpa[-_]key|community|contact|location|serial|serial[-_]number|software[-_]id|` +
@@ -37,7 +37,7 @@ var (
 	remark = check.Pattern(`(?i)(\bcomment\s+)(?:"(?:[^"\\]|\\.)*"?|'[^']*'?)`) // nft, iptables
 )
 
-// anonymous returns text without addresses, keys, and names given by users.
+// anonymous returns text without addresses, without keys, and without names given by users.
 func (c *Conformance) anonymous(text string) string {
 	text = check.Plain(text)
 	if c.of.Host != nil {
@@ -105,8 +105,8 @@ func (c *Conformance) personal() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// nameDevices replaces the names that personal returns by "device1" and so on, in the names of facts and
-// in texts. It also replaces names in data recorded before they were known.
+// nameDevices replaces the names that personal returns by "device1" and so on, in the names of facts and in
+// texts. It also replaces the names in data that was recorded before they were known.
 func (c *Conformance) nameDevices() {
 	words := map[string]string{}
 	for i, device := range c.personal() {

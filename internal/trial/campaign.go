@@ -65,8 +65,8 @@ type Campaign struct {
 	NewInterim func(run *record.Run) Interim
 	// Brief returns the results of a finished trial for the live view. If Brief is nil, no results are shown.
 	Brief func(run *record.Run, t record.Trial) record.Event
-	// Install makes the user install a firmware on the router, and returns when that is done. If Install is
-	// nil, there is no user to do it.
+	// Install gets a firmware installed on the router, and returns when that is done. If Install is nil,
+	// there is nobody to install one.
 	Install func(ctx context.Context, level string) error
 	// InstallWait limits the time until the router reports its new version; 0 means 5 min.
 	InstallWait time.Duration
@@ -82,8 +82,8 @@ type Campaign struct {
 	// Slack is the time that a trial may take in addition to its planned durations; 0 means 20 s, or 60 s
 	// with guests.
 	Slack time.Duration
-	// Until is the time limit of the campaign. The campaign ends before the first row that is expected to end
-	// later, judging by previous rows, and records this in the run. Zero means no limit.
+	// Until is the time limit of the campaign. The campaign ends before the first row that, judging by
+	// previous rows, would end later, and records this in the run. Zero means no limit.
 	Until time.Time
 
 	meter        *meter.Meter // power meter while it is being read; may be nil
@@ -262,9 +262,9 @@ var ErrMachineGone = errors.New("a machine is gone")
 // long as that connection can last.
 const gonePatience = 5
 
-// reconnect tries to prevent a failed trial's cause from making the next trial fail. It adds the names of
-// lost nodes, and the last lines of their consoles, to the failure. It returns ErrMachineGone if a node
-// stays lost.
+// reconnect connects to lost nodes again after a failed trial, so that the next trial does not fail for the
+// same reason. It adds the names of lost nodes, and the last lines of their consoles, to the failure. It
+// returns ErrMachineGone if a node stays lost.
 func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) {
 	b := c.testbeds[placeOf(t.Row.Factors)]
 	if b == nil {
@@ -565,8 +565,8 @@ func (c *Campaign) steps(ctx context.Context, when string) error {
 	return nil
 }
 
-// narrowEnough reports whether adaptive stopping omits a row. An idle row is omitted if all cells that
-// share its path are.
+// narrowEnough reports whether adaptive stopping omits a row. An idle row is omitted if all cells that share
+// its path are omitted.
 func (c *Campaign) narrowEnough(row record.Row) bool {
 	switch {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
@@ -594,8 +594,8 @@ func (c *Campaign) report(w *watches, row, latency string) func(traffic.Progress
 	}
 }
 
-// narrate reports to the live view when the load enters the window. After the returned function has
-// returned, nothing more is reported.
+// narrate reports to the live view when the load enters the window. Once end has returned, narrate reports
+// nothing more.
 func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 	told := make(chan struct{})
 	tell := func() {

@@ -120,8 +120,8 @@ func (n *cipherNode) version(ctx context.Context, library string) (string, error
 	return words, nil
 }
 
-// once measures a cell for the duration long and returns rates by operation. They include operations that
-// openssl measures with the same command. openssl accepts only whole seconds.
+// once measures a cell for the given duration and returns the rates by operation. The rates include other
+// operations that openssl measures with the same command. openssl accepts only whole seconds.
 func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration) (map[string]float64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Parts())*long+lab.UsualSlack)

@@ -71,10 +71,10 @@ func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
 	}
 }
 
-// Conform tries everything on a router that a run may need. It applies, reads back and restores each
-// setting that the router supports, reads counters and takes samples. It calls tell with each result at
-// once. A capability that is missing or does not work is a result, not an error. Conform returns an error
-// if the router could not be restored or is unreachable.
+// Conform tries everything that a run may need from a router. It applies, reads back and restores each
+// setting that the router supports, reads counters and takes samples. It calls tell with each result at once.
+// A capability that is missing or does not work is a result, not an error. Conform returns an error if the
+// router could not be restored or is unreachable.
 func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Probe,
 	tell func(Capability) error) (*Conformance, error) {
 	n, err := l.Node(ctx, router)
@@ -224,7 +224,7 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	return a, ctx.Err()
 }
 
-// sample takes samples of the router for the time conformWatch, and records which metrics they contain.
+// sample takes samples of the router for conformWatch, and records which metrics they contain.
 func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) (
 	a check.Answer, err error) {
 	w := newWatches(l)

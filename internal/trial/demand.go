@@ -172,8 +172,8 @@ func SettingsOf(cell record.Factors, t record.Topology, c *factor.Catalogue) ([]
 	return settings, err
 }
 
-// place converts the factors that knobs apply to settings, in the order of the catalogue. It also returns
-// the cores for the engine, by node.
+// place returns the settings for those factors that a knob applies, in the order of the catalogue. It also
+// returns the cores for the engine, by node.
 func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, map[string][]int,
 	error) {
 	var out []record.Setting

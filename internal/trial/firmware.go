@@ -137,8 +137,7 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	return c.Learnt(ctx, cells, nil)
 }
 
-// install makes the user install a firmware. It then reconnects to the router and reads the router's
-// version.
+// install gets a firmware installed. It then reconnects to the router and reads the router's version.
 func (c *Campaign) install(ctx context.Context, b *testbed, level string) error {
 	if c.Install == nil {
 		return errors.New(nobodyInstalls)
@@ -183,7 +182,7 @@ func (c *Campaign) install(ctx context.Context, b *testbed, level string) error 
 
 func orUnknown(version string) string { return cmp.Or(version, "one that is not known") }
 
-// meetAgain waits until the router answers and rediscovers the router with its version. If the step
+// meetAgain waits until the router answers, and then rediscovers the router and its version. If the step
 // failed, any version is accepted.
 func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, failed bool) error {
 	begun := time.Now()

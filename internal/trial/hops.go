@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Hops are probed by ICMP. Routers answer such probes in software, some of them at a limited rate. Only
+// Hops are probed with ICMP. Routers answer such probes in software, some of them at a limited rate. Only
 // nearby hops are probed, because distant ones show nothing about the router.
 const (
 	maxHops     = 4
@@ -32,9 +32,9 @@ func (a *attempt) hops() []netip.Addr {
 	return x.route.Routers[:min(maxHops, len(x.route.Routers))]
 }
 
-// probeHops measures the round-trip times to the routers on the path, in the window of c. It returns when
-// the probes have started, so that no probe starts during the load. The probes end with the window. A hop
-// that does not answer is not an error. wait waits until the probes have ended.
+// probeHops measures the round-trip times to the routers on the path, in the window of c. It returns when the
+// probes have started, so that no probe starts during the load. The probes end with the window. A hop that
+// does not answer is not an error. The returned function waits until the probes have ended.
 func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration time.Duration,
 	into func(*record.Hop) **record.Latency) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The level nat=off changes nothing on a router, so that a router does not lose its owner's NAT. On a path
-// on which addresses are translated anyway, the level would be wrong. If the plan contains nat=off, the
-// cells with this level are skipped there. If nat=off is only the default, it is removed from the cell.
+// The level nat=off changes nothing on a router, so that a router does not lose its owner's NAT. The level is
+// therefore wrong on a path on which addresses are translated anyway. If the plan contains nat=off, cells
+// with this level are skipped on such a path. If nat=off is only the default, it is removed from the cells.
 
 // asksNATOff reports whether the plan contains nat=off.
 func (c *Campaign) asksNATOff() bool {

@@ -204,7 +204,7 @@ func (w way) translates(ctx context.Context) string {
 // minTagged is the IP length in bytes of the smallest datagram that has room for a tag.
 const minTagged = 100
 
-// deviceTo returns the name of the device that leads from one end to the other, or "" if it is unknown.
+// deviceTo returns the name of the device through which one end reaches the other, or "" if it is unknown.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
 	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{
@@ -218,7 +218,8 @@ func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	return got.Device
 }
 
-// attempt tries whether the near end or, failing that, the far end can open connections of a protocol.
+// attempt checks whether the near end can open connections of a protocol and, if it cannot, whether the far
+// end can.
 func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protocol string,
 	try func(opener string) error) {
 	var why []string

@@ -21,9 +21,9 @@ import (
 )
 
 // Prepare brings up the labs that the plan needs and checks everything that could fail later. It sets
-// Run.Topologies, Run.Environments and Run.LabNote, and appends cells that cannot be measured in this lab
-// to Run.Skipped. Only conclusive answers count: after an inconclusive check, the cell is measured, and
-// may fail with a reason of its own.
+// Run.Topologies, Run.Environments and Run.LabNote, and appends cells that cannot be measured in this lab to
+// Run.Skipped. Only conclusive answers count: after an inconclusive check, the cell is measured, and may then
+// fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]bool{}
 	if err := c.dropDefaultNAT(ctx); err != nil {
@@ -77,8 +77,8 @@ func (c *Campaign) reportSkipped(skipped []record.Skipped) {
 	}
 }
 
-// skipped reports whether a row is not executed, because its cell is skipped or all cells that share its
-// path are.
+// skipped reports whether a row is not executed, because its cell or all cells that share its path are
+// skipped.
 func (c *Campaign) skipped(row record.Row) bool {
 	if row.OfCell() {
 		return c.skip[row.Cell()]
@@ -191,7 +191,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 }
 
 // tunnelHint returns a hint on how to make a tunnel possible. If this machine's kernel lacks something, a
-// topology in which tunnels end on routers may work, because routers have kernels of their own.
+// topology in which tunnels end on routers may work, because routers have their own kernels.
 func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 	own := func(node string) bool {
 		n, err := l.Node(ctx, node)

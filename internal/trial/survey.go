@@ -240,8 +240,8 @@ func headroom(found []record.Ceiling, err error) check.Answer {
 		"the tester", unit.Bitrate(found[0].Value))
 }
 
-// Measurable reports whether the lab can be used according to the result of Survey: each machine must be
-// as required, and data must cross the path through the router over at least one IP version.
+// Measurable reports whether the lab can be used according to the result of Survey: each machine must meet
+// the requirements, and data must cross the path through the router over at least one IP version.
 func Measurable(all []Capability) bool {
 	no := map[string]bool{}
 	open := false

@@ -79,9 +79,9 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	return t, nil
 }
 
-// rebootFor reports whether virtual routers should be rebooted after a trial of a cell that ended with
-// err. This is the case if the path is dead, but only once until a trial of the cell succeeds, because the
-// cell's own settings, such as a firewall, may block the path.
+// rebootFor reports whether virtual routers should be rebooted after a trial of a cell that ended with err.
+// This is the case if the path is dead. It is the case only once until a trial of the cell succeeds, because
+// the cell's own settings, such as a firewall, may block the path.
 func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 	switch key := cell.Key(); {
 	case err == nil:

@@ -222,8 +222,8 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	return out
 }
 
-// ofWindow returns the counter deltas from the start of the window, for the counters in e. It returns none
-// if the counters were read too late or, without a warm-up, late at all. The caller then uses the deltas
+// ofWindow returns the counter deltas from the start of the window, for the counters in e. It returns none if
+// the counters were read too late. Without a warm-up, any delay is too late. The caller then uses the deltas
 // of the whole load.
 func (e edge) ofWindow(moves []record.CounterDelta, win record.Window) (out []record.CounterDelta) {
 	late := e.at - win.Start
@@ -279,8 +279,8 @@ func still(was, now []record.CounterDelta) bool {
 
 const fewPackets = 4
 
-// prove sends a few datagrams on each subpath and checks that the datagrams take it: the largest packet
-// that the MTU permits is echoed, a packet with one more byte is not, and the counters of tunnels and
+// prove sends a few datagrams on each subpath and checks that the datagrams cross that subpath: the largest
+// packet that the MTU permits is echoed, a packet with one more byte is not, and the counters of tunnels and
 // routers increase by at least the number sent.
 func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
 	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}

@@ -139,7 +139,7 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 		watched = probes
 		options.Own = nil
 		options.Trace = n.Trace
-	case n.Facts.OwnMachine(): // all probes, including those for other programs, which run there, too
+	case n.Facts.OwnMachine(): // all probes, even those for other programs, which also run there
 		watched = probes
 		if n.Facts.Clock != record.ClockSame {
 			options.Own = nil // because our process id means another process on that machine
@@ -158,8 +158,8 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 	return err
 }
 
-// gone reports whether a node's sampling process must be restarted, because the process ended while this
-// machine slept, or was killed.
+// gone reports whether a node's sampling process must be restarted, because it was killed, or ended while
+// this machine slept.
 func (w *watches) gone() bool {
 	for _, p := range w.watchers {
 		if d, ok := p.(agentless); ok && d.gone.Load() {
