@@ -1,5 +1,5 @@
 // Package ciphers measures ciphers on a node without running another program, with Go's libraries or the
-// kernel's crypto API. Each measurement runs in a process of its own.
+// kernel's crypto API. Each measurement runs in its own process.
 package ciphers
 
 import (
@@ -51,15 +51,15 @@ func (q Request) check() error {
 	return nil
 }
 
-// worker executes an operation repeatedly on data of its own. result returns the last output; it is nil if
-// the output has no meaning. Only one goroutine uses a worker.
+// worker executes an operation repeatedly on its own data. The function result returns the last output, or
+// nil if the output has no meaning. Only one goroutine uses a worker.
 type worker struct {
 	do     func() error
 	result func() []byte
 	close  func()
 }
 
-// Handlers returns the handlers of the verbs. Each request must be served in a process of its own.
+// Handlers returns the handlers of the verbs. Each request must be served in its own process.
 func Handlers() map[string]host.Handler {
 	return map[string]host.Handler{VerbGo: serve(goWorker), VerbKernel: serve(kernelWorker)}
 }

@@ -23,7 +23,7 @@ import (
 // speed -aead.
 const besideBytes = 13
 
-// filler returns data for keys and input, on whose values the speed of a cipher does not depend.
+// filler returns data for keys and input. The values of the data do not affect the speed of a cipher.
 func filler(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
