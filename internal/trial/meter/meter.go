@@ -130,8 +130,8 @@ func (m *Meter) Run(ctx context.Context) {
 	}
 }
 
-// follow reads a meter that reports on its own: it calls once, and calls it again one second after each
-// return.
+// follow reads a meter that reports readings without being asked. It calls the given function, and calls it
+// again one second after it has returned.
 func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	for ctx.Err() == nil {
 		if err := once(ctx); err != nil && ctx.Err() == nil {
