@@ -22,7 +22,7 @@ const (
 	highestRate   = 1e15 // bit/s, or connections per second
 )
 
-// within returns an error that contains name if n is not between 0 and most.
+// within returns an error unless n is between 0 and most. The error contains the name of the value.
 func within[N int | float64 | time.Duration](name string, n, most N) error {
 	if !(n >= 0 && n <= most) { // also true if n is NaN
 		return fmt.Errorf("%s %v: want 0 to %v", name, n, most)

@@ -14,7 +14,7 @@ import (
 // CheckFlows checks whether a node can open the flows of a load.
 func CheckFlows(q Request) check.Answer {
 	flows := len(FlowsOf(q.Load))
-	need := flows + hellosAtOnce // because these many sockets are open twice
+	need := flows + hellosAtOnce // because up to hellosAtOnce sockets are open twice
 	var controls []string
 	if q.Load.Protocol == "tcp" { // because each connection is open twice while it is being established
 		controls = Congestions(q.Load)

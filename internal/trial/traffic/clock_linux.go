@@ -27,17 +27,17 @@ func Nap(d time.Duration) {
 	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-// Write is write(2) as a raw system call, like all calls of threads that carry a load. Raw calls bypass
+// Write calls write(2) as a raw system call. All calls of threads that carry a load are raw, which bypasses
 // Go's scheduler. With normal calls, the scheduler would preempt a thread at each call once it had done
-// nothing but system calls for 10 ms (retake in runtime/proc.go, Go 1.26). This cost a fifth of a core,
-// and the context switches lost packets. A raw call must return by itself or by a signal within tens of
+// nothing but system calls for 10 ms (retake in runtime/proc.go, Go 1.26). This cost a fifth of a core, and
+// the context switches lost packets. A raw call must return by itself or by a signal within tens of
 // milliseconds, because garbage collection waits for it.
 func Write(fd int, b []byte) (int, error) {
 	return Returned(unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b))))
 }
 
-// Receive is recv(2) as a raw system call.
+// Receive calls recv(2) as a raw system call.
 func Receive(fd int, b []byte, flags int) (int, error) {
 	return Returned(unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), uintptr(flags), 0, 0))
@@ -77,7 +77,7 @@ func Watch(fds []int, events uint32) (poll int, err error) {
 	return poll, nil
 }
 
-// EpollWait is epoll_wait(2) as a raw system call. wait must not exceed CallTimeout.
+// EpollWait calls epoll_wait(2) as a raw system call. wait must not exceed CallTimeout.
 func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
 	return Returned(unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),
 		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0))

@@ -12,7 +12,7 @@ import (
 // sleepUntil sleeps until CLOCK_MONOTONIC reaches at.
 func sleepUntil(at int64) { time.Sleep(time.Duration(at - Monotonic())) }
 
-// reportsThreads is false, because goroutines have no threads of their own on this system.
+// reportsThreads is false, because goroutines do not have their own threads on this system.
 const reportsThreads = false
 
 // OwnThread does nothing on this system.

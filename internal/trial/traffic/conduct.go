@@ -24,8 +24,8 @@ const (
 	overtime = 15 * time.Second
 )
 
-// maxResult limits the result of one endpoint, in bytes. The result of probes for a whole day is half as
-// long.
+// maxResult limits the size of the result of one endpoint, in bytes. The result of probes for a whole day is
+// half that size.
 const maxResult = 1 << 30
 
 // Request is the first message to a node. The opener connects to Peer:Port. The listener binds Addr:Port;
@@ -54,7 +54,7 @@ type Path struct {
 	Peer netip.Addr `json:"peer"`
 }
 
-// Paths lists all paths between the endpoints. The first is that from Addr to Peer.
+// Paths lists all paths between the endpoints. The first path leads from Addr to Peer.
 func (q Request) Paths() []Path {
 	return append([]Path{{q.Addr, q.Peer}}, q.Beside...)
 }
@@ -75,11 +75,11 @@ type Message struct {
 	Listening int             `json:"listening,omitempty"` // port on which the node listens
 	Ready     bool            `json:"ready,omitempty"`
 	Progress  *Progress       `json:"progress,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"` // part of the result; large ones have several parts
+	Result    json.RawMessage `json:"result,omitempty"` // part of the result, which may have several parts
 }
 
-// endpoint is one end of the load as seen by the controller. Its reader sends messages about the
-// endpoint's state to said. result and err belong to the reader until done is closed.
+// endpoint is one end of the load as seen by the controller. Its reader sends messages about the endpoint's
+// state to the channel said. The fields result and err belong to the reader until done is closed.
 type endpoint struct {
 	side    string
 	end     End
@@ -139,7 +139,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 
 		cause := context.Cause(ctx)
 		if cause != nil {
-			err = cause // report the first failure, because of which the other end was aborted
+			err = cause // report the first failure, because it made us abort the other end
 		}
 
 		return results, err

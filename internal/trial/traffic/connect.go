@@ -184,8 +184,8 @@ type Acceptor struct {
 	closed  bool
 }
 
-// Accept starts to accept connections. When a connection has sent the preamble of a flow, Accept calls
-// admit with it in a new goroutine. At most pending connections may wait for their preambles.
+// Accept starts to accept connections. When a connection has sent the preamble of a flow, Accept calls admit
+// with the connection in a new goroutine. At most pending connections may wait for their preambles.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
 	a := &Acceptor{

@@ -72,7 +72,7 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 			}
 		}
 
-		c.Close() // closed, because the flow has a descriptor of its own
+		c.Close() // closed, because the flow has its own descriptor
 	}
 
 	if err != nil {
@@ -84,8 +84,8 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 	return fds, port, err
 }
 
-// TakeOver duplicates the file descriptor of a connection, blocking or not. The duplicate is unknown to
-// Go's poller, because threads that measure block in the kernel.
+// TakeOver duplicates the file descriptor of a connection, and makes the duplicate blocking if blocks is set.
+// Go's poller does not know the duplicate, because threads that measure block in the kernel.
 func TakeOver(c syscall.Conn, blocks bool) (int, error) {
 	fd := -1
 	err := Control(c, func(old int) (err error) {

@@ -20,7 +20,7 @@ type Worker interface {
 	Name() string // name for error messages
 }
 
-// threadOwner is implemented by workers that work on another thread than the one on which Run is called.
+// threadOwner is implemented by workers that work on a thread other than the one that calls Run.
 type threadOwner interface{ Thread() int }
 
 // Flow is one end of a stream in one direction.
@@ -36,8 +36,8 @@ type Flow interface {
 
 // Unblocker is implemented by flows whose worker may block in a system call.
 type Unblocker interface {
-	// Unblock ends blocked system calls. It is called first with softly, so that data in transit still
-	// arrives, then with AtOnce.
+	// Unblock ends blocked system calls. It is called first with the urgency softly, so that data in transit
+	// still arrives, and then with AtOnce.
 	Unblock(how Urgency)
 }
 
@@ -62,7 +62,7 @@ const (
 type Phases struct {
 	record.Window
 	Senders   int64       // time when senders stop, shortly after End
-	Slack     int64       // maximum delay in ns with which a sender may start a burst and send all
+	Slack     int64       // maximum delay in ns at which a sender may still start a burst and send all of it
 	Abandoned atomic.Bool // set if threads must stop at once
 }
 
@@ -317,7 +317,7 @@ func (f *ByteFlow) Name() string { return fmt.Sprintf("stream %d %s", f.Key.Stre
 // Sample records the current count.
 func (f *ByteFlow) Sample(at int64, e Edge) { f.Note(at, f.Count.Load(), e) }
 
-// Note records the number of bytes n at the time at.
+// Note records that the flow had carried n bytes at the given time.
 func (f *ByteFlow) Note(at, n int64, e Edge) {
 	f.Table.Append(at, float64(n))
 	if e != NoEdge {
@@ -344,7 +344,7 @@ func (f *ByteFlow) Report() FlowReport {
 	}
 }
 
-// Over reports whether the time at has come or the load was aborted.
+// Over reports whether the monotonic clock has reached at, or the load was aborted.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
 // OwnThreads is the maximum number of flows with a thread for each. If there are more flows, the flows of

@@ -39,8 +39,8 @@ type Neighbor struct {
 // Conductor synchronises the activities of one trial.
 type Conductor interface {
 	// Ready is called when both ends are connected. It waits until all activities of the trial are ready and
-	// returns the timeline, in the time of the controller's monotonic clock. Begin is far enough in the
-	// future for messages to arrive before.
+	// returns the timeline, in the time of the controller's monotonic clock. The timeline begins far enough
+	// in the future for messages to arrive before it.
 	Ready(ctx context.Context) (record.Window, error)
 	// Progress reports data received recently, for the live view. It may be called a few times per second,
 	// and never blocks.
@@ -59,7 +59,7 @@ type Progress struct {
 // Activity offers load or measures latency during a trial.
 type Activity interface {
 	Name() string
-	// Serve is the node side of the activity. It runs in a process of its own.
+	// Serve is the node side of the activity. It runs in its own process.
 	Serve(ctx context.Context, s host.Session) error
 }
 

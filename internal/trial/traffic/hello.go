@@ -136,8 +136,8 @@ type HelloServer struct {
 	over    bool           // no more flows are admitted
 }
 
-// Admit admits a flow whose hello arrived at a listener. If the flow has a socket of its own, Admit
-// returns it, because repeated hellos arrive there.
+// Admit admits a flow whose hello arrived at a listener. If the flow has its own socket, Admit returns that
+// socket, because repeated hellos arrive there.
 type Admit func(flow int, from netip.AddrPort, at *net.UDPConn) (own *net.UDPConn, err error)
 
 // AnswerHellos listens until each flow of a load has sent a hello, or Patience has passed. Repeated hellos
@@ -205,8 +205,8 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	}
 }
 
-// check parses a hello and builds the answer. flow is -1 if the flow is not yet identified. answer is in
-// b, or nil if there is no answer.
+// check parses a hello and builds the answer in b. It returns -1 as flow if the flow is not yet identified,
+// and nil as answer if there is no answer.
 func (h *HelloServer) check(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
@@ -318,7 +318,7 @@ func udpNetwork(a netip.Addr) string {
 }
 
 // unfragmented makes a socket return an error if a packet would have to be fragmented, because fragments
-// would have another size than the packets to measure.
+// differ in size from the packets to measure.
 func unfragmented(network, _ string, c syscall.RawConn) error {
 	ip := 4
 	if network == "udp6" {

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meter reads the counters of flows on a thread of its own, at regular ticks from the beginning of the
-// load until senders stop, and at the start and end of the window.
+// meter reads the counters of flows on its own thread, at regular ticks from the beginning of the load until
+// senders stop, and at the start and end of the window.
 type meter struct {
 	flows    []Flow
 	interval int64
@@ -106,7 +106,7 @@ func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
 	}
 }
 
-// TakeMark reads the resource usage so far of the process and its threads.
+// TakeMark reads the resource usage of the process and its threads so far.
 func TakeMark(tids []atomic.Int64) Mark {
 	k := Mark{threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
 	k.user, k.system = processCPU()

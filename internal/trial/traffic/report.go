@@ -44,8 +44,8 @@ type FlowReport struct {
 	Highest   int64 `json:"highest,omitempty"`
 	Announced int64 `json:"announced,omitempty"` // packets sent, from the cool-down; -1 if none arrived
 
-	// Notes holds further counts by name. Those of all flows are summed, except counts named "…_bytes", of
-	// which the maximum is used.
+	// Notes holds further counts by name. They are summed over all flows. Of counts named "…_bytes", the
+	// maximum over all flows is used instead.
 	Notes map[string]int64 `json:"-"`
 }
 

@@ -82,7 +82,8 @@ func (s *Sequence) See32(n uint32) {
 	s.See(uint64(whole))
 }
 
-// reach enters all words up to word into the memory. It retires the words that they replace.
+// reach adds words to the memory, up to the word with the given index. It retires the words that they
+// replace.
 func (s *Sequence) reach(word uint64) {
 	words := uint64(len(s.seen))
 	for done := uint64(0); s.entered <= word; s.entered++ {
