@@ -162,7 +162,7 @@ const (
 	maxSockets = 64
 )
 
-// classes of traffic: traffic through sockets first, then frames
+// classes lists the classes of traffic: traffic through sockets first, then frames.
 var classes = [...]Kind{
 	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {
 		Engine:   flowsEngine,
