@@ -128,7 +128,7 @@ func checkXDP(q traffic.Request) check.Answer {
 
 const mayNotLoad = "it may not load BPF programs"
 
-// surveyRights determines which modes the kernel and the user's rights permit, whatever the device.
+// surveyRights determines which modes the kernel and the user's rights permit, regardless of the device.
 func surveyRights() (frameModes, error) {
 	w := frameModes{}
 	live, err := bpf.Probe()

@@ -356,7 +356,7 @@ type sendPhases struct {
 
 // window returns the duration of the window according to the sender's times, or 0 if a time is missing.
 func (c sendPhases) window() int64 {
-	end := c.ended // if the sender was still sending frames of the window
+	end := c.ended // applies if the sender was still sending frames of the window
 	for _, t := range c.began[bpf.Cooldown:] {
 		if t > 0 {
 			end = t
@@ -506,8 +506,8 @@ func (f *xdpFlow) account() traffic.FlowReport {
 // unsent returns the number of frames that the rate requires in ns nanoseconds, minus the number sent.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
-// atLeastDue returns the duration that the frames of a window stand for. A paced window that began late
-// has caught up, but counts with at least its planned length.
+// atLeastDue returns the duration that the frames of a window stand for. For a paced window, this is at least
+// the planned length, because a sender that began the window late has caught up.
 func (p *xdpPort) atLeastDue(ns int64) int64 {
 	if p.load.PPS > 0 {
 		return max(ns, int64(p.request.Load.Duration))

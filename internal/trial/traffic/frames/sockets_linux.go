@@ -15,7 +15,7 @@ const (
 	txSlots = 1024 // number of frames in the transmit queue
 	txBurst = 64   // number of frames between two readings of the clock
 	// txRoom limits the number of bytes in flight; the kernel doubles it. It is enough for about 300 small
-	// frames, which fit into the backlog of a core, which has 1000.
+	// frames. They fit into the backlog of a core, which has room for 1000.
 	txRoom = 128 << 10
 )
 

@@ -49,8 +49,8 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 	return traffic.CheckEnds(ctx, x.Name(), load, checked, near, far)
 }
 
-// refusal returns the reason why an endpoint does not support frames at all, or "" if it may. The peer of
-// lab pair and agents on other systems than Linux do not support frames.
+// refusal returns the reason why an endpoint does not support frames at all, or "" if it may. The peer of lab
+// pair and agents on systems other than Linux do not support frames.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
 		a, has := traffic.AskEnd(ctx, x.Name(), load, "", end)
@@ -222,7 +222,7 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 }
 
 // ratePPS returns the packet rate in one direction over all flows; 0 means full rate. The load's own rate
-// is UDP payload over all streams and directions.
+// counts UDP payload over all streams and directions.
 func ratePPS(load record.Load) float64 {
 	bits := 8 * traffic.MeanPayload(load)
 	if load.Direction == record.Both {
