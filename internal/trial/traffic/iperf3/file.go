@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A File holds one test read from the output of iperf3 --json.
+// File holds one test read from the output of iperf3 --json.
 type File struct {
 	Traffic *record.Traffic
 	Began   time.Time // start of the test; zero if unknown
@@ -132,7 +132,8 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e7) * float64(time.Second))
 }
 
-// keepOwn removes the series that only the other end has. near is set if the near end wrote the report.
+// keepOwn removes the series that only the other end has. The parameter near is set if the near end wrote the
+// report.
 func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 	for i := range t.Flows {
 		f := &t.Flows[i]

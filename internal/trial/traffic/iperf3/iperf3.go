@@ -16,9 +16,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Engine offers load with an installed iperf3, so that results can be compared with those of other people.
-// The measured window is the duration of iperf3's report without the warm-up. It starts when the
-// connections have been opened.
+// Engine offers load with an installed iperf3, so that results can be compared with other people's results.
+// The measured window is the duration of iperf3's report without the warm-up. It starts when the connections
+// have been opened.
 type Engine struct{}
 
 // Name returns "iperf3".

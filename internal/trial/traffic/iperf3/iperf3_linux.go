@@ -101,7 +101,7 @@ func installedIperf3(ctx context.Context) check.Answer {
 	return check.OKBecause("%s", first)
 }
 
-// child is an iperf3 process.
+// child represents an iperf3 process.
 type child struct {
 	request traffic.Request
 	process host.Process // nil if the process has not been started

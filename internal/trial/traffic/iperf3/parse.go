@@ -109,9 +109,9 @@ func wholeCount(v *float64) *int64 {
 	return new(wholeNumber(*v))
 }
 
-// length returns the time in ns that one end measured, which is the end of its last interval. The duration
-// in the totals is used only if there are no intervals, because for some directions it is the other end's
-// (iperf3 3.12 with --bidir).
+// length returns the time in ns that one end measured, which is the end of its last interval. The duration in
+// the totals is used only if there are no intervals, because for some directions it is the duration of the
+// other end (iperf3 3.12 with --bidir).
 func (side iperf3Side) length(t *iperf3Counts) int64 {
 	last := t.End - t.Start
 	for _, i := range side.Intervals {

@@ -418,8 +418,8 @@ func checkSums(ends, sums []printedRow) error {
 	return nil
 }
 
-// sends reports whether the end that printed the text sends. With --bidir, it is not needed, because each
-// row has a role. known is false if the text does not show which end sends.
+// sends reports whether the end that printed the text sends. It is not needed with --bidir, because each row
+// then has a role. known is false if the text does not show which end sends.
 func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	if ends[0].role != "" {
 		return true, true
