@@ -16,7 +16,7 @@ func (Echo) Serve(ctx context.Context, s host.Session) error {
 	return serveEcho(ctx, s, openStamped, connectEcho)
 }
 
-// stampedEcho implements echoSocket with the kernel's time stamps of arrivals, on a thread of its own.
+// stampedEcho implements echoSocket with the kernel's time stamps of arrivals, on its own thread.
 type stampedEcho struct {
 	*stampedSocket
 	listener *net.UDPConn

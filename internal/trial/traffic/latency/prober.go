@@ -200,8 +200,8 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	return b, a
 }
 
-// network returns the RTT by kernel time stamps, minus the residence time in the echo process. It returns
-// 0 if the RTT is unknown.
+// network returns the RTT according to the kernel's time stamps, minus the residence time in the echo
+// process. It returns 0 if the RTT is unknown.
 func (p *prober) network(a *answer) int64 {
 	if a.tx == 0 || a.rx == 0 || a.residence <= 0 && !p.kernel {
 		return 0
@@ -209,9 +209,9 @@ func (p *prober) network(a *answer) int64 {
 	return max(a.rx-a.tx-a.residence, 0)
 }
 
-// report returns the probes of the window with their answers. The RTTs are by kernel time stamps only if
-// all answered probes have them. RTTs with and without kernel time stamps are never mixed, because they
-// include different delays.
+// report returns the probes of the window with their answers. The RTTs are computed from kernel time stamps
+// only if all answered probes have them. RTTs with and without kernel time stamps are never mixed, because
+// they include different delays.
 func (p *prober) report() *record.Latency {
 	l := &record.Latency{
 		IntervalNs:   int64(p.load.Interval),

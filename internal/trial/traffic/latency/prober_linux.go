@@ -31,8 +31,8 @@ func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error
 	return nil, err
 }
 
-// stampedProber sends and receives probes with the kernel's time stamps. Each of its goroutines has a
-// thread of its own.
+// stampedProber sends and receives probes with the kernel's time stamps. Each of its goroutines has its own
+// thread.
 type stampedProber struct {
 	*prober
 	*stampedSocket

@@ -41,8 +41,8 @@ func newStampedSocket(fd, room int) *stampedSocket {
 	return s
 }
 
-// receive returns a datagram and its control messages. flags select whether it is from the socket's queue
-// or the error queue. receive waits for at most receiveTimeout.
+// receive returns a datagram and its control messages. The flags select the socket's queue or the error
+// queue. receive waits for at most receiveTimeout.
 func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.Control = &s.control[0]
 	s.header.SetControllen(len(s.control))
@@ -69,7 +69,7 @@ func (s *stampedSocket) reply(b []byte) error {
 
 // source returns the sender of the last datagram.
 func (s *stampedSocket) source() netip.AddrPort {
-	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // at the same offset in both
+	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // same offset in both types
 	if s.from.Family == unix.AF_INET {
 		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.from))
 		return netip.AddrPortFrom(netip.AddrFrom4(four.Addr), port)
