@@ -15,8 +15,9 @@ import (
 // maxForeign is the maximum number of foreign connections that are open at once.
 const maxForeign = 64
 
-// requester sends the requests in a window. It stops one second before the end of the window (in a short
-// window, a quarter of the window before), so that each request can be answered under load.
+// requester sends the requests in a window. It stops one second before the end of the window, so that each
+// request can be answered under load. If a quarter of the window is shorter than a second, it stops a quarter
+// of the window before the end.
 type requester struct {
 	request traffic.Request
 	flows   []*requestFlow
@@ -68,7 +69,7 @@ func (r *requester) finish() {
 	r.busy.Wait()
 }
 
-// each calls do once per interval, with the number of the call.
+// each calls the function do once per interval, and passes it the number of the call.
 func (r *requester) each(do func(int), shift time.Duration) {
 	traffic.OwnThread()
 	for i := 0; ; i++ {
@@ -172,8 +173,8 @@ type answering struct {
 	cancel context.CancelFunc
 }
 
-// answerForeign listens for foreign connections on the flows' addresses. The number in their preamble is
-// the one that follows the numbers of the flows.
+// answerForeign listens for foreign connections on the flows' addresses. Their preamble contains the number
+// that follows the numbers of the flows.
 func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*answering, error) {
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)

@@ -17,7 +17,7 @@ import (
 
 // Engine loads a path with TCP and measures the duration of requests, on separate connections and on the
 // connections that carry the load, as in draft-ietf-ippm-responsiveness. It differs from the draft as
-// follows: there is no TLS or HTTP, a request is a few bytes of a protocol of its own, and the number of
+// follows: there is no TLS or HTTP, a request is a few bytes of the engine's own protocol, and the number of
 // load-carrying connections is fixed instead of increased until the path is full. The node side requires
 // Linux.
 type Engine struct{}
