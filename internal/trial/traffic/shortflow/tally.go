@@ -44,7 +44,8 @@ func (t *flowTally) launch(intended, at int64) {
 // tardy. It is shorter than the second after which Linux retransmits a lost SYN.
 const connectionDue = 200 * time.Millisecond
 
-// connected records a handshake that was completed at the time at and took the given time, in ns.
+// connected records a completed handshake: the scheduled start of its flow, the time of completion, and the
+// duration in ns.
 func (t *flowTally) connected(intended, at, took int64) {
 	if !t.within(intended) {
 		return
@@ -56,14 +57,14 @@ func (t *flowTally) connected(intended, at, took int64) {
 	}
 }
 
-// unconnected counts a flow that was not connected in time, unless the window ended before that.
+// unconnected counts a flow that was not connected in time, unless the window ended before that time.
 func (t *flowTally) unconnected(intended int64) {
 	if t.within(intended) && intended+int64(connectionDue) <= t.window.End {
 		t.Tardy++
 	}
 }
 
-// complete counts a flow whose last byte arrived at the time at.
+// complete counts a flow whose last byte has arrived.
 func (t *flowTally) complete(intended, at, size, confirmed int64) {
 	switch {
 	case t.within(intended) && at > t.window.End:
@@ -78,7 +79,7 @@ func (t *flowTally) complete(intended, at, size, confirmed int64) {
 	}
 }
 
-// fail counts a flow that failed at the time at.
+// fail counts a failed flow, and the reason why it failed.
 func (t *flowTally) fail(intended, at int64, why string) {
 	switch {
 	case !t.within(intended):
