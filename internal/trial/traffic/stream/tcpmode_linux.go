@@ -20,9 +20,9 @@ type tcpMode struct {
 	// splice makes senders pass pages of the payload to the kernel instead of copying it. This saves time if
 	// the kernel segments the data, and costs time if a device does.
 	splice bool
-	// polled makes receivers poll with a timer instead of being woken. This saves time if every packet would
-	// wake the receiver, because the device does not merge packets, and if the receiver has a core of its
-	// own. Wake-ups cost time on the sender's core, which also processes the path: they took a sixth of that
+	// polled makes receivers poll with a timer instead of being woken. This saves time if the device does not
+	// merge packets, so that every packet would wake the receiver, and if the receiver has its own core.
+	// Wake-ups cost time on the sender's core, which also processes the path: they took a sixth of that
 	// core's time.
 	polled bool
 }
@@ -47,8 +47,8 @@ func featuresTo(to netip.Addr) map[string]bool {
 	return features
 }
 
-// with returns the mode that suits the device towards the other end. calm is true if each thread has a
-// core of its own. A device with unknown features is assumed to segment and merge packets.
+// with returns the mode that suits the device towards the other end. calm is true if each thread has its own
+// core. A device with unknown features is assumed to segment and merge packets.
 func (w tcpMode) with(features map[string]bool, to netip.Addr, calm bool) tcpMode {
 	segments := "tx-tcp-segmentation"
 	if to.Is6() {

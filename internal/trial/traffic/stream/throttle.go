@@ -19,7 +19,7 @@ const (
 	minStep      = 1448
 )
 
-// of returns a throttle that allows a group of flows together what t allows each of them.
+// of returns a throttle for a group of flows. Its rate is the sum of the rates that t allows each flow.
 func (t *throttle) of(flows int) *throttle {
 	if t == nil || flows == 1 {
 		return t

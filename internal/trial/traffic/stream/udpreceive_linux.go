@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpSink receives flows on one thread. Either each flow has a socket of its own, or all flows share the
-// socket of a listener.
+// udpSink receives flows on one thread. Either each flow has its own socket, or all flows share the socket of
+// a listener.
 type udpSink struct {
 	*udpArrivals
 	ample bool
