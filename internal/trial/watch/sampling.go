@@ -129,9 +129,9 @@ func (s *sampling) try(src *source) {
 	}
 }
 
-// retry tries to open unavailable sources, such as that of a module loaded meanwhile. Sources that it
-// opens are due at once. The cost of the attempts counts as overhead and is limited, because a window may
-// be short, and most unavailable sources, such as sensors, stay unavailable.
+// retry tries to open unavailable sources, such as the source of a module loaded meanwhile. Sources that it
+// opens are due at once. The cost of the attempts counts as overhead and is limited, because a window may be
+// short, and most unavailable sources, such as sensors, stay unavailable.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
 		if src.sampler != nil || now < src.again {
@@ -144,7 +144,7 @@ func (s *sampling) retry(now int64) {
 	}
 }
 
-// worth returns the time of the next attempt to open a source, after an attempt at now. The cheapest
+// worth returns the time of the next attempt to open a source, after an attempt at the time now. The cheapest
 // attempt so far determines the cost, because the thread is also charged for interrupts.
 func (src *source) worth(now, cost int64) int64 {
 	if src.tried == 0 || cost < src.tried {
@@ -337,9 +337,9 @@ func (s *sampling) nextMark() int64 {
 	return s.marks[0]
 }
 
-// next returns the time at which the source is due after a read at the time at, which may have been a
-// mark. All times are multiples of the fast sources' interval, because waking up costs as much as a read.
-// Missed reads are skipped. One read is not enough to classify a source as expensive.
+// next returns the time at which the source is due again. The source was last read at the time in at, which
+// may have been a mark. All times are multiples of the fast sources' interval, because waking up costs as
+// much as a read. Missed reads are skipped. One read is not enough to classify a source as expensive.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
 	if len(src.costs) == steadyCosts {
