@@ -49,8 +49,8 @@ func Put(create func(path string) (*File, error), path string, content []byte) e
 	return o.Commit(content)
 }
 
-// createFile opens path for writing. Anything but a regular file, such as /dev/stdout or a pipe, is written
-// to directly. Links of other users are not followed, because they could make root write anywhere: createFile
+// createFile opens path for writing. It writes directly to anything but a regular file, such as /dev/stdout
+// or a pipe. It does not follow links of other users, because they could make root write anywhere: it
 // resolves and checks the path once, then opens it without following links.
 func createFile(path string, mode uint32) (*File, error) {
 	real, err := Resolve(path)
@@ -103,7 +103,8 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 		return &File{path: path, f: f}, o.dir.Close()
 	}
 
-	// An existing file of this user keeps its permissions. Those of another user's file do not apply.
+	// An existing file of this user keeps its permissions. The permissions of another user's file are not
+	// kept.
 	if err := o.createAside(mode); err != nil {
 		return failed(err)
 	}
