@@ -44,7 +44,7 @@ func (v *view) openTables() []Table {
 	return filter(v.searchTables(), func(t Table) bool { return !t.Folded })
 }
 
-// searchTable has one row per search and goal.
+// searchTable returns a table with one row per search and goal.
 func searchTable(v *view) Table {
 	t := Table{
 		ID:    "search-table",

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// head is the top of a report: the question and the answer in words.
+// head holds the top of a report: the question and the answer in words.
 type head struct {
 	Title   string // title of the plan
 	Lead    string // what was measured

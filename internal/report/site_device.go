@@ -83,7 +83,7 @@ func apart(all [][]string) (names []string, common string) {
 	return names, strings.Join(shared, " · ")
 }
 
-// resultTable has a row for each result, with all its conditions.
+// resultTable returns a table with a row for each result, with all its conditions.
 func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Table {
 	t := Table{
 		ID:    id,
