@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
-// BedFamilies returns the state of a testbed at a time as metrics.
+// BedFamilies returns the state of a testbed at the time now, as metrics.
 func BedFamilies(b store.Bed, now time.Time) (all []report.Family) {
 	add := func(name, unit, help string, value float64, labels ...[2]string) {
 		name = "chokepoint_bed_" + name

@@ -126,7 +126,7 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04 UTC")
 }
 
-// progress describes what a testbed does.
+// progress describes what a testbed is doing.
 func (b bed) progress() report.Progress {
 	p := report.Progress{Name: b.Name, Text: "idle"}
 	if j := b.Job; j != nil {
@@ -241,7 +241,7 @@ func (s *Server) bedsData(r *http.Request) ([]byte, error) {
 // requestList holds the requests to a testbed.
 type requestList struct {
 	Format   string             `json:"format"`
-	Requests []store.BedRequest `json:"requests"` // the newest first
+	Requests []store.BedRequest `json:"requests"` // newest first
 }
 
 func (s *Server) requestsData(r *http.Request) ([]byte, error) {
