@@ -55,8 +55,8 @@ type Field struct {
 	Options            []Option
 }
 
-// Progress shows the progress of something in words and as a bar. The page's script updates it from the
-// events of the server.
+// Progress shows how far a task has come, in words and as a bar. The page's script updates it from the events
+// of the server.
 type Progress struct {
 	Name        string
 	Text        string

@@ -340,7 +340,7 @@ func (s strip) Draw(width float64) *canvas {
 
 	if len(shared) > 0 {
 		one := shared.top()
-		if one.Utilisation != nil { // the stage is cores; otherwise, it names what uses the cores
+		if one.Utilisation != nil { // the stage stands for cores; otherwise, for what uses the cores
 			one.Label += ", shared by all nodes"
 		}
 

@@ -164,8 +164,8 @@ func (c *canvas) labelled(label string) *canvas {
 	return c
 }
 
-// svg returns the drawing as an SVG element with additional attributes. It inserts the markup in before in
-// front of the shapes.
+// svg returns the drawing as an SVG element with additional attributes, and with additional markup in front
+// of the shapes.
 func (c *canvas) svg(attributes, before string) string {
 	named := `aria-hidden="true"`
 	if c.label != "" {
@@ -291,7 +291,7 @@ func Apart(labels []string) (short []string, shared string) {
 }
 
 // fitted returns the labels unchanged if they fit. Otherwise it removes the words that all labels share, and
-// returns a line with these words as said.
+// returns a separate line with these words.
 func fitted(labels []string, size, room float64) (short []string, said string) {
 	if !slices.ContainsFunc(labels, func(s string) bool { return textWidth(s, size) > room }) {
 		return labels, ""
@@ -329,8 +329,8 @@ func (l linear) at(v float64) float64 {
 	return l.from + (v-l.low)/(l.high-l.low)*(l.to-l.from)
 }
 
-// ticks returns round numbers from low to high, in steps of 1, 2 or 5 times a power of ten. Their number is
-// about the number in want.
+// ticks returns round numbers from low to high, in steps of 1, 2 or 5 times a power of ten. The parameter
+// want is the approximate number of ticks.
 func ticks(low, high float64, want int) []float64 {
 	if !(high > low) || want < 1 {
 		return []float64{low}

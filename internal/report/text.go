@@ -117,8 +117,8 @@ func toneCode(tone Tone) string {
 
 func (t *terminal) line(s string) { t.b.WriteString(strings.TrimRight(s, " ") + "\n") }
 
-// wrap breaks text into lines within the width. It puts the prefix first before the first line, and the
-// prefix rest before each other line.
+// wrap breaks text into lines within the width. The first line begins with the text in first, and every other
+// line with the text in rest.
 func (t *terminal) wrap(first, rest, text, code string) {
 	lead := first
 	for _, l := range breakLines(text, t.width-utf8.RuneCountInString(rest)) {

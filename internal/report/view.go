@@ -226,15 +226,15 @@ func filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
-// every reports whether the predicate is returns true for all cells.
+// every reports whether a predicate holds for all cells.
 func every(cells []*analysis.Cell, is func(*analysis.Cell) bool) bool {
 	return len(filter(cells, is)) == len(cells)
 }
 
-// distinct applies the function of to each element, and returns the different non-empty results.
+// distinct returns the different non-empty results of a function for the elements of list.
 func distinct[T any](list []T, of func(T) string) []string { return once(nil, each(list, of)...) }
 
-// each applies the function of to each element of list.
+// each returns the results of a function for the elements of list.
 func each[T, U any](list []T, of func(T) U) []U {
 	var out []U
 	for _, x := range list {
