@@ -29,7 +29,7 @@ const (
 	reloadAfter = 60  // interval in seconds, while a run in the list is running
 )
 
-// links returns the links that every page has. here is the path of the current page.
+// links returns the links that every page has. The parameter here is the path of the current page.
 func links(here string) []report.Link {
 	all := []report.Link{{Href: "/", Text: "Runs"}, {Href: "/devices", Text: "Devices"},
 		{Href: "/compare", Text: "Compare"}, {Href: "/history", Text: "History"},

@@ -220,7 +220,7 @@ const statusLeft = 499
 
 func badRequest(text string) error { return failure{http.StatusBadRequest, text} }
 
-// unframed forbids other sites to show the pages in frames. A policy inside a page cannot do that.
+// unframed keeps other sites from showing the pages in frames. A policy inside a page cannot do that.
 const unframed = "frame-ancestors 'none'"
 
 // ServeHTTP answers a request.
