@@ -344,7 +344,7 @@ func (f *ByteFlow) Report() FlowReport {
 	}
 }
 
-// Over reports whether the monotonic clock has reached at, or the load was aborted.
+// Over reports whether the given time has come, or the load was aborted.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
 // OwnThreads is the maximum number of flows with a thread for each. If there are more flows, the flows of

@@ -103,8 +103,8 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, checked che
 	return best
 }
 
-// AskEnd asks an endpoint whether it can run its side of a load. The result has is false if the endpoint does
-// not have the engine.
+// AskEnd asks an endpoint whether it can run its side of a load. It also reports whether the endpoint has the
+// engine.
 func AskEnd(ctx context.Context, engine string, load record.Load, side string, end End) (a check.Answer,
 	has bool) {
 	err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),
