@@ -349,7 +349,7 @@ func (a *client) awaitClose(c *clientConn) error {
 	return nil
 }
 
-// release ends a flow. The flow's stream may start the next flow at the time in from.
+// release ends a flow. The parameter from is the time from which the flow's stream may start its next flow.
 func (a *client) release(c *clientConn, from int64) {
 	if a.due == nil {
 		a.idle = append(a.idle, idleStream{c.stream, from})
