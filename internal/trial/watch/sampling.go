@@ -337,9 +337,9 @@ func (s *sampling) nextMark() int64 {
 	return s.marks[0]
 }
 
-// next returns the time at which the source is due again. The source was last read at the time in at, which
-// may have been a mark. All times are multiples of the fast sources' interval, because waking up costs as
-// much as a read. Missed reads are skipped. One read is not enough to classify a source as expensive.
+// next returns the time at which the source is due again. The parameter at is the time of the last read,
+// which may have been a mark. All times are multiples of the fast sources' interval, because waking up costs
+// as much as a read. Missed reads are skipped. One read is not enough to classify a source as expensive.
 func (s *sampling) next(src *source, at, cost int64) int64 {
 	every, step := src.every, min(src.every, s.step)
 	if len(src.costs) == steadyCosts {
